@@ -1,0 +1,115 @@
+# The one place for commands. Each makes what it needs in .venv, from nothing but python3 and make.
+# `make help` lists them; `make clean` forgets everything they made.
+
+PYTHON ?= python3
+PY := .venv/bin/python
+PIP := $(PY) -m pip install --quiet --disable-pip-version-check
+PYTEST := $(PY) -m pytest
+
+# `make sim`: which seed to start from, how many, which scenario (empty: all), and anything else.
+SEED ?= 1
+SEEDS ?= 200
+SCENARIO ?=
+# `make bench`: how many interleaved rounds, and which cases (empty: all).
+ROUNDS ?= 5
+CASES ?=
+# `make fuzz`: how many inputs.
+RUNS ?= 1000000
+# Passed on as they are: make test ARGS="-k router", make demo ARGS="--dealers 8".
+ARGS ?=
+
+# The tests that run a second time against the uncompiled form of the compiled modules.
+PURE_TESTS := $(wildcard tests/unit/wire tests/unit/transport tests/conformance)
+
+# An environment knows where its project stands: a copied or moved tree installs itself anew.
+HERE := $(shell pwd | cksum | cut -d ' ' -f 1)
+VENV := .venv/.stamp-venv-$(HERE)
+NEEDS := .venv/.stamp-needs-$(HERE)
+INSTALL := .venv/.stamp-install-$(HERE)
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help setup compiled test check fix demo sim fuzz bench spec docs clean build/pure
+
+help: ## List these commands
+	@echo "hansa: make <command>"
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-8s %s\n", $$1, $$2 }' Makefile
+
+setup: compiled ## Make .venv, install hansa into it, compile the hot modules
+
+test: compiled build/pure ## Run every test, then the wire and transport tests once more uncompiled
+	@echo "== tests"
+	@$(PYTEST) --requirement-results=new $(ARGS)
+	@if ls build/compiled/*/*.so >/dev/null 2>&1 && [ -n "$(PURE_TESTS)" ]; then \
+		echo "== wire and transport tests, uncompiled" && \
+		PYTHONPATH=build/pure $(PYTEST) --requirement-results=add --requirement-form=uncompiled $(ARGS) $(PURE_TESTS) || [ $$? -eq 5 ]; \
+	fi
+
+check: compiled ## Check format, lint, types and layers
+	@echo "== format" && $(PY) -m ruff format --check --quiet . || { echo "run: make fix"; exit 1; }
+	@echo "== lint" && $(PY) -m ruff check --quiet .
+	@echo "== types" && $(PY) -m mypy
+	@echo "== layers" && $(PYTEST) --quiet --no-header tests/unit/test_layers.py
+
+fix: compiled ## Format the code and mend what the linter can mend
+	@$(PY) -m ruff format .
+	@$(PY) -m ruff check --fix .
+
+demo: compiled ## Watch hansa work, in this terminal, for about 15 seconds
+	@$(PY) -m hansa.cli demo $(ARGS)
+
+sim: compiled ## Simulate: SEED=1 SEEDS=200 SCENARIO=name
+	@$(PY) -m hansa.testing --seed $(SEED) --seeds $(SEEDS) $(if $(SCENARIO),--scenario $(SCENARIO)) $(ARGS)
+
+fuzz: compiled .venv/.stamp-fuzz-$(HERE) ## Feed the parsers random and mutated input: RUNS=1000000
+	@$(PY) tests/fuzz/run.py --runs $(RUNS) $(ARGS)
+
+bench: compiled .venv/.stamp-bench-$(HERE) ## Measure hansa beside others: ROUNDS=5 CASES=names
+	@$(PY) -m bench --rounds $(ROUNDS) $(if $(CASES),--cases $(CASES)) $(ARGS)
+
+spec: $(NEEDS) ## Each requirement, its tests, and their outcome in the last `make test`
+	@$(PY) tests/requirement_report.py
+
+docs: compiled ## Write the reference pages from the code, check every link
+	@$(PY) docs/build.py
+
+clean: ## Remove everything that these commands made
+	rm -rf .venv build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find src tests bench docs -name __pycache__ -type d -prune -exec rm -rf {} +
+	find src -name '*.so' -delete
+
+# ---- how .venv comes to be -------------------------------------------------------------------
+
+$(VENV):
+	@command -v $(PYTHON) >/dev/null || { echo "hansa needs Python 3.11 or newer, and there is no $(PYTHON) here"; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "hansa needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version 2>&1). Choose another: make PYTHON=python3.12 ..."; exit 1; }
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || \
+		{ echo "$(PYTHON) cannot make environments: its venv or ensurepip is missing (Debian, Ubuntu: apt install python3-venv)"; exit 1; }
+	@echo "== making .venv"
+	@rm -rf .venv && $(PYTHON) -m venv .venv && touch $@
+
+$(NEEDS): requirements/build.txt requirements/runtime.txt requirements/test.txt | $(VENV)
+	@echo "== installing what hansa needs"
+	@$(PIP) -r requirements/build.txt -r requirements/runtime.txt -r requirements/test.txt && touch $@
+
+$(INSTALL): pyproject.toml hatch_build.py $(NEEDS)
+	@echo "== installing hansa"
+	@$(PIP) --no-build-isolation --no-deps --editable . && touch $@
+
+.venv/.stamp-fuzz-$(HERE): requirements/fuzz.txt $(NEEDS)
+	@echo "== installing the fuzzer"
+	@$(PIP) -r requirements/fuzz.txt && touch $@
+
+.venv/.stamp-bench-$(HERE): requirements/bench.txt $(NEEDS)
+	@echo "== installing the systems to measure against"
+	@$(PIP) -r requirements/bench.txt && touch $@
+
+# Always asked, because only the contents of the sources tell whether there is anything to compile.
+compiled: $(INSTALL)
+	@$(PY) hatch_build.py
+
+# The same package without extension modules.
+build/pure: compiled
+	@rm -rf build/pure && mkdir -p build/pure && cp -R src/hansa build/pure/
+	@find build/pure \( -name '*.so' -o -name '*.pyd' -o -name __pycache__ \) -prune -exec rm -rf {} +

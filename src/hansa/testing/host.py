@@ -1,0 +1,115 @@
+"""A simulated machine: a name, a program, and the ways in which it can fail."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from contextvars import Context
+from typing import TYPE_CHECKING, Any
+
+from hansa.chance import Chance
+from hansa.errors import UsageError
+from hansa.testing.life import Life, LifeState
+from hansa.testing.loop import SimLoop
+from hansa.transport.network import Network
+
+if TYPE_CHECKING:
+    from hansa.testing.world import World
+
+__all__ = ["Host", "Program", "SimClock"]
+
+Program = Callable[["Host"], Coroutine[Any, Any, None]]
+
+WALL_EPOCH_S = 1_700_000_000.0
+
+
+class SimClock:
+    """The host's clock: virtual, and as wrong about the date as `wall_skew_s` says."""
+
+    def __init__(self, loop: SimLoop, *, wall_skew_s: float = 0.0) -> None:
+        self._loop = loop
+        self.wall_skew_s = wall_skew_s
+
+    def monotonic(self) -> float:
+        return self._loop.time()
+
+    def wall(self) -> float:
+        return WALL_EPOCH_S + self._loop.time() + self.wall_skew_s
+
+
+class Host:
+    """Runs its program as one life after another. Made by `World.host`, which also drives it."""
+
+    def __init__(self, world: World, name: str, program: Program, network: Network, clock: SimClock) -> None:
+        self.world = world
+        self.name = name
+        self.network = network
+        self.clock = clock
+        self._program = program
+        self._life: Life | None = None
+        self._main: asyncio.Task[None] | None = None
+        self._lives_count = 0
+
+    def __repr__(self) -> str:
+        return f"<Host {self.name} {self._life or 'not started'}>"
+
+    @property
+    def life(self) -> Life:
+        """The present or last life. Raises `UsageError` before the first start."""
+        if self._life is None:
+            raise UsageError(f"host {self.name} was never started")
+        return self._life
+
+    @property
+    def is_up(self) -> bool:
+        """Whether the program runs or is paused, rather than crashed, ended or never started."""
+        return self._main is not None and not self._main.done() and self.life.state is not LifeState.DEAD
+
+    @property
+    def is_paused(self) -> bool:
+        return self._life is not None and self._life.state is LifeState.PAUSED
+
+    @property
+    def chance(self) -> Chance:
+        """A stream of draws of this life only: another life, another host never shifts it."""
+        return self.world.chance.fork(f"host {self.life}")
+
+    def record(self, what: str) -> None:
+        """Write a fact of this host into the history."""
+        self.world.history.record(self.name, what)
+
+    def start(self) -> None:
+        """Begin a new life of the program, which is given this host and nothing of the life before."""
+        if self.is_up:
+            raise UsageError(f"host {self.name} is up already")
+        self._lives_count += 1
+        life = Life(self.name, self._lives_count)
+        self._life = life
+        self.record(f"starts life {life.number}")
+        self._main = self.world.loop.spawn(self._program(self), name=f"{life} main", life=life)
+        self._main.add_done_callback(lambda task: self._ended(life, task), context=Context())
+
+    async def stop(self) -> None:
+        """End the program in good order: cancel it and wait until it is done."""
+        if self._main is not None and self.is_up:
+            self._main.cancel()
+            await asyncio.wait([self._main])
+
+    def _ended(self, life: Life, task: asyncio.Task[None]) -> None:
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self.world.complain(f"the program of {life} failed", error)
+        else:
+            self.record(f"ends life {life.number}")
+            self._check_leftovers(life)
+        self.world.loop.kill(life)
+        self.world.network.forget_life(life, silent=False)
+
+    def _check_leftovers(self, life: Life) -> None:
+        loop = self.world.loop
+        left = [f"task {task.get_name()}" for task in loop.tasks_of(life)]
+        left += [f"timer {timer.what}" for timer in loop.timers_of(life)]
+        left += [f"connection {end}" for end in self.world.network.open_ends(life)]
+        left += [f"listener {end}" for end in self.world.network.open_doors(life)]
+        if left:
+            self.world.complain(f"{life} ended and left behind: {', '.join(left)}", None)

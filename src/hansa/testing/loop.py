@@ -1,0 +1,436 @@
+"""An asyncio event loop without a clock and without I/O: the same seed gives the same history, bit for bit.
+
+Time stands still while callbacks run, and jumps to the next timer when none is ready. What is ready together
+runs in an order drawn from the seed, within what asyncio promises: plain callbacks of one life keep the order
+in which they were scheduled, the steps of different tasks and of different lives do not. A turn runs what was
+ready when it began; what that schedules runs in the next turn.
+
+Hidden sources of chance are closed: the garbage collector runs at fixed steps only, and whatever needs a
+thread, a socket or a signal refuses.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Coroutine
+from contextvars import Context, copy_context
+from hashlib import sha256
+from heapq import heapify, heappop, heappush
+from typing import Any, TypeVar
+
+from hansa.chance import Chance
+from hansa.errors import InvariantBroken
+from hansa.testing.life import Life, LifeState, current_life, enter, life_of
+from hansa.testing.refusals import NotSimulated, RealWorldRefused
+
+__all__ = ["Call", "Deadlocked", "SimLoop", "Stuck"]
+
+T = TypeVar("T")
+ExceptionHandler = Callable[[asyncio.AbstractEventLoop, dict[str, Any]], object]
+
+# A monotonic clock that starts at zero would hide code that takes a time of 0.0 for "never".
+START_S = 1_000.0
+STEPS_MAX = 20_000_000
+# A busy loop makes no progress in virtual time; no honest instant has this many steps.
+INSTANT_STEPS_MAX = 500_000
+COLLECT_STEPS = 200_000
+DISMANTLE_STEPS_MAX = 200_000
+CANCELLED_TIMERS_MIN = 256
+
+_log = logging.getLogger("hansa.testing")
+
+
+class Deadlocked(InvariantBroken):
+    """Nothing is ready, no timer is set, and the main coroutine still waits."""
+
+    code = "simulation-deadlocked"
+
+
+class Stuck(InvariantBroken):
+    """The run takes more steps than its bound: a loop that waits without letting time pass, most likely."""
+
+    code = "simulation-stuck"
+
+
+class Call(asyncio.TimerHandle):
+    """A scheduled callback, with the life it belongs to and the lane whose order it keeps."""
+
+    __slots__ = ("lane", "life", "what")
+
+    def __init__(
+        self,
+        when: float,
+        callback: Callable[..., object],
+        args: tuple[Any, ...],
+        loop: SimLoop,
+        context: Context,
+    ) -> None:
+        super().__init__(when, callback, args, loop, context)
+        self.life = life_of(context)
+        owner = getattr(callback, "__self__", None)
+        self.lane: object
+        if isinstance(owner, asyncio.Task):
+            self.lane = owner
+            self.what = owner.get_name()
+        else:
+            self.lane = self.life
+            self.what = getattr(callback, "__qualname__", type(callback).__name__)
+
+
+class SimLoop(RealWorldRefused):
+    """Virtual time for asyncio code. It raises `Deadlocked` or `Stuck` where a real loop would hang."""
+
+    def __init__(self, chance: Chance, *, start_s: float = START_S, steps_max: int = STEPS_MAX) -> None:
+        self._chance = chance
+        self._now_s = start_s
+        self._steps = 0
+        self._steps_max = steps_max
+        self._instant_steps = 0
+        self._ready: list[Call] = []
+        self._timers: list[tuple[float, int, Call]] = []
+        self._timer_number = 0
+        self._cancelled_timers = 0
+        self._tasks: list[tuple[asyncio.Task[Any], Life | None]] = []
+        self._tasks_prune_at = 1_024
+        self._task_number = 0
+        self._generators: weakref.WeakKeyDictionary[Any, Context] = weakref.WeakKeyDictionary()
+        self._trace = sha256()
+        self._thread_id: int | None = None
+        self._stopping = False
+        self._closed = False
+        self._dismantling = False
+        self._exception_handler: ExceptionHandler | None = None
+
+    def __repr__(self) -> str:
+        return f"<SimLoop at {self._now_s:.6f} s, {self._steps} steps>"
+
+    @property
+    def steps(self) -> int:
+        """How many callbacks ran so far."""
+        return self._steps
+
+    def digest(self) -> str:
+        """A fingerprint of every step so far: when, whose and what. Equal histories have equal digests."""
+        return self._trace.hexdigest()
+
+    # Scheduling.
+
+    def time(self) -> float:
+        """Virtual seconds."""
+        return self._now_s
+
+    def call_soon(  # type: ignore[override]
+        self, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> Call:
+        self._check_open()
+        call = Call(self._now_s, callback, args, self, copy_context() if context is None else context)
+        self._enqueue(call)
+        return call
+
+    def call_soon_threadsafe(  # type: ignore[override]
+        self, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> Call:
+        if self._thread_id is not None and threading.get_ident() != self._thread_id:
+            raise NotSimulated("call_soon_threadsafe from another thread: the simulator has one thread only")
+        return self.call_soon(callback, *args, context=context)
+
+    def call_later(  # type: ignore[override]
+        self, delay: float, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> Call:
+        return self.call_at(self._now_s + delay, callback, *args, context=context)
+
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> Call:
+        self._check_open()
+        call = Call(when, callback, args, self, copy_context() if context is None else context)
+        self._timer_number += 1
+        heappush(self._timers, (when, self._timer_number, call))
+        return call
+
+    def create_future(self) -> asyncio.Future[Any]:
+        return asyncio.Future(loop=self)
+
+    def create_task(  # type: ignore[override]
+        self,
+        coro: Coroutine[Any, Any, T],
+        *,
+        name: object = None,
+        context: Context | None = None,
+        **options: Any,
+    ) -> asyncio.Task[T]:
+        self._check_open()
+        self._task_number += 1
+        # asyncio counts its default names across all loops of the process: not the same in every replay.
+        named = f"task-{self._task_number}" if name is None else str(name)
+        task = asyncio.Task(coro, loop=self, name=named, context=context, **options)
+        self._tasks.append((task, current_life() if context is None else life_of(context)))
+        if len(self._tasks) >= self._tasks_prune_at:
+            self._tasks = [entry for entry in self._tasks if not entry[0].done()]
+            self._tasks_prune_at = 2 * len(self._tasks) + 1_024
+        return task
+
+    def spawn(self, work: Coroutine[Any, Any, T], *, name: str, life: Life | None) -> asyncio.Task[T]:
+        """Start a task of this life, in a context of its own. `close` ends it, if nothing else does."""
+        context = Context()
+        context.run(enter, life)
+        return self.create_task(work, name=name, context=context)
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        # asyncio.TimerHandle calls this by name on every loop.
+        self._cancelled_timers += 1
+        if self._cancelled_timers > CANCELLED_TIMERS_MIN and self._cancelled_timers > len(self._timers) // 2:
+            self._timers = [entry for entry in self._timers if not entry[2].cancelled()]
+            heapify(self._timers)
+            self._cancelled_timers = 0
+
+    # Lives.
+
+    def pause(self, life: Life) -> None:
+        """Hold back everything of this life, as SIGSTOP does; time goes on around it."""
+        life.turn(LifeState.PAUSED)
+
+    def resume(self, life: Life) -> None:
+        """Run what was held back, and go on, as SIGCONT does."""
+        life.turn(LifeState.RUNNING)
+        held, life.held = life.held, []
+        self._ready.extend(held)
+
+    def kill(self, life: Life) -> None:
+        """Nothing of this life runs again: no `finally`, no callback, no timer."""
+        life.turn(LifeState.DEAD)
+
+    def tasks_of(self, life: Life | None) -> list[asyncio.Task[Any]]:
+        """The life's tasks that are not done, oldest first."""
+        return [task for task, owner in self._tasks if owner is life and not task.done()]
+
+    def timers_of(self, life: Life | None) -> list[Call]:
+        """The life's timers that are still set, soonest first."""
+        return [call for _, _, call in sorted(self._timers) if call.life is life and not call.cancelled()]
+
+    # Running.
+
+    def run_forever(self) -> None:
+        self._check_open()
+        if self.is_running() or asyncio._get_running_loop() is not None:
+            raise RuntimeError("cannot run the simulator's loop while an event loop is running")
+        hooks_before = sys.get_asyncgen_hooks()
+        collecting_before = gc.isenabled()
+        gc.disable()
+        # What was garbage before must not be finalized in the middle of the run.
+        gc.freeze()
+        self._thread_id = threading.get_ident()
+        sys.set_asyncgen_hooks(firstiter=self._generator_began, finalizer=self._generator_dropped)
+        asyncio._set_running_loop(self)
+        try:
+            while not self._stopping:
+                self._turn()
+        finally:
+            self._stopping = False
+            self._thread_id = None
+            asyncio._set_running_loop(None)
+            sys.set_asyncgen_hooks(*hooks_before)
+            gc.unfreeze()
+            if collecting_before:
+                gc.enable()
+
+    def run_until_complete(self, future: Any) -> Any:
+        """Run until the future or coroutine is done and return its result."""
+        self._check_open()
+        main = future if asyncio.isfuture(future) else self.create_task(future)
+        main.add_done_callback(self._stop_after)
+        try:
+            self.run_forever()
+        except BaseException:
+            if main.done() and not main.cancelled():
+                main.exception()
+            raise
+        finally:
+            main.remove_done_callback(self._stop_after)
+        if not main.done():
+            raise RuntimeError("the loop was stopped before the main coroutine was done")
+        return main.result()
+
+    def _stop_after(self, future: asyncio.Future[Any]) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        self._stopping = True
+
+    def is_running(self) -> bool:
+        return self._thread_id is not None
+
+    def is_closed(self) -> bool:
+        return self._closed
+
+    def close(self) -> None:
+        """Let every task end outside the history, dead lives too, without a warning; then refuse work."""
+        if self.is_running():
+            raise RuntimeError("cannot close a running loop")
+        if not self._closed:
+            self._dismantle()
+            self._closed = True
+            self._ready.clear()
+            self._timers.clear()
+            self._tasks.clear()
+
+    def _turn(self) -> None:
+        self._promote_due()
+        if not self._ready:
+            self._jump()
+        calls, self._ready = self._ready, []
+        if len(calls) > 1:
+            calls = self._drawn_order(calls)
+        for call in calls:
+            if call.cancelled():
+                continue
+            life = call.life
+            if life is not None and life.state is not LifeState.RUNNING and not self._dismantling:
+                life.held.append(call)
+                continue
+            self._count_step(call)
+            call._run()
+
+    def _enqueue(self, call: Call) -> None:
+        life = call.life
+        if life is None or life.state is LifeState.RUNNING or self._dismantling:
+            self._ready.append(call)
+        else:
+            life.held.append(call)
+
+    def _promote_due(self) -> None:
+        while self._timers and self._timers[0][0] <= self._now_s:
+            call = heappop(self._timers)[2]
+            if call.cancelled():
+                self._cancelled_timers -= 1
+            else:
+                self._enqueue(call)
+
+    def _jump(self) -> None:
+        """Nothing is ready: time passes until something is."""
+        while not self._ready:
+            while self._timers and self._timers[0][2].cancelled():
+                heappop(self._timers)
+                self._cancelled_timers -= 1
+            if not self._timers:
+                raise Deadlocked(f"nothing can happen any more at {self._now_s:.6f} s{self._waiting()}")
+            self._now_s = max(self._now_s, self._timers[0][0])
+            self._instant_steps = 0
+            self._promote_due()
+
+    def _drawn_order(self, calls: list[Call]) -> list[Call]:
+        """Shuffle the lanes and keep the order within each."""
+        lanes: dict[object, list[Call]] = {}
+        for call in calls:
+            lanes.setdefault(call.lane, []).append(call)
+        if len(lanes) == 1:
+            return calls
+        turns = [lane for lane, queued in lanes.items() for _ in queued]
+        self._chance.shuffle(turns)
+        queues = {lane: iter(queued) for lane, queued in lanes.items()}
+        return [next(queues[lane]) for lane in turns]
+
+    def _count_step(self, call: Call) -> None:
+        self._steps += 1
+        self._instant_steps += 1
+        if self._dismantling:
+            return
+        self._trace.update(f"{self._now_s!r} {call.life} {call.what}\n".encode())
+        if self._steps % COLLECT_STEPS == 0:
+            gc.collect()
+        if self._instant_steps > INSTANT_STEPS_MAX:
+            raise Stuck(f"{INSTANT_STEPS_MAX} steps and no time passed, now in {call.what}{self._waiting()}")
+        if self._steps > self._steps_max:
+            raise Stuck(f"more than {self._steps_max} steps, now in {call.what}{self._waiting()}")
+
+    def _waiting(self) -> str:
+        lines = []
+        for task, life in self._tasks:
+            if not task.done():
+                frame = next(iter(task.get_stack(limit=1)), None)
+                place = f" at {frame.f_code.co_filename}:{frame.f_lineno}" if frame is not None else ""
+                lines.append(f"\n  {life or 'the world'} waits in {task.get_name()}{place}")
+        return "".join(lines[:20]) or "; no task waits"
+
+    def _dismantle(self) -> None:
+        """Cancel everything and let it run out, unseen: no trace, no complaints, a bound on the steps."""
+        self._dismantling = True
+        held = [call for _, life in self._tasks if life is not None for call in self._release(life)]
+        self._ready.extend(held)
+        bound = self._steps + DISMANTLE_STEPS_MAX
+        asyncio._set_running_loop(self)
+        try:
+            for task, _ in self._tasks:
+                task.cancel()
+            while self._steps < bound and any(not task.done() for task, _ in self._tasks):
+                self._turn()
+        except Deadlocked:
+            pass
+        finally:
+            asyncio._set_running_loop(None)
+        for task, _ in self._tasks:
+            if not task.done():
+                # Left behind on purpose; asyncio would warn about it when it is collected.
+                task._log_destroy_pending = False  # type: ignore[attr-defined]
+            elif not task.cancelled():
+                task.exception()
+
+    @staticmethod
+    def _release(life: Life) -> list[Call]:
+        held, life.held = life.held, []
+        return held
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise RuntimeError("the simulator's loop is closed")
+
+    # Asynchronous generators.
+
+    def _generator_began(self, generator: Any) -> None:
+        self._generators[generator] = copy_context()
+
+    def _generator_dropped(self, generator: Any) -> None:
+        context = self._generators.pop(generator, None)
+        if not self._closed:
+            self.call_soon(self._close_generator, generator, context=context)
+
+    def _close_generator(self, generator: Any) -> None:
+        self.create_task(generator.aclose(), name="close a dropped generator")
+
+    async def shutdown_asyncgens(self) -> None:
+        generators = list(self._generators)
+        self._generators.clear()
+        await asyncio.gather(*[generator.aclose() for generator in generators], return_exceptions=True)
+
+    async def shutdown_default_executor(self, timeout: float | None = None) -> None:  # noqa: ASYNC109
+        """There is no executor, so there is nothing to wait for."""
+
+    # Errors nobody caught.
+
+    def get_exception_handler(self) -> ExceptionHandler | None:
+        return self._exception_handler
+
+    def set_exception_handler(self, handler: ExceptionHandler | None) -> None:
+        self._exception_handler = handler
+
+    def default_exception_handler(self, context: dict[str, Any]) -> None:
+        _log.error("%s", context.get("message", "unhandled error"), exc_info=context.get("exception"))
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        if self._dismantling:
+            return
+        if self._exception_handler is None:
+            self.default_exception_handler(context)
+        else:
+            self._exception_handler(self, context)
+
+    def get_debug(self) -> bool:
+        return False
+
+    def set_debug(self, enabled: bool) -> None:
+        """Debug mode measures real time; here it has nothing to measure."""

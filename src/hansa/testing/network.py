@@ -1,0 +1,286 @@
+"""The simulated network: streams between named hosts, and everything that can happen to them.
+
+It behaves as TCP does over a bad path. Bytes of one connection never change their order and are never lost
+without the connection breaking; between connections nothing is promised. A cut stalls bytes and dials; they
+go on when it heals, unless the side that waits for an acknowledgement gave up before. Hosts are named by
+their endpoints: `tcp://name:port`; `*`, `localhost` and loopback addresses mean the host itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from contextvars import Context
+from dataclasses import dataclass
+
+from hansa.chance import Chance
+from hansa.endpoint import Endpoint
+from hansa.errors import BadEndpoint, Unavailable
+from hansa.testing.history import History
+from hansa.testing.life import Life, life_of
+from hansa.testing.loop import SimLoop
+from hansa.testing.wire import SimWire
+from hansa.transport.over_memory import Factory, MemoryListener, MemoryNetwork, Place
+from hansa.transport.over_memory_stream import MemoryTransport, Wire
+
+__all__ = ["HostView", "NetworkSettings", "SimNetwork"]
+
+OWN_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkSettings:
+    """How the network behaves when nothing is broken, and how patient its ends are."""
+
+    delay_s_min: float = 0.000_2
+    delay_s_max: float = 0.005
+    # Now and then a packet is lost and sent again: everything behind it waits.
+    spike_probability: float = 0.01
+    spike_s_max: float = 0.3
+    split_probability: float = 0.3
+    window_bytes: int = 64 * 1024
+    # How long bytes may stay unacknowledged before the sender's connection breaks.
+    tcp_timeout_s: float = 20.0
+    dial_timeout_s: float = 5.0
+
+    @classmethod
+    def drawn(cls, chance: Chance) -> NetworkSettings:
+        """Another network for every seed: near or far, even or bumpy, whole or shredded."""
+        return cls(
+            delay_s_max=chance.choose((0.000_5, 0.005, 0.05)),
+            spike_probability=chance.choose((0.0, 0.01, 0.05)),
+            split_probability=chance.choose((0.0, 0.3, 0.9)),
+            window_bytes=chance.choose((512, 16 * 1024, 64 * 1024)),
+            tcp_timeout_s=chance.choose((8.0, 20.0, 120.0)),
+            dial_timeout_s=chance.choose((2.0, 5.0)),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Connection:
+    """Two ends and the two wires between them."""
+
+    there: SimWire
+    back: SimWire
+
+    @property
+    def is_over(self) -> bool:
+        return self.there.source.is_lost and self.there.target.is_lost
+
+    def joins(self, a: str, b: str) -> bool:
+        return {self.there.source_host, self.there.target_host} == {a, b}
+
+
+class SimNetwork:
+    """Shared by all hosts; each uses it through its own `view`. Faults are started and ended here."""
+
+    def __init__(self, loop: SimLoop, chance: Chance, history: History, settings: NetworkSettings) -> None:
+        self.loop = loop
+        self.settings = settings
+        # What the network does belongs to no host: it goes on while all of them are paused.
+        self.context = Context()
+        self.listeners: dict[Place, MemoryListener] = {}
+        self._chance = chance
+        self._history = history
+        self._views: dict[str, HostView] = {}
+        self._connections: list[Connection] = []
+        # Cuts are counted, because two faults may cut the same way.
+        self._cuts: Counter[tuple[str, str]] = Counter()
+        self._rates: dict[tuple[str, str], float] = {}
+        self._refusing: Counter[str] = Counter()
+        self._dark: set[str] = set()
+        self._change: asyncio.Future[None] = loop.create_future()
+
+    def view(self, host: str) -> HostView:
+        """The network as one host sees it. Raises `BadEndpoint` for a name that no endpoint can carry."""
+        if host not in self._views:
+            Endpoint.parse(f"tcp://{host}:1")
+            self._views[host] = HostView(self, host)
+        return self._views[host]
+
+    # Faults.
+
+    def cut(self, source: str, target: str, *, both_ways: bool = True) -> None:
+        """Nothing gets from source to target (nor back) until `heal`."""
+        self._history.record("", f"cut {source} {'<->' if both_ways else '->'} {target}")
+        self._cuts[source, target] += 1
+        if both_ways:
+            self._cuts[target, source] += 1
+
+    def heal(self, source: str, target: str, *, both_ways: bool = True) -> None:
+        """End one cut of the same kind."""
+        self._history.record("", f"heal {source} {'<->' if both_ways else '->'} {target}")
+        self._cuts[source, target] = max(0, self._cuts[source, target] - 1)
+        if both_ways:
+            self._cuts[target, source] = max(0, self._cuts[target, source] - 1)
+        self._changed()
+
+    def slow(self, source: str, target: str, *, bytes_per_s: float | None) -> None:
+        """Bound the rate from source to target; None takes the bound away."""
+        self._history.record("", f"{source} -> {target} at {bytes_per_s or 'full'} bytes/s")
+        if bytes_per_s is None:
+            self._rates.pop((source, target), None)
+            self._changed()
+        else:
+            self._rates[source, target] = bytes_per_s
+
+    def refuse(self, host: str, *, refusing: bool) -> None:
+        """Refuse new connections to the host, or stop doing so. Those that stand are left alone."""
+        self._history.record("", f"{host} {'refuses' if refusing else 'accepts'} dials")
+        self._refusing[host] = max(0, self._refusing[host] + (1 if refusing else -1))
+
+    def reset(self, a: str, b: str) -> int:
+        """Break every connection between two hosts, as a router that forgot them does. Returns how many."""
+        broken = [one for one in self._living() if one.joins(a, b)]
+        self._history.record("", f"reset {len(broken)} connections of {a} and {b}")
+        for one in broken:
+            one.there.shatter()
+            one.back.shatter()
+        return len(broken)
+
+    def heal_all(self) -> None:
+        """End all faults of the network."""
+        self._cuts.clear()
+        self._rates.clear()
+        self._refusing.clear()
+        self._changed()
+
+    # What hosts and wires ask and tell.
+
+    def is_cut(self, source: str, target: str) -> bool:
+        return self._cuts[source, target] > 0
+
+    def is_dark(self, host: str) -> bool:
+        """Whether the machine has no power: not even a refusal comes from it."""
+        return host in self._dark
+
+    def rate(self, source: str, target: str) -> float | None:
+        """Bytes per second from source to target, or None for no bound."""
+        return self._rates.get((source, target))
+
+    def delay_s(self, source: str, target: str) -> float:
+        """Draw how long the next packet takes."""
+        if source == target:
+            return 0.000_01
+        settings = self.settings
+        if self._chance.flip(settings.spike_probability):
+            return self._chance.uniform(settings.delay_s_max, settings.spike_s_max)
+        return self._chance.uniform(settings.delay_s_min, settings.delay_s_max)
+
+    def chunks(self, data: bytes) -> list[bytes]:
+        """Draw where the stream is cut into the pieces that the reader gets."""
+        pieces: list[bytes] = []
+        while len(data) > 1 and len(pieces) < 16 and self._chance.flip(self.settings.split_probability):
+            size = 1 + self._chance.below(min(len(data) - 1, self._chance.choose((1, 8, 64, len(data)))))
+            pieces.append(data[:size])
+            data = data[size:]
+        pieces.append(data)
+        return pieces
+
+    def open_ends(self, life: Life) -> list[str]:
+        """The life's connections that it has not closed, by name."""
+        ends = [end for one in self._living() for end in (one.there.source, one.there.target)]
+        return [repr(end) for end in ends if life_of(end.context) is life and not end.is_closing()]
+
+    def open_doors(self, life: Life) -> list[str]:
+        """Where the life still listens."""
+        return [str(one.endpoint) for one in self.listeners.values() if life_of(one.context) is life]
+
+    def forget_life(self, life: Life, *, silent: bool) -> None:
+        """The life is over: its listeners vanish and its connections break, or fall silent with its power."""
+        if silent:
+            self._dark.add(life.name)
+        for listener in list(self.listeners.values()):
+            if life_of(listener.context) is life:
+                listener.is_open = False
+                del self.listeners[listener.place]
+        for one in self._living():
+            for wire in (one.there, one.back):
+                if life_of(wire.source.context) is life:
+                    # A kernel ends a killed process's streams in either way, depending on what was unread.
+                    wire.source_died(silent=silent, orderly=self._chance.flip(0.5))
+                if life_of(wire.target.context) is life:
+                    wire.target_died(silent=silent)
+
+    def power_on(self, host: str) -> None:
+        """The machine is back: it answers what it does not know with a reset."""
+        self._dark.discard(host)
+        self._changed()
+
+    async def wait_for_change(self, deadline_s: float) -> None:
+        """Wait until a fault ends or the deadline comes."""
+        delay_s = deadline_s - self.loop.time()
+        if delay_s > 0:
+            await asyncio.wait([self._change], timeout=delay_s)
+
+    def add(self, connection: Connection) -> None:
+        """Remember a connection, to break it when its time comes."""
+        self._connections = self._living()
+        self._connections.append(connection)
+
+    def has_host(self, name: str) -> bool:
+        return name in self._views
+
+    def is_refusing(self, host: str) -> bool:
+        return self._refusing[host] > 0
+
+    def _living(self) -> list[Connection]:
+        return [one for one in self._connections if not one.is_over]
+
+    def _changed(self) -> None:
+        for one in self._living():
+            one.there.path_changed()
+            one.back.path_changed()
+        change, self._change = self._change, self.loop.create_future()
+        change.set_result(None)
+
+
+class HostView(MemoryNetwork):
+    """What one host calls its network: `listen` and `dial` as everywhere."""
+
+    def __init__(self, network: SimNetwork, host: str) -> None:
+        super().__init__()
+        self._network = network
+        self._host = host
+        self._listeners = network.listeners
+
+    async def listen(self, endpoint: Endpoint, factory: Factory) -> MemoryListener:
+        """Raises `BadEndpoint` for another host's name, otherwise as `MemoryNetwork.listen`."""
+        if self.place_of(endpoint)[1] != self._host:
+            raise BadEndpoint(
+                f"{endpoint} is not an address of {self._host}: use *, localhost or {self._host}"
+            )
+        return await super().listen(endpoint, factory)
+
+    def place_of(self, endpoint: Endpoint) -> Place:
+        if endpoint.scheme not in ("tcp", "tls"):
+            # Paths and names are the host's own.
+            return (str(endpoint), self._host, 0)
+        is_own = endpoint.is_wildcard or endpoint.host in OWN_NAMES
+        return ("port", self._host if is_own else endpoint.host, endpoint.port)
+
+    async def reach(self, endpoint: Endpoint) -> MemoryListener | None:
+        """Take a round trip. Raises `Unavailable` when the way stays cut or the other machine is off."""
+        network, here = self._network, self._host
+        place = self.place_of(endpoint)
+        there = place[1]
+        if not network.has_host(there):
+            raise Unavailable(f"there is no host {there}")
+        deadline_s = network.loop.time() + network.settings.dial_timeout_s
+        await asyncio.sleep(network.delay_s(here, there) + network.delay_s(there, here))
+        while network.is_dark(there) or network.is_cut(here, there) or network.is_cut(there, here):
+            if network.loop.time() >= deadline_s:
+                raise Unavailable(f"dialling {endpoint} from {here} timed out")
+            await network.wait_for_change(deadline_s)
+        return None if network.is_refusing(there) else self._living(place)
+
+    def join(
+        self, near: MemoryTransport, far: MemoryTransport, listener: MemoryListener
+    ) -> tuple[Wire, Wire]:
+        there = SimWire(self._network, near, far, source_host=self._host, target_host=listener.place[1])
+        back = SimWire(self._network, far, near, source_host=listener.place[1], target_host=self._host)
+        self._network.add(Connection(there=there, back=back))
+        return there, back
+
+    def name_of_dialler(self, endpoint: Endpoint, number: int) -> str:
+        return f"{self._host}#{number}"

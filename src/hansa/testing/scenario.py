@@ -1,0 +1,38 @@
+"""What a simulation plays: hosts, their work, and the invariants that must hold.
+
+A run has a chaotic phase, in which faults come and go and only safety is checked, and a quiet phase, in which
+everything is healed and liveness is checked: what had to happen in the end did happen.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from hansa.testing.world import World
+
+__all__ = ["Scenario"]
+
+
+class Scenario:
+    """The part of a simulation that you write. One object plays one run."""
+
+    name: ClassVar[str]
+    chaos_s: ClassVar[float] = 20.0
+    quiet_s: ClassVar[float] = 120.0
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+
+    def begin(self) -> None:
+        """Add hosts to the world and start them. Draw only from streams forked off the world's chance."""
+        raise NotImplementedError
+
+    def check(self) -> None:
+        """Raise through `world.fail` if something is wrong now. Called after each fault and at the end."""
+
+    def calm(self) -> None:
+        """The quiet phase begins: all faults are over and all hosts are up."""
+
+    def unsettled(self) -> str:
+        """What has not come about yet, or nothing when all has. Asked again and again in the quiet phase."""
+        return ""

@@ -1,0 +1,268 @@
+"""ROUTER and DEALER sockets under every fault: what is lost is reported, and what is not reported arrives.
+
+Two routers listen, the second also dials the first. Two dealers talk to one router each, in order; a third is
+connected to both and shares its messages out. Everybody writes numbered letters to everybody it knows, with
+buffers so small that they fill. The ledger judges: nothing twice, nothing out of order, nothing that was
+refused, and no letter missing that the sender's socket did not report as unsent or in doubt.
+
+Two things excuse a missing letter: the sender crashed, so that nobody is left to report, or it lay in the
+inbox of a receiver that crashed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from hansa.chance import Chance
+from hansa.errors import Unavailable, WouldBlock
+from hansa.testing.host import Host
+from hansa.testing.life import LifeState
+from hansa.testing.scenario import Scenario
+from hansa.testing.scenarios.ledger import ANYBODY, Channel, Ledger, Letter
+from hansa.testing.world import World
+from hansa.transport import (
+    Away,
+    Dealer,
+    Disconnected,
+    MessagesLost,
+    Overflow,
+    Router,
+    SocketEvent,
+    SocketOptions,
+)
+
+__all__ = ["RouterDealer"]
+
+PORT = 5000
+# Who dials whom: each host, its kind, and the hosts it connects to.
+HOSTS: dict[str, tuple[type[Router] | type[Dealer], tuple[str, ...]]] = {
+    "r1": (Router, ()),
+    "r2": (Router, ("r1",)),
+    "d1": (Dealer, ("r1",)),
+    "d2": (Dealer, ("r2",)),
+    "d3": (Dealer, ("r1", "r2")),
+}
+PAUSE_S_MAX = 0.2
+# Longer than every timeout of sockets and network together, so that nothing of the chaos is left.
+RECOVERY_S = 30.0
+FINALS_COUNT = 5
+
+Socket = Router | Dealer
+
+
+class RouterDealer(Scenario):
+    """The first simulation: sockets lose nothing that they do not report as lost."""
+
+    name: ClassVar[str] = "router_dealer"
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self.ledger = Ledger(world)
+        self._chance = world.chance.fork("router_dealer")
+        self._takeover = self._chance.flip(0.5)
+        self._sockets: dict[str, Socket] = {}
+        self._crashed: set[str] = set()
+        self._finished: set[str] = set()
+        self._is_calm = False
+
+    def begin(self) -> None:
+        for name in HOSTS:
+            self.world.host(name, self._program).start()
+
+    def check(self) -> None:
+        if self._is_calm:
+            self._check_counts()
+            return
+        for host in self.world.hosts.values():
+            if host.life.state is LifeState.DEAD and str(host.life) not in self._crashed:
+                self._bury(host)
+
+    def calm(self) -> None:
+        self._is_calm = True
+
+    def unsettled(self) -> str:
+        lives = [str(host.life) for host in self.world.hosts.values()]
+        busy = [life for life in lives if life not in self._finished]
+        if busy:
+            return f"{', '.join(busy)} did not send the last letters"
+        late = self.ledger.missing_finals(excused=self._crashed)
+        lost = self.ledger.unexplained(excused=self._crashed)
+        return "\n".join((late + lost)[:20])
+
+    def _check_counts(self) -> None:
+        """What a socket says in numbers is what it did, letter by letter."""
+        for life, socket in self._sockets.items():
+            if life in self._crashed:
+                continue
+            channels = [one for one in self.ledger.channels if one.sender == life]
+            accepted = sum(letter.is_accepted for one in channels for letter in one.letters)
+            reported = sum(sum(one.reports) for one in channels)
+            stats = socket.stats
+            if stats.sent_count != accepted:
+                self.world.fail(
+                    "sent_count is what was accepted", f"{life}: {stats.sent_count}, not {accepted}"
+                )
+            if stats.unsent_count + stats.in_doubt_count != reported:
+                self.world.fail("the counts are what the events say", f"{life}: {stats}, events: {reported}")
+
+    # What runs on the hosts.
+
+    async def _program(self, host: Host) -> None:
+        kind, dials = HOSTS[host.name]
+        chance = host.chance
+        life = str(host.life)
+        settings: dict[str, Any] = {
+            "network": host.network,
+            "chance": chance.fork("socket"),
+            "options": _options(chance.fork("options"), takeover=self._takeover),
+            "on_event": lambda event: self._on_event(host, life, event),
+            "name": life,
+        }
+        is_direct = chance.flip(0.5)
+        if is_direct:
+            settings["on_messages"] = lambda peer, messages: self._on_messages(host, messages)
+        async with kind(host.name.encode(), **settings) as socket:
+            self._sockets[life] = socket
+            if isinstance(socket, Router):
+                await socket.bind(f"tcp://*:{PORT}")
+            for other in dials:
+                socket.connect(f"tcp://{other}:{PORT}")
+            async with asyncio.TaskGroup() as group:
+                if not is_direct:
+                    group.create_task(self._read(host, socket, chance.fork("reader")), name=f"{life} reader")
+                group.create_task(self._write(host, socket, chance.fork("writer")), name=f"{life} writer")
+                await asyncio.Event().wait()
+
+    async def _read(self, host: Host, socket: Socket, chance: Chance) -> None:
+        while True:
+            message = await socket.recv()
+            self._on_messages(host, [message.parts])
+            if chance.flip(0.2):
+                await asyncio.sleep(chance.uniform(0.0, PAUSE_S_MAX))
+
+    async def _write(self, host: Host, socket: Socket, chance: Chance) -> None:
+        life = str(host.life)
+        while not self._is_calm:
+            await asyncio.sleep(chance.uniform(0.0, PAUSE_S_MAX))
+            for destination in self._destinations(host, socket, chance):
+                for _ in range(chance.choose((1, 1, 1, 20))):
+                    await self._send(host, socket, self._channel(life, socket, destination), chance)
+        await asyncio.sleep(RECOVERY_S)
+        for destination in _neighbours(host.name) if isinstance(socket, Router) else [ANYBODY]:
+            for _ in range(FINALS_COUNT):
+                await self._send_final(host, socket, self._channel(life, socket, destination))
+        host.record("has sent its last letters")
+        self._finished.add(life)
+
+    def _destinations(self, host: Host, socket: Socket, chance: Chance) -> list[str]:
+        if isinstance(socket, Dealer):
+            return [ANYBODY]
+        return [chance.choose(_neighbours(host.name))]
+
+    async def _send(self, host: Host, socket: Socket, channel: Channel, chance: Chance) -> None:
+        size_bytes = chance.below(chance.choose((1, 100, 2_000, 40_000 if chance.flip(0.05) else 300)))
+        letter = self.ledger.offer(channel, size_bytes=size_bytes, is_final=False)
+        how = chance.choose(("post", "send", "impatient"))
+        try:
+            if how == "post":
+                is_accepted = _post(socket, letter)
+            elif how == "send":
+                is_accepted = await _send(socket, letter)
+            else:
+                async with asyncio.timeout(chance.choose((0.0, chance.uniform(0.0, PAUSE_S_MAX)))):
+                    is_accepted = await _send(socket, letter)
+        except (Unavailable, TimeoutError):
+            is_accepted = False
+        self.ledger.settle_offer(letter, is_accepted=is_accepted)
+
+    async def _send_final(self, host: Host, socket: Socket, channel: Channel) -> None:
+        letter = self.ledger.offer(channel, size_bytes=10, is_final=True)
+        try:
+            is_accepted = await _send(socket, letter)
+        except Unavailable as error:
+            self.world.fail("after the faults everybody is reachable", f"{letter} from {host.name}: {error}")
+        self.ledger.settle_offer(letter, is_accepted=is_accepted)
+        if not is_accepted:
+            self.world.fail("after the faults nothing is dropped", f"{letter} from {host.name}")
+
+    # What the sockets say.
+
+    def _on_messages(self, host: Host, messages: list[list[bytes]]) -> None:
+        for parts in messages:
+            letter = self.ledger.receive(host.name, parts)
+            host.record(f"got {letter}")
+
+    def _on_event(self, host: Host, life: str, event: SocketEvent) -> None:
+        host.record(_line(event))
+        if isinstance(event, Disconnected):
+            lost_count = event.unsent_count + event.in_doubt_count
+        elif isinstance(event, MessagesLost):
+            lost_count = event.count
+        else:
+            return
+        channel = self._channel(life, self._sockets[life], event.peer.decode())
+        self.ledger.report_lost(channel, lost_count)
+
+    # The books.
+
+    def _channel(self, life: str, socket: Socket, destination: str) -> Channel:
+        if isinstance(socket, Router):
+            return self.ledger.channel(life, destination, is_ordered=True)
+        # A dealer with one connection keeps order; with more, a lost peer's messages go to another peer.
+        is_single = len(HOSTS[life.partition("/")[0]][1]) == 1
+        return self.ledger.channel(life, ANYBODY, is_ordered=is_single)
+
+    def _bury(self, host: Host) -> None:
+        """The host crashed: what its socket had read and its program had not is nobody's loss to report."""
+        life = str(host.life)
+        self._crashed.add(life)
+        socket = self._sockets.get(life)
+        take: Callable[[], Any] | None = socket.recv_nowait if socket is not None else None
+        while take is not None:
+            try:
+                self.ledger.receive(host.name, take().parts)
+            except WouldBlock:
+                return
+
+
+def _options(chance: Chance, *, takeover: bool) -> SocketOptions:
+    return SocketOptions(
+        outgoing_count_max=chance.choose((8, 50)),
+        outgoing_bytes_max=chance.choose((2_000, 1_000_000)),
+        incoming_count_max=chance.choose((4, 1_000)),
+        incoming_bytes_max=chance.choose((2_000, 1_000_000)),
+        overflow=chance.choose((Overflow.BLOCK, Overflow.BLOCK, Overflow.DROP, Overflow.FAIL)),
+        away=chance.choose((Away.WAIT, Away.FAIL)),
+        heartbeat_interval_s=1.0,
+        heartbeat_timeout_s=3.0,
+        handshake_s_max=3.0,
+        reconnect_s_min=0.05,
+        reconnect_s_max=1.0,
+        takeover=takeover,
+        linger_s=chance.choose((0.0, 2.0)),
+    )
+
+
+def _neighbours(name: str) -> list[str]:
+    """Whom a router exchanges letters with."""
+    dialled = list(HOSTS[name][1])
+    return dialled + [other for other, (_, dials) in HOSTS.items() if name in dials]
+
+
+def _post(socket: Socket, letter: Letter) -> bool:
+    if isinstance(socket, Router):
+        return socket.post(letter.destination.encode(), letter.parts)
+    return socket.post(letter.parts)
+
+
+async def _send(socket: Socket, letter: Letter) -> bool:
+    if isinstance(socket, Router):
+        return await socket.send(letter.destination.encode(), letter.parts)
+    return await socket.send(letter.parts)
+
+
+def _line(event: SocketEvent) -> str:
+    fields = [f"{name}={getattr(event, name)!s}" for name in type(event).__dataclass_fields__]
+    return f"{type(event).__name__} {' '.join(fields)}"

@@ -1,0 +1,163 @@
+"""Hosts, their network and one virtual clock, all drawn from one seed: the place where scenarios play."""
+
+from __future__ import annotations
+
+import asyncio
+import traceback
+from collections.abc import Coroutine
+from contextvars import Context
+from typing import Any, NoReturn, TypeVar
+
+from hansa.chance import Chance
+from hansa.errors import InvariantBroken, UsageError
+from hansa.testing.history import History
+from hansa.testing.host import Host, Program, SimClock
+from hansa.testing.life import LifeState, current_life
+from hansa.testing.loop import SimLoop
+from hansa.testing.network import NetworkSettings, SimNetwork
+
+__all__ = ["Broken", "World"]
+
+T = TypeVar("T")
+
+
+class Broken(InvariantBroken):
+    """An invariant that a scenario watches does not hold."""
+
+    code = "simulation-invariant"
+
+    def __init__(self, invariant: str, detail: str) -> None:
+        super().__init__(f"{invariant}: {detail}")
+        self.invariant = invariant
+        self.detail = detail
+
+
+class World:
+    """Everything one run needs. Use it as a context manager, or `close` it: no task is left behind."""
+
+    def __init__(self, seed: int, *, settings: NetworkSettings | None = None) -> None:
+        self.seed = seed
+        self.chance = Chance.seeded(seed)
+        self.loop = SimLoop(self.chance.fork("loop"))
+        self._start_s = self.loop.time()
+        self.history = History(self.elapsed_s)
+        self.network = SimNetwork(
+            self.loop,
+            self.chance.fork("network"),
+            self.history,
+            settings or NetworkSettings.drawn(self.chance.fork("network settings")),
+        )
+        self.hosts: dict[str, Host] = {}
+        # The first thing that went wrong; later ones are its consequences.
+        self.broken: Broken | None = None
+        self.loop.set_exception_handler(self._unhandled)
+
+    def __enter__(self) -> World:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End all tasks outside the history. Nothing can run in this world afterwards."""
+        self.loop.close()
+
+    def elapsed_s(self) -> float:
+        """Virtual seconds since the world began."""
+        return self.loop.time() - self._start_s
+
+    def digest(self) -> str:
+        """The fingerprint of the whole run: each step of the loop and each recorded fact."""
+        return f"{self.loop.digest()}{self.history.digest()}"
+
+    # Hosts and their failures. Faults overlap, so each is a no-op when the host is not in the state for it.
+
+    def host(self, name: str, program: Program, *, wall_skew_s: float = 0.0) -> Host:
+        """Add a machine; it is not started yet. The name is also its address: `tcp://name:port`."""
+        if name in self.hosts:
+            raise UsageError(f"there is a host {name} already")
+        clock = SimClock(self.loop, wall_skew_s=wall_skew_s)
+        host = Host(self, name, program, self.network.view(name), clock)
+        self.hosts[name] = host
+        return host
+
+    def pause(self, name: str) -> bool:
+        """Stop the host's program, as SIGSTOP does; its kernel still accepts and buffers."""
+        host = self.hosts[name]
+        if not host.is_up or host.is_paused:
+            return False
+        host.record("is paused")
+        self.loop.pause(host.life)
+        return True
+
+    def resume(self, name: str) -> None:
+        host = self.hosts[name]
+        if host.is_up and host.is_paused:
+            host.record("resumes")
+            self.loop.resume(host.life)
+
+    def crash(self, name: str, *, silent: bool = False) -> bool:
+        """End the host's life at this instant. Silent is a power loss: the peers are not even told."""
+        host = self.hosts[name]
+        if not host.is_up:
+            return False
+        host.record("loses power" if silent else "crashes")
+        self.loop.kill(host.life)
+        self.network.forget_life(host.life, silent=silent)
+        return True
+
+    def restart(self, name: str) -> None:
+        """Start the host's program again, in a new life, if it is not up."""
+        host = self.hosts[name]
+        if not host.is_up:
+            self.network.power_on(name)
+            host.start()
+
+    def calm(self) -> None:
+        """Undo every fault: heal, speed up, resume, restart."""
+        self.history.record("", "calm")
+        self.network.heal_all()
+        for name in self.hosts:
+            self.resume(name)
+            self.restart(name)
+
+    # Failure.
+
+    def fail(self, invariant: str, detail: str) -> NoReturn:
+        """Report a broken invariant and raise `Broken`. The first one ends the run, whoever catches it."""
+        broken = Broken(invariant, detail)
+        if self.broken is None:
+            self.broken = broken
+            self.history.record("", f"BROKEN: {invariant}")
+            self.loop.stop()
+        raise broken
+
+    def complain(self, message: str, error: BaseException | None) -> None:
+        """An error that nobody caught is a broken invariant too."""
+        if isinstance(error, Broken):
+            return
+        shown = "".join(traceback.format_exception(error)) if error is not None else ""
+        try:
+            self.fail("no error goes unhandled", f"{message}\n{shown}".rstrip())
+        except Broken:
+            # Whoever complains has nobody to raise to; the run ends all the same.
+            return
+
+    def run(self, main: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine in this world, outside all hosts, and return its result.
+
+        Raises `Broken` as soon as an invariant is, `Deadlocked` or `Stuck` when the coroutine cannot end.
+        """
+        task = self.loop.spawn(main, name="world", life=None)
+        task.add_done_callback(lambda _: self.loop.stop(), context=Context())
+        self.loop.run_forever()
+        if self.broken is not None:
+            raise self.broken
+        return task.result()
+
+    def _unhandled(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        life = current_life()
+        if life is not None and life.state is LifeState.DEAD:
+            return
+        error = context.get("exception")
+        self.complain(str(context.get("message", "unhandled error")), error)

@@ -1,0 +1,64 @@
+"""Who may be which peer: routing ids given, made up, refused, taken over.
+
+Under TLS an id belongs to the node whose certificate first used it, for as long as the socket lives; the
+certificate's name decides, not its bytes, so that a renewed certificate keeps its ids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from dataclasses import dataclass
+
+from hansa.chance import Chance
+from hansa.ids import anonymous_id, format_id
+from hansa.limits import ID_BINDINGS_MAX
+from hansa.transport.events import CloseReason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Admitted:
+    """The peer is `peer` from now on; whoever was so before has to go."""
+
+    peer: bytes
+    takes_over: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotAdmitted:
+    reason: CloseReason
+    detail: str
+
+
+class Admission:
+    """Decides about the ids that peers claim at one socket."""
+
+    def __init__(self, *, takeover: bool, chance: Chance) -> None:
+        self._takeover = takeover
+        self._chance = chance
+        self._bound: dict[bytes, str] = {}
+
+    def admit(self, identity: bytes, *, node: str, taken: Container[bytes]) -> Admitted | NotAdmitted:
+        """`node` is the name in the peer's certificate, or empty without TLS; `taken` the ids connected now."""
+        if not identity:
+            return Admitted(peer=anonymous_id(self._chance, taken), takes_over=False)
+        owner = self._bound.get(identity, node)
+        if node != owner:
+            return NotAdmitted(
+                reason=CloseReason.ID_NOT_ALLOWED,
+                detail=f"id {format_id(identity)} belongs to the certificate of {owner}, not of {node or 'nobody'}",
+            )
+        if identity in taken and not self._takeover:
+            return NotAdmitted(
+                reason=CloseReason.ID_IN_USE, detail=f"id {format_id(identity)} is connected already"
+            )
+        if node:
+            self._bind(identity, node, taken)
+        return Admitted(peer=identity, takes_over=identity in taken)
+
+    def _bind(self, identity: bytes, node: str, taken: Container[bytes]) -> None:
+        # Re-inserted, so that the table is in order of last use.
+        self._bound.pop(identity, None)
+        if len(self._bound) >= ID_BINDINGS_MAX:
+            # Connected ids are never forgotten; there are fewer connections than bindings.
+            del self._bound[next(i for i in self._bound if i not in taken)]
+        self._bound[identity] = node

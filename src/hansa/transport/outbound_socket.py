@@ -1,0 +1,126 @@
+"""A connection that a socket keeps up: dialled, and dialled again after every end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from hansa.endpoint import Endpoint
+from hansa.errors import AlreadyClosed, Unavailable
+from hansa.transport.backoff import Backoff
+from hansa.transport.events import CloseReason
+from hansa.transport.network import Network
+from hansa.transport.over_asyncio import Connection
+from hansa.transport.over_lane import Lane
+
+
+class Outbound:
+    """The handle that `connect` returns."""
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        *,
+        network: Network,
+        backoff: Backoff,
+        dial_s_max: float,
+        make_connection: Callable[[Outbound], Connection],
+        on_unreachable: Callable[[Outbound, Connection, str], None],
+        on_closed: Callable[[Outbound], None],
+    ) -> None:
+        self.endpoint = endpoint
+        self.peer = b""
+        """The peer's id as last seen; empty before the first handshake."""
+        self.lane: Lane | None = None
+        self.connection: Connection | None = None
+        self._network = network
+        self._backoff = backoff
+        self._dial_s_max = dial_s_max
+        self._make_connection = make_connection
+        self._on_unreachable = on_unreachable
+        self._on_closed = on_closed
+        self._task: asyncio.Task[None] | None = None
+        self._waiters: list[asyncio.Future[None]] = []
+        self._closed = False
+
+    @property
+    def is_up(self) -> bool:
+        return self.connection is not None and self.connection.is_ready
+
+    @property
+    def is_closed(self) -> bool:
+        return self._closed
+
+    async def up(self) -> bytes:
+        """Wait for the handshake; the peer's id. Raises AlreadyClosed."""
+        while not self.is_up:
+            if self._closed:
+                raise AlreadyClosed(f"the connection to {self.endpoint} is closed")
+            waiter = asyncio.get_running_loop().create_future()
+            self._waiters.append(waiter)
+            try:
+                await waiter
+            finally:
+                if waiter in self._waiters:
+                    self._waiters.remove(waiter)
+        return self.peer
+
+    async def close(self) -> None:
+        """Stop dialling and let the peer go. What still waits for it is reported as lost."""
+        if self._closed:
+            return
+        self.give_up()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait((self._task,))
+        if self.connection is not None:
+            await asyncio.wait((self.connection.closed,))
+        self._on_closed(self)
+
+    # -- for the socket
+
+    def started(self, task: asyncio.Task[None]) -> None:
+        self._task = task
+
+    def give_up(self) -> None:
+        """Close the connection that stands, if one does, and dial no more."""
+        self._closed = True
+        self._wake()
+        if self.connection is not None:
+            self.connection.close(CloseReason.CLOSED_BY_US)
+
+    def established(self, peer: bytes) -> None:
+        self.peer = peer
+        self._backoff.reset()
+        asyncio.get_running_loop().call_soon(self._wake)
+
+    async def keep_up(self) -> None:
+        """Dial, wait for the end, wait a little, dial again."""
+        while True:
+            await self._dial_once()
+            await asyncio.sleep(self._backoff.next_s())
+
+    async def _dial_once(self) -> None:
+        connection = self._make_connection(self)
+        problem = "dialling was given up"
+        try:
+            async with asyncio.timeout(self._dial_s_max):
+                await self._network.dial(self.endpoint, lambda: connection)
+            problem = ""
+        except Unavailable as error:
+            problem = str(error)
+        except TimeoutError:
+            problem = f"{self.endpoint} did not answer within {self._dial_s_max} s"
+        finally:
+            if problem:
+                self._on_unreachable(self, connection, problem)
+        if not problem:
+            self.connection = connection
+            await asyncio.wait((connection.closed,))
+            self.connection = None
+
+    def _wake(self) -> None:
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+        self._waiters.clear()

@@ -1,0 +1,128 @@
+"""What waits to be written to one peer, bounded in bytes and messages.
+
+Messages are kept in wire form, in batches that end at message boundaries, because a batch is what is handed
+to the connection in one write and what is carried over, whole, when the connection breaks first. Compiled by
+mypyc together with the frame encoder: every message that leaves passes through `put`.
+"""
+
+from collections import deque
+from typing import Final
+
+from hansa.limits import WRITE_JOIN_BYTES, WRITE_TURN_BYTES
+from hansa.wire.frames import encode
+
+FULL: Final = -1
+
+
+class Batch:
+    """Whole messages in wire form. `large` says that some of them must not be joined with the rest."""
+
+    def __init__(self) -> None:
+        self.pieces: list[bytes] = []
+        self.count = 0
+        self.size_bytes = 0
+        self.large = False
+
+    def buffers(self) -> list[bytes]:
+        """What to write, in order: small pieces joined, large ones as they are."""
+        if not self.large:
+            return [b"".join(self.pieces)]
+        buffers: list[bytes] = []
+        small: list[bytes] = []
+        for piece in self.pieces:
+            if len(piece) < WRITE_JOIN_BYTES:
+                small.append(piece)
+                continue
+            if small:
+                buffers.append(b"".join(small))
+                small = []
+            buffers.append(piece)
+        if small:
+            buffers.append(b"".join(small))
+        return buffers
+
+
+class Outbox:
+    """A bounded queue of encoded messages. Bounds are checked before a message is taken, not after.
+
+    One message may therefore exceed what is left of the bytes: a message larger than the whole bound can
+    still be sent when nothing else waits.
+    """
+
+    def __init__(self, *, bytes_max: int, count_max: int) -> None:
+        self.bytes_max = bytes_max
+        self.count_max = count_max
+        self.held_bytes = 0
+        self.held_count = 0
+        self.taken_count = 0
+        """Messages accepted since the beginning, whatever became of them."""
+        self._open = Batch()
+        self._sealed: deque[Batch] = deque()
+
+    def has_room(self) -> bool:
+        return self.held_bytes < self.bytes_max and self.held_count < self.count_max
+
+    def put(self, parts: list[bytes]) -> int:
+        """Take a message; the bytes held now, or FULL with nothing taken. Raises BadArgument."""
+        if self.held_bytes >= self.bytes_max or self.held_count >= self.count_max:
+            return FULL
+        batch = self._open
+        return self._grow(batch, encode(parts, batch.pieces))
+
+    def put_encoded(self, pieces: list[bytes], size_bytes: int) -> int:
+        """The same for a message that is in wire form already, as when many peers get it."""
+        if self.held_bytes >= self.bytes_max or self.held_count >= self.count_max:
+            return FULL
+        batch = self._open
+        batch.pieces.extend(pieces)
+        return self._grow(batch, size_bytes)
+
+    def _grow(self, batch: Batch, size_bytes: int) -> int:
+        batch.count += 1
+        batch.size_bytes += size_bytes
+        if size_bytes >= WRITE_JOIN_BYTES:
+            batch.large = True
+        self.taken_count += 1
+        self.held_count += 1
+        self.held_bytes += size_bytes
+        if batch.size_bytes >= WRITE_TURN_BYTES:
+            self._sealed.append(batch)
+            self._open = Batch()
+        return self.held_bytes
+
+    def take(self) -> Batch | None:
+        """The next batch to write, oldest first; it is no longer held here."""
+        if self._sealed:
+            batch = self._sealed.popleft()
+        elif self._open.count:
+            batch = self._open
+            self._open = Batch()
+        else:
+            return None
+        self.held_count -= batch.count
+        self.held_bytes -= batch.size_bytes
+        return batch
+
+    def absorb(self, earlier: "Outbox") -> None:
+        """Put everything that `earlier` holds before what is held here, past the bounds if need be.
+
+        Those messages were accepted once; refusing them now would lose them.
+        """
+        batches: list[Batch] = []
+        batch = earlier.take()
+        while batch is not None:
+            batches.append(batch)
+            batch = earlier.take()
+        for batch in reversed(batches):
+            self._sealed.appendleft(batch)
+            self.held_count += batch.count
+            self.held_bytes += batch.size_bytes
+
+    def clear(self) -> int:
+        """Forget everything; how many messages that were."""
+        count = self.held_count
+        self._sealed.clear()
+        self._open = Batch()
+        self.held_count = 0
+        self.held_bytes = 0
+        return count

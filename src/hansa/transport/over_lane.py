@@ -1,0 +1,145 @@
+"""The way to one peer, whether it is connected or not: a bounded buffer, and the writes that empty it.
+
+What is posted in one turn of the loop leaves in one write at its end; a burst of more than
+`WRITE_TURN_BYTES` leaves at once, because a larger joined buffer only costs page faults. While the
+connection cannot take more, or there is none, the lane is stalled and messages wait in its outbox.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING
+
+from hansa.errors import AlreadyClosed, Backlogged
+from hansa.ids import format_id
+from hansa.limits import WRITE_TURN_BYTES
+from hansa.transport.options import Overflow, SocketOptions
+from hansa.transport.outbox import FULL, Outbox
+
+if TYPE_CHECKING:
+    from hansa.transport.over_asyncio import Connection
+
+
+class Lane:
+    """Outgoing messages of one peer. Order is kept from `post` and `send` to the wire."""
+
+    def __init__(self, peer: bytes, options: SocketOptions) -> None:
+        self.peer = peer
+        self.outbox = Outbox(bytes_max=options.outgoing_bytes_max, count_max=options.outgoing_count_max)
+        self.connection: Connection | None = None
+        self.dropped_count = 0
+        self._overflow = options.overflow
+        self._loop = asyncio.get_running_loop()
+        self._stalled = True
+        self._due = False
+        self._waiters: deque[asyncio.Future[None]] = deque()
+        self._closed = False
+
+    def post(self, parts: list[bytes]) -> bool:
+        """Take a message without waiting; False when it was dropped. Raises Backlogged, BadArgument."""
+        held_bytes = self.outbox.put(parts)
+        if held_bytes == FULL:
+            return self._refuse()
+        self._written_soon(held_bytes)
+        return True
+
+    def post_encoded(self, pieces: list[bytes], size_bytes: int) -> bool:
+        """The same for a message in wire form; a full buffer always drops it."""
+        held_bytes = self.outbox.put_encoded(pieces, size_bytes)
+        if held_bytes == FULL:
+            self.dropped_count += 1
+            return False
+        self._written_soon(held_bytes)
+        return True
+
+    async def send(self, parts: list[bytes]) -> bool:
+        """As `post`, but under Overflow.BLOCK it waits for room. Cancelling it takes nothing."""
+        if self._overflow is Overflow.BLOCK:
+            while not self.outbox.has_room():
+                await self._room()
+        taken = self.post(parts)
+        if self.outbox.held_bytes == 0 or self._stalled:
+            # A turn's worth has just been written, or the peer is slow: let the others run.
+            await asyncio.sleep(0)
+        return taken
+
+    async def drained(self) -> None:
+        """Wait until nothing is held here any more."""
+        while self.outbox.held_count:
+            await self._room()
+
+    def start(self, connection: Connection) -> None:
+        """From now on messages leave through this connection."""
+        self.connection = connection
+        self._stalled = False
+        self._due = True
+        self.flush()
+
+    def stop(self) -> None:
+        """The connection is gone; messages wait."""
+        self.connection = None
+        self._stalled = True
+
+    def pause(self) -> None:
+        self._stalled = True
+
+    def resume(self) -> None:
+        self._stalled = False
+        self.flush()
+
+    def close(self) -> int:
+        """Give up on what waits; how many messages that were. Senders that wait get AlreadyClosed."""
+        self._closed = True
+        self.stop()
+        lost_count = self.outbox.clear()
+        self._wake()
+        return lost_count
+
+    def flush(self) -> None:
+        """Write all that the connection takes now."""
+        self._due = False
+        outbox = self.outbox
+        connection = self.connection
+        while not self._stalled and connection is not None:
+            batch = outbox.take()
+            if batch is None:
+                break
+            connection.write_batch(batch)
+        if self._waiters and outbox.has_room():
+            self._wake()
+
+    def _written_soon(self, held_bytes: int) -> None:
+        if self._stalled:
+            return
+        if held_bytes >= WRITE_TURN_BYTES:
+            self.flush()
+        elif not self._due:
+            self._due = True
+            self._loop.call_soon(self.flush)
+
+    def _refuse(self) -> bool:
+        if self._overflow is Overflow.DROP:
+            self.dropped_count += 1
+            return False
+        raise Backlogged(
+            f"{self.outbox.held_count} messages ({self.outbox.held_bytes} bytes) already wait for "
+            f"{format_id(self.peer) if self.peer else 'a peer'}; use send() to wait, or raise outgoing_*_max"
+        )
+
+    async def _room(self) -> None:
+        if self._closed:
+            raise AlreadyClosed(f"the socket no longer sends to {format_id(self.peer)}")
+        waiter = self._loop.create_future()
+        self._waiters.append(waiter)
+        try:
+            await waiter
+        finally:
+            if waiter in self._waiters:
+                self._waiters.remove(waiter)
+
+    def _wake(self) -> None:
+        while self._waiters:
+            waiter = self._waiters.popleft()
+            if not waiter.done():
+                waiter.set_result(None)

@@ -1,0 +1,40 @@
+"""Tasks with a parent. The one place that starts them: everything started here is gone after `close`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+
+class TaskScope:
+    """A named group of tasks that may be opened and closed by different tasks, unlike `asyncio.TaskGroup`.
+
+    A component lives from `__aenter__` to `__aexit__`, and blocking wrappers run these in different tasks,
+    which a TaskGroup forbids. A task that fails is told to `on_failure`; it never fails unseen.
+    """
+
+    def __init__(self, name: str, on_failure: Callable[[BaseException], None]) -> None:
+        self._name = name
+        self._on_failure = on_failure
+        self._tasks: dict[asyncio.Task[None], None] = {}
+        self._closed = False
+
+    def spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(work, name=f"{self._name}: {name}")
+        self._tasks[task] = None
+        task.add_done_callback(self._done)
+        return task
+
+    async def close(self) -> None:
+        """Cancel what still runs and wait until all of it has ended."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.pop(task, None)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._on_failure(error)

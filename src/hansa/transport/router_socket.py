@@ -1,0 +1,83 @@
+"""ROUTER: messages to and from peers by their ids."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Unpack
+
+from hansa.errors import AlreadyClosed, PeerAway, UnknownPeer
+from hansa.ids import format_id
+from hansa.transport.options import Away
+from hansa.transport.outbound_socket import Outbound
+from hansa.transport.over_asyncio import Connection
+from hansa.transport.over_lane import Lane
+from hansa.transport.zmtp_socket import SocketSettings, ZmtpSocket
+
+
+class Router(ZmtpSocket):
+    """Addresses each message to a peer's id. An id that is not connected is an error, not a silent loss.
+
+    Under Away.WAIT messages for a peer that this socket dialled wait while it is away, and leave when it
+    returns under the same id; if it returns as another, they are reported as lost.
+    """
+
+    socket_type = "ROUTER"
+
+    def __init__(self, routing_id: bytes = b"", **settings: Unpack[SocketSettings]) -> None:
+        super().__init__(routing_id=routing_id, **settings)
+        self._lanes: dict[bytes, Lane] = {}
+
+    def post(self, peer: bytes, parts: Sequence[bytes]) -> bool:
+        """Send without waiting; False when a full buffer dropped it (Overflow.DROP).
+
+        Raises UnknownPeer, PeerAway (Away.FAIL), Backlogged (a full buffer otherwise), BadArgument.
+        """
+        lane = self._lanes.get(peer)
+        if lane is None:
+            raise self._missing(peer)
+        return lane.post(parts if type(parts) is list else list(parts))
+
+    async def send(self, peer: bytes, parts: Sequence[bytes]) -> bool:
+        """As `post`, but waits for room under Overflow.BLOCK. Cancelling it sends nothing."""
+        lane = self._lanes.get(peer)
+        if lane is None:
+            raise self._missing(peer)
+        try:
+            return await lane.send(parts if type(parts) is list else list(parts))
+        except AlreadyClosed as error:
+            raise self._missing(peer) from error
+
+    def _missing(self, peer: bytes) -> Exception:
+        self._check_open()
+        if any(outbound.peer == peer for outbound in self._outbounds):
+            return PeerAway(f"peer {format_id(peer)} is away; it is being dialled again")
+        return UnknownPeer(f"no peer {format_id(peer)} is connected to {self.name}")
+
+    def _lanes_all(self) -> list[Lane]:
+        return list(self._lanes.values())
+
+    def _join(self, connection: Connection, outbound: Outbound | None) -> Lane:
+        lane = self._lanes.get(connection.peer)
+        if lane is None:
+            lane = self._lanes[connection.peer] = Lane(connection.peer, self.options)
+        if outbound is not None:
+            if outbound.lane is not None and outbound.lane is not lane:
+                # The peer has come back under another name: what waits was for the one before.
+                self._lanes.pop(outbound.lane.peer, None)
+                self._give_up(outbound.lane, str(outbound.endpoint))
+            outbound.lane = lane
+        return lane
+
+    def _leave(self, connection: Connection, lane: Lane, outbound: Outbound | None) -> int:
+        dialled_again = outbound is not None and not outbound.is_closed and not self._closing
+        if dialled_again and self.options.away is Away.WAIT:
+            return 0
+        self._lanes.pop(lane.peer, None)
+        if outbound is not None:
+            outbound.lane = None
+        return self._close_lane(lane)
+
+    def _outbound_closed(self, outbound: Outbound) -> None:
+        if outbound.lane is not None:
+            self._lanes.pop(outbound.lane.peer, None)
+        super()._outbound_closed(outbound)

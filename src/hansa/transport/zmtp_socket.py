@@ -1,0 +1,423 @@
+"""What all sockets share: doors and outbound connections, admission, events, the inbox, and a clean end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from types import TracebackType
+from typing import ClassVar, Self, TypedDict, Unpack
+
+from hansa.chance import Chance
+from hansa.endpoint import Endpoint
+from hansa.errors import AlreadyClosed, BadArgument
+from hansa.limits import ROUTING_ID_BYTES_MAX
+from hansa.transport.admission import Admission, NotAdmitted
+from hansa.transport.backoff import Backoff
+from hansa.transport.door import Door
+from hansa.transport.events import (
+    CloseReason,
+    Connected,
+    Disconnected,
+    HandshakeFailed,
+    MessagesLost,
+    SocketEvent,
+)
+from hansa.transport.message import Message
+from hansa.transport.network import Listener, Network
+from hansa.transport.options import SocketOptions, Tls
+from hansa.transport.outbound_socket import Outbound
+from hansa.transport.over_asyncio import Connection, Turnstile
+from hansa.transport.over_lane import Lane
+from hansa.transport.over_mailbox import Mailbox
+from hansa.transport.over_streams import SystemNetwork
+from hansa.transport.over_tasks import TaskScope
+from hansa.transport.stats import SocketStats, Tally
+
+OnMessages = Callable[[bytes, list[list[bytes]]], None]
+OnEvent = Callable[[SocketEvent], None]
+
+
+class SocketSettings(TypedDict, total=False):
+    """What every socket can be given when it is made."""
+
+    options: SocketOptions | None
+    network: Network | None
+    tls: Tls | None
+    chance: Chance | None
+    on_messages: OnMessages | None
+    on_event: OnEvent | None
+    name: str
+
+
+class ZmtpSocket:
+    """One socket of any type. It belongs to the event loop in which it was entered.
+
+    `on_messages(peer, messages)` is called with all messages of one chunk instead of filling the inbox; it
+    must not block. `on_event` likewise. Leaving the `async with` block ends every connection, task and timer.
+    """
+
+    socket_type: ClassVar[str]
+
+    def __init__(self, routing_id: bytes = b"", **settings: Unpack[SocketSettings]) -> None:
+        if unknown := sorted(settings.keys() - SocketSettings.__annotations__.keys()):
+            raise TypeError(f"{type(self).__name__}() got unexpected keyword arguments {unknown}")
+        if len(routing_id) > ROUTING_ID_BYTES_MAX:
+            raise BadArgument(f"a routing id has at most {ROUTING_ID_BYTES_MAX} bytes, not {len(routing_id)}")
+        self.routing_id = routing_id
+        self.name = settings.get("name") or self.socket_type.lower()
+        self.options = settings.get("options") or SocketOptions()
+        self._network = settings.get("network") or SystemNetwork(settings.get("tls"))
+        self._chance = settings.get("chance") or Chance.system()
+        self._admission = Admission(takeover=self.options.takeover, chance=self._chance)
+        self._on_messages = settings.get("on_messages")
+        self._on_event = settings.get("on_event")
+        self._inbox: Mailbox[Message] = Mailbox(f"the inbox of {self.name}")
+        self._inbox_bytes = 0
+        self._not_read: dict[Connection, None] = {}
+        self._events: Mailbox[SocketEvent] = Mailbox(f"the events of {self.name}")
+        self._listeners: dict[Endpoint, Listener] = {}
+        self._doors: dict[Connection, Door] = {}
+        self._outbounds: dict[Outbound, None] = {}
+        self._dialled: dict[Connection, Outbound] = {}
+        self._connections: dict[Connection, None] = {}
+        self._connected: dict[bytes, Connection] = {}
+        self._tally = Tally()
+        self._tasks = TaskScope(self.name, self._task_failed)
+        self._closing = False
+
+    # -- life
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def bind(self, endpoint: str | Endpoint) -> Endpoint:
+        """Listen; where it really is, with the port that was found. Raises BadEndpoint, AddressInUse."""
+        self._check_open()
+        where = Endpoint.parse(endpoint) if isinstance(endpoint, str) else endpoint
+        door = Door(
+            connections_max=self.options.connections_max, handshaking_max=self.options.handshaking_max
+        )
+        listener = await self._network.listen(where, lambda: self._accept(door))
+        self._listeners[listener.endpoint] = listener
+        return listener.endpoint
+
+    async def unbind(self, endpoint: str | Endpoint) -> None:
+        """Stop listening there. Peers that came in stay connected."""
+        where = Endpoint.parse(endpoint) if isinstance(endpoint, str) else endpoint
+        listener = self._listeners.pop(where, None)
+        if listener is None:
+            raise BadArgument(f"{self.name} is not bound to {where}")
+        await listener.close()
+
+    def connect(self, endpoint: str | Endpoint) -> Outbound:
+        """Keep a connection to this endpoint from now on. Returns at once; `await outbound.up()` to wait."""
+        self._check_open()
+        where = Endpoint.parse(endpoint) if isinstance(endpoint, str) else endpoint
+        options = self.options
+        outbound = Outbound(
+            where,
+            network=self._network,
+            backoff=Backoff(
+                s_min=options.reconnect_s_min,
+                s_max=options.reconnect_s_max,
+                jitter=options.reconnect_jitter,
+                chance=self._chance,
+            ),
+            dial_s_max=options.handshake_s_max,
+            make_connection=self._dial,
+            on_unreachable=self._unreachable,
+            on_closed=self._outbound_closed,
+        )
+        self._outbounds[outbound] = None
+        outbound.started(self._tasks.spawn(outbound.keep_up(), f"connection to {where}"))
+        return outbound
+
+    async def close(self) -> None:
+        """End everything: linger for what was posted, close, and abort what does not close in time."""
+        if self._closing:
+            return
+        self._closing = True
+        while self._listeners:
+            await self._listeners.popitem()[1].close()
+        try:
+            if self.options.linger_s:
+                async with asyncio.timeout(self.options.linger_s):
+                    await self._linger()
+                    self._close_connections()
+                    await self._all_closed()
+        except TimeoutError:
+            pass  # What is left is aborted below, and reported as lost or in doubt.
+        finally:
+            await self._end()
+
+    # -- receiving
+
+    async def recv(self) -> Message:
+        """The next message. Raises AlreadyClosed after the end; cancelling it loses nothing."""
+        return self._taken(await self._inbox.get())
+
+    def recv_nowait(self) -> Message:
+        """The next message if one is there. Raises WouldBlock, AlreadyClosed."""
+        return self._taken(self._inbox.get_nowait())
+
+    async def __aiter__(self) -> AsyncIterator[Message]:
+        while True:
+            try:
+                message = await self.recv()
+            except AlreadyClosed:
+                return
+            yield message
+
+    async def events(self) -> AsyncIterator[SocketEvent]:
+        """Everything that happens to connections, from the first on; the oldest go when nobody reads."""
+        while True:
+            try:
+                event = await self._events.get()
+            except AlreadyClosed:
+                return
+            yield event
+
+    @property
+    def peers(self) -> tuple[bytes, ...]:
+        """Ids of the peers connected now."""
+        return tuple(self._connected)
+
+    @property
+    def stats(self) -> SocketStats:
+        lanes, tally = self._lanes_all(), self._tally
+        return SocketStats(
+            sent_count=tally.sent_count + sum(lane.outbox.taken_count for lane in lanes),
+            received_count=tally.received_count + sum(c.link.parser.count for c in self._connections),
+            dropped_count=tally.dropped_count + sum(lane.dropped_count for lane in lanes),
+            unsent_count=tally.unsent_count,
+            in_doubt_count=tally.in_doubt_count,
+            ignored_count=tally.ignored_count,
+            connections_count=len(self._connected),
+            handshaking_count=len(self._connections) - len(self._connected),
+            inbox_count=len(self._inbox),
+            events_dropped_count=tally.events_dropped_count,
+            ended=dict(tally.ended),
+        )
+
+    # -- what each type of socket decides
+
+    def _lanes_all(self) -> list[Lane]:
+        """Every lane that is open, connected or not."""
+        raise NotImplementedError
+
+    def _join(self, connection: Connection, outbound: Outbound | None) -> Lane:
+        """The lane of a peer that has just been admitted."""
+        raise NotImplementedError
+
+    def _leave(self, connection: Connection, lane: Lane, outbound: Outbound | None) -> int:
+        """A peer is gone; how many of its messages are lost with it."""
+        raise NotImplementedError
+
+    def _abandon(self, outbound: Outbound) -> None:
+        """An outbound connection will not come back."""
+
+    def connection_received(self, connection: Connection, messages: list[list[bytes]]) -> None:
+        if self._on_messages is not None:
+            self._on_messages(connection.peer, messages)
+            return
+        peer = connection.peer
+        self._inbox.put_all([Message(peer, parts) for parts in messages])
+        self._inbox_bytes += sum(len(part) for parts in messages for part in parts)
+        options = self.options
+        if len(self._inbox) >= options.incoming_count_max or self._inbox_bytes >= options.incoming_bytes_max:
+            connection.pause_reading()
+            self._not_read[connection] = None
+
+    def connection_subscribed(self, connection: Connection, prefix: bytes, *, wanted: bool) -> None:
+        raise NotImplementedError  # A link reports subscriptions to a PUB only.
+
+    # -- connections come and go
+
+    def connection_established(self, connection: Connection, identity: bytes) -> None:
+        verdict = self._admission.admit(identity, node=connection.node, taken=self._connected)
+        if isinstance(verdict, NotAdmitted):
+            connection.peer = identity
+            connection.refuse(verdict.reason, verdict.detail)
+            return
+        if (door := self._doors.get(connection)) is not None:
+            door.admitted()
+        outbound = self._dialled.get(connection)
+        former = self._connected.pop(verdict.peer, None)
+        connection.peer = verdict.peer
+        if former is not None and former.lane is not None:
+            lane = former.lane
+            lane.stop()
+            former.close(CloseReason.TAKEN_OVER, f"by {connection.address}")
+        else:
+            lane = self._join(connection, outbound)
+        connection.lane = lane
+        self._connected[verdict.peer] = connection
+        if outbound is not None:
+            outbound.established(verdict.peer)
+        self._emit(Connected(peer=verdict.peer, address=connection.address, outbound=outbound is not None))
+        lane.start(connection)
+
+    def connection_ended(self, connection: Connection) -> None:
+        self._connections.pop(connection, None)
+        self._not_read.pop(connection, None)
+        outbound = self._dialled.pop(connection, None)
+        if (door := self._doors.pop(connection, None)) is not None:
+            door.left(was_admitted=connection.admitted)
+        tally = self._tally
+        tally.ended[connection.reason] += 1
+        tally.received_count += connection.link.parser.count
+        tally.in_doubt_count += connection.link.in_doubt_count
+        if not connection.admitted:
+            address = connection.address or (str(outbound.endpoint) if outbound else "")
+            self._emit_failed(connection.peer, address, connection.reason, connection.detail)
+            return
+        unsent_count = 0
+        if self._connected.get(connection.peer) is connection:
+            del self._connected[connection.peer]
+            if connection.lane is not None:
+                connection.lane.stop()
+                unsent_count = self._leave(connection, connection.lane, outbound)
+        tally.unsent_count += unsent_count
+        self._emit(
+            Disconnected(
+                peer=connection.peer,
+                address=connection.address,
+                reason=connection.reason,
+                detail=connection.detail,
+                unsent_count=unsent_count,
+                in_doubt_count=connection.link.in_doubt_count,
+            )
+        )
+
+    def _accept(self, door: Door) -> asyncio.Protocol:
+        reason = door.enter()
+        if reason is not None:
+            return Turnstile(lambda address: self._turned_away(reason, address))
+        connection = self._new_connection(outbound=False)
+        self._doors[connection] = door
+        return connection
+
+    def _turned_away(self, reason: CloseReason, address: str) -> None:
+        self._tally.ended[reason] += 1
+        self._emit_failed(b"", address, reason, "")
+
+    def _dial(self, outbound: Outbound) -> Connection:
+        connection = self._new_connection(outbound=True)
+        self._dialled[connection] = outbound
+        return connection
+
+    def _new_connection(self, *, outbound: bool) -> Connection:
+        connection = Connection(
+            self,
+            socket_type=self.socket_type,
+            identity=self.routing_id,
+            options=self.options,
+            outbound=outbound,
+        )
+        self._connections[connection] = None
+        return connection
+
+    def _unreachable(self, outbound: Outbound, connection: Connection, problem: str) -> None:
+        self._connections.pop(connection, None)
+        self._dialled.pop(connection, None)
+        if not outbound.is_closed:
+            self._tally.ended[CloseReason.CONNECT_FAILED] += 1
+            self._emit_failed(b"", str(outbound.endpoint), CloseReason.CONNECT_FAILED, problem)
+
+    def _outbound_closed(self, outbound: Outbound) -> None:
+        self._outbounds.pop(outbound, None)
+        if outbound.lane is not None:
+            self._give_up(outbound.lane, str(outbound.endpoint))
+            outbound.lane = None
+
+    # -- the end
+
+    async def _linger(self) -> None:
+        """Wait until all that was accepted has been read by the peers, as far as they can say so."""
+        for lane in self._lanes_all():
+            # What waits for nobody in particular can only leave if somebody is being dialled.
+            if lane.connection is not None or self._outbounds:
+                await lane.drained()
+        for connection in list(self._connections):
+            connection.ask()
+        for connection in list(self._connections):
+            await connection.confirmed()
+
+    def _close_connections(self) -> None:
+        for outbound in list(self._outbounds):
+            outbound.give_up()
+        for connection in list(self._connections):
+            connection.close(CloseReason.CLOSED_BY_US)
+
+    async def _all_closed(self) -> None:
+        closed = [connection.closed for connection in self._connections if connection.is_made]
+        if closed:
+            await asyncio.wait(closed)
+
+    async def _end(self) -> None:
+        self._close_connections()
+        for connection in list(self._connections):
+            connection.abort()
+        await self._tasks.close()
+        await self._all_closed()
+        for lane in self._lanes_all():
+            self._give_up(lane, "")
+        self._inbox.close()
+        self._events.close()
+
+    def _give_up(self, lane: Lane, address: str) -> None:
+        """Nothing leaves through this lane any more; say how much that loses."""
+        count = self._close_lane(lane)
+        if count:
+            self._tally.unsent_count += count
+            self._emit(MessagesLost(peer=lane.peer, address=address, count=count))
+
+    def _close_lane(self, lane: Lane) -> int:
+        """Keep a lane's counts and close it; how many messages that loses."""
+        self._tally.sent_count += lane.outbox.taken_count
+        self._tally.dropped_count += lane.dropped_count
+        lane.outbox.taken_count = 0
+        lane.dropped_count = 0
+        return lane.close()
+
+    # -- small things
+
+    def _taken(self, message: Message) -> Message:
+        self._inbox_bytes -= sum(map(len, message.parts))
+        if self._not_read:
+            options = self.options
+            if (
+                len(self._inbox) <= options.incoming_count_max // 2
+                and self._inbox_bytes <= options.incoming_bytes_max // 2
+            ):
+                not_read, self._not_read = self._not_read, {}
+                for connection in not_read:
+                    connection.resume_reading()
+        return message
+
+    def _emit(self, event: SocketEvent) -> None:
+        if self._on_event is not None:
+            self._on_event(event)
+            return
+        if len(self._events) >= self.options.events_count_max:
+            self._events.drop_oldest()
+            self._tally.events_dropped_count += 1
+        self._events.put(event)
+
+    def _emit_failed(self, peer: bytes, address: str, reason: CloseReason, detail: str) -> None:
+        if not self._closing:
+            self._emit(HandshakeFailed(peer=peer, address=address, reason=reason, detail=detail))
+
+    def _task_failed(self, error: BaseException) -> None:
+        asyncio.get_running_loop().call_exception_handler(
+            {"message": f"a task of {self.name} failed; please report this", "exception": error}
+        )
+
+    def _check_open(self) -> None:
+        if self._closing:
+            raise AlreadyClosed(f"{self.name} is closed")

@@ -1,0 +1,39 @@
+"""Lists what is alive: tasks, file descriptors, timers. What differs before and after was left behind."""
+
+import asyncio
+import os
+import threading
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alive:
+    """Everything that a program could have forgotten to end."""
+
+    tasks: frozenset[str]
+    descriptors: frozenset[str]
+    timers: tuple[str, ...]
+    threads: frozenset[str]
+
+
+def alive() -> Alive:
+    """Everything alive now, on the running loop and in this process."""
+    loop = asyncio.get_running_loop()
+    # Only the loop of the standard library shows its timers; uvloop's are inside libuv.
+    scheduled: list[asyncio.TimerHandle] = getattr(loop, "_scheduled", [])
+    return Alive(
+        tasks=frozenset(f"{task.get_name()} {task.get_coro()!r}" for task in asyncio.all_tasks(loop)),
+        descriptors=frozenset(_descriptors()),
+        timers=tuple(sorted(repr(timer) for timer in scheduled if not timer.cancelled())),
+        threads=frozenset(thread.name for thread in threading.enumerate()),
+    )
+
+
+def _descriptors() -> list[str]:
+    found = []
+    for number in os.listdir("/proc/self/fd"):
+        try:
+            found.append(f"{number} {os.readlink(f'/proc/self/fd/{number}')}")
+        except OSError:
+            continue  # the descriptor of the listing itself
+    return found

@@ -1,0 +1,178 @@
+"""What the benchmark says about its numbers, on numbers made up for it."""
+
+import json
+from typing import Any
+
+import pytest
+
+from bench.__main__ import choose_cases, choose_peers
+from bench.case import Case
+from bench.goals import outcomes
+from bench.kinds import CASES
+from bench.measurement import Measurement, Trial, find, ratio, summarise
+from bench.peers import PEERS
+from bench.report import markdown, rate_text, time_text
+from bench.run import Run
+from bench.window import Window
+
+LATENCY = Case(kind="rr", size_bytes=64, width=1)
+RATE = Case(kind="rr", size_bytes=64, width=100)
+PUBLISH = Case(kind="pub", size_bytes=64 * 1024, width=4)
+FACTS: dict[str, Any] = {
+    "machine": {
+        "cores": 2,
+        "processor": "a processor",
+        "memory_gib": 8.0,
+        "system": "Linux 6",
+        "python": "CPython 3.11",
+        "load_1min_at_start": 0.1,
+        "versions": {"pyzmq": "27"},
+    },
+    "settings": {"rounds": 3, "warmup_s": 0.4, "measured_s": 1.0, "baseline": "pyzmq"},
+    "peers": {"hansa": {"compiled": True}},
+}
+
+
+def trials(case: Case, peer: str, *rates: float, p50_us: float | None = None, lost: int = 0) -> list[Trial]:
+    return [
+        Trial(
+            case=case,
+            peer=peer,
+            round_number=number,
+            measurement=Measurement(
+                rate_per_s=rate,
+                cpu_us=2e6 / rate,
+                p50_us=p50_us,
+                p99_us=p50_us,
+                lost_count=lost,
+                sent_count=1000,
+            ),
+        )
+        for number, rate in enumerate(rates, 1)
+    ]
+
+
+def failed(case: Case, peer: str) -> Trial:
+    return Trial(case=case, peer=peer, round_number=1, failure="call ended: no library")
+
+
+def test_summary_is_the_median_with_the_lowest_and_highest_round() -> None:
+    [summary] = summarise(trials(RATE, "hansa", 10.0, 1000.0, 20.0))
+    assert summary.rate_per_s is not None
+    assert (summary.rate_per_s.median, summary.rate_per_s.low, summary.rate_per_s.high) == (
+        20.0,
+        10.0,
+        1000.0,
+    )
+    assert summary.round_count == 3
+
+
+def test_failed_rounds_are_counted_and_left_out_of_the_numbers() -> None:
+    [summary] = summarise([*trials(RATE, "hansa", 10.0, 30.0), failed(RATE, "hansa")])
+    assert summary.failed_count == 1
+    assert summary.rate_per_s is not None
+    assert summary.rate_per_s.median == 20.0
+
+
+def test_peer_that_always_failed_has_no_numbers_and_no_ratio() -> None:
+    summaries = summarise([failed(RATE, "hansa"), *trials(RATE, "pyzmq", 10.0)])
+    assert summaries[0].headline is None
+    assert ratio(summaries[0], summaries[1]) is None
+
+
+def test_ratio_compares_latency_with_one_in_flight_and_rates_otherwise() -> None:
+    results = [
+        *trials(LATENCY, "hansa", 10_000.0, p50_us=100.0),
+        *trials(LATENCY, "pyzmq", 6_000.0, p50_us=160.0),
+        *trials(RATE, "hansa", 150_000.0),
+        *trials(RATE, "pyzmq", 50_000.0),
+    ]
+    fast, slow, many, few = summarise(results)
+    assert ratio(fast, slow) == pytest.approx(0.625)
+    assert ratio(many, few) == pytest.approx(3.0)
+
+
+def test_goals_are_judged_only_where_both_sides_were_measured() -> None:
+    results = [*trials(RATE, "hansa", 140.0), *trials(RATE, "pyzmq", 50.0), *trials(PUBLISH, "hansa", 1.0)]
+    [outcome] = outcomes(summarise(results))
+    assert outcome.goal.at_least == 3.0
+    assert outcome.reached == pytest.approx(2.8)
+    assert not outcome.met
+
+
+def test_latency_goal_is_met_from_below() -> None:
+    results = [*trials(LATENCY, "hansa", 1.0, p50_us=70.0), *trials(LATENCY, "pyzmq", 1.0, p50_us=100.0)]
+    [outcome] = outcomes(summarise(results))
+    assert outcome.met
+
+
+def test_page_has_overview_goals_and_details_with_losses_and_failures() -> None:
+    results = [
+        *trials(RATE, "hansa", 2_400_000.0, 2_500_000.0, 2_600_000.0),
+        *trials(RATE, "pyzmq", 50_000.0),
+        failed(RATE, "grpc"),
+        *trials(PUBLISH, "hansa", 43_900.0, lost=5),
+    ]
+    page = markdown(summarise(results), baseline="pyzmq", run=FACTS)
+    assert "| hansa, uvloop | 2.50 M/s (50.0) | 43.9 k/s |" in page
+    assert "| grpc.aio | failed |  |" in page
+    assert "| hansa, uvloop | 2.50 M/s (2.40 M/s to 2.60 M/s) | 50.0 |" in page
+    assert "grpc.aio (1 of 1 rounds failed)" in page
+    assert (
+        "| request/reply, 64 B, 100 in flight, against pyzmq ROUTER/ROUTER, blocking | >= 3.0 | 50.0 | yes |"
+        in page
+    )
+    assert "| 0.5% |" in page
+    assert "hot modules: compiled" in page
+
+
+@pytest.mark.parametrize(
+    ("rate_per_s", "text"),
+    [(0.4, "0/s"), (812.0, "812/s"), (43_900.0, "43.9 k/s"), (999_900.0, "1.00 M/s"), (2.31e6, "2.31 M/s")],
+)
+def test_rates_have_three_digits(rate_per_s: float, text: str) -> None:
+    assert rate_text(rate_per_s) == text
+
+
+@pytest.mark.parametrize(("time_us", "text"), [(0.8, "0.80 us"), (98.7, "98.7 us"), (999.9, "1.00 ms")])
+def test_times_have_three_digits(time_us: float, text: str) -> None:
+    assert time_text(time_us) == text
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_case_is_found_again_by_its_name(case: Case) -> None:
+    assert Case.parse(case.name) == case
+
+
+def test_trial_survives_its_json() -> None:
+    for trial in [*trials(PUBLISH, "hansa", 1.5), failed(RATE, "grpc")]:
+        assert Trial.from_json(json.loads(json.dumps(trial.as_json()))) == trial
+
+
+def test_every_round_visits_every_peer_of_a_case_before_the_next_case() -> None:
+    run = Run(
+        cases=[RATE, PUBLISH],
+        peers=[PEERS["hansa"], PEERS["grpc"], PEERS["bare"]],
+        round_count=2,
+        window=Window(warmup_s=0.0, measured_s=0.0),
+    )
+    one_round = [(RATE, "hansa"), (RATE, "grpc"), (RATE, "bare"), (PUBLISH, "hansa"), (PUBLISH, "bare")]
+    assert [(case, peer.name) for _, case, peer in run.plan()] == one_round * 2
+    assert [number for number, _, _ in run.plan()] == [1] * 5 + [2] * 5
+
+
+def test_cases_are_chosen_by_the_beginning_of_their_names() -> None:
+    assert {case.kind for case in choose_cases("pub")} == {"pub"}
+    assert [case.name for case in choose_cases("rr-64B-x100,pub-64B-x4")] == ["rr-64B-x100", "pub-64B-x4"]
+    assert choose_cases("") == list(CASES)
+
+
+def test_unknown_cases_and_peers_are_refused_by_name() -> None:
+    with pytest.raises(ValueError, match="'carrier-pigeon'"):
+        choose_cases("rr,carrier-pigeon")
+    with pytest.raises(ValueError, match="pigeon"):
+        choose_peers("bare,pigeon")
+
+
+def test_summary_that_was_not_measured_is_not_found() -> None:
+    assert find(summarise(trials(RATE, "hansa", 1.0)), PUBLISH.name, "hansa") is None

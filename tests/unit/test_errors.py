@@ -1,0 +1,107 @@
+"""The error tree: blame, codes, numbers."""
+
+import copy
+import errno
+from collections.abc import Iterator
+
+import pytest
+
+import hansa
+from hansa import errors
+from hansa.errors import (
+    AddressInUse,
+    AlreadyClosed,
+    Backlogged,
+    BadArgument,
+    BadEndpoint,
+    BadFrame,
+    Fenced,
+    HandshakeRefused,
+    HansaError,
+    InvariantBroken,
+    LimitExceeded,
+    PeerAway,
+    PeerError,
+    ProtocolViolation,
+    TimedOut,
+    Unavailable,
+    UnknownPeer,
+    UsageError,
+    WouldBlock,
+    invariant,
+)
+
+LEAVES: list[tuple[type[HansaError], type[HansaError], str, int | None]] = [
+    (BadEndpoint, UsageError, "bad-endpoint", errno.EINVAL),
+    (BadArgument, UsageError, "bad-argument", errno.EINVAL),
+    (AlreadyClosed, UsageError, "closed", None),
+    (BadFrame, PeerError, "bad-frame", errno.EBADMSG),
+    (ProtocolViolation, PeerError, "protocol-violation", None),
+    (LimitExceeded, PeerError, "limit-exceeded", errno.EMSGSIZE),
+    (HandshakeRefused, PeerError, "handshake-refused", None),
+    (AddressInUse, Unavailable, "address-in-use", errno.EADDRINUSE),
+    (UnknownPeer, Unavailable, "unknown-peer", errno.EHOSTUNREACH),
+    (PeerAway, Unavailable, "peer-away", errno.EHOSTUNREACH),
+    (Backlogged, Unavailable, "backlogged", errno.EAGAIN),
+    (WouldBlock, Unavailable, "would-block", errno.EAGAIN),
+    (TimedOut, Unavailable, "timed-out", errno.ETIMEDOUT),
+]
+
+
+def whole_tree(root: type[HansaError] = HansaError) -> Iterator[type[HansaError]]:
+    yield root
+    for child in root.__subclasses__():
+        yield from whole_tree(child)
+
+
+@pytest.mark.parametrize(("leaf", "branch", "code", "number"), LEAVES)
+def test_a_leaf_has_its_branch_its_code_and_its_errno(
+    leaf: type[HansaError], branch: type[HansaError], code: str, number: int | None
+) -> None:
+    assert issubclass(leaf, branch)
+    assert (leaf.code, leaf.errno) == (code, number)
+
+
+def test_only_unavailable_is_retryable() -> None:
+    assert {kind for kind in whole_tree() if kind.retryable} == set(whole_tree(Unavailable))
+
+
+def test_every_code_names_one_class_and_is_a_plain_word() -> None:
+    codes = [kind.code for kind in whole_tree()]
+    assert len(codes) == len(set(codes))
+    assert all(code == code.lower() and code.replace("-", "").isalpha() and len(code) <= 64 for code in codes)
+
+
+def test_the_branches_do_not_overlap() -> None:
+    branches = [UsageError, PeerError, Unavailable, Fenced, InvariantBroken]
+    assert set(HansaError.__subclasses__()) == set(branches)
+
+
+def test_an_error_shows_its_text() -> None:
+    assert str(PeerAway("peer 01:0a0b0c0d is away")) == "peer 01:0a0b0c0d is away"
+
+
+def test_a_peer_error_keeps_its_reason_and_falls_back_on_its_code() -> None:
+    assert ProtocolViolation("no greeting", "bad-version").reason == "bad-version"
+    assert ProtocolViolation("no greeting").reason == "protocol-violation"
+    assert BadFrame("short").reason == "bad-frame"
+
+
+def test_a_copied_error_keeps_its_text_and_reason() -> None:
+    # Worker processes and some executors hand errors on as copies.
+    copied = copy.copy(LimitExceeded("70 MiB", "frame-too-large"))
+    assert (type(copied), str(copied), copied.reason) == (LimitExceeded, "70 MiB", "frame-too-large")
+
+
+def test_invariant_passes_when_it_holds_and_raises_when_it_does_not() -> None:
+    invariant(True, "never seen")
+    with pytest.raises(InvariantBroken, match="two owners of zone:12"):
+        invariant(False, "two owners of zone:12")
+
+
+def test_the_package_exports_every_error_class_and_its_version() -> None:
+    classes = {kind.__name__ for kind in whole_tree() if kind.__module__ == "hansa.errors"}
+    assert classes | {"invariant"} == set(errors.__all__)
+    assert classes <= set(hansa.__all__)
+    assert hansa.__version__ == "0.1.0"
+    assert all(hasattr(hansa, name) for name in hansa.__all__)

@@ -1,0 +1,141 @@
+"""What hansa exports, and what its reference pages say, are the same; and every link leads somewhere."""
+
+import importlib
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from docs import build
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def listed(page: Path) -> list[str]:
+    """The names that a reference page describes."""
+    return re.findall(r"^## (\w+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+
+
+@pytest.mark.parametrize("module", build.public_modules())
+def test_exports_are_what_the_reference_page_lists(module: str) -> None:
+    exported: list[str] = importlib.import_module(module).__all__
+    page = build.PAGES / f"{module}.md"
+    assert page.exists(), f"{module} has no page: run make docs"
+    assert [name for name in exported if not name.startswith("__")] == listed(page)
+
+
+@pytest.mark.parametrize("module", build.public_modules())
+def test_everything_exported_is_there_and_described(module: str) -> None:
+    loaded = importlib.import_module(module)
+    for name in loaded.__all__:
+        assert hasattr(loaded, name)
+        found = None if name.startswith("__") else build.find(module, name)
+        if found is not None and hasattr(found.node, "name"):
+            assert found.doc, f"{module}.{name} has no docstring"
+
+
+def test_the_reference_pages_are_up_to_date() -> None:
+    assert list(build.outdated()) == [], "run make docs"
+
+
+def test_every_link_leads_somewhere() -> None:
+    assert build.dead_links(ROOT) == []
+
+
+# ---- the checks can fail -----------------------------------------------------------------------
+
+
+@pytest.fixture
+def planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A small hansa with one exported class, one error and one function."""
+    files = {
+        "src/hansa/__init__.py": '"""The top."""\nfrom hansa.ships import Cog\n__all__ = ["Cog"]\n',
+        "src/hansa/ships.py": (
+            '"""Ships."""\n'
+            "from hansa.hulls import Hull\n"
+            '__all__ = ["Cog", "sink"]\n'
+            "class Cog(Hull):\n"
+            '    """Carries salt."""\n'
+            "    mast_count: int = 1\n"
+            "    async def sail(self, to: str, *, tons: float = 1.5) -> None:\n"
+            '        """Leaves at once."""\n'
+            "def sink(ship: Cog) -> None:\n"
+            '    """Ends it."""\n'
+        ),
+        "src/hansa/hulls.py": (
+            "class Hull:\n"
+            "    def __init__(self, name: str = '') -> None: ...\n"
+            "    @property\n"
+            "    def length_m(self) -> float: ...\n"
+        ),
+        "src/hansa/cli/__init__.py": '__all__ = ["not_public"]\n',
+    }
+    for name, text in files.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    monkeypatch.setattr(build, "ROOT", tmp_path)
+    monkeypatch.setattr(build, "SOURCE", tmp_path / "src")
+    monkeypatch.setattr(build, "PAGES", tmp_path / "docs" / "reference" / "api")
+    build.tree_of.cache_clear()
+    yield tmp_path
+    build.tree_of.cache_clear()
+
+
+def test_a_page_says_what_the_source_says(planted: Path) -> None:
+    assert build.main([]) == 0
+    text = (planted / "docs/reference/api/hansa.ships.md").read_text()
+    for part in (
+        "class Cog(Hull)\nCog(name: str='')\n    mast_count: int = 1",
+        "### Cog.sail\n\n```py\nasync sail(to: str, *, tons: float=1.5) -> None\n```\n\nLeaves at once.",
+        "### Cog.length_m\n\n```py\nlength_m: float\n```",
+        "## sink\n\n```py\nsink(ship: Cog) -> None\n```\n\nEnds it.",
+    ):
+        assert part in text
+    assert listed(planted / "docs/reference/api/hansa.md") == ["Cog"]
+    assert not (planted / "docs/reference/api/hansa.cli.md").exists()
+
+
+def test_a_changed_source_makes_its_page_out_of_date(planted: Path) -> None:
+    build.main([])
+    assert build.main(["--check"]) == 0
+    ships = planted / "src/hansa/ships.py"
+    ships.write_text(ships.read_text().replace("tons: float", "tonnes: float"))
+    build.tree_of.cache_clear()
+    assert build.main(["--check"]) == 1
+    assert [path.name for path in build.outdated()] == ["hansa.md", "hansa.ships.md"]
+
+
+def test_a_page_of_a_module_that_is_gone_is_taken_away(planted: Path) -> None:
+    build.main([])
+    (planted / "src/hansa/ships.py").write_text("class Cog: ...\n")
+    build.tree_of.cache_clear()
+    assert build.main(["--check"]) == 1
+    build.main([])
+    assert [path.name for path in sorted(build.PAGES.iterdir())] == ["hansa.md"]
+
+
+@pytest.mark.parametrize(
+    ("link", "problem"),
+    [
+        ("[a](docs/missing.md)", "leads to no file"),
+        ("[a](docs/page.md#no-such-heading)", "leads to no heading"),
+        ("[a](#nothing)", "leads to no heading"),
+    ],
+)
+def test_a_dead_link_is_found(tmp_path: Path, link: str, problem: str) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "page.md").write_text("# A page\n## Its `first` part: one\n")
+    (tmp_path / "README.md").write_text(f"# Top\n{link}\n")
+    (found,) = build.dead_links(tmp_path)
+    assert found.endswith(problem)
+
+
+def test_a_live_link_is_no_problem(tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "page.md").write_text("# A page\n## Its `first` part: one\n[up](../README.md#top)\n")
+    (tmp_path / "README.md").write_text(
+        "# Top\n[a](docs/page.md#its-first-part-one) [b](https://example.org)\n```text\n[x](nowhere)\n```\n"
+    )
+    assert build.dead_links(tmp_path) == []

@@ -1,0 +1,29 @@
+"""The bounds fit each other."""
+
+from hansa import limits
+
+
+def test_every_limit_is_positive() -> None:
+    numbers = {name: value for name, value in vars(limits).items() if name.isupper()}
+    assert numbers
+    assert all(isinstance(value, int | float) and value > 0 for value in numbers.values())
+
+
+def test_what_is_sent_fits_into_what_holds_it() -> None:
+    assert limits.FRAME_BYTES_MAX <= limits.MESSAGE_BYTES_MAX
+    assert limits.FRAME_BYTES_MAX <= limits.OUTGOING_BYTES_MAX
+    assert limits.COMMAND_BYTES_MAX <= limits.FRAME_BYTES_MAX
+    assert limits.WRITE_JOIN_BYTES <= limits.WRITE_TURN_BYTES
+    assert limits.HANDSHAKING_MAX <= limits.CONNECTIONS_MAX
+
+
+def test_times_are_in_order() -> None:
+    assert limits.RECONNECT_S_MIN < limits.RECONNECT_S_MAX
+    assert limits.HEARTBEAT_TIMEOUT_S >= 3 * limits.HEARTBEAT_INTERVAL_S
+    assert 0 < limits.RECONNECT_JITTER < 1
+
+
+def test_the_largest_list_of_one_service_fits_a_message() -> None:
+    assert 4 + 2 + 3 * limits.PROVIDERS_MAX <= limits.PARTS_MAX
+    assert 4 + 2 * limits.SERVICES_MAX <= limits.PARTS_MAX
+    assert 2 + limits.TOPICS_MAX <= limits.PARTS_MAX

@@ -1,0 +1,370 @@
+"""Registry messages 0x0001 to 0x0007: golden bytes, round trips, and what must be refused."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.hostile_frames import (
+    arbitrary_frames,
+    assert_refused_for_nothing,
+    damaged,
+    value_or_bad_frame,
+)
+
+from hansa.errors import BadArgument, BadFrame
+from hansa.limits import PARTS_MAX, PROVIDERS_MAX, SERVICES_MAX
+from hansa.wire.registry import (
+    REGISTER,
+    REGISTRY_SYNC,
+    SERVICE_LIST,
+    AckStatus,
+    Heartbeat,
+    ProviderEntry,
+    Register,
+    RegisterAck,
+    RegistryMessage,
+    RegistrySync,
+    ServiceList,
+    Unregister,
+    UpdateWeight,
+    decode,
+    encode,
+    encode_list_head,
+    encode_service,
+)
+
+PAY = "7061796d656e742d73657276696365"  # payment-service
+AT_10 = "7463703a2f2f3139322e3136382e312e31303a35353535"  # tcp://192.168.1.10:5555
+SERVICE = "payment-service"
+ENDPOINT = "tcp://192.168.1.10:5555"
+
+LIST_HEX = [
+    "0a0b0c0d",  # registry id 0x0d0c0b0a
+    "efcdab8967452301",  # list_seq 0x0123456789abcdef
+    "02000000",  # two services
+    PAY,
+    "02000000",  # two providers
+    AT_10,
+    "0100000001",  # routing id number 1, big-endian
+    "01000000",
+    "7463703a2f2f5b3a3a315d3a37",  # tcp://[::1]:7
+    "616c696365",  # alice
+    "0a000000",
+    "c3a9",  # é
+    "00000000",  # without providers
+]
+SERVICES = {
+    SERVICE: (
+        ProviderEntry(endpoint=ENDPOINT, routing_id=b"\x01\x00\x00\x00\x01", weight=1),
+        ProviderEntry(endpoint="tcp://[::1]:7", routing_id=b"alice", weight=10),
+    ),
+    "é": (),
+}
+
+GOLDEN: list[tuple[RegistryMessage, list[str]]] = [
+    (Register(service=SERVICE, endpoint=ENDPOINT, weight=5), ["0100", PAY, AT_10, "05000000"]),
+    (Register(service=SERVICE, endpoint=""), ["0100", PAY, "", "01000000"]),
+    (Register(service="a", endpoint="b", weight=2**32 - 1), ["0100", "61", "62", "ffffffff"]),
+    (RegisterAck(status=AckStatus.OK, endpoint=ENDPOINT), ["0200", "00", AT_10, ""]),
+    (
+        RegisterAck(status=AckStatus.DUPLICATE, error="taken"),
+        ["0200", "01", "", "74616b656e"],
+    ),
+    (
+        RegisterAck(status=AckStatus.BAD_ENDPOINT, endpoint="x", error="bad"),
+        ["0200", "02", "78", "626164"],
+    ),
+    (
+        RegisterAck(status=AckStatus.OTHER, error="not registered"),
+        ["0200", "ff", "", "6e6f742072656769737465726564"],
+    ),
+    (Unregister(service=SERVICE, endpoint=ENDPOINT), ["0300", PAY, AT_10]),
+    (Heartbeat(service=SERVICE, endpoint=ENDPOINT), ["0400", PAY, AT_10]),
+    (
+        ServiceList(registry_id=0x0D0C0B0A, list_seq=0x0123456789ABCDEF, services=SERVICES),
+        ["0500", *LIST_HEX],
+    ),
+    (
+        ServiceList(registry_id=1, list_seq=2, services={}),
+        ["0500", "01000000", "0200000000000000", "00000000"],
+    ),
+    (
+        RegistrySync(registry_id=0x0D0C0B0A, list_seq=0x0123456789ABCDEF, services=SERVICES),
+        ["0600", *LIST_HEX],
+    ),
+    (UpdateWeight(service=SERVICE, endpoint=ENDPOINT, weight=7), ["0700", PAY, AT_10, "07000000"]),
+]
+
+
+def frames_of(*hexes: str) -> list[bytes]:
+    return [bytes.fromhex(text) for text in hexes]
+
+
+@pytest.mark.parametrize(("message", "golden"), GOLDEN)
+def test_messages_have_their_golden_bytes(message: RegistryMessage, golden: list[str]) -> None:
+    assert [frame.hex() for frame in encode(message)] == golden
+    assert decode(frames_of(*golden)) == message
+
+
+@pytest.mark.parametrize(("message", "golden"), GOLDEN)
+def test_frames_after_the_known_ones_are_ignored(message: RegistryMessage, golden: list[str]) -> None:
+    assert decode([*frames_of(*golden), b"from", b"the future"]) == message
+
+
+def test_a_registration_without_weight_has_weight_one() -> None:
+    assert decode(frames_of("0100", "61", "62")) == Register(service="a", endpoint="b", weight=1)
+
+
+def test_weight_zero_is_read_as_one() -> None:
+    assert decode(frames_of("0100", "61", "62", "00000000")) == Register(service="a", endpoint="b", weight=1)
+    assert decode(frames_of("0700", "61", "62", "00000000")) == UpdateWeight(
+        service="a", endpoint="b", weight=1
+    )
+    listed = decode(
+        frames_of(
+            "0500", "01000000", "0200000000000000", "01000000", "61", "01000000", "62", "63", "00000000"
+        )
+    )
+    assert isinstance(listed, ServiceList)
+    assert listed.services["a"][0].weight == 1
+
+
+def test_an_answer_may_leave_out_what_has_no_meaning() -> None:
+    assert decode(frames_of("0200", "00")) == RegisterAck(status=AckStatus.OK)
+    assert decode(frames_of("0200", "02", "78")) == RegisterAck(status=AckStatus.BAD_ENDPOINT, endpoint="x")
+
+
+def test_a_long_error_is_cut_at_a_whole_character() -> None:
+    sent = encode(RegisterAck(status=AckStatus.OTHER, error="é" * 1000))
+    assert decode(sent) == RegisterAck(status=AckStatus.OTHER, error="é" * 512)
+
+
+def test_a_list_can_be_put_together_from_kept_parts() -> None:
+    whole = ServiceList(registry_id=3, list_seq=9, services=SERVICES)
+    parts = encode_list_head(SERVICE_LIST, 3, 9, 2)
+    for name, providers in SERVICES.items():
+        parts += encode_service(name, providers)
+    assert parts == encode(whole)
+    assert encode_list_head(REGISTRY_SYNC, 3, 9, 0) == encode(
+        RegistrySync(registry_id=3, list_seq=9, services={})
+    )
+
+
+LIST_HEAD = ["0500", "01000000", "0200000000000000"]
+
+
+@pytest.mark.spec("SEC-05")
+@pytest.mark.parametrize(
+    "hexes",
+    [
+        [],
+        [""],
+        ["01"],
+        ["010000"],
+        ["0000"],
+        ["0800"],
+        ["0001"],  # big-endian 1
+        ["ffff"],
+        ["0100"],
+        ["0100", "61"],
+        ["0100", "", "62"],  # no service name
+        ["0100", "ff", "62"],  # not UTF-8
+        ["0100", "61", "ff"],
+        ["0100", "61" * 256, "62"],  # too long
+        ["0100", "61", "62" * 256],
+        ["0100", "61", "62", ""],
+        ["0100", "61", "62", "0000000000"],
+        ["0200"],
+        ["0200", ""],
+        ["0200", "0000"],
+        ["0200", "03"],
+        ["0200", "fe"],
+        ["0200", "00", "ff"],
+        ["0200", "00", "62" * 256],
+        ["0200", "ff", "", "61" * 1025],
+        ["0200", "ff", "", "80"],
+        ["0300"],
+        ["0300", "61"],
+        ["0300", "61", ""],
+        ["0300", "", "62"],
+        ["0400"],
+        ["0400", "61"],
+        ["0400", "61", ""],
+        ["0700", "61", "62"],
+        ["0700", "61", "", "01000000"],
+        ["0700", "61", "62", "010000"],
+        ["0500"],
+        ["0500", "01000000"],
+        LIST_HEAD,
+        ["0500", "010000", "0200000000000000", "00000000"],
+        ["0500", "01000000", "02000000", "00000000"],
+        [*LIST_HEAD, "000000"],
+        [*LIST_HEAD, "01000000"],
+        [*LIST_HEAD, "01000000", "61"],
+        [*LIST_HEAD, "01000000", "", "00000000"],
+        [*LIST_HEAD, "01000000", "61", "01000000"],
+        [*LIST_HEAD, "01000000", "61", "01000000", "62", "63"],
+        [*LIST_HEAD, "01000000", "61", "01000000", "", "63", "01000000"],  # no endpoint
+        [*LIST_HEAD, "01000000", "61", "01000000", "62", "", "01000000"],  # no routing id
+        [*LIST_HEAD, "01000000", "61", "01000000", "62", "63" * 256, "01000000"],
+        [*LIST_HEAD, "01000000", "61", "01000000", "62", "63", "0100"],
+        [*LIST_HEAD, "02000000", "61", "00000000", "61", "00000000"],  # the same service twice
+        [*LIST_HEAD, "02000000", "61", "01000000", "62", "63", "01000000"],  # the second service is missing
+        [*LIST_HEAD, "02000000", "61", "01000000", "62", "63", "01000000", "62"],
+        ["0600", "01000000"],
+    ],
+)
+def test_what_is_no_message_is_refused(hexes: list[str]) -> None:
+    with pytest.raises(BadFrame):
+        decode(frames_of(*hexes))
+
+
+@pytest.mark.spec("SEC-05")
+@pytest.mark.parametrize("number", ["0500", "0600"])
+@pytest.mark.parametrize(
+    "claim",
+    [
+        ["ffffffff"],
+        ["ffffffff", "61", "00000000"],
+        ["01000000", "61", "ffffffff"],
+        ["01000000", "61", "ffffffff", "62", "63", "01000000"],
+        ["01000000", "61", "56555555", "62", "63", "01000000"],  # three times it is 2 above 2**32
+    ],
+)
+def test_a_huge_count_costs_nothing(number: str, claim: list[str]) -> None:
+    assert_refused_for_nothing(decode, frames_of(number, "01000000", "0200000000000000", *claim))
+
+
+@pytest.mark.spec("SEC-05")
+def test_more_frames_than_a_message_may_have_are_refused_unread() -> None:
+    assert_refused_for_nothing(decode, [b"\x04\x00", b"a", b"b", *[b""] * (PARTS_MAX - 2)])
+
+
+@pytest.mark.spec("SEC-05")
+def test_more_services_or_providers_than_allowed_are_refused_even_when_present() -> None:
+    head = frames_of(*LIST_HEAD)
+    services = [frame for i in range(SERVICES_MAX + 1) for frame in (b"%d" % i, bytes(4))]
+    assert_refused_for_nothing(decode, [*head, (SERVICES_MAX + 1).to_bytes(4, "little"), *services])
+    count = (PROVIDERS_MAX + 1).to_bytes(4, "little")
+    providers = [b"b", b"c", b"\1\0\0\0"] * (PROVIDERS_MAX + 1)
+    assert_refused_for_nothing(decode, [*head, b"\1\0\0\0", b"a", count, *providers])
+
+
+@pytest.mark.spec("SEC-05")
+def test_the_bound_on_providers_holds_for_all_services_together() -> None:
+    half = PROVIDERS_MAX // 2 + 1
+    service = [half.to_bytes(4, "little"), *[b"b", b"c", b"\1\0\0\0"] * half]
+    with pytest.raises(BadFrame, match=f"claims {half} providers"):
+        decode([*frames_of(*LIST_HEAD), b"\2\0\0\0", b"a", *service, b"b", *service])
+
+
+def test_the_largest_lists_come_back() -> None:
+    provider = ProviderEntry(endpoint="tcp://a:1", routing_id=b"a", weight=1)
+    wide = ServiceList(registry_id=1, list_seq=1, services={str(i): () for i in range(SERVICES_MAX)})
+    deep = ServiceList(registry_id=1, list_seq=1, services={"a": (provider,) * PROVIDERS_MAX})
+    assert decode(encode(wide)) == wide
+    assert decode(encode(deep)) == deep
+
+
+ONE = ProviderEntry(endpoint="tcp://a:1", routing_id=b"a")
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        Register(service="", endpoint="b"),
+        Register(service="a" * 256, endpoint="b"),
+        Register(service="\ud800", endpoint="b"),
+        Register(service="a", endpoint="b" * 256),
+        Register(service="a", endpoint="b", weight=-1),
+        Register(service="a", endpoint="b", weight=2**32),
+        RegisterAck(status=AckStatus.OK, endpoint="b" * 256),
+        Unregister(service="a", endpoint=""),
+        Unregister(service="", endpoint="b"),
+        Heartbeat(service="a", endpoint=""),
+        UpdateWeight(service="a", endpoint="", weight=1),
+        UpdateWeight(service="a", endpoint="b", weight=2**32),
+        ServiceList(registry_id=-1, list_seq=0, services={}),
+        ServiceList(registry_id=2**32, list_seq=0, services={}),
+        ServiceList(registry_id=0, list_seq=2**64, services={}),
+        ServiceList(registry_id=0, list_seq=0, services={"": ()}),
+        ServiceList(registry_id=0, list_seq=0, services={str(i): () for i in range(SERVICES_MAX + 1)}),
+        ServiceList(registry_id=0, list_seq=0, services={"a": (ONE,) * (PROVIDERS_MAX + 1)}),
+        ServiceList(registry_id=0, list_seq=0, services={"a": (ONE,) * PROVIDERS_MAX, "b": (ONE,)}),
+        ServiceList(
+            registry_id=0,
+            list_seq=0,
+            services={"a": (ONE,) * PROVIDERS_MAX, **{str(i): () for i in range(SERVICES_MAX - 1)}},
+        ),
+        ServiceList(
+            registry_id=0, list_seq=0, services={"a": (ProviderEntry(endpoint="", routing_id=b"a"),)}
+        ),
+        ServiceList(
+            registry_id=0, list_seq=0, services={"a": (ProviderEntry(endpoint="b", routing_id=b""),)}
+        ),
+        ServiceList(
+            registry_id=0, list_seq=0, services={"a": (ProviderEntry(endpoint="b", routing_id=b"a" * 256),)}
+        ),
+    ],
+    ids=lambda message: type(message).__name__,
+)
+def test_what_could_not_be_decoded_is_not_sent(message: RegistryMessage) -> None:
+    with pytest.raises(BadArgument):
+        encode(message)
+
+
+def test_only_lists_have_the_head_of_a_list() -> None:
+    with pytest.raises(BadArgument):
+        encode_list_head(REGISTER, 1, 1, 0)
+
+
+def test_one_service_alone_is_bounded_too() -> None:
+    with pytest.raises(BadArgument):
+        encode_service("a", (ONE,) * (PROVIDERS_MAX + 1))
+
+
+names = st.text(min_size=1, max_size=63)
+endpoints = st.text(max_size=63)
+weights = st.integers(1, 2**32 - 1)
+entries = st.builds(
+    ProviderEntry, endpoint=names, routing_id=st.binary(min_size=1, max_size=255), weight=weights
+)
+services = st.dictionaries(names, st.lists(entries, max_size=4).map(tuple), max_size=4)
+uint32 = st.integers(0, 2**32 - 1)
+uint64 = st.integers(0, 2**64 - 1)
+messages: st.SearchStrategy[RegistryMessage] = st.one_of(
+    st.builds(Register, service=names, endpoint=endpoints, weight=weights),
+    st.builds(
+        RegisterAck, status=st.sampled_from(AckStatus), endpoint=endpoints, error=st.text(max_size=256)
+    ),
+    st.builds(Unregister, service=names, endpoint=names),
+    st.builds(Heartbeat, service=names, endpoint=names),
+    st.builds(UpdateWeight, service=names, endpoint=names, weight=weights),
+    st.builds(ServiceList, registry_id=uint32, list_seq=uint64, services=services),
+    st.builds(RegistrySync, registry_id=uint32, list_seq=uint64, services=services),
+)
+
+
+@given(messages)
+def test_every_message_comes_back(message: RegistryMessage) -> None:
+    assert decode(encode(message)) == message
+
+
+@given(messages)
+def test_a_message_cut_anywhere_is_a_value_or_bad_frame(message: RegistryMessage) -> None:
+    frames = encode(message)
+    for end in range(len(frames)):
+        value_or_bad_frame(decode, frames[:end])
+
+
+numbered_frames = st.builds(
+    lambda number, rest: [bytes((number, 0)), *rest], st.integers(1, 7), arbitrary_frames
+)
+
+
+@pytest.mark.spec("SEC-05")
+@given(arbitrary_frames | numbered_frames | damaged(messages.map(encode)))
+def test_any_frames_are_a_value_or_bad_frame(frames: list[bytes]) -> None:
+    value = value_or_bad_frame(decode, frames)
+    if value is not None:
+        # What was accepted is a proper value: it can be sent on and read the same.
+        assert decode(encode(value)) == value  # type: ignore[arg-type]
