@@ -3,7 +3,8 @@
 
 PYTHON ?= python3
 PY := .venv/bin/python
-PIP := $(PY) -m pip install --quiet --disable-pip-version-check
+# Bytecode is made when a module is first used: most of what is installed never is.
+PIP := $(PY) -m pip install --quiet --disable-pip-version-check --no-compile
 PYTEST := $(PY) -m pytest
 
 # `make sim`: which seed to start from, how many, which scenario (empty: all), and anything else.

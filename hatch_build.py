@@ -1,10 +1,11 @@
 """Compiles hansa's hot modules with mypyc while the package is built; without a C compiler it builds pure.
 
-The list of modules stands in pyproject.toml. Each is compiled by itself, so everything that mypyc makes
-stands inside `hansa`: a wheel gains no second top-level module. What was compiled is kept under
-build/compiled, named by a hash of everything that went in (the source, the hansa modules it imports, this
-file, mypy, Python), so an unchanged module is never compiled twice. An editable install puts the extension
-modules next to their sources; a wheel carries them and names its platform.
+The list of modules stands in pyproject.toml. They are compiled together, so that calls from one to another
+are C calls (a published message costs 240 instead of 360 ns), into one library inside `hansa` and a thin
+extension module for each. What was compiled is kept under build/compiled, named by a hash of everything that
+went in (the sources, the hansa modules they import, this file, mypy, Python), so nothing is compiled twice.
+An editable install puts the extension modules next to their sources; a wheel carries them and names its
+platform.
 
 `HANSA_PURE=1` builds without compiling. `python hatch_build.py` brings the working tree up to date.
 """
@@ -14,7 +15,6 @@ from __future__ import annotations
 import ast
 import hashlib
 import importlib.metadata
-import importlib.util
 import os
 import shlex
 import shutil
@@ -23,12 +23,14 @@ import sys
 import sysconfig
 import tomllib
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 COMPILE_S_MAX = 600
+LIBRARY = "hansa.hot"
 SUFFIX: str = sysconfig.get_config_var("EXT_SUFFIX")
 
 
@@ -41,10 +43,10 @@ class CompileHotModules(BuildHookInterface[Any]):
         if version == "editable":
             compile_in_place(root, modules)
             return
-        for source, extensions in compile_modules(root, modules).items():
-            package = Path(source).relative_to("src").parent
-            for extension in extensions:
-                build_data["force_include"][str(extension)] = str(package / extension.name)
+        extensions = compile_modules(root, modules)
+        for target, extension in extensions.items():
+            build_data["force_include"][str(extension)] = str(target.relative_to("src"))
+        if extensions:
             build_data["pure_python"] = False
             build_data["infer_tag"] = True
 
@@ -52,36 +54,28 @@ class CompileHotModules(BuildHookInterface[Any]):
 def compile_in_place(root: Path, modules: Sequence[str]) -> None:
     """Put the extension modules next to their sources; take away those that no longer belong there."""
     built = compile_modules(root, modules)
-    for source in modules:
-        for target, extension in zip(in_place(root, source), built.get(source, (None, None)), strict=True):
-            if extension is None:
-                target.unlink(missing_ok=True)
-            elif not target.exists() or target.read_bytes() != extension.read_bytes():
-                # A new file, never new content in the old one: a running process may have that mapped.
-                fresh = target.with_name(target.name + ".new")
-                shutil.copyfile(extension, fresh)
-                fresh.replace(target)
+    for old in (root / "src").rglob(f"*{SUFFIX}"):
+        if old.relative_to(root) not in built:
+            old.unlink()
+    for target, extension in built.items():
+        if not (root / target).exists() or (root / target).read_bytes() != extension.read_bytes():
+            # A new file, never new content in the old one: a running process may have that mapped.
+            fresh = root / target.with_name(target.name + ".new")
+            shutil.copyfile(extension, fresh)
+            fresh.replace(root / target)
 
 
-def compile_modules(root: Path, modules: Sequence[str]) -> dict[str, list[Path]]:
-    """The extension modules of every source that could be compiled; a line tells what could not."""
-    sources = [source for source in modules if (root / source).exists()]
+def compile_modules(root: Path, modules: Sequence[str]) -> dict[Path, Path]:
+    """Where each extension module belongs, and where it is now; a line tells why there are none."""
     reason = why_not()
+    folder = cache_folder(root, modules)
+    built = {target: folder / target.name for target in targets(modules)}
+    if reason is None and not all(extension.exists() for extension in built.values()):
+        say(f"compiling {len(modules)} modules")
+        reason = compile_all(root, modules, list(built.values()))
     if reason is not None:
-        if sources:
-            say(f"the hot modules stay uncompiled: {reason}")
+        say(f"the hot modules stay uncompiled: {reason}")
         return {}
-    built: dict[str, list[Path]] = {}
-    for source in sources:
-        folder = cache_folder(root, source)
-        extensions = [folder / path.name for path in in_place(root, source)]
-        if not all(extension.exists() for extension in extensions):
-            say(f"compiling {source}")
-            problem = compile_one(root, source, extensions)
-            if problem is not None:
-                say(f"{source} stays uncompiled: {problem}")
-                continue
-        built[source] = extensions
     return built
 
 
@@ -91,7 +85,7 @@ def why_not() -> str | None:
         return "HANSA_PURE is set"
     if sys.implementation.name != "cpython":
         return f"mypyc compiles for CPython, this is {sys.implementation.name}"
-    if importlib.util.find_spec("mypyc") is None or importlib.util.find_spec("setuptools") is None:
+    if find_spec("mypyc") is None or find_spec("setuptools") is None:
         return "mypyc is not installed"
     compiler = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")
     if os.name == "posix" and shutil.which(compiler[0]) is None:
@@ -101,29 +95,26 @@ def why_not() -> str | None:
     return None
 
 
-def in_place(root: Path, source: str) -> tuple[Path, Path]:
-    """Where the extension modules of a source stand in the working tree.
-
-    mypyc makes two for a module inside a package: the code, and a thin one that carries the module's name.
-    """
-    stem = Path(source).stem
-    return (root / source).with_name(f"{stem}__mypyc{SUFFIX}"), (root / source).with_name(stem + SUFFIX)
+def targets(modules: Sequence[str]) -> list[Path]:
+    """Where extension modules stand in the working tree: one for each source, and the library they share."""
+    library = Path("src", *LIBRARY.split(".")).with_name(f"{LIBRARY.rpartition('.')[2]}__mypyc{SUFFIX}")
+    return [library, *(Path(source).with_suffix(SUFFIX) for source in modules)]
 
 
-def cache_folder(root: Path, source: str) -> Path:
-    """The folder that holds the compiled form of this source as it is now."""
+def cache_folder(root: Path, modules: Sequence[str]) -> Path:
+    """The folder that holds the compiled form of these sources as they are now."""
     digest = hashlib.sha256()
-    for stamp in (importlib.metadata.version("mypy"), SUFFIX, sys.version):
+    for stamp in (importlib.metadata.version("mypy") if find_spec("mypy") else "", SUFFIX, sys.version):
         digest.update(stamp.encode() + b"\0")
-    for path in [Path(__file__), *imported_sources(root, root / source)]:
+    for path in [Path(__file__), *imported_sources(root, [root / source for source in modules])]:
         digest.update(path.read_bytes() + b"\0")
-    return root / "build" / "compiled" / f"{Path(source).stem}-{digest.hexdigest()[:16]}"
+    return root / "build" / "compiled" / digest.hexdigest()[:16]
 
 
-def imported_sources(root: Path, start: Path) -> list[Path]:
-    """The source and each hansa module it imports, directly or not: mypyc copies constants from them."""
+def imported_sources(root: Path, starts: Sequence[Path]) -> list[Path]:
+    """The sources and each hansa module they import, directly or not: mypyc copies constants from them."""
     found: set[Path] = set()
-    open_paths = [start]
+    open_paths = list(starts)
     while open_paths:
         path = open_paths.pop()
         if path in found:
@@ -142,12 +133,12 @@ def imported_sources(root: Path, start: Path) -> list[Path]:
     return sorted(found)
 
 
-def compile_one(root: Path, source: str, extensions: Sequence[Path]) -> str | None:
+def compile_all(root: Path, modules: Sequence[str], extensions: Sequence[Path]) -> str | None:
     """Compile in a process of its own (mypyc ends its process on errors); what went wrong, or None."""
     folder = extensions[0].parent
     work = folder / "work"
     work.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, str(Path(__file__).resolve()), "--compile", source, str(work.resolve())]
+    command = [sys.executable, str(Path(__file__).resolve()), "--compile", str(work.resolve()), *modules]
     try:
         done = subprocess.run(
             command, cwd=root, capture_output=True, text=True, timeout=COMPILE_S_MAX, check=False
@@ -166,13 +157,14 @@ def compile_one(root: Path, source: str, extensions: Sequence[Path]) -> str | No
     return None
 
 
-def run_mypyc(source: str, work: str) -> None:
-    """Inside the process of its own: translate one module to C and build it below `work`."""
+def run_mypyc(work: str, modules: Sequence[str]) -> None:
+    """Inside the process of its own: translate the modules to C and build them below `work`."""
     from mypyc.build import mypycify
     from setuptools import Distribution
 
     extensions = mypycify(
-        ["--config-file=", "--strict", f"--cache-dir={work}/mypy", source],
+        ["--config-file=", "--strict", f"--cache-dir={work}/mypy", *modules],
+        group_name=LIBRARY,
         opt_level="3",
         debug_level="0",
         target_dir=f"{work}/c",
@@ -189,7 +181,7 @@ def say(line: str) -> None:
 
 def main(arguments: Sequence[str]) -> None:
     if arguments[:1] == ["--compile"]:
-        run_mypyc(arguments[1], arguments[2])
+        run_mypyc(arguments[1], arguments[2:])
         return
     root = Path(__file__).resolve().parent
     settings = tomllib.loads((root / "pyproject.toml").read_text())

@@ -41,7 +41,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         run.profiles = options.out / "profiles"
         run.profiles.mkdir(parents=True, exist_ok=True)
     machine = machine_facts()
-    trials = asyncio.run(_show(run, Console()))
+    try:
+        trials = asyncio.run(_show(run, Console()))
+    except KeyboardInterrupt:
+        print("interrupted; nothing was written", file=sys.stderr)
+        return 130
     if options.profile:
         print(f"wrote the profiles under {run.profiles}, and no results: profiling slows what it measures")
         return 0

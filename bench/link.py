@@ -94,6 +94,7 @@ class Link:
         """End this process and its helpers without the libraries' goodbyes, which may hang under load."""
         for helper in self._helpers:
             helper.kill()
+            helper.wait()
         if self._profiler:
             with open(self._profile_path, "w", encoding="utf-8") as file:
                 pstats.Stats(self._profiler, stream=file).sort_stats("tottime").print_stats(PROFILE_LINES)

@@ -36,8 +36,8 @@ async def keep_in_flight(request: Callable[[bytes], Awaitable[bytes]], job: Job,
 async def keep_publishing(send_many: Callable[[int], Awaitable[None]], link: Link) -> None:
     """Publish beacons until the receivers are there, then as fast as the peer lets until halted, then drain.
 
-    `send_many(count)` is the peer's own loop around its own send, so that nothing of this stands between, and it
-    decides when the event loop may run: a fixed count here would fix the size of its writes.
+    `send_many(count)` is the peer's own loop around its own send, so that nothing of this stands between, and
+    it decides when the event loop may run: a fixed count here would fix the size of its writes.
     """
     while not link.hushed:
         await send_many(1)

@@ -25,6 +25,8 @@ from rich.table import Table
 REQUIREMENTS = Path("docs", "reference", "requirements.md")
 RESULTS = Path("build", "spec-results.json")
 REPORT = Path("build", "spec.json")
+# Where there is no terminal there is no width to fit.
+PLAIN_WIDTH = 160
 
 _LINE = re.compile(r"^- (?P<id>[A-Z]{3}-\d{2,}) (?P<text>.+)$")
 _STYLES = {"passed": "green", "failed": "red", "error": "red", "skipped": "yellow"}
@@ -160,6 +162,8 @@ def as_table(requirements: dict[str, Requirement]) -> Table:
 def main(arguments: Sequence[str] = ()) -> int:
     root = Path(arguments[0]) if arguments else Path(__file__).resolve().parents[1]
     console = Console(markup=False, highlight=False)
+    if not console.is_terminal:
+        console.width = PLAIN_WIDTH
     if not (root / RESULTS).exists():
         console.print("There are no results yet: run `make test` first.")
         return 2

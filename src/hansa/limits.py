@@ -37,6 +37,10 @@ RECONNECT_JITTER: Final = 0.2
 # Both as for the registry's heartbeats: three beats missed and the peer is gone.
 HEARTBEAT_INTERVAL_S: Final = 5.0
 HEARTBEAT_TIMEOUT_S: Final = 15.0
+# The kernel's queue of connections that nobody has accepted yet; it caps the number itself.
+ACCEPT_BACKLOG_MAX: Final = 1024
+# When accepting fails (no file descriptors left), the next try.
+ACCEPT_RETRY_S: Final = 0.1
 # A peer that is being refused gets this long to read why and to close its side.
 CLOSE_S_MAX: Final = 1.0
 # How long close() waits for buffers to drain; a peer that reads at all needs far less.

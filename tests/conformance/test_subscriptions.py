@@ -238,7 +238,7 @@ async def test_raw_subscriptions_are_counted(lane: Lane, minor: int, says: Says)
 
 @pytest.mark.parametrize(("minor", "says"), [(0, as_message), (1, as_command)])
 async def test_we_subscribe_in_the_form_of_the_publishers_version(lane: Lane, minor: int, says: Says) -> None:
-    long = b"x" * 300
+    long = b"x" * 255
     async with lane.sub() as sub:
         listener = await lane.listen_raw()
         sub.subscribe(b"early")

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+import zipfile
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from types import ModuleType
@@ -77,6 +78,24 @@ def test_this_run_tests_the_form_that_it_says(build: ModuleType, name: str) -> N
     file = importlib.import_module(name).__file__
     assert file is not None
     assert file.endswith(".py") == (RUNS_UNCOMPILED or build.why_not() is not None)
+
+
+@pytest.mark.parametrize("pure", [False, True])
+def test_a_wheel_carries_what_was_compiled_and_no_second_package(
+    build: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pure: bool
+) -> None:
+    monkeypatch.setenv("HANSA_PURE", "1" if pure else "")
+    compiled = build.why_not() is None
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-build-isolation", "--no-deps"]
+    subprocess.run([*command, "--wheel-dir", str(tmp_path), str(ROOT)], timeout=120, check=True)
+    (wheel,) = tmp_path.iterdir()
+    with zipfile.ZipFile(wheel) as content:
+        names = content.namelist()
+    assert {name.split("/")[0] for name in names} == {"hansa", f"hansa-{hansa.__version__}.dist-info"}
+    carried = sorted(name for name in names if name.endswith(tuple(EXTENSION_SUFFIXES)))
+    wanted = [path.relative_to(ROOT / "src") for source in SOURCES for path in build.in_place(ROOT, source)]
+    assert carried == (sorted(path.as_posix() for path in wanted) if compiled else [])
+    assert wheel.name.endswith("-none-any.whl") != compiled
 
 
 def test_the_environment_can_ask_for_a_pure_build(build: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ import json
 import sys
 from collections import deque
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -117,40 +117,37 @@ class Director:
         self.on_story(self.board.story[-1])
 
     async def play(self) -> None:
-        """From the first curtain to settled books. Raises DemoFailed."""
-        settings = self.settings
+        """From the first curtain to settled books. Raises DemoFailed, TimeoutError."""
+        run_s = self.settings.run_s
         async with AsyncExitStack() as stage, asyncio.TaskGroup() as group:
             router = await stage.enter_async_context(self._router("tcp://127.0.0.1:0"))
             self.say(f"a ROUTER listens on {self.board.endpoint} (pid {router.process.pid})")
-            dealers: list[Player] = []
-            work = []
-            for line in self.board.dealers:
-                name = f"dealer-{len(dealers) + 1}"
-                needs = (
-                    self.board.endpoint,
-                    name,
-                    str(settings.in_flight_count),
-                    str(settings.payload_bytes),
-                )
-                dealers.append(await stage.enter_async_context(cast("dealer", *needs)))
-                work.append(group.create_task(self._follow(dealers[-1], line), name=name))
+            dealers = [
+                await stage.enter_async_context(self._dealer(i)) for i in range(len(self.board.dealers))
+            ]
+            work = [
+                group.create_task(self._follow(dealer, i), name=f"dealer {i}")
+                for i, dealer in enumerate(dealers)
+            ]
+            await self._all_connected(reconnects_count=0)
             self.say(
-                f"{len(dealers)} DEALER processes ask, each with {settings.in_flight_count} questions open"
+                f"{len(dealers)} DEALER processes ask, {self.settings.in_flight_count} questions open each"
             )
-            await asyncio.sleep(settings.run_s / 3)
+            begun_at = self._loop.time()
+            await asyncio.sleep(run_s / 3)
             router.kill()
             await router.process.wait()
             self.board.router_pid = None
-            self.say(f"the ROUTER is killed (SIGKILL); {self.board.sum('open_count')} questions are open")
-            await asyncio.sleep(min(AWAY_S, settings.run_s / 6))
+            self.say(f"the ROUTER is killed (SIGKILL) with {self.board.sum('open_count')} questions open")
+            await asyncio.sleep(min(AWAY_S, run_s / 6))
             router = await stage.enter_async_context(self._router(self.board.endpoint))
             self.say(f"a new ROUTER listens on the same port (pid {router.process.pid})")
-            await self._all_back()
+            await self._all_connected(reconnects_count=1)
             again_count = self.board.sum("asked_again_count")
             self.say(
-                f"all dealers are connected again; {again_count} questions were in doubt and asked again"
+                f"all dealers are connected again, and asked again {again_count} questions that were in doubt"
             )
-            await asyncio.sleep(max(0.0, settings.run_s - self.elapsed_s))
+            await asyncio.sleep(begun_at + run_s - self._loop.time())
             self.say("the dealers stop asking and wait for their last answers")
             await self._settle(dealers, work)
 
@@ -162,14 +159,23 @@ class Director:
             self.board.endpoint, self.board.router_pid = report["bound"], report["pid"]
             yield router
 
-    async def _follow(self, player: Player, line: DealerLine) -> None:
-        async for report in player.reports():
-            line.hear(report, now=self._loop.time())
+    def _dealer(self, number: int) -> AbstractAsyncContextManager[Player]:
+        in_flight_count, payload_bytes = self.settings.in_flight_count, self.settings.payload_bytes
+        return cast(
+            "dealer", self.board.endpoint, f"dealer-{number + 1}", str(in_flight_count), str(payload_bytes)
+        )
+
+    async def _follow(self, dealer: Player, number: int) -> None:
+        async for report in dealer.reports():
+            self.board.dealers[number].hear(report, now=self._loop.time())
             self._heard.set()
 
-    async def _all_back(self) -> None:
+    async def _all_connected(self, *, reconnects_count: int) -> None:
+        """Wait until every dealer is connected and has been so often enough before."""
         async with asyncio.timeout(START_S_MAX):
-            while not all(line.connected and line.reconnects_count for line in self.board.dealers):
+            while not all(
+                line.connected and line.reconnects_count >= reconnects_count for line in self.board.dealers
+            ):
                 self._heard.clear()
                 await self._heard.wait()
 
@@ -202,7 +208,7 @@ async def play(settings: Settings) -> int:
     except* (DemoFailed, TimeoutError) as failures:
         failed = [str(failure) or "it took too long" for failure in leaves(failures)]
     for reason in failed:
-        console.print(f"the demo failed: {reason}", style="bold red", markup=False)
+        console.print(f"the demo failed: {reason}", style="bold red", markup=False, soft_wrap=True)
     asked_count, missing_count = board.sum("asked_count"), board.sum("open_count")
     console.print(
         f"asked {asked_count:,}, answered {asked_count - missing_count:,}, missing {missing_count:,}"

@@ -165,9 +165,14 @@ async def play_dealer(endpoint: str, name: str, in_flight_count: int, payload_by
     orders = Orders()
     async with Dealer(name.encode(), options=OPTIONS) as dealer, asyncio.TaskGroup() as group:
         asker = Asker(dealer, in_flight_count=in_flight_count, payload=bytes(payload_bytes))
-        work = [asker.ask(), asker.follow_connections(), asker.report_often(), orders.read()]
         dealer.connect(endpoint)
-        tasks = [group.create_task(step, name=step.__qualname__) for step in work]
+        work = {
+            "ask": asker.ask(),
+            "follow connections": asker.follow_connections(),
+            "report": asker.report_often(),
+            "orders": orders.read(),
+        }
+        tasks = [group.create_task(step, name=name) for name, step in work.items()]
         await first(orders.stop, orders.end)
         asker.stop_asking()
         await first(asker.all_answered, orders.end)

@@ -12,7 +12,7 @@
 Programs run on hosts unchanged: they are given the host, and through it a network, a clock and chance.
 """
 
-from hansa.testing.faults import Crash, Cut, Fault, Pause, Refusal, Reset, SlowLink, draw_plan
+from hansa.testing.faults import Crash, Cut, Fault, Pause, Refusal, Reset, SlowLink, Stop, draw_plan
 from hansa.testing.history import Fact, History
 from hansa.testing.host import Host, SimClock
 from hansa.testing.loop import Deadlocked, SimLoop, Stuck
@@ -45,6 +45,7 @@ __all__ = [
     "Simulation",
     "SimulationFailed",
     "SlowLink",
+    "Stop",
     "Stuck",
     "World",
     "draw_plan",

@@ -57,7 +57,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     console = Console(highlight=False)
     if asked.list:
         for name in sorted(SCENARIOS):
-            console.print(f"{name}: {(SCENARIOS[name].__doc__ or '').splitlines()[0]}", markup=False)
+            console.print(
+                f"{name}: {(SCENARIOS[name].__doc__ or '').splitlines()[0]}", markup=False, soft_wrap=True
+            )
         return 0
     if asked.seeds < 1:
         parser.error(f"--seeds is {asked.seeds}; play at least one")
@@ -103,7 +105,7 @@ def _play(console: Console, scenario: type[Scenario], seeds: range) -> Tally:
 def _table(tallies: Sequence[Tally]) -> Table:
     table = Table(title="simulations")
     for heading in ("scenario", "passed", "failed", "faults", "steps", "virtual time", "real time"):
-        table.add_column(heading, justify="left" if heading == "scenario" else "right")
+        table.add_column(heading, justify="left" if heading == "scenario" else "right", no_wrap=True)
     for tally in tallies:
         table.add_row(
             tally.scenario,

@@ -14,7 +14,7 @@ from typing import Protocol
 from hansa.chance import Chance
 from hansa.testing.world import World
 
-__all__ = ["Crash", "Cut", "Fault", "FaultPlan", "Pause", "Refusal", "Reset", "SlowLink", "draw_plan"]
+__all__ = ["Crash", "Cut", "Fault", "FaultPlan", "Pause", "Refusal", "Reset", "SlowLink", "Stop", "draw_plan"]
 
 FAULTS_MAX = 12
 LASTING_S_MAX = 12.0
@@ -85,6 +85,21 @@ class Crash:
 
     def begin(self, world: World) -> bool:
         return world.crash(self.host, silent=self.silent)
+
+    def end(self, world: World) -> None:
+        world.restart(self.host)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stop:
+    """The program is asked to end, does so in good order, and is started again later."""
+
+    at_s: float
+    lasting_s: float
+    host: str
+
+    def begin(self, world: World) -> bool:
+        return world.stop(self.host)
 
     def end(self, world: World) -> None:
         world.restart(self.host)
@@ -175,6 +190,12 @@ def _draw_crash(
     return Crash(at_s=at_s, lasting_s=lasting_s, host=chance.choose(hosts), silent=chance.flip(0.4))
 
 
+def _draw_stop(
+    chance: Chance, at_s: float, lasting_s: float, hosts: Sequence[str], pair: tuple[str, str]
+) -> Fault:
+    return Stop(at_s=at_s, lasting_s=lasting_s, host=chance.choose(hosts))
+
+
 def _draw_reset(
     chance: Chance, at_s: float, lasting_s: float, hosts: Sequence[str], pair: tuple[str, str]
 ) -> Fault:
@@ -196,4 +217,12 @@ def _draw_refusal(
 
 
 _Draw = Callable[[Chance, float, float, Sequence[str], tuple[str, str]], Fault]
-_KINDS: tuple[_Draw, ...] = (_draw_cut, _draw_pause, _draw_crash, _draw_reset, _draw_slow, _draw_refusal)
+_KINDS: tuple[_Draw, ...] = (
+    _draw_cut,
+    _draw_pause,
+    _draw_crash,
+    _draw_stop,
+    _draw_reset,
+    _draw_slow,
+    _draw_refusal,
+)

@@ -49,6 +49,8 @@ class Host:
         self._life: Life | None = None
         self._main: asyncio.Task[None] | None = None
         self._lives_count = 0
+        self._is_stopping = False
+        self._starts_again = False
 
     def __repr__(self) -> str:
         return f"<Host {self.name} {self._life or 'not started'}>"
@@ -85,17 +87,33 @@ class Host:
         self._lives_count += 1
         life = Life(self.name, self._lives_count)
         self._life = life
+        self._is_stopping = self._starts_again = False
         self.record(f"starts life {life.number}")
         self._main = self.world.loop.spawn(self._program(self), name=f"{life} main", life=life)
         self._main.add_done_callback(lambda task: self._ended(life, task), context=Context())
 
+    def start_again(self) -> None:
+        """Begin a new life now, or when the present one has ended, if it was asked to stop."""
+        if not self.is_up:
+            self.start()
+        elif self._is_stopping:
+            self._starts_again = True
+
+    def ask_to_stop(self) -> None:
+        """Cancel the program, as SIGTERM does; it ends in its own time."""
+        if self._main is not None and self.is_up:
+            self._is_stopping = True
+            self._main.cancel()
+
     async def stop(self) -> None:
         """End the program in good order: cancel it and wait until it is done."""
+        self.ask_to_stop()
         if self._main is not None and self.is_up:
-            self._main.cancel()
             await asyncio.wait([self._main])
 
     def _ended(self, life: Life, task: asyncio.Task[None]) -> None:
+        if life.state is LifeState.DEAD or self.world.is_over:
+            return
         error = None if task.cancelled() else task.exception()
         if error is not None:
             self.world.complain(f"the program of {life} failed", error)
@@ -104,6 +122,8 @@ class Host:
             self._check_leftovers(life)
         self.world.loop.kill(life)
         self.world.network.forget_life(life, silent=False)
+        if self._starts_again:
+            self.start()
 
     def _check_leftovers(self, life: Life) -> None:
         loop = self.world.loop

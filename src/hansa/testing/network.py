@@ -194,18 +194,20 @@ class SimNetwork:
             if life_of(listener.context) is life:
                 listener.is_open = False
                 del self.listeners[listener.place]
-        for one in self._living():
-            for wire in (one.there, one.back):
-                if life_of(wire.source.context) is life:
-                    # A kernel ends a killed process's streams in either way, depending on what was unread.
-                    wire.source_died(silent=silent, orderly=self._chance.flip(0.5))
-                if life_of(wire.target.context) is life:
-                    wire.target_died(silent=silent)
+        wires = [wire for one in self._living() for wire in (one.there, one.back)]
+        for wire in wires:
+            if life_of(wire.source.context) is life:
+                # A kernel ends a killed process's streams in either way, depending on what was unread.
+                wire.source_died(silent=silent, orderly=self._chance.flip(0.5))
+        for wire in wires:
+            if life_of(wire.target.context) is life:
+                wire.target_died(silent=silent)
 
     def power_on(self, host: str) -> None:
         """The machine is back: it answers what it does not know with a reset."""
-        self._dark.discard(host)
-        self._changed()
+        if host in self._dark:
+            self._dark.discard(host)
+            self._changed()
 
     async def wait_for_change(self, deadline_s: float) -> None:
         """Wait until a fault ends or the deadline comes."""

@@ -48,6 +48,8 @@ class World:
             settings or NetworkSettings.drawn(self.chance.fork("network settings")),
         )
         self.hosts: dict[str, Host] = {}
+        self.crashed_lives: set[str] = set()
+        self.is_over = False
         # The first thing that went wrong; later ones are its consequences.
         self.broken: Broken | None = None
         self.loop.set_exception_handler(self._unhandled)
@@ -60,6 +62,7 @@ class World:
 
     def close(self) -> None:
         """End all tasks outside the history. Nothing can run in this world afterwards."""
+        self.is_over = True
         self.loop.close()
 
     def elapsed_s(self) -> float:
@@ -102,16 +105,24 @@ class World:
         if not host.is_up:
             return False
         host.record("loses power" if silent else "crashes")
+        self.crashed_lives.add(str(host.life))
         self.loop.kill(host.life)
         self.network.forget_life(host.life, silent=silent)
         return True
 
-    def restart(self, name: str) -> None:
-        """Start the host's program again, in a new life, if it is not up."""
+    def stop(self, name: str) -> bool:
+        """Ask the host's program to end in good order, as SIGTERM does."""
         host = self.hosts[name]
-        if not host.is_up:
-            self.network.power_on(name)
-            host.start()
+        if not host.is_up or host.is_paused:
+            return False
+        host.record("is asked to stop")
+        host.ask_to_stop()
+        return True
+
+    def restart(self, name: str) -> None:
+        """Start the host's program again, in a new life: now, or when it has stopped as it was asked to."""
+        self.network.power_on(name)
+        self.hosts[name].start_again()
 
     def calm(self) -> None:
         """Undo every fault: heal, speed up, resume, restart."""

@@ -38,14 +38,14 @@ class Admission:
         self._bound: dict[bytes, str] = {}
 
     def admit(self, identity: bytes, *, node: str, taken: Container[bytes]) -> Admitted | NotAdmitted:
-        """`node` is the name in the peer's certificate, or empty without TLS; `taken` the ids connected now."""
+        """`node` is the name in the peer's certificate, empty without TLS; `taken` the ids connected now."""
         if not identity:
             return Admitted(peer=anonymous_id(self._chance, taken), takes_over=False)
         owner = self._bound.get(identity, node)
         if node != owner:
             return NotAdmitted(
                 reason=CloseReason.ID_NOT_ALLOWED,
-                detail=f"id {format_id(identity)} belongs to the certificate of {owner}, not of {node or 'nobody'}",
+                detail=f"id {format_id(identity)} belongs to {owner}, and {node or 'nobody'} claims it",
             )
         if identity in taken and not self._takeover:
             return NotAdmitted(

@@ -69,7 +69,8 @@ class Dealer(ZmtpSocket):
         lane = Lane(connection.peer, self.options)
         if self._waiting is not None:
             lane.outbox.absorb(self._waiting.outbox)
-            self._waiting.flush()  # Senders that waited for room have it now.
+            self._close_lane(self._waiting)  # Senders that waited for room there look for it here.
+            self._waiting = None
         self._ring.append(lane)
         return lane
 

@@ -1,4 +1,4 @@
-"""How many may come in through one bound endpoint, and how many of them before they have shown who they are."""
+"""How many may come in through one bound endpoint, and how many before they have shown who they are."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ class HandshakeFailed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessagesLost:
-    """Messages that waited for a peer to return and now never leave: it came back as another, or we stopped."""
+    """Messages that waited for a peer and now never leave: it came back as another, or we stop."""
 
     peer: bytes
     address: str

@@ -125,7 +125,7 @@ class Link:
         return self.peer_minor >= 1
 
     def receive(self, data: bytes) -> list[list[bytes]]:
-        """Messages that these bytes complete, up to the first command; then call `proceed` while it stopped."""
+        """Messages that these bytes complete, up to the first command; `proceed` while the parser stopped."""
         if self.state is LinkState.GREETING:
             return self._greet(data)
         return self.parser.feed(data)
@@ -155,10 +155,10 @@ class Link:
             if now >= self._handshake_deadline:
                 self.end(CloseReason.HANDSHAKE_TIMEOUT, f"the peer got as far as {self.state.value}")
             return
-        silence_s = now - self._heard_at
         silence_s_max = self._silence_s_max()
-        if silence_s_max is not None and silence_s >= silence_s_max:
-            self.end(CloseReason.HEARTBEAT_TIMEOUT, f"nothing heard for {silence_s:.1f} s")
+        # The same sum as in `deadline`: a difference may round to just below the bound at the deadline itself.
+        if silence_s_max is not None and now >= self._heard_at + silence_s_max:
+            self.end(CloseReason.HEARTBEAT_TIMEOUT, f"nothing heard for {now - self._heard_at:.1f} s")
         elif self._interval_s is not None and self.knows_commands and now >= self._ping_at + self._interval_s:
             self.ping(now)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Callable
 from typing import Protocol, cast
 
@@ -39,8 +40,17 @@ class Turnstile(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         stream = cast(asyncio.Transport, transport)
-        self._on_refused(_address(stream))
+        self._on_refused(_address(stream.get_extra_info("peername")))
         stream.abort()
+
+    def turn_away(self, accepted: socket.socket) -> None:
+        """The same for a connection that no transport was made for."""
+        try:
+            self._on_refused(_address(accepted.getpeername()))
+        except OSError:
+            self._on_refused("")  # It has left by itself.
+        finally:
+            accepted.close()
 
 
 class Connection(asyncio.Protocol):
@@ -91,13 +101,14 @@ class Connection(asyncio.Protocol):
         # Not isinstance: uvloop's transports are no subclasses of asyncio's.
         stream = self._transport = cast(asyncio.Transport, transport)
         stream.set_write_buffer_limits(high=WRITE_TURN_BYTES)
-        self.address = _address(stream)
+        # A Unix socket's client has no name of its own; the path that it came to says more than nothing.
+        self.address = _address(stream.get_extra_info("peername") or stream.get_extra_info("sockname"))
         self.node = _node(stream)
         self._perform()
         self._set_timer()
 
     def data_received(self, data: bytes) -> None:
-        # The hot path of receiving (`make bench` cases rr and pub): one parse, one call to the owner per chunk.
+        # The hot path of receiving (`make bench`, rr and pub): one parse, one call to the owner per chunk.
         link = self.link
         link.heard = True
         messages = link.receive(data)
@@ -248,18 +259,15 @@ class Connection(asyncio.Protocol):
         self._set_timer()
 
 
-def _address(transport: asyncio.Transport) -> str:
-    peername = transport.get_extra_info("peername")
+def _address(peername: object) -> str:
     if isinstance(peername, tuple) and len(peername) >= 2:
         host = f"[{peername[0]}]" if ":" in str(peername[0]) else peername[0]
         return f"{host}:{peername[1]}"
-    if isinstance(peername, bytes):
-        peername = peername.decode("utf-8", "replace")
-    return str(peername or transport.get_extra_info("sockname") or "")
+    return peername.decode("utf-8", "replace") if isinstance(peername, bytes) else str(peername or "")
 
 
 def _node(transport: asyncio.Transport) -> str:
-    """The name in the peer's certificate: all its alternative names, or else its subject. Empty without TLS."""
+    """The name in the peer's certificate: all alternative names, or else its subject. Empty without TLS."""
     certificate = transport.get_extra_info("peercert")
     if not certificate:
         return ""

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING
 
 from hansa.errors import AlreadyClosed, Backlogged
 from hansa.ids import format_id
-from hansa.limits import WRITE_TURN_BYTES
 from hansa.transport.options import Overflow, SocketOptions
-from hansa.transport.outbox import FULL, Outbox
+from hansa.transport.outbox import BURST, FULL, QUIET, ROUSE, Outbox
 
 if TYPE_CHECKING:
     from hansa.transport.over_asyncio import Connection
@@ -28,41 +27,50 @@ class Lane:
         self.peer = peer
         self.outbox = Outbox(bytes_max=options.outgoing_bytes_max, count_max=options.outgoing_count_max)
         self.connection: Connection | None = None
-        self.dropped_count = 0
         self._overflow = options.overflow
         self._loop = asyncio.get_running_loop()
-        self._stalled = True
-        self._due = False
         self._waiters: deque[asyncio.Future[None]] = deque()
+        self._breathe = False
         self._closed = False
 
     def post(self, parts: list[bytes]) -> bool:
         """Take a message without waiting; False when it was dropped. Raises Backlogged, BadArgument."""
-        held_bytes = self.outbox.put(parts)
-        if held_bytes == FULL:
-            return self._refuse()
-        self._written_soon(held_bytes)
-        return True
+        due = self.outbox.put(parts)
+        return True if due == QUIET else self.act(due)
 
-    def post_encoded(self, pieces: list[bytes], size_bytes: int) -> bool:
-        """The same for a message in wire form; a full buffer always drops it."""
-        held_bytes = self.outbox.put_encoded(pieces, size_bytes)
-        if held_bytes == FULL:
-            self.dropped_count += 1
+    def act(self, due: int) -> bool:
+        """Do what the outbox asked for; whether it took the message."""
+        if due == ROUSE:
+            self._loop.call_soon(self.flush)
+        elif due == BURST:
+            self._breathe = True
+            self.flush()
+        elif due == FULL:
+            if self._overflow is not Overflow.DROP:
+                raise Backlogged(
+                    f"{self.outbox.held_count} messages ({self.outbox.held_bytes} bytes) already wait for "
+                    f"{format_id(self.peer) if self.peer else 'a peer'}; use send() to wait, or raise "
+                    "SocketOptions.outgoing_count_max and outgoing_bytes_max"
+                )
+            self.outbox.dropped_count += 1
             return False
-        self._written_soon(held_bytes)
         return True
 
     async def send(self, parts: list[bytes]) -> bool:
-        """As `post`, but under Overflow.BLOCK it waits for room. Cancelling it takes nothing."""
+        """As `post`, but under Overflow.BLOCK it waits for room. Cancelling it takes nothing.
+
+        Raises AlreadyClosed when the lane is closed meanwhile, with nothing taken.
+        """
+        if self._breathe or self.outbox.stalled:
+            # A turn's worth has just been written, or the peer is slow: let the others run. Before the message
+            # is taken, because a task can be cancelled here.
+            self._breathe = False
+            await asyncio.sleep(0)
         if self._overflow is Overflow.BLOCK:
             while not self.outbox.has_room():
                 await self._room()
-        taken = self.post(parts)
-        if self.outbox.held_bytes == 0 or self._stalled:
-            # A turn's worth has just been written, or the peer is slow: let the others run.
-            await asyncio.sleep(0)
-        return taken
+        self._check_open()
+        return self.post(parts)
 
     async def drained(self) -> None:
         """Wait until nothing is held here any more."""
@@ -72,20 +80,18 @@ class Lane:
     def start(self, connection: Connection) -> None:
         """From now on messages leave through this connection."""
         self.connection = connection
-        self._stalled = False
-        self._due = True
-        self.flush()
+        self.resume()
 
     def stop(self) -> None:
         """The connection is gone; messages wait."""
         self.connection = None
-        self._stalled = True
+        self.outbox.stalled = True
 
     def pause(self) -> None:
-        self._stalled = True
+        self.outbox.stalled = True
 
     def resume(self) -> None:
-        self._stalled = False
+        self.outbox.stalled = False
         self.flush()
 
     def close(self) -> int:
@@ -98,10 +104,10 @@ class Lane:
 
     def flush(self) -> None:
         """Write all that the connection takes now."""
-        self._due = False
         outbox = self.outbox
+        outbox.due = False
         connection = self.connection
-        while not self._stalled and connection is not None:
+        while not outbox.stalled and connection is not None:
             batch = outbox.take()
             if batch is None:
                 break
@@ -109,27 +115,8 @@ class Lane:
         if self._waiters and outbox.has_room():
             self._wake()
 
-    def _written_soon(self, held_bytes: int) -> None:
-        if self._stalled:
-            return
-        if held_bytes >= WRITE_TURN_BYTES:
-            self.flush()
-        elif not self._due:
-            self._due = True
-            self._loop.call_soon(self.flush)
-
-    def _refuse(self) -> bool:
-        if self._overflow is Overflow.DROP:
-            self.dropped_count += 1
-            return False
-        raise Backlogged(
-            f"{self.outbox.held_count} messages ({self.outbox.held_bytes} bytes) already wait for "
-            f"{format_id(self.peer) if self.peer else 'a peer'}; use send() to wait, or raise outgoing_*_max"
-        )
-
     async def _room(self) -> None:
-        if self._closed:
-            raise AlreadyClosed(f"the socket no longer sends to {format_id(self.peer)}")
+        self._check_open()
         waiter = self._loop.create_future()
         self._waiters.append(waiter)
         try:
@@ -137,6 +124,12 @@ class Lane:
         finally:
             if waiter in self._waiters:
                 self._waiters.remove(waiter)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise AlreadyClosed(
+                f"the socket no longer sends to {format_id(self.peer) if self.peer else 'anyone'}"
+            )
 
     def _wake(self) -> None:
         while self._waiters:

@@ -102,6 +102,9 @@ class MemoryTransport(asyncio.Transport):
         self._ended = True
         self._in.discard()
         self._out.wake()
+        if self._end_taken:
+            # The outgoing half had ended before, and nothing is left to flush.
+            self._lose_soon(None)
 
     def abort(self) -> None:
         """Drop what was not delivered; the other side sees `ConnectionResetError`."""

@@ -8,17 +8,15 @@ import os
 import ssl
 import stat
 from collections.abc import Callable
-from typing import cast
 from weakref import WeakKeyDictionary
 
 from hansa.endpoint import Endpoint
 from hansa.errors import AddressInUse, BadArgument, BadEndpoint, Unavailable
-from hansa.limits import CLOSE_S_MAX, HANDSHAKE_S_MAX
+from hansa.limits import ACCEPT_BACKLOG_MAX, CLOSE_S_MAX, HANDSHAKE_S_MAX
 from hansa.transport.network import Listener, Network
 from hansa.transport.options import Tls
-from hansa.transport.over_asyncio import Turnstile
 from hansa.transport.over_memory import MemoryNetwork
-from hansa.transport.over_tasks import TaskScope
+from hansa.transport.over_tls import TlsListener
 
 Factory = Callable[[], asyncio.Protocol]
 
@@ -37,8 +35,9 @@ class SystemNetwork:
                 case "tcp":
                     return await _listen_tcp(endpoint, factory)
                 case "tls":
-                    gate = _TlsGate(_context(self._tls, endpoint, server=True), factory)
-                    return await _listen_tcp(endpoint, gate.admit, gate)
+                    return await TlsListener.open(
+                        endpoint, factory, _context(self._tls, endpoint, server=True)
+                    )
                 case "ipc":
                     return await _listen_unix(endpoint, factory)
                 case _:
@@ -62,6 +61,7 @@ class SystemNetwork:
                         endpoint.port,
                         ssl=context,
                         ssl_handshake_timeout=HANDSHAKE_S_MAX,
+                        ssl_shutdown_timeout=CLOSE_S_MAX,
                     )
                 case "ipc":
                     await loop.create_unix_connection(factory, endpoint.path)
@@ -72,126 +72,41 @@ class SystemNetwork:
 
 
 class _StreamListener:
-    def __init__(
-        self, endpoint: Endpoint, server: asyncio.Server, gate: _TlsGate | None, unlink: str
-    ) -> None:
+    def __init__(self, endpoint: Endpoint, server: asyncio.Server, unlink: str = "") -> None:
         self.endpoint = endpoint
         self._server = server
-        self._gate = gate
         self._unlink = unlink
 
     async def close(self) -> None:
         # Not wait_closed: since Python 3.12 it waits for the accepted connections too, and those live on.
         self._server.close()
-        if self._gate is not None:
-            await self._gate.close()
         if self._unlink:
             _unlink_socket(self._unlink)
 
 
-class _TlsGate:
-    """Accepts raw connections and lets those through that finish the TLS handshake.
-
-    asyncio's own TLS server tells the protocol nothing before the handshake is over and nothing at all when
-    it fails, so unauthenticated connections could not be counted.
-    """
-
-    def __init__(self, context: ssl.SSLContext, factory: Factory) -> None:
-        self._context = context
-        self._factory = factory
-        self._tasks = TaskScope("tls", self._failed)
-
-    def admit(self) -> asyncio.Protocol:
-        inner = self._factory()
-        return inner if isinstance(inner, Turnstile) else _Held(self, inner)
-
-    def shake(self, raw: asyncio.Transport, held: _Held) -> None:
-        self._tasks.spawn(self._shake(raw, held), "handshake")
-
-    async def close(self) -> None:
-        await self._tasks.close()
-
-    async def _shake(self, raw: asyncio.Transport, held: _Held) -> None:
-        transport: asyncio.Transport | None = None
-        problem = "the peer left during the TLS handshake"
-        try:
-            transport = await asyncio.get_running_loop().start_tls(
-                raw,
-                held,
-                self._context,
-                server_side=True,
-                ssl_handshake_timeout=HANDSHAKE_S_MAX,
-                ssl_shutdown_timeout=CLOSE_S_MAX,
-            )
-        except OSError as error:  # Also what ssl raises.
-            problem = f"TLS handshake failed: {error}"
-        finally:
-            held.release(raw, transport, problem)
-
-    def _failed(self, error: BaseException) -> None:
-        asyncio.get_running_loop().call_exception_handler(
-            {"message": "a TLS handshake failed in an unforeseen way", "exception": error}
-        )
-
-
-class _Held(asyncio.Protocol):
-    """Stands in for a protocol until the TLS handshake is over, and keeps what arrives meanwhile.
-
-    The first bytes of the peer can arrive together with the end of its handshake, before the task that waits
-    for that has run.
-    """
-
-    def __init__(self, gate: _TlsGate, inner: asyncio.Protocol) -> None:
-        self._gate = gate
-        self._inner = inner
-        self._chunks: list[bytes] = []
-        self._lost = False
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        stream = cast(asyncio.Transport, transport)
-        stream.pause_reading()
-        self._gate.shake(stream, self)
-
-    def data_received(self, data: bytes) -> None:
-        self._chunks.append(data)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._lost = True
-
-    def release(self, raw: asyncio.Transport, transport: asyncio.Transport | None, problem: str) -> None:
-        """Hand everything to the protocol that was meant, or tell it that there will be nothing."""
-        if transport is None or self._lost:
-            raw.abort()
-            self._inner.connection_lost(ConnectionError(problem))
-            return
-        transport.set_protocol(self._inner)
-        self._inner.connection_made(transport)
-        for chunk in self._chunks:
-            self._inner.data_received(chunk)
-
-
-async def _listen_tcp(endpoint: Endpoint, factory: Factory, gate: _TlsGate | None = None) -> Listener:
+async def _listen_tcp(endpoint: Endpoint, factory: Factory) -> Listener:
     host = "0.0.0.0" if endpoint.host == "*" else endpoint.host
-    server = await asyncio.get_running_loop().create_server(factory, host, endpoint.port, backlog=1024)
+    server = await asyncio.get_running_loop().create_server(
+        factory, host, endpoint.port, backlog=ACCEPT_BACKLOG_MAX
+    )
     port = server.sockets[0].getsockname()[1]
-    return _StreamListener(endpoint.with_port(port), server, gate, unlink="")
+    return _StreamListener(endpoint.with_port(port), server)
 
 
 async def _listen_unix(endpoint: Endpoint, factory: Factory) -> Listener:
     loop = asyncio.get_running_loop()
-    if os.path.exists(endpoint.path):
-        # A file that a dead process left behind is in the way; a living listener is not to be robbed.
-        try:
-            transport, _ = await loop.create_unix_connection(asyncio.Protocol, endpoint.path)
-        except ConnectionRefusedError:
-            _unlink_socket(endpoint.path)
-        except OSError as error:
-            raise BadEndpoint(f"{endpoint} exists and is no socket of ours: {error.strerror}") from error
-        else:
-            transport.abort()
-            raise AddressInUse(f"{endpoint} is in use; is another process bound to it?")
-    server = await loop.create_unix_server(factory, endpoint.path, backlog=1024)
-    return _StreamListener(endpoint, server, None, unlink=endpoint.path)
+    # A file that a dead process left behind is in the way; a living listener is not to be robbed.
+    try:
+        transport, _ = await loop.create_unix_connection(asyncio.Protocol, endpoint.path)
+    except FileNotFoundError:
+        pass
+    except ConnectionRefusedError:
+        _unlink_socket(endpoint.path)
+    else:
+        transport.abort()
+        raise AddressInUse(f"{endpoint} is in use; is another process bound to it?")
+    server = await loop.create_unix_server(factory, endpoint.path, backlog=ACCEPT_BACKLOG_MAX)
+    return _StreamListener(endpoint, server, unlink=endpoint.path)
 
 
 def _unlink_socket(path: str) -> None:

@@ -6,14 +6,14 @@ import asyncio
 from collections.abc import Sequence
 from typing import Unpack
 
-from hansa.limits import WRITE_JOIN_BYTES, WRITE_TURN_BYTES
+from hansa.limits import WRITE_TURN_BYTES
 from hansa.transport.events import CloseReason
+from hansa.transport.fan import TURN_COUNT_MAX, Fan
 from hansa.transport.outbound_socket import Outbound
+from hansa.transport.outbox import BURST, ROUSE, Outbox
 from hansa.transport.over_asyncio import Connection
 from hansa.transport.over_lane import Lane
-from hansa.transport.subscriptions import Subscriptions
 from hansa.transport.zmtp_socket import SocketSettings, ZmtpSocket
-from hansa.wire.frames import encode
 
 
 class Pub(ZmtpSocket):
@@ -26,44 +26,54 @@ class Pub(ZmtpSocket):
 
     def __init__(self, **settings: Unpack[SocketSettings]) -> None:
         super().__init__(**settings)
-        self._subscriptions: Subscriptions[Lane] = Subscriptions()
-        self._lanes: dict[Lane, None] = {}
-        self._turn_bytes = 0
+        self._fan = Fan()
+        self._lanes: dict[Outbox, Lane] = {}
 
     def post(self, parts: Sequence[bytes]) -> int:
         """Publish without waiting; to how many subscribers it is on its way. Raises BadArgument."""
-        self._check_open()
-        pieces: list[bytes] = []
-        size_bytes = encode(parts if type(parts) is list else list(parts), pieces)
-        if size_bytes < WRITE_JOIN_BYTES:
-            pieces = [b"".join(pieces)]  # Once for all subscribers.
-        count = 0
-        for lane in self._subscriptions.matching(parts[0]):
-            if lane.post_encoded(pieces, size_bytes):
-                count += 1
-        self._turn_bytes += size_bytes
+        if self._closing:
+            self._check_open()
+        fan = self._fan
+        count = fan.publish(parts if type(parts) is list else list(parts))
+        if fan.roused:
+            self._rouse()
         return count
 
     async def send(self, parts: Sequence[bytes]) -> int:
         """As `post`, and now and then lets the loop run, so that a busy publisher does not drop by itself."""
-        count = self.post(parts)
-        if self._turn_bytes >= WRITE_TURN_BYTES:
-            self._turn_bytes = 0
+        # Not self.post: the hot path of publishing saves a call (`make bench`, case pub).
+        fan = self._fan
+        if fan.turn_count >= TURN_COUNT_MAX:
+            fan.turn_count = 0
             await asyncio.sleep(0)
+        if self._closing:
+            self._check_open()
+        count = fan.publish(parts if type(parts) is list else list(parts))
+        if fan.roused:
+            self._rouse()
         return count
+
+    def _rouse(self) -> None:
+        fan = self._fan
+        for outbox in fan.roused:
+            burst = outbox.held_bytes >= WRITE_TURN_BYTES
+            self._lanes[outbox].act(BURST if burst else ROUSE)
+            if burst:
+                fan.turn_count = TURN_COUNT_MAX
+        fan.roused.clear()
 
     def connection_subscribed(self, connection: Connection, prefix: bytes, *, wanted: bool) -> None:
         lane = connection.lane
         if lane is None:
             return
         if not wanted:
-            self._subscriptions.remove(lane, prefix)
-        elif self._subscriptions.count(lane) >= self.options.subscriptions_max:
+            self._fan.subscriptions.remove(lane.outbox, prefix)
+        elif self._fan.subscriptions.count(lane.outbox) >= self.options.subscriptions_max:
             connection.refuse(
                 CloseReason.TOO_MANY_SUBSCRIPTIONS, f"{self.options.subscriptions_max} is the most per peer"
             )
         else:
-            self._subscriptions.add(lane, prefix)
+            self._fan.subscriptions.add(lane.outbox, prefix)
 
     def connection_received(self, connection: Connection, messages: list[list[bytes]]) -> None:
         """A 3.0 peer subscribes with a message: 1 or 0, then the prefix."""
@@ -74,14 +84,14 @@ class Pub(ZmtpSocket):
                 self._tally.ignored_count += 1
 
     def _lanes_all(self) -> list[Lane]:
-        return list(self._lanes)
+        return list(self._lanes.values())
 
     def _join(self, connection: Connection, outbound: Outbound | None) -> Lane:
         lane = Lane(connection.peer, self.options)
-        self._lanes[lane] = None
+        self._lanes[lane.outbox] = lane
         return lane
 
     def _leave(self, connection: Connection, lane: Lane, outbound: Outbound | None) -> int:
-        self._subscriptions.drop(lane)
-        del self._lanes[lane]
+        self._fan.subscriptions.drop(lane.outbox)
+        del self._lanes[lane.outbox]
         return self._close_lane(lane)

@@ -9,6 +9,7 @@ from hansa.errors import AlreadyClosed, PeerAway, UnknownPeer
 from hansa.ids import format_id
 from hansa.transport.options import Away
 from hansa.transport.outbound_socket import Outbound
+from hansa.transport.outbox import QUIET
 from hansa.transport.over_asyncio import Connection
 from hansa.transport.over_lane import Lane
 from hansa.transport.zmtp_socket import SocketSettings, ZmtpSocket
@@ -35,7 +36,9 @@ class Router(ZmtpSocket):
         lane = self._lanes.get(peer)
         if lane is None:
             raise self._missing(peer)
-        return lane.post(parts if type(parts) is list else list(parts))
+        # Not lane.post: the hot path of sending saves a call (`make bench`, case rr).
+        due = lane.outbox.put(parts if type(parts) is list else list(parts))
+        return True if due == QUIET else lane.act(due)
 
     async def send(self, peer: bytes, parts: Sequence[bytes]) -> bool:
         """As `post`, but waits for room under Overflow.BLOCK. Cancelling it sends nothing."""

@@ -6,7 +6,6 @@ length that occurs, however many prefixes and subscribers there are.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -51,8 +50,8 @@ class Subscriptions(Generic[T]):
         """Distinct prefixes of this subscriber."""
         return len(self._prefixes.get(subscriber, ()))
 
-    def matching(self, topic: bytes) -> Iterable[T]:
-        """The subscribers of this topic, each once, in a stable order. Valid until the next change."""
+    def matching(self, topic: bytes) -> dict[T, int]:
+        """The subscribers of this topic, each once, in a stable order. Read it before the next change."""
         found: dict[T, int] = {}
         for length in self._lengths_sorted:
             if length > len(topic):

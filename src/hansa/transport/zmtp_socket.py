@@ -193,7 +193,7 @@ class ZmtpSocket:
         return SocketStats(
             sent_count=tally.sent_count + sum(lane.outbox.taken_count for lane in lanes),
             received_count=tally.received_count + sum(c.link.parser.count for c in self._connections),
-            dropped_count=tally.dropped_count + sum(lane.dropped_count for lane in lanes),
+            dropped_count=tally.dropped_count + sum(lane.outbox.dropped_count for lane in lanes),
             unsent_count=tally.unsent_count,
             in_doubt_count=tally.in_doubt_count,
             ignored_count=tally.ignored_count,
@@ -380,9 +380,9 @@ class ZmtpSocket:
     def _close_lane(self, lane: Lane) -> int:
         """Keep a lane's counts and close it; how many messages that loses."""
         self._tally.sent_count += lane.outbox.taken_count
-        self._tally.dropped_count += lane.dropped_count
+        self._tally.dropped_count += lane.outbox.dropped_count
         lane.outbox.taken_count = 0
-        lane.dropped_count = 0
+        lane.outbox.dropped_count = 0
         return lane.close()
 
     # -- small things

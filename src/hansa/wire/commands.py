@@ -94,14 +94,15 @@ def encode_greeting(*, mechanism: bytes = NULL, minor: int = VERSION[1]) -> byte
 def greeting_is_hopeless(start: bytes) -> str:
     """What is wrong with a greeting of which only the start is here, or the empty string.
 
-    Peers of other protocols and of older versions do not send 64 bytes and then wait, so they are told apart early.
+    Peers of other protocols and older versions do not send 64 bytes and then wait: they are told apart early.
     """
     if start[:1] not in (b"", b"\xff"):
         return "the peer does not speak ZMTP"
     if len(start) >= SIGNATURE_BYTES and not start[9] & 1:
         return "the peer speaks ZMTP 1.0, 3.0 is the oldest understood"
     if len(start) > SIGNATURE_BYTES and start[10] < VERSION[0]:
-        return f"the peer speaks ZMTP {'2.0' if start[10] == 1 else f'{start[10]}.x'}, 3.0 is the oldest understood"
+        version = "2.0" if start[10] == 1 else f"{start[10]}.x"
+        return f"the peer speaks ZMTP {version}, 3.0 is the oldest understood"
     return ""
 
 

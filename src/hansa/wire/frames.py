@@ -217,8 +217,8 @@ def encode(parts: list[bytes], out: list[bytes]) -> int:
         raise BadArgument("a message needs at least one part; send [b''] for an empty one")
     mark = len(out)
     total = 0
-    index = 0
-    for part in cast("list[Any]", parts):  # Any: compiled code would raise its own error in the middle.
+    # Any: compiled code would raise an error of its own in the middle, and leave half a message behind.
+    for index, part in enumerate(cast("list[Any]", parts)):
         if not isinstance(part, bytes):
             del out[mark:]
             raise BadArgument(f"part {index} is {type(part).__name__}, not bytes")
@@ -230,7 +230,6 @@ def encode(parts: list[bytes], out: list[bytes]) -> int:
             out.append((b"\x03" if index < last else b"\x02") + length.to_bytes(8, "big"))
             total += length + 9
         out.append(part)
-        index += 1
     return total
 
 

@@ -68,7 +68,9 @@ def message(*parts: bytes) -> bytes:
     return b"".join(out)
 
 
-@pytest.mark.parametrize("pair", [("ROUTER", "DEALER"), ("ROUTER", "ROUTER"), ("DEALER", "DEALER"), ("PUB", "SUB")])
+@pytest.mark.parametrize(
+    "pair", [("ROUTER", "DEALER"), ("ROUTER", "ROUTER"), ("DEALER", "DEALER"), ("PUB", "SUB")]
+)
 def test_two_links_greet_each_other_whatever_the_chunking(pair: tuple[str, str]) -> None:
     for step in (1, 9, 64, 1000):
         a, b = link(pair[0], b"a"), link(pair[1], b"b")
@@ -149,6 +151,20 @@ def test_a_quiet_peer_is_pinged_and_a_silent_one_given_up() -> None:
     machine.tick(4.9)
     assert not machine.is_closed
     machine.tick(5)
+    assert ended(machine).reason is CloseReason.HEARTBEAT_TIMEOUT
+
+
+def test_a_tick_at_the_deadline_always_does_what_is_due() -> None:
+    # The numbers of a simulation in which the difference rounded to just below the bound, for ever.
+    machine = ready()
+    hear(machine, message(b"x"))
+    machine.tick(1022.9132385692984)
+    take(machine)
+    for _ in range(10):
+        deadline = machine.deadline()
+        if deadline is None:
+            break
+        machine.tick(deadline)
     assert ended(machine).reason is CloseReason.HEARTBEAT_TIMEOUT
 
 

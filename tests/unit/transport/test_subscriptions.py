@@ -6,7 +6,9 @@ from hypothesis import strategies as st
 from hansa.transport.subscriptions import Subscriptions
 
 names = st.text("ab", max_size=3).map(str.encode)
-steps = st.lists(st.tuples(st.sampled_from(["add", "remove", "drop"]), st.sampled_from("xyz"), names), max_size=40)
+steps = st.lists(
+    st.tuples(st.sampled_from(["add", "remove", "drop"]), st.sampled_from("xyz"), names), max_size=40
+)
 
 
 @given(steps, names)

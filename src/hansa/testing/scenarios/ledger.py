@@ -130,18 +130,17 @@ class Ledger:
 
     def receive(self, receiver: str, parts: list[bytes]) -> Letter:
         """A letter came out of a socket."""
-        letter, channel = self._find(receiver, parts)
-        if letter.is_refused:
-            self._world.fail("what was refused is not delivered", f"{letter} was refused; {receiver} got it")
-        if letter.is_received:
-            self._world.fail("nothing is delivered twice", f"{letter} came to {receiver} again")
+        letter, channel = self._arrived(receiver, parts)
         if channel.is_ordered and letter.number <= channel.last_received:
             self._world.fail(
                 "order is kept", f"{letter} came to {receiver} after letter {channel.last_received}"
             )
         channel.last_received = letter.number
-        letter.is_received = True
         return letter
+
+    def bury(self, receiver: str, parts: list[bytes]) -> None:
+        """A letter reached a socket whose program ended before it read it. When is not known any more."""
+        self._arrived(receiver, parts)
 
     def report_lost(self, channel: Channel, count: int) -> None:
         """The sender's socket says that up to so many accepted letters may not arrive."""
@@ -162,6 +161,15 @@ class Ledger:
             for letter in one.letters
             if letter.is_final and not letter.is_received
         ]
+
+    def _arrived(self, receiver: str, parts: list[bytes]) -> tuple[Letter, Channel]:
+        letter, channel = self._find(receiver, parts)
+        if letter.is_refused:
+            self._world.fail("what was refused is not delivered", f"{letter} was refused; {receiver} got it")
+        if letter.is_received:
+            self._world.fail("nothing is delivered twice", f"{letter} came to {receiver} again")
+        letter.is_received = True
+        return letter, channel
 
     def _find(self, receiver: str, parts: list[bytes]) -> tuple[Letter, Channel]:
         sender, destination, number = (

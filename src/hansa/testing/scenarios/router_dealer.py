@@ -6,19 +6,18 @@ buffers so small that they fill. The ledger judges: nothing twice, nothing out o
 refused, and no letter missing that the sender's socket did not report as unsent or in doubt.
 
 Two things excuse a missing letter: the sender crashed, so that nobody is left to report, or it lay in the
-inbox of a receiver that crashed.
+inbox of a receiver that crashed or stopped.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Any, ClassVar
 
 from hansa.chance import Chance
-from hansa.errors import Unavailable, WouldBlock
+from hansa.errors import AlreadyClosed, Unavailable, WouldBlock
 from hansa.testing.host import Host
-from hansa.testing.life import LifeState
+from hansa.testing.life import Life, LifeState
 from hansa.testing.scenario import Scenario
 from hansa.testing.scenarios.ledger import ANYBODY, Channel, Ledger, Letter
 from hansa.testing.world import World
@@ -63,7 +62,8 @@ class RouterDealer(Scenario):
         self._chance = world.chance.fork("router_dealer")
         self._takeover = self._chance.flip(0.5)
         self._sockets: dict[str, Socket] = {}
-        self._crashed: set[str] = set()
+        # Lives that began and whose inboxes have not been looked into after their end.
+        self._unburied: dict[str, Life] = {}
         self._finished: set[str] = set()
         self._is_calm = False
 
@@ -75,26 +75,26 @@ class RouterDealer(Scenario):
         if self._is_calm:
             self._check_counts()
             return
-        for host in self.world.hosts.values():
-            if host.life.state is LifeState.DEAD and str(host.life) not in self._crashed:
-                self._bury(host)
+        self._bury_the_dead()
 
     def calm(self) -> None:
         self._is_calm = True
+        self._bury_the_dead()
 
     def unsettled(self) -> str:
         lives = [str(host.life) for host in self.world.hosts.values()]
         busy = [life for life in lives if life not in self._finished]
         if busy:
             return f"{', '.join(busy)} did not send the last letters"
-        late = self.ledger.missing_finals(excused=self._crashed)
-        lost = self.ledger.unexplained(excused=self._crashed)
+        self._bury_the_dead()
+        late = self.ledger.missing_finals(excused=self.world.crashed_lives)
+        lost = self.ledger.unexplained(excused=self.world.crashed_lives)
         return "\n".join((late + lost)[:20])
 
     def _check_counts(self) -> None:
         """What a socket says in numbers is what it did, letter by letter."""
         for life, socket in self._sockets.items():
-            if life in self._crashed:
+            if life in self.world.crashed_lives:
                 continue
             channels = [one for one in self.ledger.channels if one.sender == life]
             accepted = sum(letter.is_accepted for one in channels for letter in one.letters)
@@ -125,6 +125,7 @@ class RouterDealer(Scenario):
             settings["on_messages"] = lambda peer, messages: self._on_messages(host, messages)
         async with kind(host.name.encode(), **settings) as socket:
             self._sockets[life] = socket
+            self._unburied[life] = host.life
             if isinstance(socket, Router):
                 await socket.bind(f"tcp://*:{PORT}")
             for other in dials:
@@ -165,6 +166,8 @@ class RouterDealer(Scenario):
         size_bytes = chance.below(chance.choose((1, 100, 2_000, 40_000 if chance.flip(0.05) else 300)))
         letter = self.ledger.offer(channel, size_bytes=size_bytes, is_final=False)
         how = chance.choose(("post", "send", "impatient"))
+        # Unless the socket says that it took the letter, it must not have: a cancelled call sends nothing.
+        is_accepted = False
         try:
             if how == "post":
                 is_accepted = _post(socket, letter)
@@ -174,8 +177,9 @@ class RouterDealer(Scenario):
                 async with asyncio.timeout(chance.choose((0.0, chance.uniform(0.0, PAUSE_S_MAX)))):
                     is_accepted = await _send(socket, letter)
         except (Unavailable, TimeoutError):
-            is_accepted = False
-        self.ledger.settle_offer(letter, is_accepted=is_accepted)
+            pass
+        finally:
+            self.ledger.settle_offer(letter, is_accepted=is_accepted)
 
     async def _send_final(self, host: Host, socket: Socket, channel: Channel) -> None:
         letter = self.ledger.offer(channel, size_bytes=10, is_final=True)
@@ -214,17 +218,19 @@ class RouterDealer(Scenario):
         is_single = len(HOSTS[life.partition("/")[0]][1]) == 1
         return self.ledger.channel(life, ANYBODY, is_ordered=is_single)
 
-    def _bury(self, host: Host) -> None:
-        """The host crashed: what its socket had read and its program had not is nobody's loss to report."""
-        life = str(host.life)
-        self._crashed.add(life)
-        socket = self._sockets.get(life)
-        take: Callable[[], Any] | None = socket.recv_nowait if socket is not None else None
-        while take is not None:
-            try:
-                self.ledger.receive(host.name, take().parts)
-            except WouldBlock:
-                return
+    def _bury_the_dead(self) -> None:
+        """What a socket had read and its program had not, when it ended, is nobody's loss to report."""
+        for life in [life for life in self._unburied.values() if life.state is LifeState.DEAD]:
+            del self._unburied[str(life)]
+            while (parts := _left_in_inbox(self._sockets[str(life)])) is not None:
+                self.ledger.bury(life.name, parts)
+
+
+def _left_in_inbox(socket: Socket) -> list[bytes] | None:
+    try:
+        return socket.recv_nowait().parts
+    except (WouldBlock, AlreadyClosed):
+        return None
 
 
 def _options(chance: Chance, *, takeover: bool) -> SocketOptions:

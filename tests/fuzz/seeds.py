@@ -1,0 +1,96 @@
+"""Valid input to start from, made here rather than stored: a changed format cannot leave stale seeds behind."""
+
+from hansa.wire import business, registry, spot
+from tests.support import zmtp_bytes as zmtp
+
+# Words that are hard to guess byte by byte.
+WORDS = [
+    *(b"READY", b"ERROR", b"SUBSCRIBE", b"CANCEL", b"PING", b"PONG", b"NULL", b"Socket-Type", b"Identity"),
+    *(b"ROUTER", b"DEALER", b"PUB", b"SUB", b"REQ", b"REP", b"XPUB", b"XSUB"),
+    *(zmtp.greeting(), zmtp.SIGNATURE, b"\x02" + bytes(7) + b"\xff", b"\x03" + b"\xff" * 8),
+]
+
+
+def frame_seeds() -> list[bytes]:
+    """Streams of messages and commands, each behind the byte that chooses the bounds."""
+    streams = [
+        zmtp.message(b"one"),
+        zmtp.message(b"", b"two", b"x" * 200),
+        zmtp.message(b"y" * 300) + zmtp.command(b"PING", b"\0\0ctx") + zmtp.message(b"after"),
+        zmtp.frame(b"a", more=True) + zmtp.command(b"PONG") + zmtp.frame(b"b", long=True),
+        zmtp.message(*[b""] * 10),
+        zmtp.frame_header(9_000) + b"z" * 100,
+        zmtp.frame_header(2**64 - 1),
+        zmtp.frame_header(50, more=True) + b"short",
+    ]
+    return [bytes((choice,)) + stream for choice in (0, 65, 130) for stream in streams]
+
+
+def connection_seeds() -> list[bytes]:
+    """Whole conversations with each type of socket."""
+    hello = zmtp.greeting()
+    conversations = {
+        0: [b"DEALER", b"ROUTER", b"REQ", b"PUB"],
+        1: [b"ROUTER", b"DEALER", b"REP", b"SUB"],
+        2: [b"SUB", b"XSUB"],
+        3: [b"PUB", b"XPUB"],
+    }
+    traffic = zmtp.message(b"a", b"b") + zmtp.ping(ttl_ds=3, context=b"c") + zmtp.pong(bytes(8)) + zmtp.message(b"")
+    subscribing = zmtp.command(b"SUBSCRIBE", b"topic") + zmtp.command(b"CANCEL", b"topic") + zmtp.message(b"\x01t")
+    found = []
+    for choice, peers in conversations.items():
+        for peer in peers:
+            start = bytes((choice,)) + hello + zmtp.ready(peer, b"id", X_More=b"1")
+            found += [start + traffic, start + subscribing]
+    found += [bytes((0,)) + zmtp.greeting(minor=0) + zmtp.ready(b"DEALER") + zmtp.message(b"old")]
+    found += [bytes((0,)) + hello + zmtp.error(b"no"), bytes((0,)) + hello + zmtp.command(b"READY")]
+    found += [bytes((0,)) + zmtp.GREETING_2_0, bytes((0,)) + zmtp.GREETING_1_0]
+    return found
+
+
+def registry_seeds() -> list[bytes]:
+    """Every message of the registry, once small and once full."""
+    entry = registry.ProviderEntry(endpoint="tcp://h:1", routing_id=b"\x01abcd", weight=3)
+    services = {"pay": (entry, entry), "ship": (), "käse": (entry,)}
+    messages: list[registry.RegistryMessage] = [
+        registry.Register(service="pay", endpoint="tcp://h:1", weight=2),
+        registry.RegisterAck(status=registry.AckStatus.OK, endpoint="tcp://h:1"),
+        registry.RegisterAck(status=registry.AckStatus.OTHER, error="not registered"),
+        registry.Unregister(service="pay", endpoint="tcp://h:1"),
+        registry.Heartbeat(service="pay", endpoint="tcp://h:1"),
+        registry.UpdateWeight(service="pay", endpoint="tcp://h:1", weight=7),
+        registry.ServiceList(registry_id=1, list_seq=2, services=services),
+        registry.RegistrySync(registry_id=1, list_seq=2, services={}),
+    ]
+    return [zmtp.message(*registry.encode(message)) for message in messages]
+
+
+def business_seeds() -> list[bytes]:
+    """Calls with and without headers, and errors."""
+    trace = business.TraceContext(bytes(range(16)), bytes(range(8)), 1)
+    headers = [
+        business.CallHeader(),
+        business.CallHeader(remaining_ms=5_000),
+        business.CallHeader(trace=trace),
+        business.CallHeader(remaining_ms=0, trace=trace),
+    ]
+    calls = [business.encode_call(7, 1, [b"payload", b""], business.encode_header(header)) for header in headers]
+    calls.append(business.encode_call(2**64 - 1, 0, []))
+    calls.append(business.encode_error(7, business.ErrorReply("peer-away", "gone")))
+    return [zmtp.message(*frames) for frames in calls]
+
+
+def spot_seeds() -> list[bytes]:
+    """Every command of the topic mesh."""
+    commands: list[spot.SpotCommand] = [
+        spot.Publish(topic="zone:12", payload=b"x"),
+        spot.Subscribe(topic="zone:12"),
+        spot.Unsubscribe(topic="zone:12"),
+        spot.Query(),
+        spot.QueryResp(topics=("zone:12", "zone:13")),
+        spot.TopicAnnounce(topic="zone:12"),
+        spot.TopicRemove(topic="zone:12"),
+        spot.Message(topic="zone:12", payload=b"x"),
+        spot.Message(topic="zone:12", payload=b"", sequence=2**63),
+    ]
+    return [zmtp.message(*spot.encode(command)) for command in commands]
