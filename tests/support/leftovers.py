@@ -25,7 +25,8 @@ def alive() -> Alive:
         tasks=frozenset(f"{task.get_name()} {task.get_coro()!r}" for task in asyncio.all_tasks(loop)),
         descriptors=frozenset(_descriptors()),
         timers=tuple(sorted(repr(timer) for timer in scheduled if not timer.cancelled())),
-        threads=frozenset(thread.name for thread in threading.enumerate()),
+        # The loop's own pool of threads, which looks up names, lives as long as the loop.
+        threads=frozenset(t.name for t in threading.enumerate() if not t.name.startswith("asyncio_")),
     )
 
 

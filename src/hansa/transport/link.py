@@ -9,6 +9,9 @@ a command that was sent ahead of it: the driver calls `proceed` until the parser
     HANDSHAKE -- READY with a socket type that fits   --> READY      (effect Established)
     any       -- violation, refusal, silence          --> CLOSED     (effect Ended, once)
 
+The dialling side sends its READY with its greeting. The accepting side sends its own when the peer has been
+let in (`welcome`), or an ERROR instead: who dials is connected only where it is wanted, at no extra round trip.
+
 Heartbeats do two jobs. Silence for `heartbeat_timeout_s` ends the link. And each PING carries the number of
 messages handed to the connection before it, which the PONG brings back: all of those have been read by the
 peer. What was handed over later is in doubt when the connection breaks, and the link can say how many.
@@ -81,7 +84,9 @@ Effect = Write | Established | SubscriptionAdded | SubscriptionCancelled | Ended
 class Link:
     """The protocol of one connection. The caller supplies bytes and the time."""
 
-    def __init__(self, *, socket_type: str, identity: bytes, options: SocketOptions, now: float) -> None:
+    def __init__(
+        self, *, socket_type: str, identity: bytes, accepting: bool, options: SocketOptions, now: float
+    ) -> None:
         self.state = LinkState.GREETING
         self.effects: list[Effect] = []
         self.heard = False
@@ -109,7 +114,10 @@ class Link:
         properties = {"Socket-Type": socket_type.encode()}
         if socket_type in ("ROUTER", "DEALER"):
             properties["Identity"] = identity
-        self.effects.append(Write(data=commands.encode_greeting() + commands.encode_ready(properties)))
+        self._ready = commands.encode_ready(properties)
+        self._welcomed = not accepting
+        first = commands.encode_greeting()
+        self.effects.append(Write(data=first if accepting else first + self._ready))
 
     @property
     def in_doubt_count(self) -> int:
@@ -156,7 +164,7 @@ class Link:
                 self.end(CloseReason.HANDSHAKE_TIMEOUT, f"the peer got as far as {self.state.value}")
             return
         silence_s_max = self._silence_s_max()
-        # The same sum as in `deadline`: a difference may round to just below the bound at the deadline itself.
+        # The same sum as in `deadline`: a difference may round to just below the bound when it is due.
         if silence_s_max is not None and now >= self._heard_at + silence_s_max:
             self.end(CloseReason.HEARTBEAT_TIMEOUT, f"nothing heard for {now - self._heard_at:.1f} s")
         elif self._interval_s is not None and self.knows_commands and now >= self._ping_at + self._interval_s:
@@ -187,6 +195,12 @@ class Link:
         return (
             bytes((0, len(body))) + body if len(body) < 256 else b"\x02" + len(body).to_bytes(8, "big") + body
         )
+
+    def welcome(self) -> None:
+        """The peer is let in. An accepting side says READY only now, so the dialling side is never misled."""
+        if not self._welcomed:
+            self._welcomed = True
+            self.effects.append(Write(data=self._ready))
 
     def refuse(self, reason: CloseReason, detail: str) -> None:
         """Tell the peer why, and end."""

@@ -74,7 +74,13 @@ class Connection(asyncio.Protocol):
         self.lane: Lane | None = None
         self._owner = owner
         self._loop = asyncio.get_running_loop()
-        self.link = Link(socket_type=socket_type, identity=identity, options=options, now=self._loop.time())
+        self.link = Link(
+            socket_type=socket_type,
+            identity=identity,
+            accepting=not outbound,
+            options=options,
+            now=self._loop.time(),
+        )
         self._transport: asyncio.Transport | None = None
         self._linger_s = max(options.linger_s, CLOSE_S_MAX)
         self._timer: asyncio.TimerHandle | None = None
@@ -160,6 +166,11 @@ class Connection(asyncio.Protocol):
         self._reading_paused = False
         if self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()
+
+    def welcome(self) -> None:
+        """Tell the peer that it is in, before anything else is written."""
+        self.link.welcome()
+        self._perform()
 
     def refuse(self, reason: CloseReason, detail: str) -> None:
         """Tell the peer why, and close."""
@@ -267,10 +278,10 @@ def _address(peername: object) -> str:
 
 
 def _node(transport: asyncio.Transport) -> str:
-    """The name in the peer's certificate: all alternative names, or else its subject. Empty without TLS."""
+    """Who the peer's certificate says it is: its subject and alternative names. Empty without TLS."""
     certificate = transport.get_extra_info("peercert")
     if not certificate:
         return ""
     names = sorted(f"{kind}:{value}" for kind, value in certificate.get("subjectAltName", ()))
     subject = [f"{key}={value}" for rdn in certificate.get("subject", ()) for key, value in rdn]
-    return ",".join(names or subject) or "an unnamed certificate"
+    return ",".join(subject + names) or "an unnamed certificate"

@@ -62,8 +62,8 @@ class Lane:
         Raises AlreadyClosed when the lane is closed meanwhile, with nothing taken.
         """
         if self._breathe or self.outbox.stalled:
-            # A turn's worth has just been written, or the peer is slow: let the others run. Before the message
-            # is taken, because a task can be cancelled here.
+            # A turn's worth has just been written, or the peer is slow: let the others run. This comes before
+            # the message is taken, because a task can be cancelled here.
             self._breathe = False
             await asyncio.sleep(0)
         if self._overflow is Overflow.BLOCK:

@@ -26,8 +26,9 @@ _inproc: WeakKeyDictionary[asyncio.AbstractEventLoop, MemoryNetwork] = WeakKeyDi
 class SystemNetwork:
     """Listens and dials by an endpoint's scheme. TLS needs credentials."""
 
-    def __init__(self, tls: Tls | None = None) -> None:
+    def __init__(self, tls: Tls | None = None, *, handshake_s_max: float = HANDSHAKE_S_MAX) -> None:
         self._tls = tls
+        self._handshake_s_max = handshake_s_max
 
     async def listen(self, endpoint: Endpoint, factory: Factory) -> Listener:
         try:
@@ -36,7 +37,10 @@ class SystemNetwork:
                     return await _listen_tcp(endpoint, factory)
                 case "tls":
                     return await TlsListener.open(
-                        endpoint, factory, _context(self._tls, endpoint, server=True)
+                        endpoint,
+                        factory,
+                        context=_context(self._tls, endpoint, server=True),
+                        handshake_s_max=self._handshake_s_max,
                     )
                 case "ipc":
                     return await _listen_unix(endpoint, factory)
@@ -60,7 +64,7 @@ class SystemNetwork:
                         endpoint.host,
                         endpoint.port,
                         ssl=context,
-                        ssl_handshake_timeout=HANDSHAKE_S_MAX,
+                        ssl_handshake_timeout=self._handshake_s_max,
                         ssl_shutdown_timeout=CLOSE_S_MAX,
                     )
                 case "ipc":

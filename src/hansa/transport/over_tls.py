@@ -13,7 +13,7 @@ import ssl
 from collections.abc import Callable
 
 from hansa.endpoint import Endpoint
-from hansa.limits import ACCEPT_BACKLOG_MAX, ACCEPT_RETRY_S, CLOSE_S_MAX, HANDSHAKE_S_MAX
+from hansa.limits import ACCEPT_BACKLOG_MAX, ACCEPT_RETRY_S, CLOSE_S_MAX
 from hansa.transport.over_asyncio import Turnstile
 from hansa.transport.over_tasks import TaskScope
 
@@ -26,18 +26,26 @@ class TlsListener:
         endpoint: Endpoint,
         listening: socket.socket,
         factory: Callable[[], asyncio.Protocol],
+        *,
         context: ssl.SSLContext,
+        handshake_s_max: float,
     ) -> None:
         self.endpoint = endpoint
         self._socket = listening
         self._factory = factory
         self._context = context
+        self._handshake_s_max = handshake_s_max
         self._tasks = TaskScope(f"tls listener {endpoint}", self._failed)
         self._tasks.spawn(self._accept(), "accept")
 
     @classmethod
     async def open(
-        cls, endpoint: Endpoint, factory: Callable[[], asyncio.Protocol], context: ssl.SSLContext
+        cls,
+        endpoint: Endpoint,
+        factory: Callable[[], asyncio.Protocol],
+        *,
+        context: ssl.SSLContext,
+        handshake_s_max: float,
     ) -> TlsListener:
         """Raises OSError."""
         host = "0.0.0.0" if endpoint.host == "*" else endpoint.host
@@ -47,7 +55,13 @@ class TlsListener:
         family, _, _, _, address = found[0]
         listening = socket.create_server(address, family=family, backlog=ACCEPT_BACKLOG_MAX)
         listening.setblocking(False)
-        return cls(endpoint.with_port(listening.getsockname()[1]), listening, factory, context)
+        return cls(
+            endpoint.with_port(listening.getsockname()[1]),
+            listening,
+            factory,
+            context=context,
+            handshake_s_max=handshake_s_max,
+        )
 
     async def close(self) -> None:
         """Stop accepting. Handshakes under way are broken off; finished connections live on."""
@@ -77,7 +91,7 @@ class TlsListener:
                 lambda: inner,
                 accepted,
                 ssl=self._context,
-                ssl_handshake_timeout=HANDSHAKE_S_MAX,
+                ssl_handshake_timeout=self._handshake_s_max,
                 ssl_shutdown_timeout=CLOSE_S_MAX,
             )
             problem = ""

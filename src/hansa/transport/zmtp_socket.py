@@ -66,7 +66,9 @@ class ZmtpSocket:
         self.routing_id = routing_id
         self.name = settings.get("name") or self.socket_type.lower()
         self.options = settings.get("options") or SocketOptions()
-        self._network = settings.get("network") or SystemNetwork(settings.get("tls"))
+        self._network = settings.get("network") or SystemNetwork(
+            settings.get("tls"), handshake_s_max=self.options.handshake_s_max
+        )
         self._chance = settings.get("chance") or Chance.system()
         self._admission = Admission(takeover=self.options.takeover, chance=self._chance)
         self._on_messages = settings.get("on_messages")
@@ -249,6 +251,7 @@ class ZmtpSocket:
         outbound = self._dialled.get(connection)
         former = self._connected.pop(verdict.peer, None)
         connection.peer = verdict.peer
+        connection.welcome()
         if former is not None and former.lane is not None:
             lane = former.lane
             lane.stop()

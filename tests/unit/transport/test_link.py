@@ -1,4 +1,4 @@
-"""The link machine, driven by bytes and a made-up clock, two of them against each other where that says more."""
+"""The link machine, driven by bytes and a made-up clock, and two of them against each other."""
 
 import pytest
 
@@ -20,8 +20,14 @@ from hansa.wire.frames import encode
 OPTIONS = SocketOptions(heartbeat_interval_s=1, heartbeat_timeout_s=3, handshake_s_max=10)
 
 
-def link(socket_type: str = "ROUTER", identity: bytes = b"", options: SocketOptions = OPTIONS) -> Link:
-    return Link(socket_type=socket_type, identity=identity, options=options, now=0.0)
+def link(
+    socket_type: str = "ROUTER",
+    identity: bytes = b"",
+    options: SocketOptions = OPTIONS,
+    *,
+    accepting: bool = False,
+) -> Link:
+    return Link(socket_type=socket_type, identity=identity, accepting=accepting, options=options, now=0.0)
 
 
 def take(machine: Link) -> list[Effect]:
@@ -113,6 +119,29 @@ def test_a_handshake_or_stream_that_goes_wrong_ends_with_its_reason(
         end = ended(machine)
         assert end.reason is reason
         assert end.detail
+
+
+def test_the_accepting_side_is_ready_only_when_it_has_let_the_peer_in() -> None:
+    dialling, accepting = link("DEALER", b"d"), link("ROUTER", b"r", accepting=True)
+    from_dialling = written(dialling)
+    hear(dialling, written(accepting))
+    assert dialling.state is LinkState.HANDSHAKE
+    hear(accepting, from_dialling)
+    assert take(accepting) == [Established(identity=b"d")]
+    accepting.welcome()
+    accepting.welcome()
+    hear(dialling, written(accepting))
+    assert take(dialling) == [Established(identity=b"r")]
+
+
+def test_a_peer_that_is_refused_was_never_connected() -> None:
+    dialling, accepting = link("DEALER"), link("ROUTER", accepting=True)
+    from_dialling = written(dialling)
+    hear(dialling, written(accepting))
+    hear(accepting, from_dialling)
+    accepting.refuse(CloseReason.ID_IN_USE, "twice")
+    hear(dialling, written(accepting))
+    assert ended(dialling).reason is CloseReason.REFUSED_BY_PEER
 
 
 def test_a_wrong_socket_type_is_told_why() -> None:
