@@ -39,6 +39,8 @@ HEARTBEAT_INTERVAL_S: Final = 5.0
 HEARTBEAT_TIMEOUT_S: Final = 15.0
 # The kernel's queue of connections that nobody has accepted yet; it caps the number itself.
 ACCEPT_BACKLOG_MAX: Final = 1024
+# Accepted in one turn of the loop, so that a crowd at the door does not stop those inside.
+ACCEPT_TURN_COUNT_MAX: Final = 64
 # When accepting fails (no file descriptors left), the next try.
 ACCEPT_RETRY_S: Final = 0.1
 # A peer that is being refused gets this long to read why and to close its side.

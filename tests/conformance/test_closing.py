@@ -1,12 +1,13 @@
 """Leaving the block: everything is gone, and what was accepted has left."""
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Awaitable, Callable
 
 import pytest
 
-from hansa.errors import AlreadyClosed
+from hansa.errors import AlreadyClosed, Unavailable
 from hansa.transport import CloseReason, Connected, Disconnected, Message
 from tests.support.lanes import Lane, quick
 from tests.support.leftovers import alive
@@ -104,7 +105,35 @@ async def everything_left_to_the_block(lane: Lane) -> None:
     listening.exception()
 
 
+async def accepted_at_the_last_moment(lane: Lane) -> None:
+    """A connection on its way in while the socket closes, caught at every turn of the loop."""
+    for turns in range(12):
+        async with lane.router(b"hub") as hub:
+            dialling = asyncio.ensure_future(lane.dial_raw(await hub.bind(lane.endpoint())))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+        with contextlib.suppress(OSError, Unavailable):
+            await (await dialling).lost
+
+
+async def dialled_at_the_last_moment(lane: Lane) -> None:
+    """The same for a connection on its way out."""
+    listener = await lane.listen_raw()
+    for turns in range(12):
+        async with lane.dealer(b"leaf") as leaf:
+            leaf.connect(listener.endpoint)
+            for _ in range(turns):
+                await asyncio.sleep(0)
+    await listener.close()
+    await settled()
+    for raw in listener.accepted:
+        if raw.made.done():
+            await raw.lost
+
+
 SCENARIOS = [
+    accepted_at_the_last_moment,
+    dialled_at_the_last_moment,
     a_conversation,
     the_bound_side_leaves_first,
     an_error_in_the_block,
@@ -271,8 +300,6 @@ async def test_a_blocked_sender_is_told_when_the_socket_closes(lane: Lane) -> No
 
 
 async def test_a_blocked_sender_is_told_when_the_peer_goes(lane: Lane) -> None:
-    from hansa.errors import Unavailable
-
     seen = Recorder()
     options = quick(outgoing_bytes_max=64 * 1024, heartbeat_interval_s=None)
     async with lane.router(b"hub", on_event=seen, options=options) as hub:

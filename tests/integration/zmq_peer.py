@@ -65,6 +65,9 @@ def configure(socket: "zmq.Socket[bytes]", arguments: argparse.Namespace) -> Non
         socket.setsockopt(zmq.ROUTING_ID, arguments.id.encode())
     if arguments.type == "router":
         socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
+        # libzmq forgets a lost peer only when the program next uses the socket. Without this it would take a
+        # peer that has returned meanwhile for a second one of that id, and ignore it for good.
+        socket.setsockopt(zmq.ROUTER_HANDOVER, 1)
     if arguments.type == "pub":
         socket.setsockopt(zmq.XPUB_NODROP, 1)
     for prefix in arguments.subscribe:

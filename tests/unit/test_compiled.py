@@ -57,13 +57,12 @@ def test_the_compiled_form_is_imported_where_it_can_be_built(build: ModuleType, 
         assert file.suffix == ".py"
 
 
-@pytest.mark.parametrize("source", SOURCES)
-def test_the_compiled_form_is_made_from_the_present_source(build: ModuleType, source: str) -> None:
+def test_the_compiled_form_is_made_from_the_present_sources(build: ModuleType) -> None:
     if build.why_not() is None:
-        for target in build.in_place(ROOT, source):
-            built: Path = build.cache_folder(ROOT, source) / target.name
-            assert built.exists(), f"{source} changed since it was compiled: run make setup"
-            assert target.read_bytes() == built.read_bytes()
+        folder: Path = build.cache_folder(ROOT, SOURCES)
+        for target in build.targets(SOURCES):
+            assert (folder / target.name).exists(), "a source changed since it was compiled: run make setup"
+            assert (ROOT / target).read_bytes() == (folder / target.name).read_bytes()
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -93,8 +92,8 @@ def test_a_wheel_carries_what_was_compiled_and_no_second_package(
         names = content.namelist()
     assert {name.split("/")[0] for name in names} == {"hansa", f"hansa-{hansa.__version__}.dist-info"}
     carried = sorted(name for name in names if name.endswith(tuple(EXTENSION_SUFFIXES)))
-    wanted = [path.relative_to(ROOT / "src") for source in SOURCES for path in build.in_place(ROOT, source)]
-    assert carried == (sorted(path.as_posix() for path in wanted) if compiled else [])
+    wanted = sorted(target.relative_to("src").as_posix() for target in build.targets(SOURCES))
+    assert carried == (wanted if compiled else [])
     assert wheel.name.endswith("-none-any.whl") != compiled
 
 
@@ -120,8 +119,9 @@ def test_a_changed_import_asks_for_a_new_compilation(build: ModuleType, tmp_path
     (package / "limits.py").write_text("PARTS_MAX = 3\n")
     (package / "frames.py").write_text("from hansa.limits import PARTS_MAX\n")
     (package / "spot.py").write_text("")
-    before = build.cache_folder(tmp_path, "src/hansa/frames.py")
+    sources = ["src/hansa/frames.py"]
+    before = build.cache_folder(tmp_path, sources)
     (package / "spot.py").write_text("not imported\n")
-    assert build.cache_folder(tmp_path, "src/hansa/frames.py") == before
+    assert build.cache_folder(tmp_path, sources) == before
     (package / "limits.py").write_text("PARTS_MAX = 4\n")
-    assert build.cache_folder(tmp_path, "src/hansa/frames.py") != before
+    assert build.cache_folder(tmp_path, sources) != before

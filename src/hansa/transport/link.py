@@ -10,7 +10,7 @@ a command that was sent ahead of it: the driver calls `proceed` until the parser
     any       -- violation, refusal, silence          --> CLOSED     (effect Ended, once)
 
 The dialling side sends its READY with its greeting. The accepting side sends its own when the peer has been
-let in (`welcome`), or an ERROR instead: who dials is connected only where it is wanted, at no extra round trip.
+let in (`welcome`), or an ERROR instead: who dials is connected only where it is wanted, and waits no longer.
 
 Heartbeats do two jobs. Silence for `heartbeat_timeout_s` ends the link. And each PING carries the number of
 messages handed to the connection before it, which the PONG brings back: all of those have been read by the

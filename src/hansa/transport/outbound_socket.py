@@ -24,6 +24,7 @@ class Outbound:
         network: Network,
         backoff: Backoff,
         dial_s_max: float,
+        linger_s: float,
         make_connection: Callable[[Outbound], Connection],
         on_unreachable: Callable[[Outbound, Connection, str], None],
         on_closed: Callable[[Outbound], None],
@@ -36,6 +37,7 @@ class Outbound:
         self._network = network
         self._backoff = backoff
         self._dial_s_max = dial_s_max
+        self._linger_s = linger_s
         self._make_connection = make_connection
         self._on_unreachable = on_unreachable
         self._on_closed = on_closed
@@ -66,9 +68,26 @@ class Outbound:
         return self.peer
 
     async def close(self) -> None:
-        """Stop dialling and let the peer go. What still waits for it is reported as lost."""
+        """Let the peer read what it was sent, as long as the socket lingers; then stop for good.
+
+        What still waits then is reported as lost.
+        """
         if self._closed:
             return
+        self._closed = True
+        self._wake()
+        try:
+            async with asyncio.timeout(self._linger_s):
+                if self.connection is not None and self.connection.lane is not None:
+                    await self.connection.lane.drained()
+                    self.connection.ask()
+                    await self.connection.confirmed()
+        except (TimeoutError, AlreadyClosed):
+            pass  # It took too long, or the connection ended meanwhile: the events say what was lost.
+        finally:
+            await self._end()
+
+    async def _end(self) -> None:
         self.give_up()
         if self._task is not None:
             self._task.cancel()

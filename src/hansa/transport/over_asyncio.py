@@ -106,6 +106,9 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # Not isinstance: uvloop's transports are no subclasses of asyncio's.
         stream = self._transport = cast(asyncio.Transport, transport)
+        if self.link.is_closed:  # Given up before it was made.
+            stream.abort()
+            return
         stream.set_write_buffer_limits(high=WRITE_TURN_BYTES)
         # A Unix socket's client has no name of its own; the path that it came to says more than nothing.
         self.address = _address(stream.get_extra_info("peername") or stream.get_extra_info("sockname"))
@@ -214,6 +217,7 @@ class Connection(asyncio.Protocol):
             self._perform()
             if messages and self.is_ready:
                 self._owner.connection_received(self, messages)
+        self._set_timer()
         if self._confirmed is not None and not link.in_doubt_count and not self._confirmed.done():
             self._confirmed.set_result(None)
 

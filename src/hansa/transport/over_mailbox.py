@@ -54,10 +54,10 @@ class Mailbox(Generic[T]):
             try:
                 await getter
             except asyncio.CancelledError:
-                if getter.done():
-                    self._wake()  # The wake-up that this task will not use goes to the next one.
-                else:
+                if getter in self._getters:
                     self._getters.remove(getter)
+                else:
+                    self._wake()  # The wake-up that this task will not use goes to the next one.
                 raise
         return self.get_nowait()
 

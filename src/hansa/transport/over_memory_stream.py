@@ -208,7 +208,7 @@ class MemoryTransport(asyncio.Transport):
         self._end_taken = True
         self._buffer.clear()
         self._buffer_bytes = 0
-        self._in.discard()
+        self._in.drop_arrived()
         self._lose_soon(error)
 
     def _lose_soon(self, error: Exception | None) -> None:
@@ -309,10 +309,14 @@ class Wire:
 
     def discard(self) -> None:
         """The reader went away: what is carried to it is dropped, and the source is never held back again."""
+        self.drop_arrived()
+        self.wake()
+
+    def drop_arrived(self) -> None:
+        """The same when the source is about to hear of a reset: it writes nothing more, as over TCP."""
         for data in self._arrived:
             self._carried_bytes -= len(data)
         self._arrived.clear()
-        self.wake()
 
     def reset(self) -> None:
         """Break the stream: the reader loses what was not delivered."""

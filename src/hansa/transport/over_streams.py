@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import os
 import ssl
-import stat
-from collections.abc import Callable
 from weakref import WeakKeyDictionary
 
 from hansa.endpoint import Endpoint
 from hansa.errors import AddressInUse, BadArgument, BadEndpoint, Unavailable
-from hansa.limits import ACCEPT_BACKLOG_MAX, CLOSE_S_MAX, HANDSHAKE_S_MAX
+from hansa.limits import CLOSE_S_MAX, HANDSHAKE_S_MAX
 from hansa.transport.network import Listener, Network
 from hansa.transport.options import Tls
+from hansa.transport.over_accept import Factory, SocketListener, bind_tcp, bind_unix
 from hansa.transport.over_memory import MemoryNetwork
-from hansa.transport.over_tls import TlsListener
-
-Factory = Callable[[], asyncio.Protocol]
 
 _inproc: WeakKeyDictionary[asyncio.AbstractEventLoop, MemoryNetwork] = WeakKeyDictionary()
 
@@ -34,16 +29,16 @@ class SystemNetwork:
         try:
             match endpoint.scheme:
                 case "tcp":
-                    return await _listen_tcp(endpoint, factory)
+                    listening, where = await bind_tcp(endpoint)
+                    return SocketListener(where, listening, factory)
                 case "tls":
-                    return await TlsListener.open(
-                        endpoint,
-                        factory,
-                        context=_context(self._tls, endpoint, server=True),
-                        handshake_s_max=self._handshake_s_max,
+                    context = _context(self._tls, endpoint, server=True)
+                    listening, where = await bind_tcp(endpoint)
+                    return SocketListener(
+                        where, listening, factory, context=context, handshake_s_max=self._handshake_s_max
                     )
                 case "ipc":
-                    return await _listen_unix(endpoint, factory)
+                    return SocketListener(endpoint, await bind_unix(endpoint), factory)
                 case _:
                     return await _memory().listen(endpoint, factory)
         except OSError as error:
@@ -73,52 +68,6 @@ class SystemNetwork:
                     await _memory().dial(endpoint, factory)
         except OSError as error:  # Also what ssl and name look-up raise.
             raise Unavailable(f"cannot reach {endpoint}: {error.strerror or error}") from error
-
-
-class _StreamListener:
-    def __init__(self, endpoint: Endpoint, server: asyncio.Server, unlink: str = "") -> None:
-        self.endpoint = endpoint
-        self._server = server
-        self._unlink = unlink
-
-    async def close(self) -> None:
-        # Not wait_closed: since Python 3.12 it waits for the accepted connections too, and those live on.
-        self._server.close()
-        if self._unlink:
-            _unlink_socket(self._unlink)
-
-
-async def _listen_tcp(endpoint: Endpoint, factory: Factory) -> Listener:
-    host = "0.0.0.0" if endpoint.host == "*" else endpoint.host
-    server = await asyncio.get_running_loop().create_server(
-        factory, host, endpoint.port, backlog=ACCEPT_BACKLOG_MAX
-    )
-    port = server.sockets[0].getsockname()[1]
-    return _StreamListener(endpoint.with_port(port), server)
-
-
-async def _listen_unix(endpoint: Endpoint, factory: Factory) -> Listener:
-    loop = asyncio.get_running_loop()
-    # A file that a dead process left behind is in the way; a living listener is not to be robbed.
-    try:
-        transport, _ = await loop.create_unix_connection(asyncio.Protocol, endpoint.path)
-    except FileNotFoundError:
-        pass
-    except ConnectionRefusedError:
-        _unlink_socket(endpoint.path)
-    else:
-        transport.abort()
-        raise AddressInUse(f"{endpoint} is in use; is another process bound to it?")
-    server = await loop.create_unix_server(factory, endpoint.path, backlog=ACCEPT_BACKLOG_MAX)
-    return _StreamListener(endpoint, server, unlink=endpoint.path)
-
-
-def _unlink_socket(path: str) -> None:
-    try:
-        if stat.S_ISSOCK(os.stat(path).st_mode):
-            os.unlink(path)
-    except FileNotFoundError:
-        pass
 
 
 def _context(tls: Tls | None, endpoint: Endpoint, *, server: bool) -> ssl.SSLContext:

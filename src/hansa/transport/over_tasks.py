@@ -26,9 +26,11 @@ class TaskScope:
         task.add_done_callback(self._done)
         return task
 
-    async def close(self) -> None:
-        """Cancel what still runs and wait until all of it has ended."""
-        tasks = list(self._tasks)
+    async def close(self, *, grace_s: float = 0.0) -> None:
+        """Give tasks a while to end by themselves, cancel the rest, and wait until all have ended."""
+        if self._tasks and grace_s:
+            await asyncio.wait(self._tasks, timeout=grace_s)
+        tasks = [task for task in self._tasks if not task.done()]
         for task in tasks:
             task.cancel()
         if tasks:

@@ -10,7 +10,7 @@ from typing import ClassVar, Self, TypedDict, Unpack
 from hansa.chance import Chance
 from hansa.endpoint import Endpoint
 from hansa.errors import AlreadyClosed, BadArgument
-from hansa.limits import ROUTING_ID_BYTES_MAX
+from hansa.limits import CLOSE_S_MAX, ROUTING_ID_BYTES_MAX
 from hansa.transport.admission import Admission, NotAdmitted
 from hansa.transport.backoff import Backoff
 from hansa.transport.door import Door
@@ -131,6 +131,7 @@ class ZmtpSocket:
                 chance=self._chance,
             ),
             dial_s_max=options.handshake_s_max,
+            linger_s=options.linger_s,
             make_connection=self._dial,
             on_unreachable=self._unreachable,
             on_closed=self._outbound_closed,
@@ -225,7 +226,10 @@ class ZmtpSocket:
 
     def connection_received(self, connection: Connection, messages: list[list[bytes]]) -> None:
         if self._on_messages is not None:
-            self._on_messages(connection.peer, messages)
+            try:
+                self._on_messages(connection.peer, messages)
+            except Exception as error:  # The user's code; the connection has done nothing wrong.
+                self._report(error, f"on_messages of {self.name} failed; messages of that chunk may be lost")
             return
         peer = connection.peer
         self._inbox.put_all([Message(peer, parts) for parts in messages])
@@ -298,6 +302,8 @@ class ZmtpSocket:
         )
 
     def _accept(self, door: Door) -> asyncio.Protocol:
+        if self._closing:
+            return Turnstile(lambda address: None)
         reason = door.enter()
         if reason is not None:
             return Turnstile(lambda address: self._turned_away(reason, address))
@@ -358,9 +364,11 @@ class ZmtpSocket:
             connection.close(CloseReason.CLOSED_BY_US)
 
     async def _all_closed(self) -> None:
-        closed = [connection.closed for connection in self._connections if connection.is_made]
+        # One that was accepted just now is still to be made, and then ends at once; one that is being dialled
+        # ends with its task.
+        closed = [c.closed for c in self._connections if c.is_made or c in self._doors]
         if closed:
-            await asyncio.wait(closed)
+            await asyncio.wait(closed, timeout=CLOSE_S_MAX)
 
     async def _end(self) -> None:
         self._close_connections()
@@ -405,7 +413,10 @@ class ZmtpSocket:
 
     def _emit(self, event: SocketEvent) -> None:
         if self._on_event is not None:
-            self._on_event(event)
+            try:
+                self._on_event(event)
+            except Exception as error:
+                self._report(error, f"on_event of {self.name} failed")
             return
         if len(self._events) >= self.options.events_count_max:
             self._events.drop_oldest()
@@ -417,9 +428,11 @@ class ZmtpSocket:
             self._emit(HandshakeFailed(peer=peer, address=address, reason=reason, detail=detail))
 
     def _task_failed(self, error: BaseException) -> None:
-        asyncio.get_running_loop().call_exception_handler(
-            {"message": f"a task of {self.name} failed; please report this", "exception": error}
-        )
+        self._report(error, f"a task of {self.name} failed; please report this")
+
+    @staticmethod
+    def _report(error: BaseException, message: str) -> None:
+        asyncio.get_running_loop().call_exception_handler({"message": message, "exception": error})
 
     def _check_open(self) -> None:
         if self._closing:

@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.hostile_frames import (
+from tests.support.hostile_frames import (
     arbitrary_frames,
     assert_refused_for_nothing,
     damaged,
