@@ -6,6 +6,7 @@ import contextlib
 import pytest
 
 from hansa.errors import UnknownPeer
+from hansa.limits import WRITE_TURN_BYTES
 from hansa.transport import CloseReason, Connected, Disconnected, Message
 from tests.support import zmtp_bytes as zmtp
 from tests.support.lanes import Lane, quick
@@ -161,3 +162,22 @@ async def test_the_ttl_in_a_peers_ping_is_kept(lane: Lane) -> None:
         assert await raw.read_command() == (b"PONG", b"")
         gone = await seen.wait(Disconnected, within_s=3)
         assert gone.reason == CloseReason.HEARTBEAT_TIMEOUT
+
+
+@pytest.mark.spec("SEC-05")
+async def test_a_peer_that_pings_and_never_reads_costs_no_memory(lane: Lane) -> None:
+    seen = Recorder()
+    async with lane.router(b"hub", on_event=seen, options=quick(linger_s=0.1)) as hub:
+        raw = await lane.dial_raw(await hub.bind(lane.endpoint()))
+        await raw.shake_hands(b"DEALER", b"raw")
+        await seen.wait(Connected)
+        raw.stop_reading()
+        pings = zmtp.ping(ttl_ds=0, context=b"sixteen bytes ok") * 1_000
+        for _ in range(400):  # 10 MB of questions, and as many answers if all were kept
+            raw.send(pings)
+            await asyncio.sleep(0)
+        raw.send(zmtp.message(b"the end"))
+        assert (await hub.recv()).parts == [b"the end"]
+        connection = hub._connected[b"raw"]
+        assert connection._transport is not None
+        assert connection._transport.get_write_buffer_size() < 2 * WRITE_TURN_BYTES

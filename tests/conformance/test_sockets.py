@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from hansa.endpoint import Endpoint
-from hansa.errors import AddressInUse, WouldBlock
-from hansa.transport import Connected, Message
+from hansa.errors import AddressInUse, BadEndpoint, WouldBlock
+from hansa.transport import Connected, Dealer, Message
 from tests.support.lanes import Lane
 from tests.support.recorder import Recorder
 
@@ -194,3 +194,10 @@ async def test_a_dealer_takes_turns_among_its_peers(lane: Lane) -> None:
             assert numbers == sorted(numbers)
             with pytest.raises(WouldBlock):
                 hub.recv_nowait()
+
+
+@pytest.mark.parametrize("endpoint", ["tcp://*:5555", "tcp://127.0.0.1:0"])
+async def test_what_cannot_be_dialled_is_refused_at_once(endpoint: str) -> None:
+    async with Dealer() as leaf:
+        with pytest.raises(BadEndpoint, match="where to listen"):
+            leaf.connect(endpoint)

@@ -7,7 +7,7 @@ import pytest
 
 from hansa.endpoint import Endpoint
 from hansa.errors import BadArgument
-from hansa.transport import CloseReason, Connected, Dealer, Disconnected, HandshakeFailed, Message, Router
+from hansa.transport import CloseReason, Connected, Dealer, Disconnected, HandshakeFailed, Message, Router, Tls
 from tests.support.certificates import Authority
 from tests.support.lanes import quick
 from tests.support.raw_peer import RawPeer
@@ -149,6 +149,14 @@ async def test_tls_without_credentials_is_a_usage_error() -> None:
     async with Router(b"hub", options=quick()) as hub:
         with pytest.raises(BadArgument, match="tls="):
             await hub.bind(ANY)
+        with pytest.raises(BadArgument, match="tls="):
+            hub.connect("tls://127.0.0.1:5555")
+
+
+async def test_credentials_that_cannot_be_read_are_a_usage_error(authority: Authority) -> None:
+    good = authority.issue("node")
+    with pytest.raises(BadArgument, match=r"nowhere\.pem"):
+        Router(tls=Tls(cert=good.cert, key=good.key, ca="nowhere.pem"))
 
 
 async def plain(endpoint: Endpoint) -> RawPeer:

@@ -65,7 +65,9 @@ class Dealer(ZmtpSocket):
     def _lanes_all(self) -> list[Lane]:
         return [*self._ring, self._waiting] if self._waiting is not None else list(self._ring)
 
-    def _join(self, connection: Connection, outbound: Outbound | None) -> Lane:
+    def _join(self, connection: Connection, outbound: Outbound | None, former: Lane | None) -> Lane:
+        if former is not None:
+            return former
         lane = Lane(connection.peer, self.options)
         if self._waiting is not None:
             lane.outbox.absorb(self._waiting.outbox)

@@ -48,9 +48,14 @@ class LinkState(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Write:
-    """Bytes for the peer, ahead of whatever waits."""
+    """Bytes for the peer, ahead of whatever waits.
+
+    While the connection takes no more, only the latest write of one `kind` is kept: a newer PING or PONG says
+    all that an older one did, and a peer that asks without reading the answers costs no memory.
+    """
 
     data: bytes
+    kind: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,7 +190,9 @@ class Link:
     def ping(self, now: float) -> None:
         """Ask the peer to confirm all that was handed over so far."""
         self._ping_at = now
-        self.effects.append(Write(data=commands.encode_ping(context=self.handed_count.to_bytes(8, "little"))))
+        self.effects.append(
+            Write(data=commands.encode_ping(context=self.handed_count.to_bytes(8, "little")), kind="ping")
+        )
 
     def subscription(self, prefix: bytes, *, wanted: bool) -> bytes:
         """The bytes that subscribe or cancel, in the form that this peer understands."""
@@ -246,7 +253,7 @@ class Link:
             self._shake(command, now)
         elif isinstance(command, commands.Ping):
             self._peer_ttl_s = command.ttl_s
-            self.effects.append(Write(data=commands.encode_pong(command.context)))
+            self.effects.append(Write(data=commands.encode_pong(command.context), kind="pong"))
         elif isinstance(command, commands.Pong):
             self._confirm(command.context)
         elif isinstance(command, commands.Subscribe | commands.Cancel):

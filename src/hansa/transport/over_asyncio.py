@@ -85,6 +85,8 @@ class Connection(asyncio.Protocol):
         self._linger_s = max(options.linger_s, CLOSE_S_MAX)
         self._timer: asyncio.TimerHandle | None = None
         self._reading_paused = False
+        self._writing_paused = False
+        self._held: dict[str, bytes] = {}
         self._confirmed: asyncio.Future[None] | None = None
         self.closed: asyncio.Future[None] = self._loop.create_future()
 
@@ -142,9 +144,13 @@ class Connection(asyncio.Protocol):
             self._owner.connection_ended(self)
 
     def pause_writing(self) -> None:
+        self._writing_paused = True
         self._pause_lane()
 
     def resume_writing(self) -> None:
+        self._writing_paused = False
+        for kind in list(self._held):
+            self.write(self._held.pop(kind))
         if self.lane is not None and self.lane.connection is self and self.link.state is LinkState.READY:
             self.lane.resume()
 
@@ -226,8 +232,11 @@ class Connection(asyncio.Protocol):
         effects = self.link.effects
         while effects:
             match effects.pop(0):
-                case Write(data=data):
-                    self.write(data)
+                case Write(data=data, kind=kind):
+                    if kind and self._writing_paused:
+                        self._held[kind] = data
+                    else:
+                        self.write(data)
                 case Established(identity=identity):
                     self._owner.connection_established(self, identity)
                     self._set_timer()

@@ -22,8 +22,17 @@ class SystemNetwork:
     """Listens and dials by an endpoint's scheme. TLS needs credentials."""
 
     def __init__(self, tls: Tls | None = None, *, handshake_s_max: float = HANDSHAKE_S_MAX) -> None:
-        self._tls = tls
+        # Read at once, so that a wrong file is an error here and not in the middle of a connection.
+        self._server_context = None if tls is None else _context(tls, server=True)
+        self._client_context = None if tls is None else _context(tls, server=False)
         self._handshake_s_max = handshake_s_max
+
+    def check(self, endpoint: Endpoint) -> None:
+        """Raises BadArgument for an endpoint that this network has no credentials for."""
+        if endpoint.scheme == "tls" and self._client_context is None:
+            raise BadArgument(
+                f"{endpoint} needs credentials: give the socket tls=Tls(cert=..., key=..., ca=...)"
+            )
 
     async def listen(self, endpoint: Endpoint, factory: Factory) -> Listener:
         try:
@@ -32,10 +41,14 @@ class SystemNetwork:
                     listening, where = await bind_tcp(endpoint)
                     return SocketListener(where, listening, factory)
                 case "tls":
-                    context = _context(self._tls, endpoint, server=True)
+                    self.check(endpoint)
                     listening, where = await bind_tcp(endpoint)
                     return SocketListener(
-                        where, listening, factory, context=context, handshake_s_max=self._handshake_s_max
+                        where,
+                        listening,
+                        factory,
+                        context=self._server_context,
+                        handshake_s_max=self._handshake_s_max,
                     )
                 case "ipc":
                     return SocketListener(endpoint, await bind_unix(endpoint), factory)
@@ -53,12 +66,12 @@ class SystemNetwork:
                 case "tcp":
                     await loop.create_connection(factory, endpoint.host, endpoint.port)
                 case "tls":
-                    context = _context(self._tls, endpoint, server=False)
+                    self.check(endpoint)
                     await loop.create_connection(
                         factory,
                         endpoint.host,
                         endpoint.port,
-                        ssl=context,
+                        ssl=self._client_context,
                         ssl_handshake_timeout=self._handshake_s_max,
                         ssl_shutdown_timeout=CLOSE_S_MAX,
                     )
@@ -70,9 +83,7 @@ class SystemNetwork:
             raise Unavailable(f"cannot reach {endpoint}: {error.strerror or error}") from error
 
 
-def _context(tls: Tls | None, endpoint: Endpoint, *, server: bool) -> ssl.SSLContext:
-    if tls is None:
-        raise BadArgument(f"{endpoint} needs credentials: give the socket tls=Tls(cert=..., key=..., ca=...)")
+def _context(tls: Tls, *, server: bool) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if server else ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.verify_mode = ssl.CERT_REQUIRED

@@ -23,6 +23,7 @@ class Pub(ZmtpSocket):
     """
 
     socket_type = "PUB"
+    peers_have_names = False
 
     def __init__(self, **settings: Unpack[SocketSettings]) -> None:
         super().__init__(**settings)
@@ -86,7 +87,7 @@ class Pub(ZmtpSocket):
     def _lanes_all(self) -> list[Lane]:
         return list(self._lanes.values())
 
-    def _join(self, connection: Connection, outbound: Outbound | None) -> Lane:
+    def _join(self, connection: Connection, outbound: Outbound | None, former: Lane | None) -> Lane:
         lane = Lane(connection.peer, self.options)
         self._lanes[lane.outbox] = lane
         return lane

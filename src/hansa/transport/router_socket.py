@@ -59,7 +59,7 @@ class Router(ZmtpSocket):
     def _lanes_all(self) -> list[Lane]:
         return list(self._lanes.values())
 
-    def _join(self, connection: Connection, outbound: Outbound | None) -> Lane:
+    def _join(self, connection: Connection, outbound: Outbound | None, former: Lane | None) -> Lane:
         lane = self._lanes.get(connection.peer)
         if lane is None:
             lane = self._lanes[connection.peer] = Lane(connection.peer, self.options)

@@ -17,6 +17,7 @@ class Sub(ZmtpSocket):
     """Subscribes at every publisher it is or will be connected to. The empty prefix wants everything."""
 
     socket_type = "SUB"
+    peers_have_names = False
 
     def __init__(self, **settings: Unpack[SocketSettings]) -> None:
         super().__init__(**settings)
@@ -51,7 +52,7 @@ class Sub(ZmtpSocket):
     def _lanes_all(self) -> list[Lane]:
         return []
 
-    def _join(self, connection: Connection, outbound: Outbound | None) -> Lane:
+    def _join(self, connection: Connection, outbound: Outbound | None, former: Lane | None) -> Lane:
         for prefix in self._wanted:
             connection.write(connection.link.subscription(prefix, wanted=True))
         return Lane(connection.peer, self.options)

@@ -9,7 +9,7 @@ from typing import ClassVar, Self, TypedDict, Unpack
 
 from hansa.chance import Chance
 from hansa.endpoint import Endpoint
-from hansa.errors import AlreadyClosed, BadArgument
+from hansa.errors import AlreadyClosed, BadArgument, BadEndpoint
 from hansa.limits import CLOSE_S_MAX, ROUTING_ID_BYTES_MAX
 from hansa.transport.admission import Admission, NotAdmitted
 from hansa.transport.backoff import Backoff
@@ -57,6 +57,7 @@ class ZmtpSocket:
     """
 
     socket_type: ClassVar[str]
+    peers_have_names: ClassVar[bool] = True
 
     def __init__(self, routing_id: bytes = b"", **settings: Unpack[SocketSettings]) -> None:
         if unknown := sorted(settings.keys() - SocketSettings.__annotations__.keys()):
@@ -120,6 +121,10 @@ class ZmtpSocket:
         """Keep a connection to this endpoint from now on. Returns at once; `await outbound.up()` to wait."""
         self._check_open()
         where = Endpoint.parse(endpoint) if isinstance(endpoint, str) else endpoint
+        if not where.is_dialable:
+            raise BadEndpoint(f"{where} says where to listen, not where to dial: give a host and a port")
+        if isinstance(self._network, SystemNetwork):
+            self._network.check(where)
         options = self.options
         outbound = Outbound(
             where,
@@ -213,16 +218,13 @@ class ZmtpSocket:
         """Every lane that is open, connected or not."""
         raise NotImplementedError
 
-    def _join(self, connection: Connection, outbound: Outbound | None) -> Lane:
-        """The lane of a peer that has just been admitted."""
+    def _join(self, connection: Connection, outbound: Outbound | None, former: Lane | None) -> Lane:
+        """The lane of a peer that has just been admitted, perhaps in place of one whose lane was `former`."""
         raise NotImplementedError
 
     def _leave(self, connection: Connection, lane: Lane, outbound: Outbound | None) -> int:
         """A peer is gone; how many of its messages are lost with it."""
         raise NotImplementedError
-
-    def _abandon(self, outbound: Outbound) -> None:
-        """An outbound connection will not come back."""
 
     def connection_received(self, connection: Connection, messages: list[list[bytes]]) -> None:
         if self._on_messages is not None:
@@ -245,7 +247,9 @@ class ZmtpSocket:
     # -- connections come and go
 
     def connection_established(self, connection: Connection, identity: bytes) -> None:
-        verdict = self._admission.admit(identity, node=connection.node, taken=self._connected)
+        verdict = self._admission.admit(
+            identity if self.peers_have_names else b"", node=connection.node, taken=self._connected
+        )
         if isinstance(verdict, NotAdmitted):
             connection.peer = identity
             connection.refuse(verdict.reason, verdict.detail)
@@ -257,11 +261,9 @@ class ZmtpSocket:
         connection.peer = verdict.peer
         connection.welcome()
         if former is not None and former.lane is not None:
-            lane = former.lane
-            lane.stop()
+            former.lane.stop()
             former.close(CloseReason.TAKEN_OVER, f"by {connection.address}")
-        else:
-            lane = self._join(connection, outbound)
+        lane = self._join(connection, outbound, former.lane if former is not None else None)
         connection.lane = lane
         self._connected[verdict.peer] = connection
         if outbound is not None:
