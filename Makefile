@@ -16,11 +16,14 @@ ROUNDS ?= 5
 CASES ?=
 # `make fuzz`: how many inputs.
 RUNS ?= 1000000
+# `make test`: in how many processes. Many tests wait for timers, so more than there are cores.
+JOBS ?= 4
 # Passed on as they are: make test ARGS="-k router", make demo ARGS="--dealers 8".
 ARGS ?=
 
-# The tests that run a second time against the uncompiled form of the compiled modules.
-PURE_TESTS := $(wildcard tests/unit/wire tests/unit/transport tests/conformance)
+# The tests that run a second time against the uncompiled form of the compiled modules; of the conformance
+# suite one transport and one loop, since the others differ below the compiled modules.
+PURE_TESTS := $(wildcard tests/unit/wire tests/unit/transport tests/conformance) -k "not (ipc or tls or inproc or uvloop)"
 
 # An environment knows where its project stands: a copied or moved tree installs itself anew.
 HERE := $(shell pwd | cksum | cut -d ' ' -f 1)
@@ -40,10 +43,10 @@ setup: compiled ## Make .venv, install hansa into it, compile the hot modules
 
 test: compiled build/pure ## Run every test, then the wire and transport tests once more uncompiled
 	@echo "== tests"
-	@$(PYTEST) --requirement-results=new $(ARGS)
-	@if ls build/compiled/*/*.so >/dev/null 2>&1 && [ -n "$(PURE_TESTS)" ]; then \
+	@$(PYTEST) -n $(JOBS) --dist=worksteal --requirement-results=new $(ARGS)
+	@if ls build/compiled/*/*.so >/dev/null 2>&1; then \
 		echo "== wire and transport tests, uncompiled" && \
-		PYTHONPATH=build/pure $(PYTEST) --requirement-results=add --requirement-form=uncompiled $(ARGS) $(PURE_TESTS) || [ $$? -eq 5 ]; \
+		PYTHONPATH=build/pure $(PYTEST) -n $(JOBS) --dist=worksteal --requirement-results=add --requirement-form=uncompiled $(ARGS) $(PURE_TESTS) || [ $$? -eq 5 ]; \
 	fi
 
 check: compiled ## Check format, lint, types and layers

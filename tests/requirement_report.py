@@ -93,7 +93,9 @@ class RequirementRecorder:
             self._results[name] = Result(ids=ids)
         self._results[name].add(outcome)
 
-    def pytest_sessionfinish(self) -> None:
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        if hasattr(session.config, "workerinput"):
+            return  # A worker of a parallel run: the reports go to the process that started it.
         self._path.parent.mkdir(parents=True, exist_ok=True)
         plain = {name: {"ids": r.ids, "outcome": r.outcome} for name, r in sorted(self._results.items())}
         self._path.write_text(json.dumps(plain, indent=1) + "\n")

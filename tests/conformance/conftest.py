@@ -35,9 +35,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Give each test a deadline, so that what never happens fails instead of hanging."""
     here = Path(__file__).parent
     for item in items:
-        if isinstance(item, pytest.Function) and here in item.path.parents:
-            if inspect.iscoroutinefunction(item.obj):
-                item.obj = _with_deadline(item.obj)
+        if not isinstance(item, pytest.Function) or here not in item.path.parents:
+            continue
+        if inspect.iscoroutinefunction(item.obj):
+            item.obj = _with_deadline(item.obj)
 
 
 def _with_deadline(test: Callable[..., Any]) -> Callable[..., Any]:

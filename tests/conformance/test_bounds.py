@@ -36,7 +36,9 @@ VIOLATIONS = {
 
 
 @asynccontextmanager
-async def hub_with_a_good_peer(lane: Lane, seen: Recorder, **bounds: int) -> AsyncIterator[tuple[Router, str]]:
+async def hub_with_a_good_peer(
+    lane: Lane, seen: Recorder, **bounds: int
+) -> AsyncIterator[tuple[Router, str]]:
     """A router with tight bounds; at the end its good peer is still connected and heard."""
     async with lane.router(b"hub", on_event=seen, options=quick(**bounds)) as hub:
         endpoint = str(await hub.bind(lane.endpoint()))

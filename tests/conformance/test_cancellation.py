@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from typing import Any
 
 import pytest
 
@@ -10,7 +11,7 @@ from tests.support.lanes import Lane, quick
 from tests.support.recorder import Recorder
 
 
-async def cancelled(task: asyncio.Future[object]) -> bool:
+async def cancelled(task: asyncio.Future[Any]) -> bool:
     """Cancel and wait; True when it did not finish before."""
     task.cancel()
     with contextlib.suppress(asyncio.CancelledError):
@@ -30,7 +31,7 @@ async def test_a_cancelled_recv_takes_no_message(lane: Lane) -> None:
 
 @pytest.mark.parametrize("turns", range(4))
 async def test_receiving_under_constant_cancellation_gets_each_message_once(lane: Lane, turns: int) -> None:
-    """The receiver is cancelled after a few turns, so that the wake-up and the cancellation meet in all ways."""
+    """The receiver is cancelled after a few turns, so that wake-up and cancellation meet in all ways."""
     count = 300
     async with lane.router(b"hub") as hub, lane.dealer(b"leaf") as leaf:
         await leaf.connect(str(await hub.bind(lane.endpoint()))).up()

@@ -147,7 +147,9 @@ async def test_a_failing_event_callback_harms_neither_socket_nor_peer(lane: Lane
 
 
 @pytest.mark.parametrize("reason", [CloseReason.ID_IN_USE])
-async def test_a_failed_handshake_names_the_peer_and_where_it_came_from(lane: Lane, reason: CloseReason) -> None:
+async def test_a_failed_handshake_names_the_peer_and_where_it_came_from(
+    lane: Lane, reason: CloseReason
+) -> None:
     seen = Recorder()
     async with lane.router(b"hub", on_event=seen) as hub:
         endpoint = await hub.bind(lane.endpoint())

@@ -14,7 +14,19 @@ FITS = {
     "pub": {b"SUB", b"XSUB"},
     "sub": {b"PUB", b"XPUB"},
 }
-ALL_TYPES = [b"ROUTER", b"DEALER", b"REQ", b"REP", b"PUB", b"SUB", b"XPUB", b"XSUB", b"PUSH", b"PULL", b"PAIR"]
+ALL_TYPES = [
+    b"ROUTER",
+    b"DEALER",
+    b"REQ",
+    b"REP",
+    b"PUB",
+    b"SUB",
+    b"XPUB",
+    b"XSUB",
+    b"PUSH",
+    b"PULL",
+    b"PAIR",
+]
 GARBAGE = [
     b"GET / HTTP/1.1\r\nHost: example\r\n\r\n",
     b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"a" * 53,  # a TLS hello where none was expected
@@ -164,7 +176,9 @@ async def test_property_names_have_no_case(lane: Lane) -> None:
     async with lane.router(b"hub") as hub:
         raw = await lane.dial_raw(await hub.bind(lane.endpoint()))
         raw.send(zmtp.greeting())
-        raw.send(zmtp.command(b"READY", zmtp.metadata(SOCKET_TYPE=b"DEALER", iDENTITY=b"shouting", X_More=b"1")))
+        raw.send(
+            zmtp.command(b"READY", zmtp.metadata(SOCKET_TYPE=b"DEALER", iDENTITY=b"shouting", X_More=b"1"))
+        )
         raw.send(zmtp.message(b"hello"))
         assert await hub.recv() == Message(b"shouting", [b"hello"])
 

@@ -144,7 +144,9 @@ async def test_drop_counts_exactly_what_did_not_leave(lane: Lane, way: str) -> N
 
 
 @pytest.mark.parametrize("bound", [{"incoming_count_max": 10}, {"incoming_bytes_max": 256 * KIB}])
-async def test_a_full_inbox_holds_the_sender_back_and_loses_nothing(lane: Lane, bound: dict[str, int]) -> None:
+async def test_a_full_inbox_holds_the_sender_back_and_loses_nothing(
+    lane: Lane, bound: dict[str, int]
+) -> None:
     options = quick(outgoing_bytes_max=256 * KIB)
     async with (
         lane.router(b"hub", options=quick(**bound)) as hub,

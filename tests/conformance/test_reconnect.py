@@ -177,7 +177,9 @@ async def test_half_a_message_is_not_delivered_after_a_reconnect(lane: Lane) -> 
         leaf.connect(listener.endpoint)
         raw = await listener.accept()
         await raw.shake_hands(b"ROUTER", b"hub")
-        raw.send(zmtp.message(b"whole") + zmtp.frame(b"first half", more=True) + zmtp.frame_header(50_000) + b"x")
+        raw.send(
+            zmtp.message(b"whole") + zmtp.frame(b"first half", more=True) + zmtp.frame_header(50_000) + b"x"
+        )
         assert await leaf.recv() == Message(b"hub", [b"whole"])
         await raw.close()
         again = await listener.accept()

@@ -7,7 +7,16 @@ import pytest
 
 from hansa.endpoint import Endpoint
 from hansa.errors import BadArgument
-from hansa.transport import CloseReason, Connected, Dealer, Disconnected, HandshakeFailed, Message, Router, Tls
+from hansa.transport import (
+    CloseReason,
+    Connected,
+    Dealer,
+    Disconnected,
+    HandshakeFailed,
+    Message,
+    Router,
+    Tls,
+)
 from tests.support.certificates import Authority
 from tests.support.lanes import quick
 from tests.support.raw_peer import RawPeer
@@ -17,7 +26,9 @@ ANY = "tls://127.0.0.1:0"
 
 
 @pytest.mark.parametrize("alternative", [True, False], ids=["other alternative names", "other common name"])
-async def test_the_same_id_from_another_certificate_is_refused(authority: Authority, alternative: bool) -> None:
+async def test_the_same_id_from_another_certificate_is_refused(
+    authority: Authority, alternative: bool
+) -> None:
     seen, seen_by_thief = Recorder(), Recorder()
     alice, mallory = (authority.issue(name, alternative=alternative) for name in ("alice", "mallory"))
     async with Router(b"hub", tls=authority.issue("hub"), on_event=seen, options=quick()) as hub:

@@ -139,9 +139,15 @@ class Campaign:
             return
         self._shown_at = now
         done, runs = sum(job.done for job in self._jobs), sum(job.runs for job in self._jobs)
-        active = ", ".join(f"{job.name} {job.done}" for job in self._jobs if job.began_at and not job.ended_at)
+        active = ", ".join(
+            f"{job.name} {job.done}" for job in self._jobs if job.began_at and not job.ended_at
+        )
         line = f"{done:>9} of {runs} ({done / runs:4.0%})  {active}"
-        print(f"\r{line[:110]:110}" if sys.stdout.isatty() else line, end="" if sys.stdout.isatty() else "\n", flush=True)
+        print(
+            f"\r{line[:110]:110}" if sys.stdout.isatty() else line,
+            end="" if sys.stdout.isatty() else "\n",
+            flush=True,
+        )
 
     def _sum_up(self, took_s: float) -> int:
         print()

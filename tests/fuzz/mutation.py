@@ -1,4 +1,4 @@
-"""A small mutation engine: seeds and what came of them, changed a little or joined, from one seed of chance."""
+"""A small mutation engine: seeds and what came of them, changed a little or joined, all from one seed."""
 
 import random
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ _INTERESTING = (0, 1, 2, 3, 4, 5, 6, 7, 0x7F, 0x80, 0xFE, 0xFF)
 
 
 def mutations(seeds: list[bytes], *, seed: int, bytes_max: int) -> Iterator[bytes]:
-    """First the seeds, then inputs without end: mostly mutated, some random. Equal seeds give equal inputs."""
+    """First the seeds, then inputs without end: mostly mutated, some random. Equal seeds, equal inputs."""
     chance = random.Random(seed)
     pool = list(seeds)
     yield from seeds

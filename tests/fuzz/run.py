@@ -3,10 +3,10 @@
     python tests/fuzz/run.py --runs 1000000 [--seconds 60] [--targets parser,connection] [--seed 7]
     python tests/fuzz/run.py --replay build/fuzz/parser-....bin
 
-Half of the runs are guided by coverage (atheris, on hansa's sources), half mutate seeds and run on hansa as it
-is installed, compiled where it is compiled. Without atheris all of them are of the second kind. Each target runs
-in processes of its own. Wrong is: an exception that is not the typed one, a different meaning of the same bytes
-whole and bytewise, an input that takes more than 5 s, memory that grows.
+Half of the runs are guided by coverage (atheris, on hansa's sources), half mutate seeds and run on hansa as
+it is installed, compiled where it is compiled. Without atheris all of them are of the second kind. Each
+target runs in processes of its own. Wrong is: an exception that is not the typed one, a different meaning
+of the same bytes whole and bytewise, an input that takes more than 5 s, memory that grows.
 """
 
 import argparse

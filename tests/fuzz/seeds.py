@@ -1,4 +1,4 @@
-"""Valid input to start from, made here rather than stored: a changed format cannot leave stale seeds behind."""
+"""Valid input to start from, made here rather than stored: a changed format leaves no stale seeds behind."""
 
 from hansa.wire import business, registry, spot
 from tests.support import zmtp_bytes as zmtp
@@ -35,8 +35,12 @@ def connection_seeds() -> list[bytes]:
         2: [b"SUB", b"XSUB"],
         3: [b"PUB", b"XPUB"],
     }
-    traffic = zmtp.message(b"a", b"b") + zmtp.ping(ttl_ds=3, context=b"c") + zmtp.pong(bytes(8)) + zmtp.message(b"")
-    subscribing = zmtp.command(b"SUBSCRIBE", b"topic") + zmtp.command(b"CANCEL", b"topic") + zmtp.message(b"\x01t")
+    traffic = (
+        zmtp.message(b"a", b"b") + zmtp.ping(ttl_ds=3, context=b"c") + zmtp.pong(bytes(8)) + zmtp.message(b"")
+    )
+    subscribing = (
+        zmtp.command(b"SUBSCRIBE", b"topic") + zmtp.command(b"CANCEL", b"topic") + zmtp.message(b"\x01t")
+    )
     found = []
     for choice, peers in conversations.items():
         for peer in peers:
@@ -74,7 +78,9 @@ def business_seeds() -> list[bytes]:
         business.CallHeader(trace=trace),
         business.CallHeader(remaining_ms=0, trace=trace),
     ]
-    calls = [business.encode_call(7, 1, [b"payload", b""], business.encode_header(header)) for header in headers]
+    calls = [
+        business.encode_call(7, 1, [b"payload", b""], business.encode_header(header)) for header in headers
+    ]
     calls.append(business.encode_call(2**64 - 1, 0, []))
     calls.append(business.encode_error(7, business.ErrorReply("peer-away", "gone")))
     return [zmtp.message(*frames) for frames in calls]

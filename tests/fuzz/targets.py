@@ -1,8 +1,8 @@
 """What is fuzzed, from which seeds, and what must hold for every input.
 
-A target takes any bytes and raises when something is wrong: an unforeseen exception, or a different meaning of
-the same bytes when they come whole and when they come one by one. The first byte of an input chooses among the
-variants of a target, so that one corpus serves them all.
+A target takes any bytes and raises when something is wrong: an unforeseen exception, or a different meaning
+of the same bytes when they come whole and when they come one by one. The first byte of an input chooses
+among the variants of a target, so that one corpus serves them all.
 """
 
 from collections.abc import Callable
@@ -62,7 +62,7 @@ def check_link(data: bytes) -> None:
 
 
 def trace(choice: int, chunks: list[bytes]) -> list[list[bytes] | Effect]:
-    """Messages and effects in order, as a driver sees them; at the end time passes until the link gives up."""
+    """Messages and effects in order, as a driver sees them; at the end time passes until it gives up."""
     socket_type, accepting = SOCKET_TYPES[choice % 4], bool(choice & 4)
     link = Link(socket_type=socket_type, identity=b"fuzz", accepting=accepting, options=OPTIONS, now=0.0)
     steps: list[list[bytes] | Effect] = []
@@ -75,11 +75,11 @@ def trace(choice: int, chunks: list[bytes]) -> list[list[bytes] | Effect]:
                 link.welcome()
 
     for chunk in chunks:
-        if link.state is LinkState.CLOSED:
+        if link.is_closed:
             break
         steps.extend(link.receive(chunk))
         perform()
-        while link.parser.stopped and link.state is not LinkState.CLOSED:
+        while link.parser.stopped and not link.is_closed:
             later = link.proceed(0.0)
             perform()  # what a command means comes before the messages behind it
             steps.extend(later)
@@ -87,7 +87,9 @@ def trace(choice: int, chunks: list[bytes]) -> list[list[bytes] | Effect]:
         assert (link.deadline() is None) == (link.state is LinkState.CLOSED) or link.state is LinkState.READY
         link.tick(now)
     perform()
-    assert all(len(step.data) < 10_000 for step in steps if isinstance(step, Write)), "an answer without bound"
+    assert all(len(step.data) < 10_000 for step in steps if isinstance(step, Write)), (
+        "an answer without bound"
+    )
     return steps
 
 

@@ -1,8 +1,8 @@
 """One target under one engine, in a process of its own; the campaign reads its lines.
 
 Each line is JSON: {"runs": so far, "rss_bytes": now}. It ends with status 0 when nothing was wrong. What is
-wrong ends it with another, after the input was saved: by libFuzzer itself, or from the note that is kept of the
-current input, which survives even a crash of the process.
+wrong ends it with another, after the input was saved: by libFuzzer itself, or from the note that is kept of
+the current input, which survives even a crash of the process.
 """
 
 import importlib.util
@@ -159,7 +159,9 @@ def functions_of(module: ModuleType) -> list[Callable[..., Any]]:
             found.append(value)
         elif inspect.isclass(value):
             for member in vars(value).values():
-                function = member.fget if isinstance(member, property) else getattr(member, "__func__", member)
+                function = (
+                    member.fget if isinstance(member, property) else getattr(member, "__func__", member)
+                )
                 if inspect.isfunction(function) and function.__code__.co_filename == module.__file__:
                     found.append(function)
     return found

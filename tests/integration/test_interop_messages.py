@@ -136,10 +136,12 @@ async def test_request_and_reply_sockets_of_libzmq_are_understood(kind: str) -> 
                 await router.send(b"zmq", message.parts)
                 assert (await peer.hear())["answer"] == "question"
     else:
-        async with Dealer(b"hansa", options=ROOMY) as dealer:
-            async with paired(dealer, "rep", "echo", hansa_binds=True, endpoint="tcp://127.0.0.1:0"):
-                await dealer.send([b"", b"question"])
-                assert (await dealer.recv()).parts == [b"", b"question"]
+        async with (
+            Dealer(b"hansa", options=ROOMY) as dealer,
+            paired(dealer, "rep", "echo", hansa_binds=True, endpoint="tcp://127.0.0.1:0"),
+        ):
+            await dealer.send([b"", b"question"])
+            assert (await dealer.recv()).parts == [b"", b"question"]
 
 
 @TRANSPORTS

@@ -52,7 +52,15 @@ async def test_libzmq_sends_to_hansa_router(kind: str, hansa_binds: bool) -> Non
     async with (
         Router(b"hansa", options=ROOMY, on_event=seen) as router,
         paired(
-            router, kind, "source", hansa_binds=hansa_binds, endpoint=ANY, id="zmq", count=COUNT, size=SIZE, **to
+            router,
+            kind,
+            "source",
+            hansa_binds=hansa_binds,
+            endpoint=ANY,
+            id="zmq",
+            count=COUNT,
+            size=SIZE,
+            **to,
         ) as peer,
     ):
         await peer.say()
@@ -77,7 +85,14 @@ async def test_libzmq_router_sends_to_hansa_dealer(hansa_binds: bool) -> None:
     async with (
         Dealer(b"hansa", options=ROOMY) as dealer,
         paired(
-            dealer, "router", "source", hansa_binds=hansa_binds, endpoint=ANY, to="hansa", count=COUNT, size=SIZE
+            dealer,
+            "router",
+            "source",
+            hansa_binds=hansa_binds,
+            endpoint=ANY,
+            to="hansa",
+            count=COUNT,
+            size=SIZE,
         ) as peer,
     ):
         await peer.say()

@@ -1,7 +1,8 @@
 """One libzmq socket in a process of its own, for hansa to talk to.
 
-It shares no code with hansa. It says what it does in lines of JSON: first {"bound": endpoint} or {"connected":
-endpoint}, then whatever its behaviour reports. A line on its standard input makes a source begin.
+It shares no code with hansa. It says what it does in lines of JSON: first {"bound": endpoint} or
+{"connected": endpoint}, then whatever its behaviour reports. A line on its standard input makes a source
+begin.
 
     echo    send every message back to whom it came from
     source  wait for a line, then send --count numbered messages
@@ -161,7 +162,7 @@ def ask(socket: "zmq.Socket[bytes]", arguments: argparse.Namespace) -> None:
 
 
 def watch(monitor: "zmq.Socket[bytes]") -> None:
-    names = {
+    names: dict[int, str] = {
         zmq.EVENT_HANDSHAKE_SUCCEEDED: "connected",
         zmq.EVENT_DISCONNECTED: "disconnected",
         zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL: "handshake failed",

@@ -14,7 +14,7 @@ from hansa.transport.over_memory import MemoryNetwork
 from tests.support.raw_peer import RawPeer
 
 # Reconnects and patience as short as a loaded machine bears, so that the suite stays quick.
-QUICK = {"reconnect_s_min": 0.01, "reconnect_s_max": 0.05, "linger_s": 5.0}
+QUICK = {"reconnect_s_min": 0.01, "reconnect_s_max": 0.05, "linger_s": 1.0}
 
 _serial = itertools.count(1)
 

@@ -1,4 +1,4 @@
-"""Reading a stream of frames twice: through hansa's parser, and through a slow one that is easy to believe."""
+"""Reading a stream of frames twice: with hansa's parser, and with a slow one that is easy to believe."""
 
 import struct
 from collections.abc import Iterable, Iterator

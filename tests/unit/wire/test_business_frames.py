@@ -3,12 +3,6 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.hostile_frames import (
-    arbitrary_frames,
-    assert_refused_for_nothing,
-    damaged,
-    value_or_bad_frame,
-)
 
 from hansa.errors import BadArgument, BadFrame
 from hansa.limits import CALL_HEADER_BYTES_MAX, PARTS_MAX
@@ -23,6 +17,12 @@ from hansa.wire.business import (
     encode_call,
     encode_error,
     encode_header,
+)
+from tests.support.hostile_frames import (
+    arbitrary_frames,
+    assert_refused_for_nothing,
+    damaged,
+    value_or_bad_frame,
 )
 
 TRACE_ID = "000102030405060708090a0b0c0d0e0f"

@@ -9,7 +9,11 @@ from hansa.wire.frames import FrameParser, encode, encode_command
 
 
 def parser(
-    *, frame_bytes_max: int = 1 << 20, message_bytes_max: int = 1 << 21, parts_max: int = 100, ready: bool = True
+    *,
+    frame_bytes_max: int = 1 << 20,
+    message_bytes_max: int = 1 << 21,
+    parts_max: int = 100,
+    ready: bool = True,
 ) -> FrameParser:
     made = FrameParser(
         frame_bytes_max=frame_bytes_max,

@@ -12,7 +12,9 @@ GENEROUS = Bounds(frame_bytes_max=100_000, message_bytes_max=300_000, parts_max=
 
 # Sizes on both sides of every border: short and long frames, re-read and collected frames, merged pieces.
 sizes = st.sampled_from([0, 1, 2, 3, 254, 255, 256, 257, 999, 1000, 4095, 4096, 8191, 8192, 8193, 20_000])
-bodies = st.one_of(st.binary(max_size=300), st.builds(lambda size, fill: bytes((fill,)) * size, sizes, st.integers(0, 255)))
+bodies = st.one_of(
+    st.binary(max_size=300), st.builds(lambda size, fill: bytes((fill,)) * size, sizes, st.integers(0, 255))
+)
 messages = st.lists(bodies, min_size=1, max_size=8)
 commands = st.one_of(st.binary(max_size=300), st.binary(min_size=300, max_size=400))
 items = st.lists(st.one_of(messages, commands), max_size=8)
@@ -23,7 +25,9 @@ headers = st.builds(
     st.one_of(sizes, st.integers(0, 3_000), st.integers(0, 2**64 - 1)),
 )
 # Pieces that look like frames, so that random input gets past the first byte.
-broken_streams = st.lists(st.one_of(headers, st.binary(max_size=40), st.builds(zmtp.frame, bodies)), max_size=12).map(b"".join)
+broken_streams = st.lists(
+    st.one_of(headers, st.binary(max_size=40), st.builds(zmtp.frame, bodies)), max_size=12
+).map(b"".join)
 
 
 def on_the_wire(sent: list[Item]) -> bytes:
@@ -33,7 +37,8 @@ def on_the_wire(sent: list[Item]) -> bytes:
         if isinstance(item, bytes):
             out.append(encode_command(item))
         else:
-            size = encode(item, pieces := [])
+            pieces: list[bytes] = []
+            size = encode(item, pieces)
             assert size == sum(map(len, pieces))
             out += pieces
     return b"".join(out)
@@ -59,14 +64,16 @@ def test_any_chunking_gives_back_what_was_sent(sent: list[Item], at: list[int]) 
     assert read_all(GENEROUS.parser(), cut(stream, (place % (len(stream) + 1) for place in at))) == expected
 
 
-@given(sent=st.lists(st.one_of(st.lists(st.binary(max_size=300), min_size=1, max_size=3), commands), max_size=4))
+@given(
+    sent=st.lists(st.one_of(st.lists(st.binary(max_size=300), min_size=1, max_size=3), commands), max_size=4)
+)
 def test_single_bytes_give_back_what_was_sent(sent: list[Item]) -> None:
     assert read_all(GENEROUS.parser(), bytewise(on_the_wire(sent))) == Outcome(items=sent)
 
 
 @given(stream=st.one_of(broken_streams, st.binary(max_size=200)), at=places)
 def test_any_bytes_mean_the_same_however_they_are_cut(stream: bytes, at: list[int]) -> None:
-    """Messages and commands in order, then perhaps one violation: as a slow reader of the whole stream has it."""
+    """Messages and commands in order, then perhaps one violation: as a slow reader has it."""
     expected = read_slowly(stream, BOUNDS)
     assert read_all(BOUNDS.parser(), [stream]) == expected
     assert read_all(BOUNDS.parser(), bytewise(stream)) == expected

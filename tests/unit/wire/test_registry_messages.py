@@ -3,12 +3,6 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.hostile_frames import (
-    arbitrary_frames,
-    assert_refused_for_nothing,
-    damaged,
-    value_or_bad_frame,
-)
 
 from hansa.errors import BadArgument, BadFrame
 from hansa.limits import PARTS_MAX, PROVIDERS_MAX, SERVICES_MAX
@@ -30,6 +24,12 @@ from hansa.wire.registry import (
     encode,
     encode_list_head,
     encode_service,
+)
+from tests.support.hostile_frames import (
+    arbitrary_frames,
+    assert_refused_for_nothing,
+    damaged,
+    value_or_bad_frame,
 )
 
 PAY = "7061796d656e742d73657276696365"  # payment-service

@@ -3,12 +3,6 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.hostile_frames import (
-    arbitrary_frames,
-    assert_refused_for_nothing,
-    damaged,
-    value_or_bad_frame,
-)
 
 from hansa.errors import BadArgument, BadFrame
 from hansa.limits import PARTS_MAX, TOPICS_MAX
@@ -26,6 +20,12 @@ from hansa.wire.spot import (
     encode,
     encode_message,
     topic_frame,
+)
+from tests.support.hostile_frames import (
+    arbitrary_frames,
+    assert_refused_for_nothing,
+    damaged,
+    value_or_bad_frame,
 )
 
 ZONE = "7a6f6e653a31323a7374617465"  # zone:12:state
