@@ -95,7 +95,8 @@ class Worker:
 
     def _said(self) -> str:
         self._errors.seek(0)
-        text = self._errors.read().decode(errors="replace").strip()
+        # Results are published: where this tree stands on this machine is nobody's business.
+        text = self._errors.read().decode(errors="replace").strip().replace(f"{Path.cwd()}/", "")
         return f": {text[-FAILURE_TEXT_CHARS:]}" if text else ""
 
 

@@ -1,4 +1,4 @@
-"""Writes the reference pages from the source, and checks every link in the documentation.
+"""Writes the reference pages from the source and README's table from the benchmark, and checks every link.
 
 A page is made for every module that declares `__all__` on the ground floor, and for every package that
 does. The source is read, never imported, so that the pages are the same on every Python and with every
@@ -20,6 +20,16 @@ ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src"
 PAGES = ROOT / "docs" / "reference" / "api"
 NOT_PUBLIC = ("hansa.cli",)
+README = ROOT / "README.md"
+RESULTS = ROOT / "docs" / "benchmarks" / "results.md"
+README_CASES = (
+    "request/reply, 64 B, 1 in flight",
+    "request/reply, 64 B, 100 in flight",
+    "publish 1->1, 64 B",
+    "publish 1->4, 64 B",
+    "request/reply, 64 KiB, 100 in flight",
+    "publish 1->1, 64 KiB",
+)
 
 _LINK = re.compile(r"(?<!!)\[[^\]]+\]\((?P<target>[^)\s]+)\)")
 _FENCE = re.compile(r"^(```|~~~).*?^\1", re.MULTILINE | re.DOTALL)
@@ -222,6 +232,34 @@ def anchors(path: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-") for heading in headings}
 
 
+# ---- README's numbers --------------------------------------------------------------------------
+
+
+def readme() -> str:
+    """README with the table between its marks taken from the last benchmark, so that the two never differ."""
+    text = README.read_text(encoding="utf-8")
+    before, begin, rest = text.partition("<!-- bench:transport -->\n")
+    _, end, after = rest.partition("<!-- /bench:transport -->")
+    if not begin or not end or not RESULTS.exists():
+        return text
+    table = "\n".join(chosen_columns(RESULTS.read_text(encoding="utf-8")))
+    return f"{before}{begin}{table}\n{end}{after}"
+
+
+def chosen_columns(results: str) -> list[str]:
+    """The first table of the results, only the cases that README shows."""
+    lines = [line for line in results.splitlines() if line.startswith("|")]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    heads = rows[0]
+    chosen = [0, *(heads.index(case) for case in README_CASES if case in heads)]
+    table = []
+    for row in rows:
+        if len(row) != len(heads):
+            break
+        table.append("| " + " | ".join(row[column] for column in chosen) + " |")
+    return table
+
+
 # ---- the command -------------------------------------------------------------------------------
 
 
@@ -232,6 +270,8 @@ def outdated() -> dict[Path, str | None]:
         path: text for path, text in wanted.items() if not path.exists() or path.read_text("utf-8") != text
     }
     right.update({path: None for path in PAGES.glob("*.md") if path not in wanted})
+    if (text := readme()) != README.read_text(encoding="utf-8"):
+        right[README] = text
     return right
 
 

@@ -29,14 +29,15 @@ def _router(job: Job, routing_id: bytes) -> zmq.asyncio.Socket:
     return socket
 
 
-async def _send_when_connected(socket: zmq.asyncio.Socket, parts: list[bytes]) -> None:
+async def _send_when_possible(socket: zmq.asyncio.Socket, parts: list[bytes]) -> None:
+    """Try again while the peer is not there yet, or has no room: a mandatory ROUTER waits for neither."""
     while True:
         try:
             await socket.send_multipart(parts)
         except zmq.ZMQError as error:
-            if error.errno != zmq.EHOSTUNREACH:
+            if error.errno not in (zmq.EHOSTUNREACH, zmq.EAGAIN):
                 raise
-            await asyncio.sleep(BEACON_S)
+            await asyncio.sleep(0 if error.errno == zmq.EAGAIN else BEACON_S)
         else:
             return
 
@@ -74,7 +75,7 @@ async def call(job: Job, link: Link) -> None:
         return await future
 
     first = waiting[_number(0)] = loop.create_future()
-    await _send_when_connected(socket, [b"server", _number(0), MESSAGE_ID, job.payload])
+    await _send_when_possible(socket, [b"server", _number(0), MESSAGE_ID, job.payload])
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(settle(), name="settle")
         await first
@@ -89,12 +90,12 @@ async def publish(job: Job, link: Link) -> None:
     messages = [[b"receiver-%d" % index, TOPIC, job.payload] for index in range(job.case.width)]
     link.ready()
     for message in messages:
-        await _send_when_connected(socket, message)
+        await _send_when_possible(socket, message)
 
     async def send_many(count: int) -> None:
         for _ in range(count):
             for message in messages:
-                await socket.send_multipart(message)
+                await _send_when_possible(socket, message)
 
     await keep_publishing(send_many, link)
 

@@ -16,7 +16,7 @@ from hansa.transport.over_memory import MemoryNetwork
 from tests.support.certificates import Authority
 from tests.support.lanes import Lane
 
-TEST_S_MAX = 10.0
+TEST_S_MAX = 20.0
 
 
 def pytest_asyncio_loop_factories(

@@ -135,6 +135,17 @@ async def test_one_subscription_too_many_closes_the_subscriber(lane: Lane) -> No
         assert pub.stats.ended[CloseReason.TOO_MANY_SUBSCRIPTIONS] == 1
 
 
+async def test_repeating_a_subscription_is_not_one_more(lane: Lane) -> None:
+    seen = Recorder()
+    async with lane.pub(on_event=seen, options=quick(subscriptions_max=2)) as pub:
+        raw = await lane.dial_raw(await pub.bind(lane.endpoint()))
+        await raw.shake_hands(b"SUB")
+        raw.send(b"".join(zmtp.command(b"SUBSCRIBE", prefix) for prefix in (b"a", b"b", b"a", b"b")))
+        raw.send(zmtp.ping(context=b"sync"))
+        assert await raw.read_command() == (b"PONG", b"sync")
+        assert not seen.of(Disconnected)
+
+
 async def test_an_unknown_command_is_ignored(lane: Lane) -> None:
     seen = Recorder()
     async with hub_with_a_good_peer(lane, seen) as (hub, endpoint):

@@ -13,6 +13,8 @@ from tests.support.lanes import Lane, quick
 from tests.support.leftovers import alive
 from tests.support.recorder import Recorder
 
+PATIENT = quick(linger_s=8.0)
+
 Scenario = Callable[[Lane], Awaitable[None]]
 
 
@@ -81,6 +83,26 @@ async def a_stalled_peer(lane: Lane) -> None:
     await raw.lost
 
 
+async def cancelled_while_it_lingers(lane: Lane) -> None:
+    """Whoever closes loses patience: then it ends at once, and just as completely."""
+    seen = Recorder()
+    options = quick(linger_s=60.0, heartbeat_interval_s=None)
+    hub = lane.router(b"hub", on_event=seen, options=options)
+    raw = await lane.dial_raw(await hub.bind(lane.endpoint()))
+    await raw.shake_hands(b"DEALER", b"slow")
+    await seen.wait(Connected)
+    raw.stop_reading()
+    for _ in range(500):
+        hub.post(b"slow", [bytes(64 * 1024)])
+    closing = asyncio.ensure_future(hub.close())
+    await asyncio.wait({closing}, timeout=0.05)
+    closing.cancel()
+    await asyncio.wait({closing})
+    assert closing.cancelled()
+    raw.abort()
+    await raw.lost
+
+
 async def publishing(lane: Lane) -> None:
     """A publisher with subscribers."""
     async with lane.pub() as pub, lane.sub() as one, lane.sub() as two:
@@ -140,6 +162,7 @@ SCENARIOS = [
     closed_while_dialling,
     closed_during_handshakes,
     a_stalled_peer,
+    cancelled_while_it_lingers,
     publishing,
     everything_left_to_the_block,
 ]
@@ -168,7 +191,7 @@ async def settled() -> None:
 async def test_closing_flushes_what_was_accepted(lane: Lane) -> None:
     count = 2_000
     async with lane.router(b"hub") as hub:
-        async with lane.dealer(b"leaf") as leaf:
+        async with lane.dealer(b"leaf", options=PATIENT) as leaf:
             await leaf.connect(str(await hub.bind(lane.endpoint()))).up()
             for number in range(count):
                 leaf.post([b"%d" % number, bytes(1000)])
@@ -178,14 +201,14 @@ async def test_closing_flushes_what_was_accepted(lane: Lane) -> None:
 
 async def test_closing_flushes_large_messages(lane: Lane) -> None:
     async with lane.router(b"hub") as hub:
-        async with lane.dealer(b"leaf") as leaf:
+        async with lane.dealer(b"leaf", options=PATIENT) as leaf:
             await leaf.connect(str(await hub.bind(lane.endpoint()))).up()
             leaf.post([bytes(8 * 1024 * 1024)])
         assert [len(part) for part in (await hub.recv()).parts] == [8 * 1024 * 1024]
 
 
 async def test_closing_one_connection_flushes_it(lane: Lane) -> None:
-    async with lane.router(b"hub") as hub, lane.dealer(b"leaf") as leaf:
+    async with lane.router(b"hub") as hub, lane.dealer(b"leaf", options=PATIENT) as leaf:
         outbound = leaf.connect(str(await hub.bind(lane.endpoint())))
         await outbound.up()
         for number in range(1_000):
@@ -273,7 +296,7 @@ async def test_iteration_ends_with_the_socket(lane: Lane) -> None:
     async with lane.router(b"hub") as hub:
         endpoint = str(await hub.bind(lane.endpoint()))
         collecting = asyncio.ensure_future(collect())
-        async with lane.dealer(b"leaf") as leaf:
+        async with lane.dealer(b"leaf", options=PATIENT) as leaf:
             leaf.connect(endpoint)
             await leaf.send([b"1"])
     await collecting
@@ -327,6 +350,20 @@ async def test_a_socket_closes_only_once_and_from_inside_too(lane: Lane) -> None
         await hub.close()
     with pytest.raises(AlreadyClosed):
         await hub.recv()
+
+
+async def test_whoever_closes_second_waits_for_the_end_too(lane: Lane) -> None:
+    seen = Recorder()
+    hub = lane.router(b"hub", on_event=seen, options=quick(linger_s=0.2))
+    raw = await lane.dial_raw(await hub.bind(lane.endpoint()))
+    await raw.shake_hands(b"DEALER", b"raw")
+    await seen.wait(Connected)
+    hub.post(b"raw", [b"never confirmed, so that closing takes its time"])
+    first = asyncio.ensure_future(hub.close())
+    await asyncio.sleep(0)
+    await hub.close()
+    assert hub.peers == ()
+    await first
 
 
 async def test_an_address_is_free_after_closing(lane: Lane) -> None:

@@ -148,6 +148,20 @@ async def test_a_second_peer_takes_over_if_the_socket_was_asked_to(lane: Lane) -
         assert hub.stats.ended[CloseReason.TAKEN_OVER] == 1
 
 
+async def test_the_end_of_the_former_is_told_before_its_successor(lane: Lane) -> None:
+    """Whoever keeps a list of peers from the events must not end up without the one that is connected."""
+    seen = Recorder()
+    async with lane.router(b"hub", on_event=seen, options=quick(takeover=True)) as hub:
+        endpoint = await hub.bind(lane.endpoint())
+        for _ in range(3):
+            raw = await lane.dial_raw(endpoint)
+            await raw.shake_hands(b"DEALER", b"twin")
+        await seen.wait(Connected, count=3)
+        await seen.wait(Disconnected, count=2)
+        kinds = [type(event) for event in seen.events]
+        assert kinds == [Connected, Disconnected, Connected, Disconnected, Connected]
+
+
 async def test_two_sockets_of_one_name_may_talk(lane: Lane) -> None:
     """Ids need to differ only among the peers of one socket."""
     async with lane.router(b"me") as router, lane.router(b"me") as other:

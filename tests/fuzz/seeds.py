@@ -11,6 +11,21 @@ WORDS = [
 ]
 
 
+def pack(frames: list[bytes]) -> bytes:
+    """Frames as an input of the codecs: a length and its bytes, by turns. Any bytes unpack to some frames."""
+    return b"".join(bytes((len(frame),)) + frame for frame in frames)
+
+
+def unpack(data: bytes) -> list[bytes]:
+    """The frames of an input; the last may be shorter than it says."""
+    frames: list[bytes] = []
+    at = 0
+    while at < len(data):
+        frames.append(data[at + 1 : at + 1 + data[at]])
+        at += 1 + data[at]
+    return frames
+
+
 def frame_seeds() -> list[bytes]:
     """Streams of messages and commands, each behind the byte that chooses the bounds."""
     streams = [
@@ -66,7 +81,7 @@ def registry_seeds() -> list[bytes]:
         registry.ServiceList(registry_id=1, list_seq=2, services=services),
         registry.RegistrySync(registry_id=1, list_seq=2, services={}),
     ]
-    return [zmtp.message(*registry.encode(message)) for message in messages]
+    return [pack(registry.encode(message)) for message in messages]
 
 
 def business_seeds() -> list[bytes]:
@@ -83,7 +98,7 @@ def business_seeds() -> list[bytes]:
     ]
     calls.append(business.encode_call(2**64 - 1, 0, []))
     calls.append(business.encode_error(7, business.ErrorReply("peer-away", "gone")))
-    return [zmtp.message(*frames) for frames in calls]
+    return [pack(frames) for frames in calls]
 
 
 def spot_seeds() -> list[bytes]:
@@ -99,4 +114,4 @@ def spot_seeds() -> list[bytes]:
         spot.Message(topic="zone:12", payload=b"x"),
         spot.Message(topic="zone:12", payload=b"", sequence=2**63),
     ]
-    return [zmtp.message(*spot.encode(command)) for command in commands]
+    return [pack(spot.encode(command)) for command in commands]

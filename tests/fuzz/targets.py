@@ -12,7 +12,16 @@ from hansa.errors import BadFrame
 from hansa.transport.link import Effect, Ended, Established, Link, LinkState, Write
 from hansa.transport.options import SocketOptions
 from hansa.wire import business, registry, spot
-from tests.fuzz.seeds import business_seeds, connection_seeds, frame_seeds, registry_seeds, spot_seeds
+from tests.fuzz.seeds import (
+    business_seeds,
+    connection_seeds,
+    frame_seeds,
+    registry_seeds,
+    spot_seeds,
+    unpack,
+)
+from tests.fuzz.socket_target import check_socket
+from tests.support import zmtp_bytes as zmtp
 from tests.support.parsing import Bounds, bytewise, cut, read_all, read_slowly
 
 INPUT_BYTES_MAX = 512
@@ -23,6 +32,7 @@ BOUNDS = (
     # Frames above 8 KiB are collected in pieces; inputs are shorter, so these are always cut.
     Bounds(frame_bytes_max=1 << 30, message_bytes_max=1 << 31, parts_max=1000, command_bytes_max=8192),
 )
+ROOMY = Bounds(frame_bytes_max=1_000, message_bytes_max=100_000, parts_max=1_000)
 SOCKET_TYPES = ("ROUTER", "DEALER", "PUB", "SUB")
 OPTIONS = SocketOptions(frame_bytes_max=1_000, message_bytes_max=2_000, parts_max=8, heartbeat_interval_s=1.0)
 
@@ -93,54 +103,54 @@ def trace(choice: int, chunks: list[bytes]) -> list[list[bytes] | Effect]:
     return steps
 
 
-def messages_in(data: bytes) -> list[list[bytes]]:
-    """The messages of a stream: the same whole and bytewise."""
-    bounds = BOUNDS[0]
-    whole = read_all(bounds.parser(), [data])
-    assert whole == read_all(bounds.parser(), bytewise(data)), "whole and bytewise differ"
-    return [item for item in whole.items if isinstance(item, list)]
+def frames_in(data: bytes) -> list[bytes]:
+    """The frames that an input packs, after a way through the parser: the same whole and bytewise."""
+    frames = unpack(data)
+    if frames:
+        stream = zmtp.message(*frames)
+        assert read_all(ROOMY.parser(), [stream]).items == [frames], "whole"
+        assert read_all(ROOMY.parser(), bytewise(stream)).items == [frames], "bytewise"
+    return frames
 
 
 def check_registry(data: bytes) -> None:
     """Frames are a message or a BadFrame; a message survives being written again."""
-    for frames in messages_in(data):
-        try:
-            message = registry.decode(frames)
-        except BadFrame:
-            continue
-        assert registry.decode(registry.encode(message)) == message
+    try:
+        message = registry.decode(frames_in(data))
+    except BadFrame:
+        return
+    assert registry.decode(registry.encode(message)) == message
 
 
 def check_spot(data: bytes) -> None:
     """The same for the topic mesh."""
-    for frames in messages_in(data):
-        try:
-            command = spot.decode(frames)
-        except BadFrame:
-            continue
-        assert spot.decode(spot.encode(command)) == command
+    try:
+        command = spot.decode(frames_in(data))
+    except BadFrame:
+        return
+    assert spot.decode(spot.encode(command)) == command
 
 
 def check_business(data: bytes) -> None:
     """The same for calls, their headers and their errors."""
-    for frames in messages_in(data):
-        try:
-            request_id, msg_id, header, payload = business.decode_call(frames)
-        except BadFrame:
-            continue
-        assert business.encode_call(request_id, msg_id, payload, header) == frames
-        try:
-            told = business.decode_header(header)
-        except BadFrame:
-            pass
-        else:
-            assert business.decode_header(business.encode_header(told)) == told
-        try:
-            failure = business.decode_error(payload)
-        except BadFrame:
-            continue
-        again = business.decode_call(business.encode_error(request_id, failure))
-        assert business.decode_error(again[3]) == failure
+    frames = frames_in(data)
+    try:
+        request_id, msg_id, header, payload = business.decode_call(frames)
+    except BadFrame:
+        return
+    assert business.encode_call(request_id, msg_id, payload, header) == frames
+    try:
+        told = business.decode_header(header)
+    except BadFrame:
+        pass
+    else:
+        assert business.decode_header(business.encode_header(told)) == told
+    try:
+        failure = business.decode_error(payload)
+    except BadFrame:
+        return
+    again = business.decode_call(business.encode_error(request_id, failure))
+    assert business.decode_error(again[3]) == failure
 
 
 TARGETS = {
@@ -148,6 +158,7 @@ TARGETS = {
     for target in (
         Target(name="parser", share=0.35, check=check_parser, seeds=frame_seeds),
         Target(name="connection", share=0.3, check=check_link, seeds=connection_seeds),
+        Target(name="socket", share=0.05, check=check_socket, seeds=connection_seeds),
         Target(name="registry", share=0.1, check=check_registry, seeds=registry_seeds),
         Target(name="business", share=0.1, check=check_business, seeds=business_seeds),
         Target(name="spot", share=0.1, check=check_spot, seeds=spot_seeds),

@@ -33,6 +33,9 @@ INSTRUMENTED = [
     "hansa.wire.business",
     "hansa.wire.spot",
     "hansa.transport.link",
+    "hansa.transport.over_asyncio",
+    "hansa.transport.zmtp_socket",
+    "hansa.transport.pub_socket",
 ]
 
 

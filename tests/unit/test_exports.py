@@ -70,6 +70,12 @@ def planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
             "    def length_m(self) -> float: ...\n"
         ),
         "src/hansa/cli/__init__.py": '__all__ = ["not_public"]\n',
+        "README.md": "Top\n<!-- bench:transport -->\nold\n<!-- /bench:transport -->\nend\n",
+        "docs/benchmarks/results.md": (
+            "# Results\n"
+            "|  | publish 1->1, 1 KiB | publish 1->1, 64 B |\n| --- | ---: | ---: |\n| cog | 1 | 2 |\n\n"
+            "| another | table |\n"
+        ),
     }
     for name, text in files.items():
         path = tmp_path / name
@@ -78,6 +84,8 @@ def planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setattr(build, "ROOT", tmp_path)
     monkeypatch.setattr(build, "SOURCE", tmp_path / "src")
     monkeypatch.setattr(build, "PAGES", tmp_path / "docs" / "reference" / "api")
+    monkeypatch.setattr(build, "README", tmp_path / "README.md")
+    monkeypatch.setattr(build, "RESULTS", tmp_path / "docs" / "benchmarks" / "results.md")
     build.tree_of.cache_clear()
     yield tmp_path
     build.tree_of.cache_clear()
@@ -95,6 +103,17 @@ def test_a_page_says_what_the_source_says(planted: Path) -> None:
         assert part in text
     assert listed(planted / "docs/reference/api/hansa.md") == ["Cog"]
     assert not (planted / "docs/reference/api/hansa.cli.md").exists()
+
+
+def test_readme_shows_the_last_benchmark_and_nothing_else_changes(planted: Path) -> None:
+    assert build.main([]) == 0
+    table = "|  | publish 1->1, 64 B |\n| --- | ---: |\n| cog | 2 |\n"
+    assert (planted / "README.md").read_text() == (
+        f"Top\n<!-- bench:transport -->\n{table}<!-- /bench:transport -->\nend\n"
+    )
+    assert build.main(["--check"]) == 0
+    (planted / "docs/benchmarks/results.md").write_text(table.replace("2", "3"))
+    assert build.main(["--check"]) == 1
 
 
 def test_a_changed_source_makes_its_page_out_of_date(planted: Path) -> None:

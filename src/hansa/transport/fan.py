@@ -32,12 +32,17 @@ class Fan:
             pieces = [b"".join(pieces)]
         self.turn_count += 1
         count = 0
+        dropped_count = 0
         for outbox in self.subscriptions.matching(parts[0]):
             due = outbox.put_encoded(pieces, size_bytes)
             if due == FULL:
                 outbox.dropped_count += 1
+                dropped_count += 1
                 continue
             count += 1
             if due != QUIET:
                 self.roused.append(outbox)
+        if dropped_count and not count:
+            # Nobody keeps up, so nobody is slowed when the publisher lets the loop write first.
+            self.turn_count = TURN_COUNT_MAX
         return count

@@ -30,6 +30,7 @@ class Lane:
         self._overflow = options.overflow
         self._loop = asyncio.get_running_loop()
         self._waiters: deque[asyncio.Future[None]] = deque()
+        self._drainers: deque[asyncio.Future[None]] = deque()
         self._breathe = False
         self._closed = False
 
@@ -67,15 +68,15 @@ class Lane:
             self._breathe = False
             await asyncio.sleep(0)
         if self._overflow is Overflow.BLOCK:
-            while not self.outbox.has_room():
-                await self._room()
+            await self._room()
         self._check_open()
         return self.post(parts)
 
     async def drained(self) -> None:
         """Wait until nothing is held here any more."""
         while self.outbox.held_count:
-            await self._room()
+            self._check_open()
+            await self._wait(self._drainers)
 
     def start(self, connection: Connection) -> None:
         """From now on messages leave through this connection."""
@@ -99,7 +100,9 @@ class Lane:
         self._closed = True
         self.stop()
         lost_count = self.outbox.clear()
-        self._wake()
+        for waiters in (self._waiters, self._drainers):
+            while waiters:
+                self._release(waiters.popleft())
         return lost_count
 
     def flush(self) -> None:
@@ -112,18 +115,37 @@ class Lane:
             if batch is None:
                 break
             connection.write_batch(batch)
-        if self._waiters and outbox.has_room():
-            self._wake()
+        if self._waiters:
+            self._wake_next()
+        if self._drainers and not outbox.held_count:
+            while self._drainers:
+                self._release(self._drainers.popleft())
 
     async def _room(self) -> None:
-        self._check_open()
+        """Wait for room, behind those who wait already. Each sender that goes on wakes the next."""
+        waited = False
+        while not self.outbox.has_room() or (self._waiters and not waited):
+            self._check_open()
+            waited = True
+            await self._wait(self._waiters)
+        if waited and self._waiters:
+            self._loop.call_soon(self._wake_next)
+
+    async def _wait(self, waiters: deque[asyncio.Future[None]]) -> None:
         waiter = self._loop.create_future()
-        self._waiters.append(waiter)
+        waiters.append(waiter)
         try:
             await waiter
-        finally:
-            if waiter in self._waiters:
-                self._waiters.remove(waiter)
+        except asyncio.CancelledError:
+            if waiter in waiters:
+                waiters.remove(waiter)
+            else:
+                self._wake_next()  # The wake-up that this task will not use goes to the next one.
+            raise
+
+    def _wake_next(self) -> None:
+        if self._waiters and self.outbox.has_room():
+            self._release(self._waiters.popleft())
 
     def _check_open(self) -> None:
         if self._closed:
@@ -131,8 +153,7 @@ class Lane:
                 f"the socket no longer sends to {format_id(self.peer) if self.peer else 'anyone'}"
             )
 
-    def _wake(self) -> None:
-        while self._waiters:
-            waiter = self._waiters.popleft()
-            if not waiter.done():
-                waiter.set_result(None)
+    @staticmethod
+    def _release(waiter: asyncio.Future[None]) -> None:
+        if not waiter.done():
+            waiter.set_result(None)

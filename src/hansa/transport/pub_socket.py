@@ -64,17 +64,20 @@ class Pub(ZmtpSocket):
         fan.roused.clear()
 
     def connection_subscribed(self, connection: Connection, prefix: bytes, *, wanted: bool) -> None:
-        lane = connection.lane
+        lane, subscriptions = connection.lane, self._fan.subscriptions
         if lane is None:
             return
         if not wanted:
-            self._fan.subscriptions.remove(lane.outbox, prefix)
-        elif self._fan.subscriptions.count(lane.outbox) >= self.options.subscriptions_max:
+            subscriptions.remove(lane.outbox, prefix)
+        elif (
+            not subscriptions.has(lane.outbox, prefix)
+            and subscriptions.count(lane.outbox) >= self.options.subscriptions_max
+        ):
             connection.refuse(
                 CloseReason.TOO_MANY_SUBSCRIPTIONS, f"{self.options.subscriptions_max} is the most per peer"
             )
         else:
-            self._fan.subscriptions.add(lane.outbox, prefix)
+            subscriptions.add(lane.outbox, prefix)
 
     def connection_received(self, connection: Connection, messages: list[list[bytes]]) -> None:
         """A 3.0 peer subscribes with a message: 1 or 0, then the prefix."""

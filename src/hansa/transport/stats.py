@@ -12,7 +12,8 @@ class SocketStats:
 
     `sent_count` messages were accepted for sending; of these `unsent_count` were lost in our buffer and
     `in_doubt_count` were handed to a connection that broke before they were confirmed. `dropped_count` were
-    not accepted because a buffer was full. `ignored_count` arrived where nothing may arrive (at a PUB).
+    not accepted because a buffer was full. `ignored_count` arrived where nothing may (at a PUB), or after its
+    subscription was cancelled (at a SUB).
     """
 
     sent_count: int

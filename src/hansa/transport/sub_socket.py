@@ -22,6 +22,7 @@ class Sub(ZmtpSocket):
     def __init__(self, **settings: Unpack[SocketSettings]) -> None:
         super().__init__(**settings)
         self._wanted: Counter[bytes] = Counter()
+        self._filtering = False
 
     def subscribe(self, prefix: bytes) -> None:
         """Counted: two equal subscriptions need two `unsubscribe`s. Raises BadArgument."""
@@ -42,7 +43,17 @@ class Sub(ZmtpSocket):
         self._wanted[prefix] -= 1
         if not self._wanted[prefix]:
             del self._wanted[prefix]
+            self._filtering = True
             self._tell_all(prefix, wanted=False)
+
+    def connection_received(self, connection: Connection, messages: list[list[bytes]]) -> None:
+        """What was on its way when its subscription was cancelled is passed over, counted."""
+        if self._filtering:  # Publishers filter, so only a socket that has ever unsubscribed needs to.
+            wanted = [parts for parts in messages if any(map(parts[0].startswith, self._wanted))]
+            self._tally.ignored_count += len(messages) - len(wanted)
+            messages = wanted
+        if messages:
+            super().connection_received(connection, messages)
 
     def _tell_all(self, prefix: bytes, *, wanted: bool) -> None:
         for connection in self._connected.values():

@@ -46,6 +46,9 @@ class Subscriptions(Generic[T]):
         for prefix in self._prefixes.pop(subscriber, {}):
             self._forget(subscriber, prefix)
 
+    def has(self, subscriber: T, prefix: bytes) -> bool:
+        return subscriber in self._holders.get(prefix, ())
+
     def count(self, subscriber: T) -> int:
         """Distinct prefixes of this subscriber."""
         return len(self._prefixes.get(subscriber, ()))

@@ -87,6 +87,7 @@ class ZmtpSocket:
         self._tally = Tally()
         self._tasks = TaskScope(self.name, self._task_failed)
         self._closing = False
+        self._ended = asyncio.Event()
 
     # -- life
 
@@ -148,6 +149,7 @@ class ZmtpSocket:
     async def close(self) -> None:
         """End everything: linger for what was posted, close, and abort what does not close in time."""
         if self._closing:
+            await self._ended.wait()
             return
         self._closing = True
         while self._listeners:
@@ -162,6 +164,7 @@ class ZmtpSocket:
             pass  # What is left is aborted below, and reported as lost or in doubt.
         finally:
             await self._end()
+            self._ended.set()
 
     # -- receiving
 
@@ -263,6 +266,8 @@ class ZmtpSocket:
         if former is not None and former.lane is not None:
             former.lane.stop()
             former.close(CloseReason.TAKEN_OVER, f"by {connection.address}")
+            # Before its successor: who follows the events must end with the peer connected.
+            self._emit_disconnected(former, unsent_count=0)
         lane = self._join(connection, outbound, former.lane if former is not None else None)
         connection.lane = lane
         self._connected[verdict.peer] = connection
@@ -285,23 +290,13 @@ class ZmtpSocket:
             address = connection.address or (str(outbound.endpoint) if outbound else "")
             self._emit_failed(connection.peer, address, connection.reason, connection.detail)
             return
-        unsent_count = 0
-        if self._connected.get(connection.peer) is connection:
-            del self._connected[connection.peer]
-            if connection.lane is not None:
-                connection.lane.stop()
-                unsent_count = self._leave(connection, connection.lane, outbound)
+        if self._connected.get(connection.peer) is not connection or connection.lane is None:
+            return  # Taken over: its end has been told, and its lane is another's.
+        del self._connected[connection.peer]
+        connection.lane.stop()
+        unsent_count = self._leave(connection, connection.lane, outbound)
         tally.unsent_count += unsent_count
-        self._emit(
-            Disconnected(
-                peer=connection.peer,
-                address=connection.address,
-                reason=connection.reason,
-                detail=connection.detail,
-                unsent_count=unsent_count,
-                in_doubt_count=connection.link.in_doubt_count,
-            )
-        )
+        self._emit_disconnected(connection, unsent_count=unsent_count)
 
     def _accept(self, door: Door) -> asyncio.Protocol:
         if self._closing:
@@ -424,6 +419,18 @@ class ZmtpSocket:
             self._events.drop_oldest()
             self._tally.events_dropped_count += 1
         self._events.put(event)
+
+    def _emit_disconnected(self, connection: Connection, *, unsent_count: int) -> None:
+        self._emit(
+            Disconnected(
+                peer=connection.peer,
+                address=connection.address,
+                reason=connection.reason,
+                detail=connection.detail,
+                unsent_count=unsent_count,
+                in_doubt_count=connection.link.in_doubt_count,
+            )
+        )
 
     def _emit_failed(self, peer: bytes, address: str, reason: CloseReason, detail: str) -> None:
         if not self._closing:
