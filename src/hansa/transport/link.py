@@ -139,9 +139,9 @@ class Link:
 
     def receive(self, data: bytes) -> list[list[bytes]]:
         """Messages that these bytes complete, up to the first command; `proceed` while the parser stopped."""
-        if self.state is LinkState.GREETING:
-            return self._greet(data)
-        return self.parser.feed(data)
+        if self.state is LinkState.READY or self.state is LinkState.HANDSHAKE:
+            return self.parser.feed(data)
+        return self._greet(data) if self.state is LinkState.GREETING else []
 
     def proceed(self, now: float) -> list[list[bytes]]:
         """Deal with what the parser stopped at; the messages after it."""

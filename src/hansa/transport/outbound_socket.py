@@ -12,6 +12,7 @@ from hansa.transport.events import CloseReason
 from hansa.transport.network import Network
 from hansa.transport.over_asyncio import Connection
 from hansa.transport.over_lane import Lane
+from hansa.transport.over_waiters import Waiters
 
 
 class Outbound:
@@ -42,7 +43,7 @@ class Outbound:
         self._on_unreachable = on_unreachable
         self._on_closed = on_closed
         self._task: asyncio.Task[None] | None = None
-        self._waiters: list[asyncio.Future[None]] = []
+        self._waiters = Waiters()
         self._closed = False
 
     @property
@@ -58,13 +59,7 @@ class Outbound:
         while not self.is_up:
             if self._closed:
                 raise AlreadyClosed(f"the connection to {self.endpoint} is closed")
-            waiter = asyncio.get_running_loop().create_future()
-            self._waiters.append(waiter)
-            try:
-                await waiter
-            finally:
-                if waiter in self._waiters:
-                    self._waiters.remove(waiter)
+            await self._waiters.wait()
         return self.peer
 
     async def close(self) -> None:
@@ -75,7 +70,7 @@ class Outbound:
         if self._closed:
             return
         self._closed = True
-        self._wake()
+        self._waiters.wake_all()
         try:
             async with asyncio.timeout(self._linger_s):
                 if self.connection is not None and self.connection.lane is not None:
@@ -104,14 +99,14 @@ class Outbound:
     def give_up(self) -> None:
         """Close the connection that stands, if one does, and dial no more."""
         self._closed = True
-        self._wake()
+        self._waiters.wake_all()
         if self.connection is not None:
             self.connection.close(CloseReason.CLOSED_BY_US)
 
     def established(self, peer: bytes) -> None:
         self.peer = peer
         self._backoff.reset()
-        asyncio.get_running_loop().call_soon(self._wake)
+        asyncio.get_running_loop().call_soon(self._waiters.wake_all)
 
     async def keep_up(self) -> None:
         """Dial, wait for the end, wait a little, dial again."""
@@ -137,9 +132,3 @@ class Outbound:
             self.connection = connection
             await asyncio.wait((connection.closed,))
             self.connection = None
-
-    def _wake(self) -> None:
-        for waiter in self._waiters:
-            if not waiter.done():
-                waiter.set_result(None)
-        self._waiters.clear()

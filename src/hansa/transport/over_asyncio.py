@@ -21,6 +21,7 @@ from hansa.transport.link import (
 from hansa.transport.options import SocketOptions
 from hansa.transport.outbox import Batch
 from hansa.transport.over_lane import Lane
+from hansa.transport.over_waiters import Waiters
 
 
 class ConnectionOwner(Protocol):
@@ -87,7 +88,7 @@ class Connection(asyncio.Protocol):
         self._reading_paused = False
         self._writing_paused = False
         self._held: dict[str, bytes] = {}
-        self._confirmed: asyncio.Future[None] | None = None
+        self._confirmers = Waiters()
         self.closed: asyncio.Future[None] = self._loop.create_future()
 
     @property
@@ -137,8 +138,7 @@ class Connection(asyncio.Protocol):
         self.link.effects.clear()
         if self._timer is not None:
             self._timer.cancel()
-        if self._confirmed is not None and not self._confirmed.done():
-            self._confirmed.set_result(None)
+        self._confirmers.wake_all()
         if not self.closed.done():
             self.closed.set_result(None)
             self._owner.connection_ended(self)
@@ -206,8 +206,7 @@ class Connection(asyncio.Protocol):
     async def confirmed(self) -> None:
         """After `ask`: wait until the peer has read all of it, or the connection is gone."""
         while self._can_confirm():
-            self._confirmed = self._loop.create_future()
-            await self._confirmed
+            await self._confirmers.wait()
 
     def _can_confirm(self) -> bool:
         link = self.link
@@ -224,8 +223,8 @@ class Connection(asyncio.Protocol):
             if messages and self.is_ready:
                 self._owner.connection_received(self, messages)
         self._set_timer()
-        if self._confirmed is not None and not link.in_doubt_count and not self._confirmed.done():
-            self._confirmed.set_result(None)
+        if not link.in_doubt_count:
+            self._confirmers.wake_all()
 
     def _perform(self) -> None:
         """Perform the link's effects in order, including those that performing them adds."""

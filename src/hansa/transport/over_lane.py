@@ -8,13 +8,13 @@ connection cannot take more, or there is none, the lane is stalled and messages 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from typing import TYPE_CHECKING
 
 from hansa.errors import AlreadyClosed, Backlogged
 from hansa.ids import format_id
 from hansa.transport.options import Overflow, SocketOptions
 from hansa.transport.outbox import BURST, FULL, QUIET, ROUSE, Outbox
+from hansa.transport.over_waiters import Waiters
 
 if TYPE_CHECKING:
     from hansa.transport.over_asyncio import Connection
@@ -29,8 +29,8 @@ class Lane:
         self.connection: Connection | None = None
         self._overflow = options.overflow
         self._loop = asyncio.get_running_loop()
-        self._waiters: deque[asyncio.Future[None]] = deque()
-        self._drainers: deque[asyncio.Future[None]] = deque()
+        self._senders = Waiters()
+        self._drainers = Waiters()
         self._breathe = False
         self._closed = False
 
@@ -76,7 +76,7 @@ class Lane:
         """Wait until nothing is held here any more."""
         while self.outbox.held_count:
             self._check_open()
-            await self._wait(self._drainers)
+            await self._drainers.wait()
 
     def start(self, connection: Connection) -> None:
         """From now on messages leave through this connection."""
@@ -100,9 +100,8 @@ class Lane:
         self._closed = True
         self.stop()
         lost_count = self.outbox.clear()
-        for waiters in (self._waiters, self._drainers):
-            while waiters:
-                self._release(waiters.popleft())
+        self._senders.wake_all()
+        self._drainers.wake_all()
         return lost_count
 
     def flush(self) -> None:
@@ -115,45 +114,27 @@ class Lane:
             if batch is None:
                 break
             connection.write_batch(batch)
-        if self._waiters:
+        if self._senders:
             self._wake_next()
         if self._drainers and not outbox.held_count:
-            while self._drainers:
-                self._release(self._drainers.popleft())
+            self._drainers.wake_all()
 
     async def _room(self) -> None:
         """Wait for room, behind those who wait already. Each sender that goes on wakes the next."""
         waited = False
-        while not self.outbox.has_room() or (self._waiters and not waited):
+        while not self.outbox.has_room() or (self._senders and not waited):
             self._check_open()
             waited = True
-            await self._wait(self._waiters)
-        if waited and self._waiters:
+            await self._senders.wait()
+        if waited and self._senders:
             self._loop.call_soon(self._wake_next)
 
-    async def _wait(self, waiters: deque[asyncio.Future[None]]) -> None:
-        waiter = self._loop.create_future()
-        waiters.append(waiter)
-        try:
-            await waiter
-        except asyncio.CancelledError:
-            if waiter in waiters:
-                waiters.remove(waiter)
-            else:
-                self._wake_next()  # The wake-up that this task will not use goes to the next one.
-            raise
-
     def _wake_next(self) -> None:
-        if self._waiters and self.outbox.has_room():
-            self._release(self._waiters.popleft())
+        if self.outbox.has_room():
+            self._senders.wake(1)
 
     def _check_open(self) -> None:
         if self._closed:
             raise AlreadyClosed(
                 f"the socket no longer sends to {format_id(self.peer) if self.peer else 'anyone'}"
             )
-
-    @staticmethod
-    def _release(waiter: asyncio.Future[None]) -> None:
-        if not waiter.done():
-            waiter.set_result(None)

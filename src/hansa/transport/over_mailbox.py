@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
 from collections.abc import Iterable
 from typing import Generic, TypeVar
 
 from hansa.errors import AlreadyClosed, WouldBlock
+from hansa.transport.over_waiters import Waiters
 
 T = TypeVar("T")
 
@@ -21,7 +21,7 @@ class Mailbox(Generic[T]):
     def __init__(self, what: str) -> None:
         self._what = what
         self._items: deque[T] = deque()
-        self._getters: deque[asyncio.Future[None]] = deque()
+        self._getters = Waiters()
         self._closed = False
 
     def __len__(self) -> int:
@@ -29,11 +29,11 @@ class Mailbox(Generic[T]):
 
     def put_all(self, items: Iterable[T]) -> None:
         self._items.extend(items)
-        self._wake()
+        self._getters.wake(len(self._items))
 
     def put(self, item: T) -> None:
         self._items.append(item)
-        self._wake()
+        self._getters.wake(1)
 
     def drop_oldest(self) -> None:
         self._items.popleft()
@@ -49,29 +49,10 @@ class Mailbox(Generic[T]):
     async def get(self) -> T:
         """Raises AlreadyClosed once the mailbox is closed and empty."""
         while not self._items and not self._closed:
-            getter = asyncio.get_running_loop().create_future()
-            self._getters.append(getter)
-            try:
-                await getter
-            except asyncio.CancelledError:
-                if getter in self._getters:
-                    self._getters.remove(getter)
-                else:
-                    self._wake()  # The wake-up that this task will not use goes to the next one.
-                raise
+            await self._getters.wait()
         return self.get_nowait()
 
     def close(self) -> None:
         """What is in it can still be taken; then getters end."""
         self._closed = True
-        while self._getters:
-            self._release(self._getters.popleft())
-
-    def _wake(self) -> None:
-        for _ in range(min(len(self._getters), len(self._items))):
-            self._release(self._getters.popleft())
-
-    @staticmethod
-    def _release(getter: asyncio.Future[None]) -> None:
-        if not getter.done():
-            getter.set_result(None)
+        self._getters.wake_all()

@@ -277,5 +277,6 @@ def test_an_ended_link_stays_ended_and_says_so_once() -> None:
     machine.end(CloseReason.CONNECTION_LOST, "later")
     machine.tick(1000)
     assert machine.proceed(0) == []
+    assert machine.receive(message(b"too late")) == []
     assert ended(machine).reason is CloseReason.ID_IN_USE
     assert machine.deadline() is None
