@@ -279,3 +279,17 @@ async def test_messages_of_a_subscriber_that_are_no_subscriptions_harm_nobody(la
             except ConnectionError:
                 assert any(isinstance(event, Disconnected | HandshakeFailed) for event in seen.events)
                 break
+
+
+async def test_what_was_on_its_way_when_it_was_cancelled_is_passed_over_and_counted(lane: Lane) -> None:
+    async with lane.sub() as sub:
+        raw = await lane.dial_raw(await sub.bind(lane.endpoint()))
+        sub.subscribe(b"old")
+        sub.subscribe(b"new")
+        await raw.shake_hands(b"PUB")
+        raw.send(zmtp.message(b"old 1"))
+        assert (await sub.recv()).parts == [b"old 1"]
+        sub.unsubscribe(b"old")
+        raw.send(zmtp.message(b"old 2") + zmtp.message(b"new 1"))
+        assert (await sub.recv()).parts == [b"new 1"]
+        assert sub.stats.ignored_count == 1
