@@ -5,7 +5,19 @@ The branches come first: `UsageError` (you), `PeerError` (them), `Unavailable` (
 programs and for the wire, an `errno` where one says the same, and `retryable`. The text is for people.
 """
 
-from errno import EADDRINUSE, EAGAIN, EBADMSG, EHOSTUNREACH, EINVAL, EMSGSIZE, ETIMEDOUT
+from errno import (
+    EADDRINUSE,
+    EAGAIN,
+    EBADMSG,
+    ECONNRESET,
+    EEXIST,
+    EHOSTUNREACH,
+    EINVAL,
+    EMSGSIZE,
+    ENOENT,
+    ENOSYS,
+    ETIMEDOUT,
+)
 from typing import ClassVar
 
 __all__ = [
@@ -16,18 +28,27 @@ __all__ = [
     "BadEndpoint",
     "BadFrame",
     "Fenced",
+    "HandlerFailed",
     "HandshakeRefused",
     "HansaError",
     "InvariantBroken",
     "LimitExceeded",
+    "NoProvider",
+    "NotRegistered",
     "PeerAway",
     "PeerError",
     "ProtocolViolation",
+    "ProviderBusy",
+    "ProviderDraining",
+    "ProviderLost",
+    "RegistrationRefused",
     "TimedOut",
     "Unavailable",
+    "UnknownMsgId",
     "UnknownPeer",
     "UsageError",
     "WouldBlock",
+    "error_from_code",
     "invariant",
 ]
 
@@ -98,6 +119,31 @@ class AlreadyClosed(UsageError):
     code = "closed"
 
 
+class NotRegistered(UsageError):
+    """This provider has no such service registered."""
+
+    code = "not-registered"
+    errno = ENOENT
+
+
+class RegistrationRefused(UsageError):
+    """A registry said no. `status` is its number for why: 1 duplicate, 2 bad endpoint, 255 anything else."""
+
+    code = "registration-refused"
+    errno = EEXIST
+
+    def __init__(self, message: str, status: int = 0xFF) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class UnknownMsgId(UsageError):
+    """The provider has no handler for the request's msgId."""
+
+    code = "unknown-msg-id"
+    errno = ENOSYS
+
+
 class BadFrame(PeerError):
     """Bytes that are not a message of the protocol. Decoders raise this and nothing else."""
 
@@ -122,6 +168,15 @@ class HandshakeRefused(PeerError):
     """The two sides could not agree to talk: version, mechanism, socket type or identity."""
 
     code = "handshake-refused"
+
+
+class HandlerFailed(PeerError):
+    """The provider ran the request and its handler failed; `reason` is the handler's own word, or the code.
+
+    A handler may raise it to tell the caller why: `HandlerFailed("not enough money", "insufficient-funds")`.
+    """
+
+    code = "handler-failed"
 
 
 class AddressInUse(Unavailable):
@@ -164,6 +219,64 @@ class TimedOut(Unavailable):
 
     code = "timed-out"
     errno = ETIMEDOUT
+
+
+class NoProvider(Unavailable):
+    """Nobody who offers the service is connected. The request was not sent."""
+
+    code = "no-provider"
+    errno = EHOSTUNREACH
+
+
+class ProviderLost(Unavailable):
+    """The connection broke with the request in flight: it may or may not have been carried out."""
+
+    code = "provider-lost"
+    errno = ECONNRESET
+
+
+class ProviderBusy(Unavailable):
+    """The provider has as much work as it takes. The request was not started."""
+
+    code = "busy"
+    errno = EAGAIN
+
+
+class ProviderDraining(Unavailable):
+    """The provider is leaving. The request was not started."""
+
+    code = "draining"
+    errno = EAGAIN
+
+
+_FROM_PEERS: dict[str, type[HansaError]] = {
+    kind.code: kind
+    for kind in (
+        BadArgument,
+        BadFrame,
+        Backlogged,
+        Fenced,
+        NoProvider,
+        PeerAway,
+        ProviderBusy,
+        ProviderDraining,
+        ProviderLost,
+        TimedOut,
+        Unavailable,
+        UnknownMsgId,
+        UsageError,
+    )
+}
+
+
+def error_from_code(code: str, text: str) -> HansaError:
+    """The error that a peer's stable code stands for; a code of the peer's own is a `HandlerFailed`.
+
+    Codes that say "hansa itself is wrong" or speak of the local process stand for `HandlerFailed` too: what
+    went wrong over there did not go wrong here.
+    """
+    kind = _FROM_PEERS.get(code)
+    return HandlerFailed(text, code) if kind is None else kind(text)
 
 
 def invariant(condition: bool, what_broke: str) -> None:

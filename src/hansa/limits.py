@@ -88,6 +88,61 @@ PROVIDERS_MAX: Final = 20_000
 # Per answer to QUERY: all that fit in one message beside its two leading frames.
 TOPICS_MAX: Final = PARTS_MAX - 2
 
+# Removed entries that a registry still speaks of, so that nobody brings them back: a rolling restart of half
+# of what one list can hold.
+TOMBSTONES_MAX: Final = 10_000
+
+# --- Services ---------------------------------------------------------------------------------------------
+# Messages a peer may send that mean nothing before its connection is ended: more than a bug sends in passing.
+STRIKES_MAX: Final = 100
+# A registry tells its list every so often even if nothing changed; three missed and it is not heard any more.
+BROADCAST_INTERVAL_S: Final = 30.0
+BROADCASTS_MISSED_MAX: Final = 3
+# A registry that changes waits before it tells the next list: long enough for a burst to be one list, longer
+# the longer the list is, so that telling it takes a small share of the time, and never longer than a second.
+BROADCAST_PAUSE_S_MIN: Final = 0.02
+BROADCAST_PAUSE_S_PER_ENTRY: Final = 50e-6
+BROADCAST_PAUSE_S_MAX: Final = 1.0
+# Registries that one registry follows. A cluster has three or five; a restarting one counts twice for a while.
+REGISTRIES_MAX: Final = 64
+# Registries that a discovery no longer hears and whose last number it still knows, oldest forgotten first: more
+# restarts under new ids than anybody makes while such a number matters.
+REGISTRIES_REMEMBERED_MAX: Final = 1_024
+# How long a call waits for its reply unless told otherwise.
+REQUEST_TIMEOUT_S: Final = 5.0
+# Per gateway: requests without an outcome, and completions nobody has taken. Callers wait beyond it.
+IN_FLIGHT_MAX: Final = 10_000
+
+# --- Providers --------------------------------------------------------------------------------------------
+# Requests of one provider that run at once: enough for handlers that wait for something else.
+CONCURRENCY_MAX: Final = 1_000
+# Requests that wait for their turn; beyond it a provider says busy, and the caller tries another.
+WAITING_MAX: Final = 10_000
+# The same in bytes, as one socket's inbox: what waits is held in memory whole.
+WAITING_BYTES_MAX: Final = 64 * 1024 * 1024
+# What waits and is past its deadline is looked for only so often, because looking costs a walk over all of it.
+WAITING_SWEEP_S: Final = 0.05
+# Handlers that are plain functions: more threads only fight for the interpreter.
+THREADS_MAX: Final = 8
+# A caller that does not read holds a handler's slot this long, and no longer.
+REPLY_S_MAX: Final = 5.0
+# A registry answers within a round trip; one that is silent for this long is as good as gone.
+REGISTRY_ANSWER_S_MAX: Final = 2.0
+# Between tries to reach a registry, each plus or minus the jitter's share; the specification's numbers.
+FAILOVER_S_MIN: Final = 0.2
+FAILOVER_S_MAX: Final = 5.0
+FAILOVER_JITTER: Final = 0.2
+# A registry that lost its entries hears from all its providers at once: they spread over this time.
+REREGISTER_S_MAX: Final = 1.0
+# After a failover callers may be waiting for the entry: spread, but not for long.
+RETURN_S_MAX: Final = 0.2
+# How long registering waits for a registry's word, unless told otherwise.
+REGISTER_TIMEOUT_S: Final = 5.0
+# A provider that closes takes its entries back, if a registry answers within this time.
+FAREWELL_S_MAX: Final = 1.0
+# How long a provider that drains waits for its gateways to leave, unless told otherwise.
+DRAIN_TIMEOUT_S: Final = 30.0
+
 # --- Randomness -------------------------------------------------------------------------------------------
 # Sixteen thousand taken ids collide once in 260,000 draws: 64 in a row means that the randomness is broken.
 ID_DRAWS_MAX: Final = 64

@@ -1,6 +1,6 @@
 """Valid input to start from, made here rather than stored: a changed format leaves no stale seeds behind."""
 
-from hansa.wire import business, registry, spot
+from hansa.wire import business, listing, registry, spot
 from tests.support import zmtp_bytes as zmtp
 
 # Words that are hard to guess byte by byte.
@@ -69,7 +69,7 @@ def connection_seeds() -> list[bytes]:
 
 def registry_seeds() -> list[bytes]:
     """Every message of the registry, once small and once full."""
-    entry = registry.ProviderEntry(endpoint="tcp://h:1", routing_id=b"\x01abcd", weight=3)
+    entry = listing.ProviderEntry(endpoint="tcp://h:1", routing_id=b"\x01abcd", weight=3)
     services = {"pay": (entry, entry), "ship": (), "käse": (entry,)}
     messages: list[registry.RegistryMessage] = [
         registry.Register(service="pay", endpoint="tcp://h:1", weight=2),
@@ -78,8 +78,15 @@ def registry_seeds() -> list[bytes]:
         registry.Unregister(service="pay", endpoint="tcp://h:1"),
         registry.Heartbeat(service="pay", endpoint="tcp://h:1"),
         registry.UpdateWeight(service="pay", endpoint="tcp://h:1", weight=7),
-        registry.ServiceList(registry_id=1, list_seq=2, services=services),
-        registry.RegistrySync(registry_id=1, list_seq=2, services={}),
+        listing.ServiceList(registry_id=1, list_seq=2, services=services),
+        listing.RegistrySync(registry_id=1, list_seq=2, services={}),
+        listing.RegistrySync(
+            registry_id=1,
+            list_seq=2,
+            services={"pay": (listing.ProviderEntry(endpoint="tcp://h:1", routing_id=b"r", epoch=9),)},
+            tombstones=(listing.Tombstone(service="pay", endpoint="tcp://h:2", epoch=8),),
+        ),
+        registry.Heartbeat(service="pay", endpoint="tcp://h:1", token=3),
     ]
     return [pack(registry.encode(message)) for message in messages]
 

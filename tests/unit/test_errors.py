@@ -101,7 +101,7 @@ def test_invariant_passes_when_it_holds_and_raises_when_it_does_not() -> None:
 
 def test_the_package_exports_every_error_class_and_its_version() -> None:
     classes = {kind.__name__ for kind in whole_tree() if kind.__module__ == "hansa.errors"}
-    assert classes | {"invariant"} == set(errors.__all__)
+    assert classes | {"error_from_code", "invariant"} == set(errors.__all__)
     assert classes <= set(hansa.__all__)
     assert hansa.__version__ == "0.1.0"
     assert all(hasattr(hansa, name) for name in hansa.__all__)

@@ -30,10 +30,14 @@ class Fan:
         size_bytes = encode(parts, pieces)
         if size_bytes < WRITE_JOIN_BYTES:
             pieces = [b"".join(pieces)]
+        return self.publish_encoded(parts[0], pieces, size_bytes)
+
+    def publish_encoded(self, topic: bytes, pieces: list[bytes], size_bytes: int) -> int:
+        """The same for a message that is in wire form already; `topic` is its first part."""
         self.turn_count += 1
         count = 0
         dropped_count = 0
-        for outbox in self.subscriptions.matching(parts[0]):
+        for outbox in self.subscriptions.matching(topic):
             due = outbox.put_encoded(pieces, size_bytes)
             if due == FULL:
                 outbox.dropped_count += 1

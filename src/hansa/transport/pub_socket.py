@@ -3,30 +3,37 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Unpack
 
 from hansa.limits import WRITE_TURN_BYTES
 from hansa.transport.events import CloseReason
 from hansa.transport.fan import TURN_COUNT_MAX, Fan
 from hansa.transport.outbound_socket import Outbound
-from hansa.transport.outbox import BURST, ROUSE, Outbox
+from hansa.transport.outbox import BURST, FULL, ROUSE, Outbox
 from hansa.transport.over_asyncio import Connection
 from hansa.transport.over_lane import Lane
 from hansa.transport.zmtp_socket import SocketSettings, ZmtpSocket
+
+OnSubscription = Callable[[bytes, bytes, bool], None]
 
 
 class Pub(ZmtpSocket):
     """Publishes. A subscriber that does not keep up loses messages, counted; the others do not notice.
 
     Overflow and Away do not apply: a publisher neither waits for a subscriber nor keeps for an absent one.
+    `on_subscription(peer, prefix, wanted)` is told what subscribers ask for, after it took effect, so that
+    somebody new can be given what the others have: `post_wire_to`.
     """
 
     socket_type = "PUB"
     peers_have_names = False
 
-    def __init__(self, **settings: Unpack[SocketSettings]) -> None:
+    def __init__(
+        self, *, on_subscription: OnSubscription | None = None, **settings: Unpack[SocketSettings]
+    ) -> None:
         super().__init__(**settings)
+        self._on_subscription = on_subscription
         self._fan = Fan()
         self._lanes: dict[Outbox, Lane] = {}
 
@@ -54,6 +61,25 @@ class Pub(ZmtpSocket):
             self._rouse()
         return count
 
+    def post_wire(self, topic: bytes, pieces: list[bytes]) -> int:
+        """As `post`, for one message that is in wire form already and whose first part is `topic`."""
+        self._check_open()
+        count = self._fan.publish_encoded(topic, pieces, sum(map(len, pieces)))
+        self._rouse()
+        return count
+
+    def post_wire_to(self, peer: bytes, pieces: list[bytes]) -> bool:
+        """One message in wire form to one subscriber; False when it left or its buffer is full (counted)."""
+        connection = self._connected.get(peer)
+        if connection is None or connection.lane is None:
+            return False
+        lane = connection.lane
+        due = lane.outbox.put_encoded(pieces, sum(map(len, pieces)))
+        if due == FULL:
+            lane.outbox.dropped_count += 1
+            return False
+        return lane.act(due)
+
     def _rouse(self) -> None:
         fan = self._fan
         for outbox in fan.roused:
@@ -69,6 +95,7 @@ class Pub(ZmtpSocket):
             return
         if not wanted:
             subscriptions.remove(lane.outbox, prefix)
+            self._tell_subscription(connection, prefix, wanted=False)
         elif (
             not subscriptions.has(lane.outbox, prefix)
             and subscriptions.count(lane.outbox) >= self.options.subscriptions_max
@@ -78,6 +105,15 @@ class Pub(ZmtpSocket):
             )
         else:
             subscriptions.add(lane.outbox, prefix)
+            self._tell_subscription(connection, prefix, wanted=True)
+
+    def _tell_subscription(self, connection: Connection, prefix: bytes, *, wanted: bool) -> None:
+        if self._on_subscription is None:
+            return
+        try:
+            self._on_subscription(connection.peer, prefix, wanted)
+        except Exception as error:  # The user's code; the subscriber has done nothing wrong.
+            self._report(error, f"on_subscription of {self.name} failed")
 
     def connection_received(self, connection: Connection, messages: list[list[bytes]]) -> None:
         """A 3.0 peer subscribes with a message: 1 or 0, then the prefix."""

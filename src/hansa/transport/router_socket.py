@@ -7,6 +7,7 @@ from typing import Unpack
 
 from hansa.errors import AlreadyClosed, PeerAway, UnknownPeer
 from hansa.ids import format_id
+from hansa.transport.events import CloseReason
 from hansa.transport.options import Away
 from hansa.transport.outbound_socket import Outbound
 from hansa.transport.outbox import QUIET
@@ -49,6 +50,15 @@ class Router(ZmtpSocket):
             return await lane.send(parts if type(parts) is list else list(parts))
         except AlreadyClosed as error:
             raise self._missing(peer) from error
+
+    def expel(self, peer: bytes, detail: str) -> None:
+        """End the connection of a peer that sends what makes no sense; `detail` tells it and the events why.
+
+        It may connect again. Nothing happens when it is not connected.
+        """
+        connection = self._connected.get(peer)
+        if connection is not None:
+            connection.refuse(CloseReason.PROTOCOL_VIOLATION, detail)
 
     def _missing(self, peer: bytes) -> Exception:
         self._check_open()

@@ -5,25 +5,31 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hansa.errors import BadArgument, BadFrame
-from hansa.limits import PARTS_MAX, PROVIDERS_MAX, SERVICES_MAX
-from hansa.wire.registry import (
-    REGISTER,
+from hansa.limits import PARTS_MAX, PROVIDERS_MAX, SERVICES_MAX, TOMBSTONES_MAX
+from hansa.wire.frames import FrameParser
+from hansa.wire.listing import (
     REGISTRY_SYNC,
     SERVICE_LIST,
+    ListReader,
+    ProviderEntry,
+    RegistrySync,
+    ServiceBlock,
+    ServiceList,
+    Tombstone,
+    encode_block,
+    encode_wire,
+)
+from hansa.wire.registry import (
+    REGISTER,
     AckStatus,
     Heartbeat,
-    ProviderEntry,
     Register,
     RegisterAck,
     RegistryMessage,
-    RegistrySync,
-    ServiceList,
     Unregister,
     UpdateWeight,
     decode,
     encode,
-    encode_list_head,
-    encode_service,
 )
 from tests.support.hostile_frames import (
     arbitrary_frames,
@@ -138,15 +144,95 @@ def test_a_long_error_is_cut_at_a_whole_character() -> None:
     assert decode(sent) == RegisterAck(status=AckStatus.OTHER, error="é" * 512)
 
 
-def test_a_list_can_be_put_together_from_kept_parts() -> None:
-    whole = ServiceList(registry_id=3, list_seq=9, services=SERVICES)
-    parts = encode_list_head(SERVICE_LIST, 3, 9, 2)
-    for name, providers in SERVICES.items():
-        parts += encode_service(name, providers)
-    assert parts == encode(whole)
-    assert encode_list_head(REGISTRY_SYNC, 3, 9, 0) == encode(
-        RegistrySync(registry_id=3, list_seq=9, services={})
+CLAIMED = {
+    SERVICE: (
+        ProviderEntry(endpoint=ENDPOINT, routing_id=b"\x01\x00\x00\x00\x01", weight=1, epoch=7),
+        ProviderEntry(
+            endpoint="tcp://[::1]:7", routing_id=b"alice", weight=10, epoch=2**64 - 1, orphaned=True
+        ),
+    ),
+    "é": (),
+}
+TOMBSTONES = (Tombstone(service="é", endpoint="tcp://a:1", epoch=0x0102030405060708),)
+CLAIMS_HEX = "48434c31" + "0700000000000000" + "00" + "ffffffffffffffff" + "01"
+TOMBSTONES_HEX = "48545331" + "02c3a9" + "097463703a2f2f613a31" + "0807060504030201"
+
+
+@pytest.mark.parametrize("kind", [ServiceList, RegistrySync])
+def test_epochs_and_tombstones_follow_the_list(kind: type[ServiceList] | type[RegistrySync]) -> None:
+    message = kind(
+        registry_id=0x0D0C0B0A, list_seq=0x0123456789ABCDEF, services=CLAIMED, tombstones=TOMBSTONES
     )
+    number = "0500" if kind is ServiceList else "0600"
+    golden = [number, *LIST_HEX, CLAIMS_HEX, TOMBSTONES_HEX]
+    assert [frame.hex() for frame in encode(message)] == golden
+    assert decode(frames_of(*golden)) == message
+    assert decode([*frames_of(*golden[:-2]), b"other", *frames_of(*golden[-2:]), b"frames"]) == message
+
+
+@pytest.mark.parametrize(
+    ("message", "golden"),
+    [
+        (Register(service="a", endpoint="b", token=5), ["0100", "61", "62", "01000000", "48544b3105000000"]),
+        (Unregister(service="a", endpoint="b", token=0), ["0300", "61", "62", "48544b3100000000"]),
+        (Heartbeat(service="a", endpoint="b", token=6), ["0400", "61", "62", "48544b3106000000"]),
+        (
+            UpdateWeight(service="a", endpoint="b", weight=1, token=7),
+            ["0700", "61", "62", "01000000", "48544b3107000000"],
+        ),
+        (RegisterAck(status=AckStatus.OK, token=2**32 - 1), ["0200", "00", "", "", "48544b31ffffffff"]),
+    ],
+)
+def test_a_token_follows_the_message(message: RegistryMessage, golden: list[str]) -> None:
+    assert [frame.hex() for frame in encode(message)] == golden
+    assert decode(frames_of(*golden)) == message
+
+
+def in_frames(pieces: list[bytes]) -> list[bytes]:
+    """What a peer reads from this wire form."""
+    parser = FrameParser(
+        frame_bytes_max=2**20, message_bytes_max=2**22, parts_max=PARTS_MAX, command_bytes_max=255
+    )
+    parser.commands_only = False
+    (frames,) = parser.feed(b"".join(pieces))
+    return frames
+
+
+@pytest.mark.parametrize(("number", "kind"), [(SERVICE_LIST, ServiceList), (REGISTRY_SYNC, RegistrySync)])
+def test_a_list_can_be_put_together_from_kept_blocks(
+    number: int, kind: type[ServiceList] | type[RegistrySync]
+) -> None:
+    blocks = [encode_block(name, providers) for name, providers in CLAIMED.items()]
+    frames = in_frames(encode_wire(number, 3, 9, blocks, TOMBSTONES))
+    assert decode(frames) == kind(registry_id=3, list_seq=9, services=CLAIMED, tombstones=TOMBSTONES)
+    assert decode(in_frames(encode_wire(number, 3, 9, []))) == kind(registry_id=3, list_seq=9, services={})
+
+
+def test_a_reader_gives_unchanged_services_as_the_same_value() -> None:
+    reader = ListReader()
+    first = reader.read(encode(ServiceList(registry_id=1, list_seq=1, services=CLAIMED)))
+    changed = {**CLAIMED, "é": (ONE,)}
+    second = reader.read(encode(ServiceList(registry_id=1, list_seq=2, services=changed)))
+    assert second.services == changed
+    assert second.services[SERVICE] is first.services[SERVICE]
+    assert second.services["é"] is not first.services["é"]
+
+
+def test_a_reader_notices_a_new_epoch_alone() -> None:
+    reader = ListReader()
+    for epoch in (1, 2):
+        services = {"a": (ProviderEntry(endpoint="b", routing_id=b"c", epoch=epoch),)}
+        message = ServiceList(registry_id=1, list_seq=epoch, services=services)
+        assert reader.read(encode(message)) == message
+
+
+def test_a_refused_list_leaves_a_reader_as_it_was() -> None:
+    reader = ListReader()
+    first = reader.read(encode(ServiceList(registry_id=1, list_seq=1, services=CLAIMED)))
+    with pytest.raises(BadFrame):
+        reader.read(frames_of(*LIST_HEAD, "01000000", "61"))
+    again = reader.read(encode(ServiceList(registry_id=1, list_seq=2, services=CLAIMED)))
+    assert again.services[SERVICE] is first.services[SERVICE]
 
 
 LIST_HEAD = ["0500", "01000000", "0200000000000000"]
@@ -211,6 +297,14 @@ LIST_HEAD = ["0500", "01000000", "0200000000000000"]
         [*LIST_HEAD, "02000000", "61", "01000000", "62", "63", "01000000"],  # the second service is missing
         [*LIST_HEAD, "02000000", "61", "01000000", "62", "63", "01000000", "62"],
         ["0600", "01000000"],
+        ["0100", "61", "62", "01000000", "48544b31"],  # a token without its number
+        ["0400", "61", "62", "48544b310500000000"],
+        [*LIST_HEAD, "00000000", "48434c3100"],  # claims without a provider
+        [*LIST_HEAD, "01000000", "61", "01000000", "62", "63", "01000000", "48434c31"],
+        [*LIST_HEAD, "00000000", "4854533101"],  # a tombstone that ends early
+        [*LIST_HEAD, "00000000", "4854533100"],
+        [*LIST_HEAD, "00000000", "48545331016101620000"],
+        [*LIST_HEAD, "00000000", "4854533101ff01620000000000000000"],  # not UTF-8
     ],
 )
 def test_what_is_no_message_is_refused(hexes: list[str]) -> None:
@@ -314,33 +408,68 @@ def test_what_could_not_be_decoded_is_not_sent(message: RegistryMessage) -> None
 
 def test_only_lists_have_the_head_of_a_list() -> None:
     with pytest.raises(BadArgument):
-        encode_list_head(REGISTER, 1, 1, 0)
+        encode_wire(REGISTER, 1, 1, [])
 
 
-def test_one_service_alone_is_bounded_too() -> None:
+@pytest.mark.parametrize(
+    "blocks",
+    [
+        [encode_block("a", (ONE,) * (PROVIDERS_MAX + 1))],
+        [encode_block("a", ())] * (SERVICES_MAX + 1),
+        [encode_block("a", (ONE,) * PROVIDERS_MAX), *[encode_block("a", ())] * 3_000],
+    ],
+    ids=["providers", "services", "frames"],
+)
+def test_what_is_put_together_is_bounded_too(blocks: list[ServiceBlock]) -> None:
     with pytest.raises(BadArgument):
-        encode_service("a", (ONE,) * (PROVIDERS_MAX + 1))
+        encode_wire(SERVICE_LIST, 1, 1, blocks)
+
+
+def test_tombstones_are_bounded_both_ways() -> None:
+    grave = Tombstone(service="a", endpoint="b", epoch=1)
+    full = ServiceList(registry_id=1, list_seq=1, services={}, tombstones=(grave,) * TOMBSTONES_MAX)
+    frames = encode(full)
+    assert decode(frames) == full
+    with pytest.raises(BadArgument):
+        encode(
+            ServiceList(registry_id=1, list_seq=1, services={}, tombstones=(grave,) * (TOMBSTONES_MAX + 1))
+        )
+    with pytest.raises(BadFrame):
+        decode([*frames[:-1], frames[-1] + frames[-1][4:16]])
 
 
 names = st.text(min_size=1, max_size=63)
 endpoints = st.text(max_size=63)
 weights = st.integers(1, 2**32 - 1)
-entries = st.builds(
-    ProviderEntry, endpoint=names, routing_id=st.binary(min_size=1, max_size=255), weight=weights
-)
-services = st.dictionaries(names, st.lists(entries, max_size=4).map(tuple), max_size=4)
 uint32 = st.integers(0, 2**32 - 1)
 uint64 = st.integers(0, 2**64 - 1)
+tokens = st.none() | uint32
+entries = st.builds(
+    ProviderEntry,
+    endpoint=names,
+    routing_id=st.binary(min_size=1, max_size=255),
+    weight=weights,
+    epoch=st.just(0) | uint64,
+    orphaned=st.booleans(),
+)
+services = st.dictionaries(names, st.lists(entries, max_size=4).map(tuple), max_size=4)
+tombstones = st.lists(st.builds(Tombstone, service=names, endpoint=names, epoch=uint64), max_size=3).map(
+    tuple
+)
 messages: st.SearchStrategy[RegistryMessage] = st.one_of(
-    st.builds(Register, service=names, endpoint=endpoints, weight=weights),
+    st.builds(Register, service=names, endpoint=endpoints, weight=weights, token=tokens),
     st.builds(
-        RegisterAck, status=st.sampled_from(AckStatus), endpoint=endpoints, error=st.text(max_size=256)
+        RegisterAck,
+        status=st.sampled_from(AckStatus),
+        endpoint=endpoints,
+        error=st.text(max_size=256),
+        token=tokens,
     ),
-    st.builds(Unregister, service=names, endpoint=names),
-    st.builds(Heartbeat, service=names, endpoint=names),
-    st.builds(UpdateWeight, service=names, endpoint=names, weight=weights),
-    st.builds(ServiceList, registry_id=uint32, list_seq=uint64, services=services),
-    st.builds(RegistrySync, registry_id=uint32, list_seq=uint64, services=services),
+    st.builds(Unregister, service=names, endpoint=names, token=tokens),
+    st.builds(Heartbeat, service=names, endpoint=names, token=tokens),
+    st.builds(UpdateWeight, service=names, endpoint=names, weight=weights, token=tokens),
+    st.builds(ServiceList, registry_id=uint32, list_seq=uint64, services=services, tombstones=tombstones),
+    st.builds(RegistrySync, registry_id=uint32, list_seq=uint64, services=services, tombstones=tombstones),
 )
 
 

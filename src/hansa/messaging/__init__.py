@@ -1,0 +1,1 @@
+"""Services that find each other and call each other: registry, provider, discovery, gateway."""

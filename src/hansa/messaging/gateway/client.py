@@ -1,0 +1,382 @@
+"""The gateway as its users see it: requests in several forms, and the bound on how many are in flight."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from types import TracebackType
+from typing import Any, Self
+
+from hansa.chance import Chance
+from hansa.errors import AlreadyClosed, Backlogged, BadArgument, NoProvider, TimedOut, UnknownPeer, UsageError
+from hansa.ids import format_id
+from hansa.limits import IN_FLIGHT_MAX, REQUEST_TIMEOUT_S
+from hansa.messaging.discovery import Discovery, ProviderAdded
+from hansa.messaging.gateway.balancers import Balancer
+from hansa.messaging.gateway.calls import NEVER, Call, as_parts
+from hansa.messaging.gateway.completion import Completion
+from hansa.messaging.gateway.direct import DirectRouter
+from hansa.messaging.gateway.over_service import ServiceLink
+from hansa.messaging.gateway.over_switchboard import Switchboard
+from hansa.messaging.gateway.retry import RetryPolicy
+from hansa.messaging.gateway.stats import GatewayStats
+from hansa.transport import Away, Network, SocketOptions, Tls
+from hansa.transport.over_mailbox import Mailbox
+from hansa.transport.over_waiters import Waiters
+from hansa.wire.business import TraceContext, encode_call
+
+# How long a request waits between tries while its provider's buffer is full; twice as long each time.
+_PAUSE_S_MIN = 0.001
+_PAUSE_S_MAX = 0.05
+
+
+class Gateway:
+    """Calls services by name. Every request has one outcome: a reply, or an error that says what to do.
+
+    It follows the services that its discovery subscribes to, and connects to their providers by itself. Use
+    it within `async with`, inside the discovery's block; leaving the block ends every open request with
+    AlreadyClosed.
+    """
+
+    def __init__(
+        self,
+        discovery: Discovery,
+        *,
+        in_flight_max: int = IN_FLIGHT_MAX,
+        retry: RetryPolicy | None = None,
+        tls: Tls | None = None,
+        network: Network | None = None,
+        chance: Chance | None = None,
+        options: SocketOptions | None = None,
+        name: str = "gateway",
+    ) -> None:
+        if in_flight_max < 1:
+            raise BadArgument(f"in_flight_max is {in_flight_max}; it must be at least 1")
+        self.name = name
+        self._discovery = discovery
+        self._in_flight_max = in_flight_max
+        self._retry = retry or RetryPolicy()
+        self._chance = chance or Chance.system()
+        # What waited for a provider that left would reach its successor, or nobody: the gateway decides.
+        self._options = replace(options or SocketOptions(), away=Away.FAIL)
+        self._network = network
+        self._tls = tls
+        self._completions: Mailbox[Completion] = Mailbox(f"the completions of {name}")
+        self._room = Waiters()
+        self._balancers: dict[str, Balancer] = {}
+        self._board: Switchboard | None = None
+        self._stop_listening: Callable[[], None] | None = None
+        self._is_closed = False
+
+    # -- life
+
+    async def __aenter__(self) -> Self:
+        if self._board is not None or self._is_closed:
+            raise UsageError(f"{self.name} was entered before: make a new Gateway")
+        self._loop = asyncio.get_running_loop()
+        self._board = board = Switchboard(
+            self.name,
+            self._discovery,
+            retry=self._retry,
+            chance=self._chance,
+            options=self._options,
+            network=self._network,
+            tls=self._tls,
+            on_room=self._make_room,
+        )
+        board.balancers.update(self._balancers)
+        self._stop_listening = self._discovery.listen(board.discovered)
+        for providers in self._discovery.services.values():
+            for provider in providers:
+                board.discovered(ProviderAdded(provider=provider))
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """End every open request with AlreadyClosed, then every connection."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        if self._stop_listening is not None:
+            self._stop_listening()
+        if self._board is not None:
+            await self._board.close()
+        self._room.wake_all()
+        self._completions.close()
+
+    # -- requests
+
+    async def request(
+        self,
+        service: str,
+        parts: Sequence[bytes] | bytes,
+        *,
+        msg_id: int = 0,
+        timeout: float | None = REQUEST_TIMEOUT_S,
+        key: bytes | str | None = None,
+        idempotent: bool = False,
+        trace: TraceContext | None = None,
+    ) -> list[bytes]:
+        """Ask and wait for the reply; its parts.
+
+        `timeout` None (or -1) waits without end. `key` is what a Rendezvous balancer chooses by. `idempotent`
+        allows another try when the first may have been carried out. At the in-flight limit it waits for room.
+
+        Raises TimedOut (ETIMEDOUT), NoProvider, ProviderLost, ProviderBusy, ProviderDraining, UnknownMsgId,
+        HandlerFailed and what else of hansa's errors the handler raised; AlreadyClosed when the gateway
+        closes. Cancelling gives the request up: its reply is dropped and counted.
+        """
+        board = self._board
+        if board is None or self._is_closed or self._is_full():
+            timeout = await self._wait_for_room(timeout)
+            board = self._open_board()
+        future: asyncio.Future[list[bytes]] = self._loop.create_future()
+        try:
+            call = board.open(service, parts, msg_id, timeout, key, idempotent, trace, future)
+        except Backlogged:
+            call = await self._open_slowly(service, parts, msg_id, timeout, key, idempotent, trace, future)
+        try:
+            return await future
+        except asyncio.CancelledError:
+            if future.done() and not future.cancelled():
+                future.exception()  # Seen: it came in the same turn as the cancellation.
+            board.abandon(call)
+            raise
+
+    def submit(
+        self,
+        service: str,
+        parts: Sequence[bytes] | bytes,
+        callback: Callable[[Completion], None],
+        *,
+        msg_id: int = 0,
+        timeout: float | None = REQUEST_TIMEOUT_S,
+        key: bytes | str | None = None,
+        idempotent: bool = False,
+        trace: TraceContext | None = None,
+    ) -> int:
+        """Ask without waiting; the request id. `callback` gets the outcome, once, in the event loop.
+
+        Raises what says that nothing was sent (NoProvider, BadArgument, AlreadyClosed), and Backlogged at the
+        in-flight limit or when the provider does not read; then there is no outcome to come.
+        """
+        board = self._open_board()
+        if self._is_full():
+            raise Backlogged(
+                f"{self.name} has {self._in_flight_max} requests in flight: wait for some to end, or raise "
+                "in_flight_max"
+            )
+        return board.open(service, parts, msg_id, timeout, key, idempotent, trace, callback).request_id
+
+    async def send(
+        self,
+        service: str,
+        parts: Sequence[bytes] | bytes,
+        *,
+        msg_id: int = 0,
+        timeout: float | None = None,
+        key: bytes | str | None = None,
+        idempotent: bool = False,
+        trace: TraceContext | None = None,
+    ) -> int:
+        """Send a request, waiting for room only; its request id. The outcome comes to `recv`.
+
+        `timeout` bounds the whole request; None waits without end. Raises as `submit`, but waits where that
+        would be Backlogged. Cancelling it sends nothing.
+        """
+        if self._is_full():
+            timeout = await self._wait_for_room(timeout)
+        board, sink = self._open_board(), self._completions.put
+        try:
+            call = board.open(service, parts, msg_id, timeout, key, idempotent, trace, sink)
+        except Backlogged:
+            call = await self._open_slowly(service, parts, msg_id, timeout, key, idempotent, trace, sink)
+        return call.request_id
+
+    async def recv(self) -> Completion:
+        """The next outcome of what was sent with `send` or a direct router, in the order of arrival.
+
+        Raises AlreadyClosed. Cancelling it loses nothing.
+        """
+        completion = await self._completions.get()
+        self._make_room(1)
+        return completion
+
+    async def request_send(
+        self,
+        service: str,
+        parts: Sequence[bytes] | bytes,
+        *,
+        msg_id: int = 0,
+        timeout: float | None = REQUEST_TIMEOUT_S,
+    ) -> int:
+        """`send` under the name that goes with `request_recv`, and with the deadline of a request."""
+        return await self.send(service, parts, msg_id=msg_id, timeout=timeout)
+
+    async def request_recv(self, timeout: float | None = None) -> Completion:
+        """`recv`, but no longer than `timeout`. Raises TimedOut, AlreadyClosed."""
+        try:
+            async with asyncio.timeout(timeout):
+                return await self.recv()
+        except TimeoutError:
+            raise TimedOut(f"nothing was completed at {self.name} within {timeout} s") from None
+
+    def router(self, service: str) -> DirectRouter:
+        """For callers who choose the provider and the request id themselves."""
+        link = self._open_board().link_of(service)
+        return DirectRouter(link.pool, partial(self._send_to, link))
+
+    # -- what users set and ask
+
+    def set_balancer(self, service: str, balancer: Balancer) -> None:
+        """From the next request on `balancer` chooses the provider; round robin is the default."""
+        self._balancers[service] = balancer
+        if self._board is not None:
+            self._board.balancers[service] = balancer
+            if service in self._board.links:
+                self._board.links[service].balancer = balancer
+
+    def connection_count(self, service: str) -> int:
+        """How many providers of the service are connected and may get requests."""
+        if self._board is None or service not in self._board.links:
+            return 0
+        return len(self._board.links[service].pool.ready)
+
+    async def wait_connected(self, service: str, count: int = 1, *, timeout: float | None = None) -> None:
+        """Wait until so many providers are connected. Raises TimedOut, AlreadyClosed."""
+        waiters = self._open_board().link_of(service).waiters
+        try:
+            async with asyncio.timeout(timeout):
+                while self.connection_count(service) < count:
+                    await waiters.wait()
+                    self._open_board()
+        except TimeoutError:
+            raise TimedOut(
+                f"{self.connection_count(service)} of {count} providers of {service} were connected within "
+                f"{timeout} s; the discovery lists {self._discovery.provider_count(service)}"
+            ) from None
+
+    @property
+    def stats(self) -> GatewayStats:
+        board = self._open_board() if self._board is None else self._board
+        tally, links = board.tally, board.links.values()
+        return GatewayStats(
+            requests_count=tally.requests_count,
+            replied_count=tally.replied_count,
+            abandoned_count=tally.abandoned_count,
+            failed=dict(tally.failed),
+            late_replies_count=tally.late_replies_count,
+            stray_replies_count=tally.stray_replies_count,
+            moved_count=tally.moved_count,
+            retried_count=tally.retried_count,
+            impostors_count=tally.impostors_count,
+            bad_endpoints_count=tally.bad_endpoints_count,
+            in_flight_count=len(board.calls),
+            parked_count=sum(len(link.parked) for link in links),
+            completions_count=len(self._completions),
+            connections_count=sum(len(link.pool.ready) for link in links),
+            bad_frames=dict(board.strikes.by_reason),
+            expelled_count=board.strikes.expelled_count,
+        )
+
+    # -- waiting for room
+
+    def _is_full(self) -> bool:
+        board = self._board
+        return board is not None and len(board.calls.open) + len(self._completions) >= self._in_flight_max
+
+    def _make_room(self, count: int) -> None:
+        if self._room:
+            self._room.wake(count)
+
+    async def _wait_for_room(self, timeout: float | None) -> float | None:
+        """Wait until another request may be opened; how much of the timeout is left."""
+        board = self._open_board()
+        deadline = None if timeout is None or timeout < 0 else self._loop.time() + timeout
+        try:
+            async with asyncio.timeout_at(deadline):
+                while self._is_full():
+                    await self._room.wait()
+                    self._open_board()
+        except TimeoutError:
+            board.tally.requests_count += 1
+            board.tally.failed[TimedOut.code] += 1
+            raise TimedOut(
+                f"{self.name} had {self._in_flight_max} requests in flight for {timeout} s; nothing was sent"
+            ) from None
+        return None if deadline is None else max(0.0, deadline - self._loop.time())
+
+    async def _open_slowly(
+        self,
+        service: str,
+        parts: Sequence[bytes] | bytes,
+        msg_id: int,
+        timeout: float | None,
+        key: bytes | str | None,
+        idempotent: bool,
+        trace: TraceContext | None,
+        sink: Any,
+    ) -> Call:
+        """Open a call while providers do not read and megabytes wait for them: rare, so it asks again."""
+        deadline = NEVER if timeout is None or timeout < 0 else self._loop.time() + timeout
+        pause_s = _PAUSE_S_MIN
+        while True:
+            await asyncio.sleep(pause_s)
+            pause_s = min(_PAUSE_S_MAX, pause_s * 2)
+            board = self._open_board()
+            left_s = None if deadline == NEVER else deadline - self._loop.time()
+            if left_s is not None and left_s <= 0:
+                board.tally.requests_count += 1
+                board.tally.failed[TimedOut.code] += 1
+                raise TimedOut(f"the providers of {service} did not read for {timeout} s; nothing was sent")
+            try:
+                return board.open(service, parts, msg_id, left_s, key, idempotent, trace, sink)
+            except Backlogged:
+                continue
+
+    async def _send_to(
+        self,
+        link: ServiceLink,
+        routing_id: bytes,
+        request_id: int,
+        parts: Sequence[bytes] | bytes,
+        msg_id: int,
+        timeout: float | None,
+    ) -> None:
+        """What a direct router sends."""
+        if self._is_full():
+            timeout = await self._wait_for_room(timeout)
+        board, now = self._open_board(), self._loop.time()
+        member = next((one for one in link.pool.ready if one.peer == routing_id), None)
+        if member is None:
+            raise NoProvider(f"no provider {format_id(routing_id)} of {link.name} is connected")
+        deadline = NEVER if timeout is None or timeout < 0 else now + timeout
+        payload = as_parts(parts)
+        call = Call(
+            board.calls.claim_id(request_id), link.name, payload, msg_id, deadline, self._completions.put
+        )
+        call.started_at = now
+        call.is_direct = True
+        frames = encode_call(request_id, msg_id, payload, board.header(timeout, None))
+        board.opened(call, now)
+        try:
+            await link.router.send(routing_id, frames)
+        except BaseException as error:
+            board.withdraw(call)
+            if isinstance(error, UnknownPeer):
+                raise NoProvider(f"provider {format_id(routing_id)} of {link.name} has just left") from error
+            raise
+        board.posted(call, member)
+
+    def _open_board(self) -> Switchboard:
+        if self._is_closed:
+            raise AlreadyClosed(f"{self.name} is closed")
+        if self._board is None:
+            raise UsageError(f"{self.name} is used before it was entered: write `async with`")
+        return self._board

@@ -1,0 +1,435 @@
+"""The way of every request of a gateway: opened, posted, settled once.
+
+The short way is `open`, `_post` and, when the reply comes, `_replies` (`make bench`, case gateway).
+Everything else happens when something changes: a provider comes or goes, a deadline passes, a try fails.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from hansa.chance import Chance
+from hansa.errors import (
+    AlreadyClosed,
+    BadArgument,
+    BadFrame,
+    HansaError,
+    NoProvider,
+    ProviderDraining,
+    ProviderLost,
+    TimedOut,
+    Unavailable,
+    UsageError,
+    error_from_code,
+)
+from hansa.ids import format_id, new_routing_id
+from hansa.messaging.discovery import (
+    Discovery,
+    DiscoveryEvent,
+    ProviderAdded,
+    ProviderRemoved,
+    WeightChanged,
+)
+from hansa.messaging.gateway.balancers import Balancer, RoundRobin
+from hansa.messaging.gateway.calls import NEVER, Call, Calls, as_parts
+from hansa.messaging.gateway.completion import Completion
+from hansa.messaging.gateway.over_service import ServiceLink
+from hansa.messaging.gateway.pool import Member
+from hansa.messaging.gateway.retry import NOT_STARTED, RetryPolicy
+from hansa.messaging.gateway.stats import GatewayTally
+from hansa.messaging.strikes import Strikes
+from hansa.transport import Disconnected, Network, Router, SocketOptions, Tls
+from hansa.transport.over_tasks import TaskScope
+from hansa.wire.business import (
+    ERROR_MSG_ID,
+    CallHeader,
+    TraceContext,
+    decode_call,
+    decode_error,
+    encode_call,
+    encode_header,
+)
+
+_REMAINING_MS_MAX = 0xFFFF_FFFF
+# Timeouts whose headers are kept; a program has a few.
+_HEADERS_MAX = 64
+
+
+class Switchboard:
+    """Open requests and the providers that they go to. `on_room` is called when one has ended."""
+
+    def __init__(
+        self,
+        name: str,
+        discovery: Discovery,
+        *,
+        retry: RetryPolicy,
+        chance: Chance,
+        options: SocketOptions,
+        network: Network | None,
+        tls: Tls | None,
+        on_room: Callable[[int], None],
+    ) -> None:
+        self.name = name
+        # High and random, so that numbers which callers of a direct router choose rarely meet these.
+        self.calls = Calls(chance.uint32() << 31 | 1 << 62)
+        self.links: dict[str, ServiceLink] = {}
+        self.balancers: dict[str, Balancer] = {}
+        self.tally = GatewayTally()
+        self.strikes = Strikes()
+        self._discovery = discovery
+        self._retry = retry
+        self._chance = chance
+        self._options = options
+        self._network = network
+        self._tls = tls
+        self._on_room = on_room
+        self._loop = asyncio.get_running_loop()
+        self._headers: dict[float | None, bytes] = {}
+        self._alarm: asyncio.TimerHandle | None = None
+        self._tasks = TaskScope(name, self._task_failed)
+        self._is_closed = False
+
+    async def close(self) -> None:
+        """End every open request with AlreadyClosed, then every connection."""
+        self._is_closed = True
+        if self._alarm is not None:
+            self._alarm.cancel()
+        calls = list(self.calls.open.values())
+        self.calls.open.clear()
+        for call in calls:
+            self._settle(call, AlreadyClosed(f"{self.name} was closed before {_what(call)} ended"))
+        for link in self.links.values():
+            link.waiters.wake_all()
+        await self._tasks.close()
+        for link in self.links.values():
+            await link.router.close()
+
+    # -- the way of a request
+
+    def open(
+        self,
+        service: str,
+        parts: Sequence[bytes] | bytes,
+        msg_id: int,
+        timeout: float | None,
+        key: bytes | str | None,
+        idempotent: bool,
+        trace: TraceContext | None,
+        sink: Any,
+    ) -> Call:
+        """Send a request, or park it until a provider is connected. When it raises, nothing was sent."""
+        link = self.links.get(service) or self.link_of(service)
+        if msg_id == ERROR_MSG_ID:
+            raise BadArgument(f"msgId 0x{ERROR_MSG_ID:04x} says that a reply is an error; choose another")
+        now = self._loop.time()
+        deadline = NEVER if timeout is None or timeout < 0 else now + timeout
+        call = Call(self.calls.next_id(), service, as_parts(parts), msg_id, deadline, sink)
+        call.started_at = now
+        if key is not None:
+            call.key = key.encode() if isinstance(key, str) else key
+        call.idempotent = idempotent
+        call.trace = trace
+        if link.pool.ready:
+            header = self._headers.get(timeout) if trace is None else None
+            self._post(call, link, self._first_header(timeout, trace) if header is None else header)
+        else:
+            self._park(call, link)
+        self.opened(call, now)
+        return call
+
+    def opened(self, call: Call, now: float) -> None:
+        calls = self.calls
+        calls.open[call.request_id] = call
+        self.tally.requests_count += 1
+        if call.deadline < calls.alarm_at:
+            self._set_alarm(call.deadline, now)
+
+    def _post(self, call: Call, link: ServiceLink, header: bytes) -> None:
+        """Choose a provider and hand the request to the socket. When it raises, nothing was sent."""
+        ready = link.pool.choices(call.tried)
+        member = ready[0] if len(ready) == 1 else link.balancer.choose(ready, call.key, self._chance)
+        link.router.post(member.peer, encode_call(call.request_id, call.msg_id, call.parts, header))
+        self.posted(call, member)
+
+    @staticmethod
+    def posted(call: Call, member: Member) -> None:
+        call.member = member
+        call.peer = member.peer
+        member.posted_count += 1
+        member.in_flight_count += 1
+        call.post_number = member.posted_count
+
+    def _replies(self, link: ServiceLink, peer: bytes, messages: list[list[bytes]]) -> None:
+        """What a provider sent in one chunk."""
+        calls = self.calls.open
+        tally = self.tally
+        for frames in messages:
+            try:
+                request_id, msg_id, _, parts = decode_call(frames)
+            except BadFrame as error:
+                self._bad_reply(link, peer, error)
+                continue
+            call = calls.get(request_id)
+            if call is None or call.peer != peer:
+                self._unexpected(call)
+                continue
+            if msg_id == ERROR_MSG_ID:
+                self._error_reply(link, peer, call, parts)
+                continue
+            del calls[request_id]
+            tally.replied_count += 1
+            self._leave(link, call)
+            sink = call.sink
+            if isinstance(sink, asyncio.Future):
+                if not sink.done():
+                    sink.set_result(parts)
+            else:
+                self._tell(call, parts, None)
+        self._on_room(len(messages))
+
+    def _leave(self, link: ServiceLink, call: Call) -> None:
+        """The request is no longer with the member that it was posted to."""
+        member = call.member
+        if member is not None and member.peer == call.peer:
+            member.in_flight_count -= 1
+            if member.leaving:
+                link.settled(member)
+
+    # -- outcomes other than a reply
+
+    def _settle(self, call: Call, error: HansaError) -> None:
+        """The outcome of a call that is open no more."""
+        self.tally.failed[error.code] += 1
+        if isinstance(call.sink, asyncio.Future):
+            if not call.sink.done():
+                call.sink.set_exception(error)
+        else:
+            self._tell(call, [], error)
+        self._on_room(1)
+
+    def _tell(self, call: Call, parts: list[bytes], error: HansaError | None) -> None:
+        completion = Completion(service=call.service, request_id=call.request_id, parts=parts, error=error)
+        try:
+            call.sink(completion)
+        except Exception as failure:
+            self._report(failure, f"the callback of {_what(call)} failed")
+
+    def _fail(self, call: Call, error: HansaError) -> None:
+        """End an open call with an error."""
+        if self.calls.open.pop(call.request_id, None) is not None:
+            self._settle(call, error)
+
+    def abandon(self, call: Call) -> None:
+        """The caller was cancelled. Nobody waits for this reply any more."""
+        if self.calls.open.pop(call.request_id, None) is not None:
+            self.tally.abandoned_count += 1
+            self._withdraw(call)
+            self._on_room(1)
+
+    def withdraw(self, call: Call) -> None:
+        """A call that was opened and could not be sent: as if it had never been."""
+        if self.calls.open.pop(call.request_id, None) is not None:
+            self.tally.requests_count -= 1
+            self._on_room(1)
+
+    def _withdraw(self, call: Call) -> None:
+        """Take a call that is open no more from wherever it waits."""
+        link = self.links[call.service]
+        if call.member is not None:
+            self._leave(link, call)
+        elif call in link.parked:
+            link.parked.remove(call)
+
+    def _bad_reply(self, link: ServiceLink, peer: bytes, error: BadFrame) -> None:
+        if self.strikes.strike(peer, error):
+            link.router.expel(peer, f"too many messages that are no replies; the last: {error}")
+
+    def _unexpected(self, call: Call | None) -> None:
+        if call is None:
+            self.tally.late_replies_count += 1
+        else:
+            self.tally.stray_replies_count += 1
+
+    def _error_reply(self, link: ServiceLink, peer: bytes, call: Call, parts: list[bytes]) -> None:
+        try:
+            code, text = decode_error(parts)
+        except BadFrame as error:
+            self._bad_reply(link, peer, error)
+            return
+        self._leave(link, call)
+        problem = error_from_code(code, text)
+        if isinstance(problem, ProviderDraining) and call.member is not None:
+            link.dismiss(call.member)
+        self._try_again(call, link, problem, not_started=isinstance(problem, NOT_STARTED))
+
+    def _try_again(self, call: Call, link: ServiceLink, error: HansaError, *, not_started: bool) -> None:
+        """A try has failed: go on to the next one, or end the call with this error."""
+        if call.member is not None:
+            call.tried = (*call.tried, call.member.endpoint)
+        call.member, call.peer = None, b""
+        if (
+            self._is_closed
+            or call.is_direct
+            or not self._retry.allows(
+                error, tries_count=len(call.tried), idempotent=call.idempotent, not_started=not_started
+            )
+        ):
+            self._fail(call, error)
+            return
+        if not_started:
+            self.tally.moved_count += 1
+        else:
+            self.tally.retried_count += 1
+        if any(member.endpoint not in call.tried for member in link.pool.ready):
+            self._go_on(call, link, error)
+        else:
+            pause_s = self._retry.pause_s(len(call.tried), self._chance)
+            self._loop.call_later(pause_s, self._go_on, call, link, error)
+
+    def _go_on(self, call: Call, link: ServiceLink, error: HansaError) -> None:
+        """The next try of a call, unless it has ended meanwhile; `error` is how it ends if there is none."""
+        if self.calls.open.get(call.request_id) is not call:
+            return
+        try:
+            if link.pool.ready:
+                left_s = None if call.deadline == NEVER else call.deadline - self._loop.time()
+                self._post(call, link, self.header(left_s, call.trace))
+            else:
+                self._park(call, link)
+        except Unavailable:  # Nobody is there, or whoever is there does not read.
+            self._fail(call, error)
+        except Exception as failure:  # The user's balancer; the call must end all the same.
+            self._fail(call, UsageError(f"no provider could be chosen for {_what(call)}: {failure!r}"))
+
+    # -- waiting: for room, for a provider, for the end of time
+
+    def _park(self, call: Call, link: ServiceLink) -> None:
+        """Keep a call until a provider is connected. Raises NoProvider when none is about to be."""
+        if not link.pool.is_hopeful:
+            raise self._nobody(call)
+        link.parked.append(call)
+
+    def _nobody(self, call: Call) -> NoProvider:
+        count = self._discovery.provider_count(call.service)
+        return NoProvider(
+            f"{_what(call)} has nobody to go to: of {count} providers that the discovery lists none is "
+            "connected"
+        )
+
+    def _set_alarm(self, deadline: float, now: float) -> None:
+        if self.calls.alarm(deadline, now=now):
+            if self._alarm is not None:
+                self._alarm.cancel()
+            self._alarm = self._loop.call_at(self.calls.alarm_at, self._ring)
+
+    def _ring(self) -> None:
+        now = self._loop.time()
+        for call in self.calls.expired(now=now):
+            where = f"reply from {call.member.endpoint}" if call.member is not None else "provider was ready"
+            waited_s = now - call.started_at
+            self._withdraw(call)
+            self._settle(call, TimedOut(f"{_what(call)}: no {where} within {waited_s:.3f} s"))
+        self._alarm = None
+        if self.calls.alarm_at != NEVER:
+            self._alarm = self._loop.call_at(self.calls.alarm_at, self._ring)
+
+    def header(self, left_s: float | None, trace: TraceContext | None) -> bytes:
+        """What travels with the msgId: how long the caller still waits, and its trace."""
+        if left_s is None or left_s < 0:
+            remaining_ms = None
+        else:
+            remaining_ms = min(_REMAINING_MS_MAX, max(1, int(left_s * 1000)))
+        return encode_header(CallHeader(remaining_ms, trace))
+
+    def _first_header(self, timeout: float | None, trace: TraceContext | None) -> bytes:
+        """The same for a first try: most have one of a few timeouts, and so one of a few headers."""
+        header = self.header(timeout, trace)
+        if trace is None and len(self._headers) < _HEADERS_MAX:
+            self._headers[timeout] = header
+        return header
+
+    # -- providers come and go
+
+    def discovered(self, event: DiscoveryEvent) -> None:
+        if isinstance(event, ProviderAdded):
+            name = event.provider.service
+            (self.links.get(name) or self._new_link(name)).listed(event.provider)
+        elif isinstance(event, ProviderRemoved):
+            if event.provider.service in self.links:
+                self.links[event.provider.service].unlisted(event.provider)
+        elif isinstance(event, WeightChanged) and event.provider.service in self.links:
+            self.links[event.provider.service].pool.reweigh(event.provider)
+
+    def service_ready(self, link: ServiceLink) -> None:
+        """Send what waited for a provider."""
+        self._unpark(link)
+        link.waiters.wake_all()
+
+    def service_hopeless(self, link: ServiceLink) -> None:
+        """End what waited for a provider."""
+        self._unpark(link)
+
+    def _unpark(self, link: ServiceLink) -> None:
+        parked, link.parked = link.parked, deque()
+        for call in parked:
+            self._go_on(call, link, self._nobody(call))
+
+    def member_lost(self, link: ServiceLink, member: Member, event: Disconnected) -> None:
+        """What was handed to the connection may have been carried out; what was not goes to somebody else."""
+        calls = self.calls.of_member(member, event.peer)
+        unsent_after = member.posted_count - event.unsent_count
+        link.pool.disconnected(member)
+        for call in calls:
+            error = ProviderLost(
+                f"{_what(call)} was with {member.endpoint} ({format_id(event.peer)}) when the connection "
+                f"ended ({event.reason}): it may or may not have been carried out"
+            )
+            self._try_again(call, link, error, not_started=call.post_number > unsent_after)
+
+    def link_of(self, service: str) -> ServiceLink:
+        if service in self.links:
+            return self.links[service]
+        if not self._discovery.follows(service):
+            raise BadArgument(
+                f"the discovery does not follow {service!r}: call discovery.subscribe({service!r}) first"
+            )
+        return self._new_link(service)
+
+    def _new_link(self, name: str) -> ServiceLink:
+        link = self.links[name] = ServiceLink(
+            name,
+            owner=self,
+            balancer=self.balancers.get(name) or RoundRobin(),
+            tasks=self._tasks,
+            tally=self.tally,
+            forget_peer=self.strikes.forget,
+            make_router=self._new_router,
+        )
+        return link
+
+    def _new_router(self, link: ServiceLink) -> Router:
+        return Router(
+            new_routing_id(self._chance),
+            options=self._options,
+            network=self._network,
+            tls=self._tls,
+            chance=self._chance,
+            on_messages=partial(self._replies, link),
+            on_event=link.happened,
+            name=f"{self.name} for {link.name}",
+        )
+
+    def _task_failed(self, error: BaseException) -> None:
+        self._report(error, f"a task of {self.name} failed; please report this")
+
+    def _report(self, error: BaseException, message: str) -> None:
+        self._loop.call_exception_handler({"message": message, "exception": error})
+
+
+def _what(call: Call) -> str:
+    return f"request {call.request_id} to {call.service}"

@@ -1,0 +1,142 @@
+"""The providers of one service, as a gateway sees them: listed by the discovery, connected or not.
+
+A member is *ready* when it is connected under the very id that the list gives: another process may listen
+on that endpoint by now. Only ready members get requests, so that a stale entry costs nothing. A member that
+is no longer listed, or that says it is draining, gets no more requests and stays connected until it has
+answered those it has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from hansa.messaging.provider_info import ProviderInfo
+
+
+class Member:
+    """One provider of one service. `endpoint`, `weight` and `in_flight_count` are what balancers see."""
+
+    __slots__ = (
+        "connection",
+        "endpoint",
+        "in_flight_count",
+        "in_ready",
+        "leaving",
+        "peer",
+        "posted_count",
+        "routing_id",
+        "tried",
+        "weight",
+    )
+
+    def __init__(self, provider: ProviderInfo) -> None:
+        self.endpoint = provider.endpoint
+        self.routing_id = provider.routing_id
+        self.weight = provider.weight
+        self.in_flight_count = 0
+        self.posted_count = 0
+        """Requests handed to the socket for this member since its connection was made."""
+        self.peer = b""
+        """The id under which it is connected; empty while it is not."""
+        self.leaving = False
+        self.in_ready = False
+        """Whether the pool's `ready` holds it."""
+        self.tried = False
+        """Whether an attempt to connect has ended since it was listed or lost."""
+        self.connection: Any = None
+        """The driver's."""
+
+    def __repr__(self) -> str:
+        return (
+            f"<Member {self.endpoint} {'leaving' if self.leaving else 'ready' if self.is_ready else 'away'}>"
+        )
+
+    @property
+    def is_ready(self) -> bool:
+        return self.peer == self.routing_id and not self.leaving
+
+
+class Pool:
+    """The members of one service. `ready` is kept up to date: choosing one must not cost a scan."""
+
+    def __init__(self, service: str) -> None:
+        self.service = service
+        self.members: dict[str, Member] = {}
+        self.ready: list[Member] = []
+        self._listed: dict[bytes, Member] = {}
+
+    @property
+    def is_hopeful(self) -> bool:
+        """Whether somebody may be ready soon: an attempt to connect is under way."""
+        return any(not member.tried and not member.leaving for member in self.members.values())
+
+    def add(self, provider: ProviderInfo) -> Member | None:
+        """The provider is listed. A member to be dialled, or None when its endpoint is dialled already."""
+        member = self.members.get(provider.endpoint)
+        if member is None:
+            self.members[provider.endpoint] = member = Member(provider)
+            self._listed[member.routing_id] = member
+            return member
+        # Listed again before it had left, perhaps after a restart and so under another id.
+        self._unlist(member)
+        member.routing_id = provider.routing_id
+        member.weight = provider.weight
+        member.leaving = False
+        self._listed[member.routing_id] = member
+        self._sort(member)
+        return None
+
+    def dismiss(self, member: Member) -> None:
+        """No more requests for this member."""
+        member.leaving = True
+        self._sort(member)
+
+    def forget(self, member: Member) -> None:
+        """The member has left for good."""
+        self.dismiss(member)
+        self._unlist(member)
+        if self.members.get(member.endpoint) is member:
+            del self.members[member.endpoint]
+
+    def reweigh(self, provider: ProviderInfo) -> None:
+        member = self.members.get(provider.endpoint)
+        if member is not None:
+            member.weight = provider.weight
+
+    def candidates(self, peer: bytes) -> Iterator[Member]:
+        """Members that a connection with this peer may belong to, the one listed under its id first."""
+        if peer in self._listed:
+            yield self._listed[peer]
+        yield from self.members.values()
+
+    def connected(self, member: Member, peer: bytes) -> bool:
+        """The member's endpoint answered as `peer`; whether that is the provider that the list means."""
+        member.peer = peer
+        member.tried = True
+        member.posted_count = 0
+        self._sort(member)
+        return member.is_ready
+
+    def disconnected(self, member: Member) -> None:
+        member.peer = b""
+        member.in_flight_count = 0
+        member.tried = False  # It is dialled again at once, and may be back before a caller's patience ends.
+        self._sort(member)
+
+    def choices(self, tried: tuple[str, ...]) -> list[Member]:
+        """Who may get a request that was with these endpoints already: the others, if there are others."""
+        if not tried:
+            return self.ready
+        return [member for member in self.ready if member.endpoint not in tried] or self.ready
+
+    def _unlist(self, member: Member) -> None:
+        if self._listed.get(member.routing_id) is member:
+            del self._listed[member.routing_id]
+
+    def _sort(self, member: Member) -> None:
+        if member.is_ready and not member.in_ready:
+            self.ready.append(member)
+        elif member.in_ready and not member.is_ready:
+            self.ready.remove(member)
+        member.in_ready = member.is_ready
