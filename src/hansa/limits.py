@@ -120,7 +120,7 @@ CONCURRENCY_MAX: Final = 1_000
 WAITING_MAX: Final = 10_000
 # The same in bytes, as one socket's inbox: what waits is held in memory whole.
 WAITING_BYTES_MAX: Final = 64 * 1024 * 1024
-# What waits and is past its deadline is looked for only so often, because looking costs a walk over all of it.
+# What waits past its deadline is looked for only so often: looking costs a walk over all that waits.
 WAITING_SWEEP_S: Final = 0.05
 # Handlers that are plain functions: more threads only fight for the interpreter.
 THREADS_MAX: Final = 8

@@ -1,13 +1,15 @@
 """SERVICE_LIST and REGISTRY_SYNC: who offers what, as registries tell discoveries and each other.
 
 Both have the same layout: number, registry id (u32), list_seq (u64), service count (u32), then per service
-its name, its provider count and three frames a provider (endpoint, routing id, weight). Two frames of hansa's
-own may follow, each with a tag, so that other frames there are passed over:
+its name, its provider count and three frames a provider (endpoint, routing id, weight). Frames of hansa's own
+may follow, each with a tag, so that other frames there are passed over:
 
 - claims: the tag, then nine bytes a provider in list order: the claim's epoch (u64), flags (bit 0: orphaned,
   its provider's connection is gone and its heartbeats are not overdue yet);
 - tombstones: the tag, then for each removed entry the service and the endpoint, each behind one length byte,
-  and the epoch (u64) up to which its claims are dead.
+  and the epoch (u64) up to which its claims are dead;
+- settling: the tag alone. The registry has just started and waits for its providers to come back: what is not
+  in this list may only not have come yet.
 
 A list is mostly the same from one broadcast to the next. `encode_block` gives the wire form of one service,
 to be kept and put together by `encode_wire`; a `ListReader` decodes only the services that have changed.
@@ -39,10 +41,11 @@ _FRAMES_PER_SERVICE: Final = 2
 _FRAMES_PER_PROVIDER: Final = 3
 _CLAIMS_TAG: Final = b"HCL1"
 _TOMBSTONES_TAG: Final = b"HTS1"
+_SETTLING_TAG: Final = b"HST1"
 _CLAIM_BYTES: Final = 9
 _ORPHANED: Final = 0x01
-# Room for hansa's two frames in a list of as many frames as a message may have.
-LIST_FRAMES_MAX: Final = PARTS_MAX - 2
+# Room for hansa's frames in a list of as many frames as a message may have.
+LIST_FRAMES_MAX: Final = PARTS_MAX - 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +76,7 @@ class ServiceList:
     list_seq: int
     services: Mapping[str, tuple[ProviderEntry, ...]]
     tombstones: tuple[Tombstone, ...] = ()
+    is_settling: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +87,7 @@ class RegistrySync:
     list_seq: int
     services: Mapping[str, tuple[ProviderEntry, ...]]
     tombstones: tuple[Tombstone, ...] = ()
+    is_settling: bool = False
 
 
 class ServiceBlock(NamedTuple):
@@ -110,6 +115,8 @@ def encode_list(message: ServiceList | RegistrySync) -> list[bytes]:
         frames.append(_CLAIMS_TAG + claims)
     if message.tombstones:
         frames.append(_encode_tombstones(message.tombstones))
+    if message.is_settling:
+        frames.append(_SETTLING_TAG)
     return frames
 
 
@@ -128,6 +135,8 @@ def encode_wire(
     list_seq: int,
     blocks: Sequence[ServiceBlock],
     tombstones: Sequence[Tombstone] = (),
+    *,
+    is_settling: bool = False,
 ) -> list[bytes]:
     """A whole list in wire form, in a few pieces; hansa's own frames always close it. Raises `BadArgument`.
 
@@ -142,8 +151,8 @@ def encode_wire(
     zmtp.encode([*_head(number, registry_id, list_seq, len(blocks)), b""], head)
     tail: list[bytes] = []
     claims = b"".join([_CLAIMS_TAG, *(block.claims for block in blocks)])
-    # Behind the head's empty frame's place: the tail alone ends the message.
-    zmtp.encode([claims, _encode_tombstones(tombstones)], tail)
+    settling = [_SETTLING_TAG] if is_settling else []
+    zmtp.encode([claims, _encode_tombstones(tombstones), *settling], tail)
     return [b"".join([*head[:-2], *(block.wire for block in blocks), *tail])]
 
 
@@ -172,7 +181,7 @@ class ListReader:
         registry_id = decode_uint(frames[1], "registry id", size=4)
         list_seq = decode_uint(frames[2], "list_seq", size=8)
         blocks, end, providers_count = _split(frames)
-        claims, tombstones = _extensions(frames, end, providers_count)
+        claims, tombstones, is_settling = _extensions(frames, end, providers_count)
         read: dict[bytes, _Read] = {}
         services: dict[str, tuple[ProviderEntry, ...]] = {}
         claims_at = 0
@@ -189,7 +198,13 @@ class ListReader:
             claims_at = claims_end
         self._services = read
         kind = ServiceList if number == SERVICE_LIST else RegistrySync
-        return kind(registry_id=registry_id, list_seq=list_seq, services=services, tombstones=tombstones)
+        return kind(
+            registry_id=registry_id,
+            list_seq=list_seq,
+            services=services,
+            tombstones=tombstones,
+            is_settling=is_settling,
+        )
 
 
 class _Read(NamedTuple):
@@ -224,9 +239,10 @@ def _split(frames: Sequence[bytes]) -> tuple[list[tuple[bytes, Sequence[bytes]]]
 
 def _extensions(
     frames: Sequence[bytes], at: int, providers_count: int
-) -> tuple[bytes, tuple[Tombstone, ...]]:
+) -> tuple[bytes, tuple[Tombstone, ...], bool]:
     claims = b""
     tombstones: tuple[Tombstone, ...] = ()
+    is_settling = False
     for frame in frames[at:]:
         if frame.startswith(_CLAIMS_TAG):
             claims = frame[len(_CLAIMS_TAG) :]
@@ -234,7 +250,9 @@ def _extensions(
                 raise BadFrame(f"{len(claims)} bytes of claims do not fit {providers_count} providers")
         elif frame.startswith(_TOMBSTONES_TAG):
             tombstones = _decode_tombstones(frame)
-    return claims, tombstones
+        elif frame == _SETTLING_TAG:
+            is_settling = True
+    return claims, tombstones, is_settling
 
 
 def _read_service(name: bytes, frames: Sequence[bytes], claims: bytes) -> _Read:

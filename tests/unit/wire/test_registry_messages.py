@@ -208,6 +208,14 @@ def test_a_list_can_be_put_together_from_kept_blocks(
     assert decode(in_frames(encode_wire(number, 3, 9, []))) == kind(registry_id=3, list_seq=9, services={})
 
 
+def test_a_registry_that_has_just_started_says_so() -> None:
+    message = ServiceList(registry_id=1, list_seq=2, services={}, is_settling=True)
+    golden = ["0500", "01000000", "0200000000000000", "00000000", "48535431"]
+    assert [frame.hex() for frame in encode(message)] == golden
+    assert decode(frames_of(*golden)) == message
+    assert decode(in_frames(encode_wire(SERVICE_LIST, 1, 2, [], is_settling=True))) == message
+
+
 def test_a_reader_gives_unchanged_services_as_the_same_value() -> None:
     reader = ListReader()
     first = reader.read(encode(ServiceList(registry_id=1, list_seq=1, services=CLAIMED)))
@@ -468,8 +476,17 @@ messages: st.SearchStrategy[RegistryMessage] = st.one_of(
     st.builds(Unregister, service=names, endpoint=names, token=tokens),
     st.builds(Heartbeat, service=names, endpoint=names, token=tokens),
     st.builds(UpdateWeight, service=names, endpoint=names, weight=weights, token=tokens),
-    st.builds(ServiceList, registry_id=uint32, list_seq=uint64, services=services, tombstones=tombstones),
-    st.builds(RegistrySync, registry_id=uint32, list_seq=uint64, services=services, tombstones=tombstones),
+    *(
+        st.builds(
+            kind,
+            registry_id=uint32,
+            list_seq=uint64,
+            services=services,
+            tombstones=tombstones,
+            is_settling=st.booleans(),
+        )
+        for kind in (ServiceList, RegistrySync)
+    ),
 )
 
 

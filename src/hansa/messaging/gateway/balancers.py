@@ -53,12 +53,13 @@ class Balancer(Protocol):
 class RoundRobin:
     """Each in its turn, from a random first one, so that many short-lived callers do not all begin alike.
 
-    When members come or go, it goes on behind the last one served that is still there, so nobody who stays is
-    passed over or served twice in a round.
+    When members come or go, it goes on behind those of this round that are still there, so that nobody who
+    stays is passed over, and hardly anybody is served twice in a round.
     """
 
     def __init__(self) -> None:
         self._served: list[Choice] = []
+        self._count = 0
         self._at = 0
 
     def choose(self, members: Sequence[M], key: bytes | None, chance: Chance) -> M:
@@ -68,10 +69,11 @@ class RoundRobin:
         # Hot path of the gateway (`make bench`, case gateway): while the last one served stands where it
         # stood, the next one is next.
         at, served = self._at, self._served
-        if served and at < count and members[at] is served[-1]:
+        if count == self._count and members[at] is served[-1]:
             at += 1
         else:
             at = self._resume(members, chance)
+            self._count = count
         if at == count:
             at = 0
             served.clear()
@@ -84,16 +86,15 @@ class RoundRobin:
         """Where to go on when members changed."""
         served = self._served
         if not served:
-            return chance.below(len(members))
+            at = chance.below(len(members))
+            served.extend(members[:at])  # As if the round had begun with the first.
+            return at
         places = {member.endpoint: place for place, member in enumerate(members)}
         if len(served) > _SERVED_ROUNDS_MAX * len(members):
             # Always new members, and never the end of a round. Those that left are forgotten.
-            served[:] = [member for member in served if member.endpoint in places][-len(members) :]
-        for member in reversed(served):
-            place = places.get(member.endpoint)
-            if place is not None:
-                return place + 1
-        return 0
+            present = {member.endpoint: member for member in served if member.endpoint in places}
+            served[:] = present.values() or served[-1:]
+        return 1 + max(places.get(member.endpoint, -1) for member in served)
 
 
 class Weighted:

@@ -30,6 +30,7 @@ class Call:
         "member",
         "msg_id",
         "parts",
+        "pause",
         "peer",
         "post_number",
         "request_id",
@@ -58,6 +59,8 @@ class Call:
         self.member: Member | None = None
         self.peer = b""
         self.post_number = 0
+        self.pause: Any = None
+        """The driver's timer, while the call waits for its next try."""
         self.tried: tuple[str, ...] = ()
 
 
@@ -89,9 +92,11 @@ class Calls:
 
     def alarm(self, deadline: float, *, now: float) -> bool:
         """There is a call with this deadline; whether the alarm must be set anew, to `alarm_at`."""
-        if deadline >= self.alarm_at:
+        at = max(deadline, now + ALARM_S_MIN)
+        # Never later than it was: many short deadlines, one after another, would put it off for ever.
+        if at >= self.alarm_at:
             return False
-        self.alarm_at = max(deadline, now + ALARM_S_MIN)
+        self.alarm_at = at
         return True
 
     def expired(self, *, now: float) -> list[Call]:

@@ -3,29 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from hansa.chance import Chance
-from hansa.errors import AlreadyClosed, Backlogged, BadArgument, NoProvider, TimedOut, UnknownPeer, UsageError
-from hansa.ids import format_id
+from hansa.clock import Clock
+from hansa.errors import AlreadyClosed, Backlogged, BadArgument, TimedOut, UsageError
 from hansa.limits import IN_FLIGHT_MAX, REQUEST_TIMEOUT_S
 from hansa.messaging.discovery import Discovery, ProviderAdded
 from hansa.messaging.gateway.balancers import Balancer
-from hansa.messaging.gateway.calls import NEVER, Call, as_parts
+from hansa.messaging.gateway.calls import Call, as_parts
 from hansa.messaging.gateway.completion import Completion
 from hansa.messaging.gateway.direct import DirectRouter
 from hansa.messaging.gateway.over_service import ServiceLink
 from hansa.messaging.gateway.over_switchboard import Switchboard
 from hansa.messaging.gateway.retry import RetryPolicy
 from hansa.messaging.gateway.stats import GatewayStats
-from hansa.transport import Away, Network, SocketOptions, Tls
+from hansa.transport import Away, Network, Overflow, SocketOptions, Tls
 from hansa.transport.over_mailbox import Mailbox
-from hansa.transport.over_waiters import Waiters
-from hansa.wire.business import TraceContext, encode_call
+from hansa.wire.business import TraceContext
 
 # How long a request waits between tries while its provider's buffer is full; twice as long each time.
 _PAUSE_S_MIN = 0.001
@@ -37,7 +37,8 @@ class Gateway:
 
     It follows the services that its discovery subscribes to, and connects to their providers by itself. Use
     it within `async with`, inside the discovery's block; leaving the block ends every open request with
-    AlreadyClosed.
+    AlreadyClosed. It belongs to one event loop, whose time it lives by, in a simulation too: `clock` is taken
+    so that all components are made alike.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class Gateway:
         retry: RetryPolicy | None = None,
         tls: Tls | None = None,
         network: Network | None = None,
+        clock: Clock | None = None,
         chance: Chance | None = None,
         options: SocketOptions | None = None,
         name: str = "gateway",
@@ -59,16 +61,21 @@ class Gateway:
         self._in_flight_max = in_flight_max
         self._retry = retry or RetryPolicy()
         self._chance = chance or Chance.system()
-        # What waited for a provider that left would reach its successor, or nobody: the gateway decides.
-        self._options = replace(options or SocketOptions(), away=Away.FAIL)
+        # What waited for a provider that left would reach its successor, or nobody; what was dropped would be
+        # waited for in vain: the gateway decides.
+        self._options = replace(options or SocketOptions(), away=Away.FAIL, overflow=Overflow.BLOCK)
         self._network = network
         self._tls = tls
         self._completions: Mailbox[Completion] = Mailbox(f"the completions of {name}")
-        self._room = Waiters()
+        self._line: deque[asyncio.Future[None]] = deque()
+        """Those who wait for room, first come first served."""
+        self._let_in_count = 0
+        """Of those, how many may go on and have not opened their requests yet."""
         self._balancers: dict[str, Balancer] = {}
         self._board: Switchboard | None = None
         self._stop_listening: Callable[[], None] | None = None
         self._is_closed = False
+        self._ended = asyncio.Event()
 
     # -- life
 
@@ -101,14 +108,19 @@ class Gateway:
     async def close(self) -> None:
         """End every open request with AlreadyClosed, then every connection."""
         if self._is_closed:
+            await self._ended.wait()
             return
         self._is_closed = True
         if self._stop_listening is not None:
             self._stop_listening()
-        if self._board is not None:
-            await self._board.close()
-        self._room.wake_all()
+        while self._line:
+            self._let_in()
         self._completions.close()
+        try:
+            if self._board is not None:
+                await self._board.close()
+        finally:
+            self._ended.set()
 
     # -- requests
 
@@ -140,7 +152,11 @@ class Gateway:
         try:
             call = board.open(service, parts, msg_id, timeout, key, idempotent, trace, future)
         except Backlogged:
-            call = await self._open_slowly(service, parts, msg_id, timeout, key, idempotent, trace, future)
+            call = await self._open_slowly(
+                lambda left_s: board.open(service, parts, msg_id, left_s, key, idempotent, trace, future),
+                service,
+                timeout,
+            )
         try:
             return await future
         except asyncio.CancelledError:
@@ -167,12 +183,24 @@ class Gateway:
         in-flight limit or when the provider does not read; then there is no outcome to come.
         """
         board = self._open_board()
-        if self._is_full():
+        if self._is_full() or self._line:  # Room that a callback finds is for those who wait.
             raise Backlogged(
                 f"{self.name} has {self._in_flight_max} requests in flight: wait for some to end, or raise "
                 "in_flight_max"
             )
         return board.open(service, parts, msg_id, timeout, key, idempotent, trace, callback).request_id
+
+    def abandon(self, request_id: int) -> bool:
+        """Give up a request of `submit` or `send`: it will have no outcome, its reply is dropped and counted.
+
+        False when it has its outcome already.
+        """
+        board = self._open_board()
+        call = board.calls.open.get(request_id)
+        if call is None:
+            return False
+        board.abandon(call)
+        return True
 
     async def send(
         self,
@@ -196,7 +224,11 @@ class Gateway:
         try:
             call = board.open(service, parts, msg_id, timeout, key, idempotent, trace, sink)
         except Backlogged:
-            call = await self._open_slowly(service, parts, msg_id, timeout, key, idempotent, trace, sink)
+            call = await self._open_slowly(
+                lambda left_s: board.open(service, parts, msg_id, left_s, key, idempotent, trace, sink),
+                service,
+                timeout,
+            )
         return call.request_id
 
     async def recv(self) -> Completion:
@@ -204,8 +236,10 @@ class Gateway:
 
         Raises AlreadyClosed. Cancelling it loses nothing.
         """
+        if self._board is None:
+            self._open_board()  # Or it would wait for ever.
         completion = await self._completions.get()
-        self._make_room(1)
+        self._make_room()
         return completion
 
     async def request_send(
@@ -220,9 +254,9 @@ class Gateway:
         return await self.send(service, parts, msg_id=msg_id, timeout=timeout)
 
     async def request_recv(self, timeout: float | None = None) -> Completion:
-        """`recv`, but no longer than `timeout`. Raises TimedOut, AlreadyClosed."""
+        """`recv`, but no longer than `timeout`; None (or -1) waits on. Raises TimedOut, AlreadyClosed."""
         try:
-            async with asyncio.timeout(timeout):
+            async with asyncio.timeout(None if timeout is None or timeout < 0 else timeout):
                 return await self.recv()
         except TimeoutError:
             raise TimedOut(f"nothing was completed at {self.name} within {timeout} s") from None
@@ -289,54 +323,64 @@ class Gateway:
 
     def _is_full(self) -> bool:
         board = self._board
-        return board is not None and len(board.calls.open) + len(self._completions) >= self._in_flight_max
+        return (
+            board is not None
+            and len(board.calls.open) + len(self._completions) + self._let_in_count >= self._in_flight_max
+        )
 
-    def _make_room(self, count: int) -> None:
-        if self._room:
-            self._room.wake(count)
+    def _make_room(self) -> None:
+        while self._line and not self._is_full():
+            self._let_in()
+
+    def _let_in(self) -> None:
+        waiter = self._line.popleft()
+        if not waiter.done():
+            self._let_in_count += 1
+            waiter.set_result(None)
 
     async def _wait_for_room(self, timeout: float | None) -> float | None:
-        """Wait until another request may be opened; how much of the timeout is left."""
+        """Wait until another request may be opened, at once; how much of the timeout is left."""
         board = self._open_board()
         deadline = None if timeout is None or timeout < 0 else self._loop.time() + timeout
+        waiter: asyncio.Future[None] = self._loop.create_future()
+        self._line.append(waiter)
         try:
             async with asyncio.timeout_at(deadline):
-                while self._is_full():
-                    await self._room.wait()
-                    self._open_board()
+                await waiter
         except TimeoutError:
             board.tally.requests_count += 1
             board.tally.failed[TimedOut.code] += 1
             raise TimedOut(
                 f"{self.name} had {self._in_flight_max} requests in flight for {timeout} s; nothing was sent"
             ) from None
+        finally:
+            if waiter.done() and not waiter.cancelled():
+                self._let_in_count -= 1
+                # In its own turn: the caller opens its request now, or leaves the room to the next.
+                self._loop.call_soon(self._make_room)
+            elif waiter in self._line:
+                self._line.remove(waiter)
         return None if deadline is None else max(0.0, deadline - self._loop.time())
 
     async def _open_slowly(
-        self,
-        service: str,
-        parts: Sequence[bytes] | bytes,
-        msg_id: int,
-        timeout: float | None,
-        key: bytes | str | None,
-        idempotent: bool,
-        trace: TraceContext | None,
-        sink: Any,
+        self, open_call: Callable[[float | None], Call], service: str, timeout: float | None
     ) -> Call:
         """Open a call while providers do not read and megabytes wait for them: rare, so it asks again."""
-        deadline = NEVER if timeout is None or timeout < 0 else self._loop.time() + timeout
+        deadline = None if timeout is None or timeout < 0 else self._loop.time() + timeout
         pause_s = _PAUSE_S_MIN
         while True:
             await asyncio.sleep(pause_s)
             pause_s = min(_PAUSE_S_MAX, pause_s * 2)
             board = self._open_board()
-            left_s = None if deadline == NEVER else deadline - self._loop.time()
+            left_s = None if deadline is None else deadline - self._loop.time()
             if left_s is not None and left_s <= 0:
                 board.tally.requests_count += 1
                 board.tally.failed[TimedOut.code] += 1
                 raise TimedOut(f"the providers of {service} did not read for {timeout} s; nothing was sent")
+            if self._is_full():
+                continue
             try:
-                return board.open(service, parts, msg_id, left_s, key, idempotent, trace, sink)
+                return open_call(left_s)
             except Backlogged:
                 continue
 
@@ -352,27 +396,15 @@ class Gateway:
         """What a direct router sends."""
         if self._is_full():
             timeout = await self._wait_for_room(timeout)
-        board, now = self._open_board(), self._loop.time()
-        member = next((one for one in link.pool.ready if one.peer == routing_id), None)
-        if member is None:
-            raise NoProvider(f"no provider {format_id(routing_id)} of {link.name} is connected")
-        deadline = NEVER if timeout is None or timeout < 0 else now + timeout
-        payload = as_parts(parts)
-        call = Call(
-            board.calls.claim_id(request_id), link.name, payload, msg_id, deadline, self._completions.put
-        )
-        call.started_at = now
-        call.is_direct = True
-        frames = encode_call(request_id, msg_id, payload, board.header(timeout, None))
-        board.opened(call, now)
+        board, payload, sink = self._open_board(), as_parts(parts), self._completions.put
+
+        def open_call(left_s: float | None) -> Call:
+            return board.open_direct(link, routing_id, request_id, payload, msg_id, left_s, sink)
+
         try:
-            await link.router.send(routing_id, frames)
-        except BaseException as error:
-            board.withdraw(call)
-            if isinstance(error, UnknownPeer):
-                raise NoProvider(f"provider {format_id(routing_id)} of {link.name} has just left") from error
-            raise
-        board.posted(call, member)
+            open_call(timeout)
+        except Backlogged:
+            await self._open_slowly(open_call, link.name, timeout)
 
     def _open_board(self) -> Switchboard:
         if self._is_closed:

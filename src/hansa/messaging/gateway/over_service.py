@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
@@ -47,26 +46,38 @@ class ServiceLink:
         self.name = name
         self.pool = Pool(name)
         self.balancer = balancer
-        self.parked: deque[Call] = deque()
+        self.parked: dict[Call, None] = {}
         self.waiters = Waiters()
         self._owner = owner
         self._tasks = tasks
         self._tally = tally
         self._forget_peer = forget_peer
         self._connected: dict[bytes, Member] = {}
+        self._closing: set[str] = set()
+        self._is_stopped = False
         self.router = make_router(self)
+
+    def stop(self) -> None:
+        """The gateway closes: whose connection ends from now on is not looked after any more."""
+        self._is_stopped = True
+        self.waiters.wake_all()
 
     def listed(self, provider: ProviderInfo) -> None:
         """The discovery has this provider: connect to it."""
         member = self.pool.add(provider)
         if member is None:
             self._look()
-            return
+        elif member.endpoint not in self._closing:
+            self._dial(member)
+        # Else it left and came back: two connections at once with one peer would be one too many.
+
+    def _dial(self, member: Member) -> None:
         try:
             member.connection = self.router.connect(member.endpoint)
         except HansaError:  # A registry of somebody else's may list anything.
             self._tally.bad_endpoints_count += 1
             self.pool.forget(member)
+            self._look()
 
     def unlisted(self, provider: ProviderInfo) -> None:
         """The discovery has it no more: let it answer what it has, then disconnect."""
@@ -81,13 +92,25 @@ class ServiceLink:
 
     def settled(self, member: Member) -> None:
         """One request less is with this member."""
-        if not member.leaving or member.in_flight_count:
+        if not member.leaving or member.in_flight_count or self._is_stopped:
             return
         if self.pool.members.get(member.endpoint) is member:
             self.pool.forget(member)
-            outbound: Outbound = member.connection
-            self._tasks.spawn(outbound.close(), f"leaving {member.endpoint}")
+            if member.connection is not None:
+                self._closing.add(member.endpoint)
+                self._tasks.spawn(self._leave(member), f"leaving {member.endpoint}")
             self._look()
+
+    async def _leave(self, member: Member) -> None:
+        """Disconnect from a member that is forgotten, then dial whoever was listed there meanwhile."""
+        outbound: Outbound = member.connection
+        try:
+            await outbound.close()
+        finally:
+            self._closing.discard(member.endpoint)
+        successor = self.pool.members.get(member.endpoint)
+        if successor is not None and not self._is_stopped:
+            self._dial(successor)
 
     def happened(self, event: SocketEvent) -> None:
         """What the socket says of its connections."""
@@ -100,9 +123,9 @@ class ServiceLink:
                 self._owner.member_lost(self, member, event)
                 self.settled(member)
         elif isinstance(event, HandshakeFailed):
-            failed = self.pool.members.get(event.address)
-            if failed is not None:
-                failed.tried = True
+            for member in self.pool.members.values():
+                if _has_missed(member.connection, event.address):
+                    member.tried = True
             self._look()
 
     def _came(self, peer: bytes) -> None:
@@ -119,3 +142,13 @@ class ServiceLink:
             self._owner.service_ready(self)
         elif not self.pool.is_hopeful:
             self._owner.service_hopeless(self)
+
+
+def _has_missed(outbound: Outbound | None, address: str) -> bool:
+    """Whether it is this one whose attempt to connect has just failed."""
+    if outbound is None:
+        return False
+    connection = outbound.connection
+    if connection is None:  # Nobody was reached: the address is what was dialled.
+        return str(outbound.endpoint) == address
+    return connection.closed.done() and not connection.admitted

@@ -7,7 +7,6 @@ Everything else happens when something changes: a provider comes or goes, a dead
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 from hansa.chance import Chance
 from hansa.errors import (
     AlreadyClosed,
+    Backlogged,
     BadArgument,
     BadFrame,
     HansaError,
@@ -53,6 +53,7 @@ from hansa.wire.business import (
     encode_call,
     encode_header,
 )
+from hansa.wire.frames import encode
 
 _REMAINING_MS_MAX = 0xFFFF_FFFF
 # Timeouts whose headers are kept; a program has a few.
@@ -72,7 +73,7 @@ class Switchboard:
         options: SocketOptions,
         network: Network | None,
         tls: Tls | None,
-        on_room: Callable[[int], None],
+        on_room: Callable[[], None],
     ) -> None:
         self.name = name
         # High and random, so that numbers which callers of a direct router choose rarely meet these.
@@ -101,13 +102,16 @@ class Switchboard:
             self._alarm.cancel()
         calls = list(self.calls.open.values())
         self.calls.open.clear()
+        for link in self.links.values():
+            link.stop()
         for call in calls:
+            self._wake(call)
             self._settle(call, AlreadyClosed(f"{self.name} was closed before {_what(call)} ended"))
-        for link in self.links.values():
-            link.waiters.wake_all()
-        await self._tasks.close()
-        for link in self.links.values():
-            await link.router.close()
+        # Together: each may linger.
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._tasks.close(), name=f"{self.name}: closing")
+            for link in self.links.values():
+                group.create_task(link.router.close(), name=f"{self.name}: closing {link.name}")
 
     # -- the way of a request
 
@@ -125,7 +129,7 @@ class Switchboard:
         """Send a request, or park it until a provider is connected. When it raises, nothing was sent."""
         link = self.links.get(service) or self.link_of(service)
         if msg_id == ERROR_MSG_ID:
-            raise BadArgument(f"msgId 0x{ERROR_MSG_ID:04x} says that a reply is an error; choose another")
+            raise _reserved(msg_id)
         now = self._loop.time()
         deadline = NEVER if timeout is None or timeout < 0 else now + timeout
         call = Call(self.calls.next_id(), service, as_parts(parts), msg_id, deadline, sink)
@@ -138,11 +142,39 @@ class Switchboard:
             header = self._headers.get(timeout) if trace is None else None
             self._post(call, link, self._first_header(timeout, trace) if header is None else header)
         else:
+            # What cannot be sent is told now, as if somebody were there.
+            encode(encode_call(call.request_id, msg_id, call.parts, self.header(timeout, trace)), [])
             self._park(call, link)
-        self.opened(call, now)
+        self._opened(call, now)
         return call
 
-    def opened(self, call: Call, now: float) -> None:
+    def open_direct(
+        self,
+        link: ServiceLink,
+        routing_id: bytes,
+        request_id: int,
+        parts: list[bytes],
+        msg_id: int,
+        timeout: float | None,
+        sink: Any,
+    ) -> Call:
+        """Send a request to the provider that its caller chose. When it raises, nothing was sent."""
+        member = next((one for one in link.pool.ready if one.peer == routing_id), None)
+        if member is None:
+            raise NoProvider(f"no provider {format_id(routing_id)} of {link.name} is connected")
+        if msg_id == ERROR_MSG_ID:
+            raise _reserved(msg_id)
+        now = self._loop.time()
+        deadline = NEVER if timeout is None or timeout < 0 else now + timeout
+        call = Call(self.calls.claim_id(request_id), link.name, parts, msg_id, deadline, sink)
+        call.started_at = now
+        call.is_direct = True
+        link.router.post(routing_id, encode_call(request_id, msg_id, parts, self.header(timeout, None)))
+        self._posted(call, member)
+        self._opened(call, now)
+        return call
+
+    def _opened(self, call: Call, now: float) -> None:
         calls = self.calls
         calls.open[call.request_id] = call
         self.tally.requests_count += 1
@@ -152,12 +184,22 @@ class Switchboard:
     def _post(self, call: Call, link: ServiceLink, header: bytes) -> None:
         """Choose a provider and hand the request to the socket. When it raises, nothing was sent."""
         ready = link.pool.choices(call.tried)
-        member = ready[0] if len(ready) == 1 else link.balancer.choose(ready, call.key, self._chance)
+        if len(ready) == 1:
+            member = ready[0]
+        else:
+            try:
+                member = link.balancer.choose(ready, call.key, self._chance)
+            except Exception as failure:  # The user's own, perhaps.
+                raise UsageError(
+                    f"the balancer of {link.name} failed for {_what(call)}: {failure!r}"
+                ) from failure
+            if type(member) is not Member or not member.in_ready:
+                raise UsageError(f"the balancer of {link.name} chose {member!r}: not one that it was given")
         link.router.post(member.peer, encode_call(call.request_id, call.msg_id, call.parts, header))
-        self.posted(call, member)
+        self._posted(call, member)
 
     @staticmethod
-    def posted(call: Call, member: Member) -> None:
+    def _posted(call: Call, member: Member) -> None:
         call.member = member
         call.peer = member.peer
         member.posted_count += 1
@@ -190,7 +232,7 @@ class Switchboard:
                     sink.set_result(parts)
             else:
                 self._tell(call, parts, None)
-        self._on_room(len(messages))
+        self._on_room()
 
     def _leave(self, link: ServiceLink, call: Call) -> None:
         """The request is no longer with the member that it was posted to."""
@@ -210,7 +252,7 @@ class Switchboard:
                 call.sink.set_exception(error)
         else:
             self._tell(call, [], error)
-        self._on_room(1)
+        self._on_room()
 
     def _tell(self, call: Call, parts: list[bytes], error: HansaError | None) -> None:
         completion = Completion(service=call.service, request_id=call.request_id, parts=parts, error=error)
@@ -229,21 +271,23 @@ class Switchboard:
         if self.calls.open.pop(call.request_id, None) is not None:
             self.tally.abandoned_count += 1
             self._withdraw(call)
-            self._on_room(1)
-
-    def withdraw(self, call: Call) -> None:
-        """A call that was opened and could not be sent: as if it had never been."""
-        if self.calls.open.pop(call.request_id, None) is not None:
-            self.tally.requests_count -= 1
-            self._on_room(1)
+            self._on_room()
 
     def _withdraw(self, call: Call) -> None:
         """Take a call that is open no more from wherever it waits."""
         link = self.links[call.service]
         if call.member is not None:
             self._leave(link, call)
-        elif call in link.parked:
-            link.parked.remove(call)
+        else:
+            link.parked.pop(call, None)
+            self._wake(call)
+
+    @staticmethod
+    def _wake(call: Call) -> None:
+        """End the pause between two tries, if the call makes one."""
+        if call.pause is not None:
+            call.pause.cancel()
+            call.pause = None
 
     def _bad_reply(self, link: ServiceLink, peer: bytes, error: BadFrame) -> None:
         if self.strikes.strike(peer, error):
@@ -260,6 +304,9 @@ class Switchboard:
             code, text = decode_error(parts)
         except BadFrame as error:
             self._bad_reply(link, peer, error)
+            # It was an answer all the same, and there will be no other.
+            self._leave(link, call)
+            self._fail(call, error)
             return
         self._leave(link, call)
         problem = error_from_code(code, text)
@@ -288,23 +335,29 @@ class Switchboard:
         if any(member.endpoint not in call.tried for member in link.pool.ready):
             self._go_on(call, link, error)
         else:
-            pause_s = self._retry.pause_s(len(call.tried), self._chance)
-            self._loop.call_later(pause_s, self._go_on, call, link, error)
+            self._pause(call, link, error)
+
+    def _pause(self, call: Call, link: ServiceLink, error: HansaError) -> None:
+        pause_s = self._retry.pause_s(max(1, len(call.tried)), self._chance)
+        call.pause = self._loop.call_later(pause_s, self._go_on, call, link, error)
 
     def _go_on(self, call: Call, link: ServiceLink, error: HansaError) -> None:
         """The next try of a call, unless it has ended meanwhile; `error` is how it ends if there is none."""
         if self.calls.open.get(call.request_id) is not call:
             return
+        call.pause = None
         try:
             if link.pool.ready:
-                left_s = None if call.deadline == NEVER else call.deadline - self._loop.time()
+                left_s = None if call.deadline == NEVER else max(0.0, call.deadline - self._loop.time())
                 self._post(call, link, self.header(left_s, call.trace))
             else:
                 self._park(call, link)
-        except Unavailable:  # Nobody is there, or whoever is there does not read.
+        except Backlogged:  # Whoever is there does not read now.
+            self._pause(call, link, error)
+        except Unavailable:  # Nobody is there.
             self._fail(call, error)
-        except Exception as failure:  # The user's balancer; the call must end all the same.
-            self._fail(call, UsageError(f"no provider could be chosen for {_what(call)}: {failure!r}"))
+        except HansaError as problem:
+            self._fail(call, problem)
 
     # -- waiting: for room, for a provider, for the end of time
 
@@ -312,7 +365,7 @@ class Switchboard:
         """Keep a call until a provider is connected. Raises NoProvider when none is about to be."""
         if not link.pool.is_hopeful:
             raise self._nobody(call)
-        link.parked.append(call)
+        link.parked[call] = None
 
     def _nobody(self, call: Call) -> NoProvider:
         count = self._discovery.provider_count(call.service)
@@ -328,14 +381,15 @@ class Switchboard:
             self._alarm = self._loop.call_at(self.calls.alarm_at, self._ring)
 
     def _ring(self) -> None:
+        # First of all: a callback below may open a call and set the alarm.
+        self._alarm = None
         now = self._loop.time()
         for call in self.calls.expired(now=now):
             where = f"reply from {call.member.endpoint}" if call.member is not None else "provider was ready"
             waited_s = now - call.started_at
             self._withdraw(call)
             self._settle(call, TimedOut(f"{_what(call)}: no {where} within {waited_s:.3f} s"))
-        self._alarm = None
-        if self.calls.alarm_at != NEVER:
+        if self._alarm is None and self.calls.alarm_at != NEVER:
             self._alarm = self._loop.call_at(self.calls.alarm_at, self._ring)
 
     def header(self, left_s: float | None, trace: TraceContext | None) -> bytes:
@@ -343,13 +397,15 @@ class Switchboard:
         if left_s is None or left_s < 0:
             remaining_ms = None
         else:
-            remaining_ms = min(_REMAINING_MS_MAX, max(1, int(left_s * 1000)))
+            remaining_ms = int(min(_REMAINING_MS_MAX, max(1, left_s * 1000)))
         return encode_header(CallHeader(remaining_ms, trace))
 
     def _first_header(self, timeout: float | None, trace: TraceContext | None) -> bytes:
         """The same for a first try: most have one of a few timeouts, and so one of a few headers."""
         header = self.header(timeout, trace)
-        if trace is None and len(self._headers) < _HEADERS_MAX:
+        if trace is None:
+            if len(self._headers) >= _HEADERS_MAX:
+                self._headers.clear()  # Those of the usual timeouts are soon back.
             self._headers[timeout] = header
         return header
 
@@ -375,7 +431,7 @@ class Switchboard:
         self._unpark(link)
 
     def _unpark(self, link: ServiceLink) -> None:
-        parked, link.parked = link.parked, deque()
+        parked, link.parked = link.parked, {}
         for call in parked:
             self._go_on(call, link, self._nobody(call))
 
@@ -433,3 +489,7 @@ class Switchboard:
 
 def _what(call: Call) -> str:
     return f"request {call.request_id} to {call.service}"
+
+
+def _reserved(msg_id: int) -> BadArgument:
+    return BadArgument(f"msgId 0x{msg_id:04x} says that a reply is an error; choose another")

@@ -1,0 +1,334 @@
+"""Discovery: hears the lists of registries on a SUB, and answers who provides what."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Self
+
+from hansa.chance import Chance
+from hansa.clock import Clock
+from hansa.endpoint import Endpoint
+from hansa.errors import AlreadyClosed, BadArgument, BadEndpoint, BadFrame, TimedOut
+from hansa.limits import BROADCAST_INTERVAL_S, BROADCASTS_MISSED_MAX, EVENTS_COUNT_MAX
+from hansa.messaging.discovery.directory import Directory
+from hansa.messaging.discovery.events import DiscoveryEvent, ServiceAvailable, ServiceState
+from hansa.messaging.discovery.listeners import Listeners
+from hansa.messaging.discovery.over_feed import DiscoveryEvents, Feed
+from hansa.messaging.discovery.stats import DiscoveryStats
+from hansa.messaging.provider_info import ProviderInfo
+from hansa.transport import Disconnected, Network, Outbound, SocketEvent, SocketOptions, Sub, Tls
+from hansa.transport.over_waiters import Waiters
+from hansa.wire.listing import SERVICE_LIST, ListReader, RegistrySync
+
+_PREFIX = SERVICE_LIST.to_bytes(2, "little")
+_SILENCE_S = BROADCAST_INTERVAL_S * BROADCASTS_MISSED_MAX
+
+
+class Discovery:
+    """Knows who provides what, from any number of registries at once.
+
+    `registries` are PUB endpoints. What a registry said counts until its connection breaks or it has been
+    silent for `silence_s`; when no registry is heard any more, what was known last stays. Subscriptions are a
+    local filter: queries and events know only subscribed services. What the registries send wrongly is
+    counted by reason and changes nothing; their connections are kept, because it was the user who chose them.
+
+    Use it with `async with`; subscribing, listening and connecting are possible before that. After the block
+    queries still answer with what was known last. It belongs to one event loop, whose time it lives by, in a
+    simulation too: `clock` is taken so that all components are made alike. Raises BadEndpoint, BadArgument.
+    """
+
+    def __init__(
+        self,
+        registries: Sequence[str] = (),
+        *,
+        silence_s: float = _SILENCE_S,
+        tls: Tls | None = None,
+        network: Network | None = None,
+        clock: Clock | None = None,
+        chance: Chance | None = None,
+        options: SocketOptions | None = None,
+        name: str = "discovery",
+    ) -> None:
+        if isinstance(registries, str):
+            raise BadArgument(f"registries is a list of endpoints: write [{registries!r}]")
+        self.name = name
+        self._directory = Directory(silence_s=silence_s)
+        self._listeners = Listeners(self._listener_failed)
+        self._registries: dict[Endpoint, Outbound | None] = {_registry(text): None for text in registries}
+        self._sub = Sub(
+            options=options,
+            network=network,
+            tls=tls,
+            chance=chance,
+            on_messages=self._received,
+            on_event=self._happened,
+            name=name,
+        )
+        self._readers: dict[bytes, ListReader] = {}
+        self._feeds: dict[Feed, None] = {}
+        self._waiters: dict[str, Waiters] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._refused: Counter[str] = Counter()
+        self._events_count = 0
+        self._events_dropped_count = 0
+        self._running = False
+        self._closed = False
+
+    # -- life
+
+    async def __aenter__(self) -> Self:
+        self._check_open()
+        if self._running:
+            raise BadArgument(f"{self.name} is entered already: one `async with` is its whole life")
+        self._running = True
+        self._sub.subscribe(_PREFIX)
+        try:
+            for endpoint in self._registries:
+                self._registries[endpoint] = self._sub.connect(endpoint)
+        except BaseException:
+            await self.close()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Hear no more. Iterators end; who waits gets AlreadyClosed. Closing twice does no harm."""
+        # First of all: connections that end now are no news about the registries.
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        for feed in self._feeds:
+            feed.close()
+        for waiters in self._waiters.values():
+            waiters.wake_all()
+        await self._sub.close()
+
+    def connect_registry(self, endpoint: str) -> None:
+        """Hear the registry that publishes there, too. Once more for the same one changes nothing.
+
+        Returns at once, and keeps dialling while it is away. Raises BadEndpoint, AlreadyClosed, and
+        BadArgument for a tls endpoint without credentials.
+        """
+        self._check_open()
+        where = _registry(endpoint)
+        if where in self._registries:
+            return
+        self._registries[where] = self._sub.connect(where) if self._running else None
+
+    # -- the filter
+
+    def subscribe(self, service: str) -> None:
+        """Show this service; providers known already are told to listeners at once.
+
+        Not counted: one `unsubscribe` ends any number of them. Raises BadArgument for what cannot be a name.
+        """
+        self._tell(self._directory.subscribe(service))
+
+    def unsubscribe(self, service: str) -> None:
+        """Show it no more, also not under `subscribe_all`; listeners are told of its providers as removed."""
+        self._tell(self._directory.unsubscribe(service))
+
+    def subscribe_all(self) -> None:
+        """Show every service there is and will be."""
+        self._tell(self._directory.subscribe_all())
+
+    def follows(self, service: str) -> bool:
+        """True when the service is subscribed, by name or with all."""
+        return self._directory.follows(service)
+
+    # -- queries
+
+    def providers(self, service: str) -> tuple[ProviderInfo, ...]:
+        """In the order of their endpoints; empty for a service that is not subscribed."""
+        return self._directory.providers(service)
+
+    def provider_count(self, service: str) -> int:
+        """How many providers a subscribed service has."""
+        return len(self._directory.providers(service))
+
+    def is_available(self, service: str) -> bool:
+        """True when a subscribed service has a provider."""
+        return bool(self._directory.providers(service))
+
+    def state(self, service: str) -> ServiceState:
+        """EMPTY, AVAILABLE or UNAVAILABLE; EMPTY for a service that is not subscribed."""
+        return self._directory.state(service)
+
+    @property
+    def services(self) -> dict[str, tuple[ProviderInfo, ...]]:
+        """All subscribed services that have providers, in the order of their names."""
+        return self._directory.services
+
+    @property
+    def registries_heard(self) -> tuple[int, ...]:
+        """Ids of the registries whose lists count now, ascending."""
+        return self._directory.registries_heard
+
+    @property
+    def lists_heard(self) -> dict[int, int]:
+        """By which list goes what is shown: the number of each heard registry's newest one, by its id."""
+        return self._directory.lists_heard
+
+    @property
+    def stats(self) -> DiscoveryStats:
+        directory = self._directory
+        return DiscoveryStats(
+            lists_count=directory.lists_count,
+            lists_older_count=directory.older_count,
+            lists_repeated_count=directory.repeated_count,
+            refused=dict(self._refused),
+            events_count=self._events_count,
+            events_dropped_count=self._events_dropped_count,
+            listener_failures_count=self._listeners.failures_count,
+            listeners_count=len(self._listeners),
+            registries_count=len(directory.registries_heard),
+            services_count=directory.services_count,
+            providers_count=directory.providers_count,
+        )
+
+    # -- being told
+
+    def listen(self, callback: Callable[[DiscoveryEvent], None]) -> Callable[[], None]:
+        """Call it with every event from now on, in the loop and at once; call what is returned to stop.
+
+        A callback that raises is reported to the loop's exception handler and called again for the next.
+        """
+        self._check_open()
+        return self._listeners.add(callback)
+
+    def events(self) -> DiscoveryEvents:
+        """An async iterator over everything that happens from this call on.
+
+        It keeps a bounded number of events for a slow reader; then the oldest go, counted.
+        """
+        self._check_open()
+        feed = Feed(f"events of {self.name}", count_max=EVENTS_COUNT_MAX, on_drop=self._dropped)
+        self._feeds[feed] = None
+        unlisten = self._listeners.add(feed.put)
+
+        def stop() -> None:
+            unlisten()
+            self._feeds.pop(feed, None)
+
+        return DiscoveryEvents(feed, stop)
+
+    async def wait_available(self, service: str, timeout: float | None = None) -> None:
+        """Return as soon as the service has a provider. Cancelling it leaves nothing behind.
+
+        Raises TimedOut, whose text says which registries were heard; BadArgument for a service that is not
+        subscribed, for which one could wait for ever; AlreadyClosed when the discovery closes.
+        """
+        if not self._directory.follows(service):
+            raise BadArgument(f"{self.name} does not watch {service!r}: call subscribe({service!r}) first")
+        try:
+            async with asyncio.timeout(timeout):
+                while not self.is_available(service):
+                    self._check_open()
+                    # Looked up each time: whoever left this line last has thrown it away.
+                    await self._waiters.setdefault(service, Waiters()).wait()
+        except TimeoutError:
+            raise TimedOut(f"no provider of {service!r} after {timeout} s: {self._situation()}") from None
+        finally:
+            if not self._waiters.get(service, True):
+                del self._waiters[service]
+
+    # -- from the socket and the timer
+
+    def _received(self, peer: bytes, messages: list[list[bytes]]) -> None:
+        if self._closed:
+            return
+        reader = self._readers.get(peer)
+        if reader is None:
+            reader = self._readers[peer] = ListReader()
+        for frames in messages:
+            try:
+                told = reader.read(frames)
+            except BadFrame as error:
+                self._refused[error.reason] += 1
+                continue
+            if isinstance(told, RegistrySync):
+                self._refused["not-a-service-list"] += 1
+                continue
+            self._tell(self._directory.hear(told, source=peer, now=self._now()))
+        self._set_timer()
+
+    def _happened(self, event: SocketEvent) -> None:
+        if self._closed or not isinstance(event, Disconnected):
+            return
+        self._readers.pop(event.peer, None)
+        self._tell(self._directory.lost(event.peer, now=self._now()))
+        self._set_timer()
+
+    def _ticked(self) -> None:
+        self._timer = None
+        self._tell(self._directory.tick(now=self._now()))
+        self._set_timer()
+
+    def _set_timer(self) -> None:
+        """Wake up when the machine wants to. A timer that is early is left: it looks again when it fires."""
+        deadline = self._directory.deadline()
+        if deadline is None or self._closed:
+            return
+        if self._timer is not None:
+            if self._timer.when() <= deadline:
+                return
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_at(deadline, self._ticked)
+
+    # -- small things
+
+    def _tell(self, events: list[DiscoveryEvent]) -> None:
+        self._events_count += len(events)
+        for event in events:
+            if isinstance(event, ServiceAvailable) and event.service in self._waiters:
+                self._waiters[event.service].wake_all()
+        self._listeners.tell(events)
+
+    def _dropped(self) -> None:
+        self._events_dropped_count += 1
+
+    def _listener_failed(self, error: Exception) -> None:
+        context = {"message": f"a listener of {self.name} failed", "exception": error}
+        asyncio.get_running_loop().call_exception_handler(context)
+
+    def _situation(self) -> str:
+        """Why nothing may have been found, for a person."""
+        heard = self.registries_heard
+        if heard:
+            names = ", ".join(map(str, heard))
+            one = len(heard) == 1
+            return (
+                f"{'registry' if one else 'registries'} {names} {'was' if one else 'were'} heard, without one"
+            )
+        if not self._registries:
+            return "no registry was given: call connect_registry() with a registry's PUB endpoint"
+        tried = ", ".join(
+            f"{endpoint} ({'connected, no list yet' if outbound and outbound.is_up else 'not connected'})"
+            for endpoint, outbound in self._registries.items()
+        )
+        return f"no registry answered; tried {tried}. Is it running, and is that its PUB endpoint?"
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise AlreadyClosed(f"{self.name} is closed")
+
+    @staticmethod
+    def _now() -> float:
+        return asyncio.get_running_loop().time()
+
+
+def _registry(text: str) -> Endpoint:
+    endpoint = Endpoint.parse(text)
+    if not endpoint.is_dialable:
+        raise BadEndpoint(
+            f"{endpoint} says where to listen, not where to dial: give the registry's host and port"
+        )
+    return endpoint

@@ -1,0 +1,474 @@
+"""One provider and its registries: who is the active one, what it has been told, and what it answered.
+
+Theory of operation. A provider keeps a list of registries and speaks to one of them. A registry that cannot
+be reached, breaks off or does not answer is left for the next in the list, round and round: at once after
+one that worked, else after a delay that doubles. Whatever is wanted is registered again with the new one.
+
+Three waits spread a crowd. A service's very first registration goes out at once; after a failover the others
+come within `RETURN_S_MAX`; a registry that says it does not have an entry is told again within
+`REREGISTER_S_MAX`. A registry that refuses what it or another once accepted is asked again, ever more slowly,
+because the one who holds the entry may leave.
+
+REGISTER_ACK names neither its question nor the service, so questions carry tokens. A registry without tokens
+answers REGISTER only, in order, so its answers belong to the oldest REGISTER; its silence on the rest means
+yes. Heartbeats carry a token too: who lacks the entry says so with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import TypeVar
+
+from hansa.chance import Chance
+from hansa.limits import (
+    FAILOVER_JITTER,
+    FAILOVER_S_MAX,
+    FAILOVER_S_MIN,
+    REGISTRY_ANSWER_S_MAX,
+    REREGISTER_S_MAX,
+    RETURN_S_MAX,
+    SERVICES_MAX,
+)
+from hansa.messaging.provider.effects import Dial, Effect, HangUp, Refused, Registered, Send, Unregistered
+from hansa.messaging.provider.standing import ProviderState, Registration, RegistrationTally
+from hansa.transport.backoff import Backoff
+from hansa.wire.registry import (
+    AckStatus,
+    Heartbeat,
+    Register,
+    RegisterAck,
+    Unregister,
+    UpdateWeight,
+)
+
+_T = TypeVar("_T")
+
+_UINT32_MAX = 0xFFFF_FFFF
+# How a registry's answer to a heartbeat begins when it has no such entry.
+_MISSING = "not registered"
+
+
+class _Phase(Enum):
+    IDLE = "no registry to dial"
+    DIALLING = "until it has shaken hands"
+    UP = "connected"
+    RESTING = "until the next dial"
+
+
+class _Step(Enum):
+    DUE = "REGISTER goes out at due_at"
+    ASKED = "REGISTER is out"
+    REGISTERED = "HEARTBEAT goes out at due_at"
+
+
+@dataclass(slots=True, kw_only=True)
+class _Entry:
+    service: str
+    endpoint: str
+    weight: int
+    backoff: Backoff
+    step: _Step = _Step.DUE
+    due_at: float = 0.0
+    token: int = 0
+    """Of the newest REGISTER, then of the heartbeats."""
+    entered: str = ""
+    """The endpoint as the active registry has it."""
+    is_sent: bool = False
+    """Some registry may have it."""
+    is_accepted: bool = False
+    """Some registry had it once."""
+    is_asked_for: bool = True
+    """The program waits for the answer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Question:
+    message: Register | Unregister | UpdateWeight
+    answer_by: float
+
+
+class Registrations:
+    """Decides what to tell which registry and when. Every input returns the effects it has, in order."""
+
+    def __init__(
+        self, registries: Iterable[str] = (), *, heartbeat_interval_s: float, chance: Chance
+    ) -> None:
+        self.tally = RegistrationTally()
+        self.problems: dict[str, str] = {}
+        """Of each registry that failed since it last worked: how."""
+        self._registries: list[str] = list(dict.fromkeys(registries))
+        self._heartbeat_interval_s = heartbeat_interval_s
+        self._chance = chance
+        self._backoff = self._new_backoff()
+        self._phase = _Phase.IDLE
+        self._until = 0.0
+        self._turn = 0
+        self._dialled_at = 0.0
+        self._worked = False
+        self._knows_tokens: bool | None = None
+        self._last_token = 0
+        self._entries: dict[str, _Entry] = {}
+        self._leaving: dict[tuple[str, str], None] = {}
+        self._questions: dict[int, _Question] = {}
+        self._results: dict[str, Registration] = {}
+        self._left: dict[str, None] = {}
+        self._effects: list[Effect] = []
+        self._is_started = False
+
+    # -- what is
+
+    @property
+    def registries(self) -> tuple[str, ...]:
+        return tuple(self._registries)
+
+    @property
+    def registry(self) -> str | None:
+        """The active registry, while it is connected."""
+        return self._registries[self._turn] if self._phase is _Phase.UP else None
+
+    @property
+    def services(self) -> tuple[str, ...]:
+        """Services that are wanted, registered or not."""
+        return tuple(self._entries)
+
+    def is_accepted(self, service: str) -> bool:
+        """Whether some registry has accepted the service since it was wanted."""
+        entry = self._entries.get(service)
+        return entry is not None and entry.is_accepted
+
+    def registration(self, service: str) -> Registration | None:
+        """The last answer about this service."""
+        return self._results.get(service)
+
+    def state(self, service: str) -> ProviderState:
+        entry = self._entries.get(service)
+        if entry is not None and entry.step is _Step.REGISTERED:
+            return ProviderState.REGISTERED
+        if entry is None and service in self._left:
+            return ProviderState.UNREGISTERED
+        return ProviderState.CONNECTED if self._phase is _Phase.UP else ProviderState.BOUND
+
+    def deadline(self) -> float | None:
+        """When `tick` has something to do, if nothing else happens before."""
+        match self._phase:
+            case _Phase.IDLE:
+                return None
+            case _Phase.DIALLING | _Phase.RESTING:
+                return self._until
+            case _Phase.UP:
+                due = [entry.due_at for entry in self._entries.values() if entry.step is not _Step.ASKED]
+                due += [question.answer_by for question in self._questions.values()]
+                return min(due, default=None)
+
+    # -- what the program wants
+
+    def start(self, *, now: float) -> list[Effect]:
+        """Begin with the first registry."""
+        self._is_started = True
+        if self._registries and self._phase is _Phase.IDLE:
+            self._dial(now)
+        return self._taken()
+
+    def add_registry(self, registry: str, *, now: float) -> list[Effect]:
+        """One more to choose from, the last in line."""
+        if registry not in self._registries:
+            self._registries.append(registry)
+        return self.start(now=now) if self._is_started else []
+
+    def want(self, service: str, endpoint: str, weight: int, *, now: float) -> list[Effect]:
+        """Register this service, or update it, and keep it registered until `unwant`."""
+        entry = self._entries.get(service)
+        if entry is None:
+            entry = _Entry(service=service, endpoint=endpoint, weight=weight, backoff=self._new_backoff())
+            self._entries[service] = entry
+        elif entry.endpoint != endpoint:
+            if entry.is_sent:
+                self._leave(entry, now)
+            entry.endpoint, entry.entered = endpoint, ""
+        entry.weight = weight
+        entry.is_asked_for = True
+        entry.step = _Step.DUE
+        entry.due_at = now
+        self._left.pop(service, None)
+        if self._leaving.pop((service, endpoint), False) is None:
+            self._effects.append(Unregistered(service=service))  # Overtaken: nobody waits for it in vain.
+        return self.tick(now=now)
+
+    def unwant(self, service: str, *, now: float) -> list[Effect]:
+        """Take the service back wherever it may be."""
+        entry = self._entries.pop(service)
+        if entry.is_accepted:
+            _remember(self._left, service, None)
+        if entry.is_sent:
+            self._leave(entry, now)
+        else:
+            self._effects.append(Unregistered(service=service))
+        return self._taken()
+
+    def reweight(self, service: str, weight: int, *, now: float) -> list[Effect]:
+        """Change the weight. `Registered` tells when the registry has it, by one way or another."""
+        entry = self._entries[service]
+        entry.weight = weight
+        if entry.step is _Step.REGISTERED:
+            message = UpdateWeight(
+                service=service, endpoint=entry.entered, weight=weight, token=self._new_token()
+            )
+            self._ask(message, now)
+        elif entry.step is _Step.ASKED:
+            entry.step, entry.due_at = _Step.DUE, now
+        return self.tick(now=now)
+
+    # -- what happens
+
+    def connected(self, *, now: float) -> list[Effect]:
+        """The registry that was dialled has shaken hands."""
+        self._phase = _Phase.UP
+        self._knows_tokens = None
+        self._questions.clear()
+        if not self._entries:
+            self._success()
+        for entry in self._entries.values():
+            spread_s = self._chance.uniform(0.0, RETURN_S_MAX) if entry.is_accepted else 0.0
+            entry.step, entry.due_at, entry.entered = _Step.DUE, now + spread_s, ""
+        for service, endpoint in list(self._leaving):
+            self._ask(Unregister(service=service, endpoint=endpoint, token=self._new_token()), now)
+        return self.tick(now=now)
+
+    def disconnected(self, problem: str, *, now: float) -> list[Effect]:
+        """The dialled or connected registry is gone."""
+        if self._phase in (_Phase.DIALLING, _Phase.UP):
+            self._lose(problem, now)
+        return self.tick(now=now)
+
+    def ack(self, ack: RegisterAck, *, now: float) -> list[Effect]:
+        """The active registry has answered something, or said something by itself."""
+        if self._phase is not _Phase.UP:
+            self.tally.stray_answers_count += 1
+            return []
+        question = None
+        if ack.token is not None:
+            self._knows_tokens = True
+            question = self._questions.pop(ack.token, None)
+        elif (token := self._oldest_register(ack)) is not None:
+            self._knows_tokens = False
+            question = self._questions.pop(token)
+        match question:
+            case None:
+                self._hear_unasked(ack, now)
+            case _Question(message=Register() as message):
+                self._hear_registered(message, ack, now)
+            case _Question(message=UpdateWeight() as message):
+                self._hear_reweighted(message, ack, now)
+            case _Question(message=Unregister() as message):
+                self._hear_unregistered(message)
+        return self.tick(now=now)
+
+    def tick(self, *, now: float) -> list[Effect]:
+        """Do what is due."""
+        if self._phase is _Phase.UP:
+            self._check_answers(now)
+        elif self._phase is _Phase.DIALLING and self._until <= now:
+            self._give_up(f"did not shake hands within {REGISTRY_ANSWER_S_MAX} s", now)
+        if self._phase is _Phase.RESTING and self._until <= now:
+            self._dial(now)
+        if self._phase is _Phase.UP:
+            for entry in self._entries.values():
+                if entry.due_at <= now:
+                    self._speak(entry, now)
+        return self._taken()
+
+    # -- the active registry
+
+    def _dial(self, now: float) -> None:
+        self._phase = _Phase.DIALLING
+        self._dialled_at = now
+        self._until = now + REGISTRY_ANSWER_S_MAX
+        self._effects.append(Dial(registry=self._registries[self._turn]))
+
+    def _give_up(self, problem: str, now: float) -> None:
+        self.tally.unanswered_count += 1
+        self._effects.append(HangUp(registry=self._registries[self._turn]))
+        self._lose(problem, now)
+
+    def _lose(self, problem: str, now: float) -> None:
+        self.problems[self._registries[self._turn]] = problem
+        if self._phase is _Phase.UP:
+            self.tally.failovers_count += 1
+        else:
+            self.tally.dials_failed_count += 1
+        self._questions.clear()
+        for entry in self._entries.values():
+            entry.step = _Step.DUE
+        self._phase = _Phase.RESTING
+        self._turn = (self._turn + 1) % len(self._registries)
+        if self._worked:
+            # At once, as the specification wants, but a registry that takes everyone in and throws everyone
+            # out must not be dialled as fast as the network allows.
+            self._until = max(now, self._dialled_at + FAILOVER_S_MIN)
+        else:
+            self._until = now + self._backoff.next_s()
+        self._worked = False
+
+    def _success(self) -> None:
+        self._worked = True
+        self._backoff.reset()
+        self.problems.pop(self._registries[self._turn], None)
+
+    # -- speaking
+
+    def _speak(self, entry: _Entry, now: float) -> None:
+        if entry.step is _Step.DUE:
+            entry.step, entry.is_sent, entry.token = _Step.ASKED, True, self._new_token()
+            self._ask(
+                Register(
+                    service=entry.service, endpoint=entry.endpoint, weight=entry.weight, token=entry.token
+                ),
+                now,
+            )
+        elif entry.step is _Step.REGISTERED:
+            entry.due_at = now + self._heartbeat_interval_s
+            self.tally.heartbeats_count += 1
+            self._effects.append(
+                Send(message=Heartbeat(service=entry.service, endpoint=entry.entered, token=entry.token))
+            )
+
+    def _leave(self, entry: _Entry, now: float) -> None:
+        endpoint = entry.entered or entry.endpoint
+        self._leaving[entry.service, endpoint] = None
+        if self._phase is not _Phase.UP:
+            return
+        message = Unregister(service=entry.service, endpoint=endpoint, token=self._new_token())
+        if self._knows_tokens is False:
+            self._effects.append(Send(message=message))
+            self._hear_unregistered(message)  # Such a registry never says a word about it.
+        else:
+            self._ask(message, now)
+
+    def _ask(self, message: Register | Unregister | UpdateWeight, now: float) -> None:
+        if message.token is not None:
+            self._questions[message.token] = _Question(message=message, answer_by=now + REGISTRY_ANSWER_S_MAX)
+        self._effects.append(Send(message=message))
+
+    def _check_answers(self, now: float) -> None:
+        overdue = [token for token, question in self._questions.items() if question.answer_by <= now]
+        for token in overdue:
+            message = self._questions[token].message
+            if isinstance(message, Register) or self._knows_tokens:
+                self._give_up(f"did not answer within {REGISTRY_ANSWER_S_MAX} s", now)
+                return
+            # It knows no tokens, and such a registry does not say yes to this.
+            del self._questions[token]
+            if isinstance(message, Unregister):
+                self._hear_unregistered(message)
+            else:
+                self._hear_reweighted(message, RegisterAck(status=AckStatus.OK), now)
+
+    # -- listening
+
+    def _oldest_register(self, ack: RegisterAck) -> int | None:
+        """What an answer without a token answers: nothing, if this registry would have given the token."""
+        if self._knows_tokens or (ack.status is AckStatus.OTHER and ack.error.startswith(_MISSING)):
+            return None
+        registers = (t for t, question in self._questions.items() if isinstance(question.message, Register))
+        return next(registers, None)
+
+    def _hear_registered(self, message: Register, ack: RegisterAck, now: float) -> None:
+        entry = self._entries.get(message.service)
+        if entry is None or entry.step is not _Step.ASKED or entry.token != message.token:
+            return  # No longer wanted, or asked again meanwhile: the newer question counts.
+        registration = Registration(
+            service=entry.service,
+            endpoint=ack.endpoint or entry.endpoint,
+            weight=message.weight,
+            registry=self._registries[self._turn],
+            status=ack.status,
+            error=ack.error,
+        )
+        _remember(self._results, entry.service, registration)
+        if ack.status is not AckStatus.OK:
+            self._hear_refused(entry, registration, now)
+            return
+        if entry.is_accepted:
+            self.tally.reregistrations_count += 1
+        else:
+            self.tally.registrations_count += 1
+        entry.step, entry.due_at = _Step.REGISTERED, now + self._heartbeat_interval_s
+        entry.entered, entry.token = registration.endpoint, self._new_token()
+        entry.is_accepted, entry.is_asked_for = True, False
+        entry.backoff.reset()
+        self._success()
+        self._effects.append(Registered(registration=registration))
+
+    def _hear_refused(self, entry: _Entry, registration: Registration, now: float) -> None:
+        self.tally.refusals_count += 1
+        entry.step, entry.due_at = _Step.DUE, now + entry.backoff.next_s()
+        if entry.is_asked_for:
+            entry.is_asked_for = False
+            self._effects.append(Refused(registration=registration))
+        if not entry.is_accepted:
+            del self._entries[entry.service]
+
+    def _hear_reweighted(self, message: UpdateWeight, ack: RegisterAck, now: float) -> None:
+        entry = self._entries.get(message.service)
+        if entry is None or entry.step is not _Step.REGISTERED:
+            return  # Being registered anew, with its weight of now.
+        if ack.status is not AckStatus.OK:
+            self._miss(entry, now)
+            return
+        registration = replace(self._results[entry.service], weight=message.weight)
+        _remember(self._results, entry.service, registration)
+        if message.weight == entry.weight:  # Else a newer weight is on its way.
+            self._effects.append(Registered(registration=registration))
+
+    def _hear_unregistered(self, message: Unregister) -> None:
+        # Whatever the status: an entry that was not there is not there.
+        if self._leaving.pop((message.service, message.endpoint), False) is None:
+            self._effects.append(Unregistered(service=message.service))
+
+    def _hear_unasked(self, ack: RegisterAck, now: float) -> None:
+        """The registry does not have an entry (any more); without a token its endpoint says which."""
+        lost = [
+            entry
+            for entry in self._entries.values()
+            if ack.status is not AckStatus.OK
+            and entry.step is _Step.REGISTERED
+            and (
+                entry.token == ack.token
+                if ack.token is not None
+                else ack.endpoint in ("", entry.entered, entry.endpoint)
+            )
+        ]
+        if not lost:
+            self.tally.stray_answers_count += 1
+        for entry in lost:
+            self._miss(entry, now)
+
+    def _miss(self, entry: _Entry, now: float) -> None:
+        self.tally.missing_count += 1
+        entry.step = _Step.DUE
+        entry.due_at = now + self._chance.uniform(0.0, REREGISTER_S_MAX)
+
+    # -- small things
+
+    def _taken(self) -> list[Effect]:
+        effects, self._effects = self._effects, []
+        return effects
+
+    def _new_token(self) -> int:
+        self._last_token = (self._last_token + 1) & _UINT32_MAX
+        return self._last_token
+
+    def _new_backoff(self) -> Backoff:
+        return Backoff(
+            s_min=FAILOVER_S_MIN, s_max=FAILOVER_S_MAX, jitter=FAILOVER_JITTER, chance=self._chance
+        )
+
+
+def _remember(names: dict[str, _T], name: str, value: _T) -> None:
+    """Keep it as the newest; the oldest goes when there are more than a registry could hold."""
+    names.pop(name, None)
+    names[name] = value
+    if len(names) > SERVICES_MAX:
+        del names[next(iter(names))]

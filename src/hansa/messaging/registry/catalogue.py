@@ -1,0 +1,412 @@
+"""What a registry knows and how it decides: a machine without I/O.
+
+Theory of operation. Three sources say who offers what: providers that registered here (`own`), the lists of
+the other registries (`Synced`), and the memory of what was removed (`Tombstones`). Each change of a source
+names the keys it touches, and only these are merged again (`claim` has the rule); the result is the list that
+discoveries see (`merged`). Nothing is ever rebuilt from scratch, and a heartbeat touches one entry.
+
+    REGISTER ------> own ------+
+    REGISTRY_SYNC -> Synced ---+--> merged --> SERVICE_LIST
+    UNREGISTER, ---> Tombstones+
+    silence          own, own tombstones ----> REGISTRY_SYNC
+
+Entries are kept in the order in which they were last heard, so the next to expire is the first. Every call
+lets go what is overdue before it does anything else: a process that was stopped for a while must not take a
+heartbeat that waited in a buffer for a sign of life.
+
+A registry gives up its own entry for what a peer says: that the provider has moved, that it was removed, or
+that another provider holds the key. Should that be wrong, the provider is told, or learns it from the answer
+to its next heartbeat, and registers again with a higher epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple, TypeAlias
+
+from hansa.endpoint import Endpoint
+from hansa.errors import BadEndpoint
+from hansa.ids import format_id
+from hansa.limits import BROADCASTS_MISSED_MAX
+from hansa.messaging.provider_info import ProviderInfo
+from hansa.messaging.registry.claim import (
+    EPOCH_MAX,
+    Claim,
+    Key,
+    epoch_wall_s,
+    first_epoch,
+    newest_by_id,
+    prevailing,
+)
+from hansa.messaging.registry.holdings import Holding, Holdings
+from hansa.messaging.registry.roster import Roster
+from hansa.messaging.registry.stats import Tally
+from hansa.messaging.registry.synced import Synced
+from hansa.messaging.registry.tombstones import Tombstones
+from hansa.wire.listing import ProviderEntry, RegistrySync
+from hansa.wire.registry import AckStatus, Heartbeat, Register, RegisterAck, Unregister, UpdateWeight
+
+ProviderMessage: TypeAlias = Register | Unregister | Heartbeat | UpdateWeight
+
+# A provider that missed half a beat may be slow; one that is overdue by more has lost its right to the key.
+_ALIVE_BEATS: Final = 1.5
+_NEVER: Final = float("inf")
+
+
+class Answer(NamedTuple):
+    """What to tell a provider."""
+
+    peer: bytes
+    ack: RegisterAck
+
+
+class Catalogue:
+    """The entries of one registry. The caller supplies the time: `now` monotonic, `wall_ms` for epochs."""
+
+    def __init__(
+        self,
+        registry_id: int,
+        *,
+        heartbeat_interval_s: float,
+        heartbeat_timeout_s: float,
+        broadcast_interval_s: float,
+    ) -> None:
+        self.registry_id = registry_id
+        self.tally = Tally()
+        self.merged = Roster()
+        self._holdings = Holdings(timeout_s=heartbeat_timeout_s)
+        self.own = self._holdings.roster
+        silence_s = BROADCASTS_MISSED_MAX * broadcast_interval_s
+        self.synced = Synced(silence_s=silence_s)
+        # Nobody claims what was removed for longer than this: providers have expired, silent peers forgotten.
+        keep_s = max(BROADCASTS_MISSED_MAX * heartbeat_timeout_s, silence_s)
+        self.tombstones = Tombstones(keep_s=keep_s)
+        self._alive_s = _ALIVE_BEATS * heartbeat_interval_s
+        self._left_out: dict[Key, None] = {}
+        self._answers: list[Answer] = []
+        # Nothing is overdue before this; often later, because heartbeats do not move it.
+        self._due_at = _NEVER
+
+    # -- what there is
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether there is something to tell since the lists were last asked for."""
+        return self.merged.is_changed or self.own.is_changed
+
+    @property
+    def direct_count(self) -> int:
+        return len(self._holdings)
+
+    def services(self) -> dict[str, tuple[ProviderInfo, ...]]:
+        """The merged list, for the program."""
+        return {
+            service: tuple(
+                ProviderInfo(
+                    service=service,
+                    endpoint=entry.endpoint,
+                    routing_id=entry.routing_id,
+                    weight=entry.weight,
+                    registered_at=epoch_wall_s(entry.epoch),
+                )
+                for entry in self.merged.providers(service)
+            )
+            for service in self.merged.services
+        }
+
+    # -- what providers say
+
+    def hear(self, peer: bytes, message: ProviderMessage, *, now: float, wall_ms: int) -> list[Answer]:
+        """A provider says something; what to answer, to it and perhaps to others."""
+        self._expire(now)
+        match message:
+            case Heartbeat():
+                self._heartbeat(peer, message, now)
+            case Register():
+                self._register(peer, message, now, wall_ms)
+            case Unregister():
+                self._unregister(peer, message, now)
+            case UpdateWeight():
+                self._update_weight(peer, message, now)
+        return self._take_answers()
+
+    def provider_gone(self, peer: bytes, *, now: float) -> list[Answer]:
+        """A provider's connection has ended: its entries stay, orphaned, for as long as it may return."""
+        self._expire(now)
+        for key in self._holdings.keys_of(peer):
+            # Merging one key may have given up another.
+            if (holding := self._holdings.get(key)) is not None and not holding.entry.orphaned:
+                self._holdings.set_orphaned(key, orphaned=True)
+                self._merge((key,))
+        return self._take_answers()
+
+    # -- what peers say
+
+    def sync(self, message: RegistrySync, connection: bytes, *, now: float) -> list[Answer]:
+        """Another registry's list has come over one of our connections."""
+        self._expire(now)
+        if message.registry_id == self.registry_id:
+            self.tally.echoed_lists_count += 1
+            return self._take_answers()
+        changed = self.synced.apply(message, connection, now)
+        if changed is not None:
+            self._merge(changed)
+            for tombstone in message.tombstones:
+                self._merge(self.tombstones.hear(tombstone, now))
+        self._must_look_at(self.synced.deadline())
+        self._must_look_at(self.tombstones.deadline())
+        return self._take_answers()
+
+    def registry_gone(self, connection: bytes, *, now: float) -> list[Answer]:
+        """A connection to another registry has ended."""
+        self._expire(now)
+        self._merge(self.synced.disconnected(connection))
+        return self._take_answers()
+
+    # -- time
+
+    def deadline(self) -> float | None:
+        """When to call `expire`; it may turn out that nothing is overdue yet."""
+        return None if self._due_at == _NEVER else self._due_at
+
+    def expire(self, *, now: float) -> list[Answer]:
+        """Let go what is overdue: entries, silent peers, tombstones."""
+        self._expire(now)
+        return self._take_answers()
+
+    def _expire(self, now: float) -> None:
+        if now < self._due_at:
+            return
+        while (key := self._holdings.overdue(now)) is not None:
+            self.tally.expired_count += 1
+            self._bury(key, self._holdings.remove(key).epoch, now)
+        # In this order: a tombstone outlives the claims it hides.
+        self._merge(self.synced.expire(now))
+        self._merge(self.tombstones.expire(now))
+        self._due_at = _NEVER
+        self._must_look_at(self._holdings.deadline())
+        self._must_look_at(self.synced.deadline())
+        self._must_look_at(self.tombstones.deadline())
+
+    def _must_look_at(self, at: float | None) -> None:
+        if at is not None and at < self._due_at:
+            self._due_at = at
+
+    # -- the messages of providers
+
+    def _heartbeat(self, peer: bytes, message: Heartbeat, now: float) -> None:
+        self.tally.heartbeats_count += 1
+        held = self._held_by(peer, message.service, message.endpoint)
+        if held is None:
+            self.tally.unknown_heartbeats_count += 1
+            self._answer_not_registered(peer, message)
+            return
+        self._heard(*held, now)
+
+    def _register(self, peer: bytes, message: Register, now: float, wall_ms: int) -> None:
+        try:
+            endpoint = _dialable(message.endpoint)
+        except BadEndpoint as error:
+            self._refuse(peer, message, AckStatus.BAD_ENDPOINT, message.endpoint, str(error))
+            return
+        service = message.service
+        key = (service, endpoint)
+        claims = self._claims(key)
+        dead_epoch = self.tombstones.epoch(key)
+        holder = self._living_holder(key, newest_by_id(claims, dead_epoch), peer, now)
+        if holder is not None:
+            self.tally.duplicates_count += 1
+            error_text = (
+                f"{endpoint} of service {service} belongs to provider {format_id(holder)}, which is alive: "
+                f"stop that one, or advertise another endpoint"
+            )
+            self._answer(peer, AckStatus.DUPLICATE, endpoint, error_text, message.token)
+            return
+        known_epoch = max((claim.entry.epoch for claim in claims), default=dead_epoch)
+        epoch = max(first_epoch(wall_ms), known_epoch + 1, dead_epoch + 1)
+        if self.merged.get(service, endpoint) is None and not self.merged.has_room(service):
+            text = f"the registry is full: it lists {self.merged.providers_count} providers of "
+            text += f"{self.merged.services_count} services"
+            self._refuse(peer, message, AckStatus.OTHER, endpoint, text)
+            return
+        if epoch > EPOCH_MAX:
+            text = f"another registry claims {endpoint} of service {service} for all time: look at its clock"
+            self._refuse(peer, message, AckStatus.OTHER, endpoint, text)
+            return
+        self.tally.registered_count += 1
+        entry = ProviderEntry(
+            endpoint=endpoint, routing_id=peer, weight=message.weight or 1, epoch=epoch, orphaned=False
+        )
+        self._holdings.put(key, entry, now)
+        self._must_look_at(self._holdings.deadline())
+        self._merge((key,))
+        self._answer(peer, AckStatus.OK, endpoint, "", message.token)
+
+    def _unregister(self, peer: bytes, message: Unregister, now: float) -> None:
+        key = (message.service, _canonical(message.endpoint))
+        holding = self._holdings.get(key)
+        entry = self.merged.get(*key) if holding is None else holding.entry
+        if entry is None or entry.routing_id != peer:
+            if message.token is not None:
+                self._answer_not_registered(peer, message)
+            return
+        self.tally.unregistered_count += 1
+        # Its older claims at other registries are dead with it; of a newer one this registry has not heard.
+        if holding is not None:
+            self._holdings.remove(key)
+        self._bury(key, entry.epoch, now)
+        if message.token is not None:
+            self._answer(peer, AckStatus.OK, key[1], "", message.token)
+
+    def _update_weight(self, peer: bytes, message: UpdateWeight, now: float) -> None:
+        held = self._held_by(peer, message.service, message.endpoint)
+        if held is None:
+            self._answer_not_registered(peer, message)
+            return
+        key, holding = held
+        self._heard(key, holding, now)
+        weight = message.weight or 1
+        if weight != holding.entry.weight:
+            # A new epoch, so that who hears several registries believes the one that knows the new weight.
+            epoch = min(holding.entry.epoch + 1, EPOCH_MAX)
+            self._holdings.reweigh(key, weight, epoch)
+            self._merge((key,))
+        self.tally.weight_updates_count += 1
+        if message.token is not None:
+            self._answer(peer, AckStatus.OK, key[1], "", message.token)
+
+    def _living_holder(self, key: Key, newest: dict[bytes, Claim], peer: bytes, now: float) -> bytes | None:
+        """Another provider that holds the key and is alive, as far as can be known."""
+        for routing_id, claim in newest.items():
+            if routing_id == peer or not claim.is_alive:
+                continue
+            own = self._holdings.get(key) if claim.registry_id == self.registry_id else None
+            if own is None or now < own.heard_at + self._alive_s:
+                return routing_id
+        return None
+
+    def _held_by(self, peer: bytes, service: str, endpoint: str) -> tuple[Key, Holding] | None:
+        """The entry that this provider has registered here."""
+        key = (service, endpoint)
+        holding = self._holdings.get(key)
+        if holding is None:
+            # Seldom: a provider of ours says the endpoint as the answer to REGISTER spelled it.
+            key = (service, _canonical(endpoint))
+            holding = self._holdings.get(key)
+        return None if holding is None or holding.entry.routing_id != peer else (key, holding)
+
+    def _heard(self, key: Key, holding: Holding, now: float) -> None:
+        self._holdings.heard(key, now)
+        if holding.entry.orphaned:
+            self._holdings.set_orphaned(key, orphaned=False)
+            self._merge((key,))
+
+    # -- the merged list
+
+    def _bury(self, key: Key, epoch: int, now: float) -> None:
+        evicted = self.tombstones.bury(key, epoch, now)
+        self._must_look_at(self.tombstones.deadline())
+        self._merge((key, *evicted))
+
+    def _claims(self, key: Key) -> list[Claim]:
+        claims = self.synced.claims(key)
+        holding = self._holdings.get(key)
+        if holding is not None:
+            claims.append(Claim(holding.entry, self.registry_id, not holding.entry.orphaned))
+        return claims
+
+    def _merge(self, keys: Iterable[Key]) -> None:
+        for key in keys:
+            newest = newest_by_id(self._claims(key), self.tombstones.epoch(key))
+            winner = prevailing(newest)
+            holding = self._holdings.get(key)
+            if holding is not None and (winner is None or winner.registry_id != self.registry_id):
+                self._concede(key, holding.entry, newest, winner)
+            self._show(key, None if winner is None else winner.entry)
+
+    def _concede(
+        self, key: Key, entry: ProviderEntry, newest: dict[bytes, Claim], winner: Claim | None
+    ) -> None:
+        """Our own claim does not prevail: give it up, unless the one that does is orphaned as well."""
+        service, endpoint = key
+        status, text = AckStatus.OTHER, ""
+        best = newest.get(entry.routing_id)
+        if best is None:
+            text = f"not registered: another registry says that {service} at {endpoint} was removed"
+        elif best.registry_id != self.registry_id:
+            # It has moved to a registry that is in touch with it: it knows. Else that registry's claim is the
+            # old one, from a clock that was ahead.
+            if not best.is_alive:
+                text = f"not registered: {service} at {endpoint} was last seen at another registry"
+        elif winner is not None and winner.is_alive:
+            status = AckStatus.DUPLICATE
+            text = (
+                f"{endpoint} of service {service} belongs to provider {format_id(winner.entry.routing_id)}, "
+                f"which came first, to registry {winner.registry_id}"
+            )
+        else:
+            return
+        self.tally.conceded_count += 1
+        self._holdings.remove(key)
+        if text and not entry.orphaned:
+            self._answer(entry.routing_id, status, endpoint, text, None)
+
+    def _show(self, key: Key, entry: ProviderEntry | None) -> None:
+        """Put into the merged list what prevails, or take it out."""
+        service, endpoint = key
+        shown = self.merged.get(service, endpoint)
+        if entry == shown:
+            if entry is None:
+                self._left_out.pop(key, None)
+            return
+        if entry is None:
+            self.merged.remove(service, endpoint)
+            if self._left_out:
+                waiting = next(iter(self._left_out))
+                del self._left_out[waiting]
+                self._merge((waiting,))
+        elif shown is not None or self.merged.has_room(service):
+            self._left_out.pop(key, None)
+            self.merged.put(service, entry)
+        else:
+            # Together the registries hold more than one list can.
+            self.tally.left_out_count += key not in self._left_out
+            self._left_out[key] = None
+
+    # -- answers
+
+    def _answer(self, peer: bytes, status: AckStatus, endpoint: str, error: str, token: int | None) -> None:
+        ack = RegisterAck(status=status, endpoint=endpoint, error=error, token=token)
+        self._answers.append(Answer(peer, ack))
+
+    def _answer_not_registered(self, peer: bytes, message: Heartbeat | Unregister | UpdateWeight) -> None:
+        text = f"not registered: {message.service} at {message.endpoint} is no entry of yours here"
+        self._answer(peer, AckStatus.OTHER, message.endpoint, text, message.token)
+
+    def _refuse(self, peer: bytes, message: Register, status: AckStatus, endpoint: str, text: str) -> None:
+        self.tally.refused_count += 1
+        self._answer(peer, status, endpoint, text, message.token)
+
+    def _take_answers(self) -> list[Answer]:
+        answers, self._answers = self._answers, []
+        return answers
+
+
+def _dialable(text: str) -> str:
+    """The canonical spelling of an endpoint that callers can reach. Raises `BadEndpoint` with advice."""
+    if not text:
+        raise BadEndpoint(
+            "the endpoint is empty: a registry cannot see on which port a provider listens; a provider of "
+            "hansa's finds its own address, any other says tcp://host:port"
+        )
+    endpoint = Endpoint.parse(text)
+    if not endpoint.is_dialable:
+        raise BadEndpoint(f"{endpoint} cannot be dialled: advertise the host and port that callers reach")
+    return str(endpoint)
+
+
+def _canonical(text: str) -> str:
+    try:
+        return str(Endpoint.parse(text))
+    except BadEndpoint:
+        return text

@@ -1,0 +1,220 @@
+"""A provider that leaves: drain, the end of its block, and nothing left behind."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hansa.errors import (
+    HandlerFailed,
+    ProviderDraining,
+    ProviderLost,
+    UsageError,
+)
+from hansa.messaging.provider.request import Request
+from hansa.messaging.provider.server import Provider
+from hansa.messaging.provider.standing import ProviderState
+from hansa.transport.over_memory import MemoryNetwork
+from hansa.wire.business import encode_call
+from tests.support.lanes import Lane, quick
+from tests.support.leftovers import alive
+from tests.support.scripted import Gate, ScriptedGateway, ScriptedRegistry, until
+
+
+@pytest.fixture(params=["tcp", "inproc"])
+async def lane(request: pytest.FixtureRequest, socket_folder: Path) -> AsyncIterator[Lane]:
+    """What happens above the sockets does not depend on all the transports: a real one, and the memory."""
+    memory = MemoryNetwork() if request.param == "inproc" else None
+    lane = Lane(name=request.param, folder=socket_folder, memory=memory)
+    yield lane
+    await lane.end()
+
+
+def provide(lane: Lane, *registries: str, **arguments: Any) -> Provider:
+    return Provider(lane.endpoint(), registries, network=lane.memory, **{"options": quick(), **arguments})
+
+
+@pytest.mark.spec("DIS-29")
+async def test_drain_serves_until_every_gateway_has_left(lane: Lane) -> None:
+    gate = Gate()
+    async with ScriptedRegistry(lane) as registry:
+        provider = provide(lane, registry.endpoint)
+        provider.handler()(gate)
+        async with provider, ScriptedGateway(lane) as first, ScriptedGateway(lane) as second:
+            await provider.register("pay")
+            await provider.register("user")
+            await first.connect(provider)
+            await second.connect(provider)
+            running = first.ask(b"running")
+            await gate.has(1)
+            async with asyncio.TaskGroup() as group:
+                draining = group.create_task(provider.drain())
+                await until(lambda: registry.entries == {})
+                assert provider.state("pay") is ProviderState.UNREGISTERED
+                late = second.ask(b"the gateway has not seen it yet")
+                await gate.has(2)
+                gate.open()
+                assert (await first.reply(running))[1] == [b"running"]
+                assert (await second.reply(late))[1]
+                await first.router.close()
+                await until(lambda: provider.stats.peers_count == 1)
+                assert not draining.done()
+                await second.router.close()
+            assert draining.result() is True
+            async with ScriptedGateway(lane) as newcomer:
+                await newcomer.connect(provider)
+                assert isinstance(await newcomer.error(newcomer.ask(b"x")), ProviderDraining)
+            with pytest.raises(UsageError, match="leaving"):
+                await provider.register("pay")
+        assert provider.stats.failed_count == 0
+
+
+@pytest.mark.spec("DIS-29")
+async def test_drain_ends_at_its_timeout_and_says_so(lane: Lane) -> None:
+    gate = Gate()
+    provider = provide(lane)
+    provider.handler()(gate)
+    async with provider, ScriptedGateway(lane) as gateway:
+        await gateway.connect(provider)
+        running = gateway.ask(b"slow")
+        await gate.has(1)
+        assert await provider.drain(timeout=0.02) is False
+        assert isinstance(await gateway.error(gateway.ask(b"new")), ProviderDraining)
+        gate.open()
+        assert (await gateway.reply(running))[1] == [b"slow"]
+        assert await provider.drain(timeout=0.02) is False  # Somebody idle is still connected.
+        await gateway.router.close()
+        assert await provider.drain() is True
+
+
+@pytest.mark.spec("DIS-29")
+async def test_a_drain_without_callers_is_done_at_once(lane: Lane) -> None:
+    async with ScriptedRegistry(lane) as registry, provide(lane, registry.endpoint) as provider:
+        await provider.register("pay")
+        assert await provider.drain() is True
+        assert registry.entries == {}
+
+
+async def test_a_drain_fails_a_registration_under_way(lane: Lane) -> None:
+    async with ScriptedRegistry(lane) as registry, provide(lane, registry.endpoint) as provider:
+        registry.script = lambda message: None
+        async with asyncio.TaskGroup() as group:
+            registering = group.create_task(refused(provider.register("pay")))
+            await until(lambda: bool(registry.heard.events))
+            registry.script = None
+            assert await provider.drain() is True
+        assert registering.result() is not None
+        assert "unregistered meanwhile" in str(registering.result())
+
+
+async def refused(work: Any) -> UsageError | None:
+    try:
+        await work
+    except UsageError as error:
+        return error
+    return None
+
+
+@pytest.mark.spec("DIS-29")
+async def test_leaving_the_block_lets_what_runs_finish(lane: Lane) -> None:
+    gate = Gate()
+    provider = provide(lane, options=quick(linger_s=5.0), concurrency_max=1)
+    provider.handler()(gate)
+    async with ScriptedGateway(lane) as gateway:
+        async with provider:
+            await gateway.connect(provider)
+            asked = [gateway.ask(b"running"), gateway.ask(b"waiting")]
+            await until(lambda: provider.stats.waiting_count == 1)
+            asyncio.get_running_loop().call_later(0.02, gate.open)
+        assert [(await gateway.reply(request_id))[1] for request_id in asked] == [[b"running"], [b"waiting"]]
+    assert gate.cancelled == []
+
+
+async def test_what_does_not_finish_is_cancelled_and_its_caller_told_the_truth(lane: Lane) -> None:
+    gate = Gate()
+    provider = provide(lane, concurrency_max=1)
+    provider.handler()(gate)
+    async with ScriptedGateway(lane) as gateway:
+        async with provider:
+            await gateway.connect(provider)
+            running, waiting = gateway.ask(b"running"), gateway.ask(b"waiting")
+            await until(lambda: provider.stats.waiting_count == 1)
+        assert isinstance(await gateway.error(running), ProviderLost)  # It may have been carried out.
+        assert isinstance(await gateway.error(waiting), ProviderDraining)  # It was not started.
+    assert gate.cancelled == [b"running"]
+    stats = provider.stats
+    assert (stats.running_count, stats.waiting_count, stats.failed_count, stats.draining_count) == (
+        0,
+        0,
+        1,
+        1,
+    )
+
+
+async def test_a_request_that_had_no_turn_yet_is_told_that_it_was_not_started(lane: Lane) -> None:
+    gate = Gate()
+    provider = provide(lane)
+    provider.handler()(gate)
+    async with provider, ScriptedGateway(lane, b"gate") as gateway:
+        await gateway.connect(provider)
+        runner = provider._runner
+        runner.take(b"gate", [encode_call(1, 0, [b"x"])])
+        await runner.close()  # In the same turn: the task has not begun.
+        assert isinstance(await gateway.error(1), ProviderDraining)
+        assert provider.stats.running_count == 0
+    assert gate.entered == []
+
+
+async def test_a_handler_that_cancels_itself_is_a_failure_like_any_other(lane: Lane) -> None:
+    provider = provide(lane)
+
+    @provider.handler()
+    async def give_in(request: Request) -> bytes:
+        raise asyncio.CancelledError
+
+    async with provider, ScriptedGateway(lane) as gateway:
+        await gateway.connect(provider)
+        error = await gateway.error(gateway.ask(b"x"))
+        assert isinstance(error, HandlerFailed)
+        assert "CancelledError" in str(error)
+        assert provider.stats.running_count == 0
+
+
+async def test_threads_and_tasks_are_gone_after_the_block(lane: Lane) -> None:
+    async def once() -> None:
+        provider = provide(lane)
+        provider.handler(0)(lambda request: b"plain")
+        provider.handler(1)(Gate())
+        async with ScriptedGateway(lane) as gateway, provider:
+            await gateway.connect(provider)
+            for _ in range(4):
+                await gateway.call()
+                gateway.ask(msg_id=1)
+
+    await once()
+    before = alive()
+    await once()
+    await asyncio.sleep(0)
+    after = alive()
+    assert (after.tasks, after.timers, after.threads) == (before.tasks, before.timers, before.threads)
+
+
+async def test_every_request_is_accounted_for(lane: Lane) -> None:
+    provider = provide(lane, concurrency_max=3, waiting_max=5)
+    gate = Gate()
+    provider.handler()(gate)
+    provider.handler(1)(lambda request: 1)  # type: ignore[type-var]
+    async with provider, ScriptedGateway(lane) as gateway:
+        await gateway.connect(provider)
+        for number in range(40):
+            gateway.ask(b"%d" % number, msg_id=number % 3, remaining_ms=number % 5 * 100)
+        gateway.send_raw([b"bad"])
+        gate.open()
+        await until(lambda: provider.stats.requests_count == 41)
+        await until(lambda: provider.stats.running_count == provider.stats.waiting_count == 0)
+    stats = provider.stats
+    outcomes = (stats.replied_count, stats.failed_count, stats.busy_count, stats.expired_count)
+    assert sum(outcomes) + stats.unknown_msg_id_count + sum(stats.bad_frames.values()) == 41
+    assert stats.draining_count == stats.abandoned_count == 0
