@@ -18,7 +18,7 @@ CASES ?=
 RUNS ?= 1000000
 # `make test`: in how many processes. Many tests wait for timers, so more than there are cores.
 JOBS ?= 4
-# Passed on as they are: make test ARGS="-k router", make demo ARGS="--dealers 8".
+# Passed on as they are: make test ARGS="-k router", make demo ARGS="--seconds 30".
 ARGS ?=
 
 # The tests that run a second time against the uncompiled form of the compiled modules; of the conformance

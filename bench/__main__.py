@@ -14,13 +14,15 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from bench.case import Case
 from bench.kinds import CASES
 from bench.machine import installed_version, machine_facts
-from bench.measurement import Trial, summarise
+from bench.measurement import Trial, is_rated, summarise
 from bench.peers import BASELINE, PEERS, Peer
 from bench.report import case_title, headline_text, markdown
 from bench.run import Run
 from bench.window import Window
 
 QUICK = Window(warmup_s=0.1, measured_s=0.3)
+PUBLISHED = Path("docs/benchmarks")
+PRIVATE = Path("build/bench")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -35,10 +37,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("\n".join(["cases:", *(f"  {case.name:16} {case_title(case)}" for case in CASES)]))
         print("\n".join(["peers:", *(f"  {peer.name:16} {peer.title}" for peer in PEERS.values())]))
         return 0
+    is_whole = not (options.cases or options.peers or options.quick)
+    out = options.out or (PUBLISHED if is_whole else PRIVATE)
     window = QUICK if options.quick else Window(warmup_s=options.warmup, measured_s=options.seconds)
     run = Run(cases=cases, peers=peers, round_count=1 if options.quick else options.rounds, window=window)
     if options.profile:
-        run.profiles = options.out / "profiles"
+        run.profiles = out / "profiles"
         run.profiles.mkdir(parents=True, exist_ok=True)
     machine = machine_facts()
     try:
@@ -49,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.profile:
         print(f"wrote the profiles under {run.profiles}, and no results: profiling slows what it measures")
         return 0
-    _write(run, trials, machine, options.out, options.baseline)
+    _write(run, trials, machine, out, options.baseline)
     return 1 if any(trial.failure for trial in trials) else 0
 
 
@@ -62,19 +66,28 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--cases", default="", help="names or beginnings of names, by commas: rr,pub-64B")
     parser.add_argument("--peers", default="", help="names, by commas; default: all that are installed")
     parser.add_argument("--baseline", default=BASELINE, choices=PEERS, help="the peer that counts as 1.0")
-    parser.add_argument("--out", type=Path, default=Path("docs/benchmarks"), help="where to write")
+    parser.add_argument(
+        "--out", type=Path, help=f"where to write (default {PUBLISHED}; {PRIVATE} for a part of the run)"
+    )
     parser.add_argument("--profile", action="store_true", help="where the time goes, instead of how much")
     parser.add_argument("--list", action="store_true", help="print the cases and peers, and stop")
     return parser
 
 
 def choose_cases(text: str) -> list[Case]:
-    """The cases whose names begin with any of the words, or all. ValueError if a word fits none."""
-    words = [word for word in text.split(",") if word]
-    for word in words:
-        if not any(case.name.startswith(word) for case in CASES):
+    """The cases with these names, or whose names begin with these words; all without any.
+
+    Raises ValueError if a word fits none.
+    """
+    names = {case.name for case in CASES}
+    chosen: set[str] = set()
+    for word in filter(None, text.split(",")):
+        # A whole name means that case alone: rr-64B-x1 is also the beginning of rr-64B-x100.
+        fitting = {word} & names or {name for name in names if name.startswith(word)}
+        if not fitting:
             raise ValueError(f"no case begins with {word!r}: see --list")
-    return [case for case in CASES if not words or any(case.name.startswith(word) for word in words)]
+        chosen |= fitting
+    return [case for case in CASES if not chosen or case.name in chosen]
 
 
 def choose_peers(text: str) -> list[Peer]:
@@ -127,10 +140,14 @@ def _write(run: Run, trials: list[Trial], machine: dict[str, object], out: Path,
     (out / "results.md").write_text(markdown(summaries, baseline=baseline, run=facts), encoding="utf-8")
     written = ["results.json", "results.md"]
     if installed_version("matplotlib"):
-        from bench.plot import draw
+        from bench.plot import draw, draw_scale
 
-        draw(summaries, out / "results.svg", baseline=baseline)
-        written.append("results.svg")
+        if rated := [one for one in summaries if is_rated(one.case)]:
+            draw(rated, out / "results.svg", baseline=baseline)
+            written.append("results.svg")
+        if scale := [one for one in summaries if one.case.kind == "scale"]:
+            draw_scale(scale, out / "scale.svg")
+            written.append("scale.svg")
     print("wrote " + ", ".join(os.path.join(out, name) for name in written))
 
 

@@ -1,4 +1,4 @@
-"""What is asked for: a kind of exchange, a payload size, and how many at once."""
+"""What is asked for: a kind of exchange, a payload size if there is one, and how many at once."""
 
 from dataclasses import dataclass
 from typing import Self
@@ -8,21 +8,24 @@ KIB = 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """One thing to measure. `width` is the requests in flight of "rr", the receivers of "pub"."""
+    """One thing to measure. `width` counts what the kind says: requests in flight, receivers, providers."""
 
     kind: str
-    size_bytes: int
     width: int
+    size_bytes: int = 0
+    """Of the payload; 0 where no payload is measured."""
 
     @property
     def name(self) -> str:
         """The case's stable name: `rr-64B-x100`. It keys the results, the command line and the goals."""
-        return f"{self.kind}-{size_text(self.size_bytes)}-x{self.width}"
+        size = f"-{size_text(self.size_bytes)}" if self.size_bytes else ""
+        return f"{self.kind}{size}-x{self.width}"
 
     @classmethod
     def parse(cls, name: str) -> Self:
         """The case of that name. Raises ValueError if the name is none."""
-        kind, size, width = name.split("-")
+        kind, *sizes, width = name.split("-")
+        size = sizes[0] if sizes else "0B"
         number = int(size.removesuffix("KiB")) * KIB if size.endswith("KiB") else int(size.removesuffix("B"))
         return cls(kind=kind, size_bytes=number, width=int(width.removeprefix("x")))
 

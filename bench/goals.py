@@ -24,6 +24,10 @@ GOALS = (
     Goal(case="pub-64B-x1", against="zenoh", at_least=1.5),
     Goal(case="rr-64KiB-x100", against="pyzmq", at_least=1.0),
     Goal(case="pub-64KiB-x1", against="pyzmq", at_least=1.0),
+    Goal(peer="hansa-gateway", case="gw-64B-x100", against="pyzmq", at_least=2.0),
+    Goal(peer="hansa-gateway", case="gw-64B-x100", against="nats", at_least=2.5),
+    Goal(peer="hansa-gateway", case="gw-64B-x100", against="grpc", at_least=20.0),
+    Goal(peer="hansa-gateway", case="gw-64B-x1", against="nats", at_most=0.6),
 )
 
 

@@ -17,6 +17,8 @@ class Job:
     case: Case
     address: str
     """host:port of the server, the publisher or the broker of this trial."""
+    second_address: str
+    """Another, for what listens at two places."""
     index: int
     """Which of the workers with the same role this is, from 0."""
 
@@ -28,4 +30,4 @@ class Job:
     @property
     def backlog_count(self) -> int:
         """The bound of a peer's buffers in messages, where it can be set: 64 MiB, and 100,000 at most."""
-        return min(BACKLOG_COUNT, BACKLOG_BYTES // self.case.size_bytes)
+        return min(BACKLOG_COUNT, BACKLOG_BYTES // max(1, self.case.size_bytes))

@@ -11,11 +11,13 @@ import cProfile
 import json
 import os
 import pstats
+import queue
 import resource
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 from bench.case import Case
@@ -30,15 +32,18 @@ class Link:
     """What a role reports through, and learns from.
 
     A role adds to `count` for each reply or delivery (a publisher: for each message sent), to `latencies_ns`
-    if the case is about latency, and keeps the payload it saw last in `last`.
+    if the case is about latency, and keeps the payload it saw last in `last`. A role whose work has steps
+    takes an `order` for each instead, and says when it is `done`.
     """
 
     __slots__ = (
         "_case",
         "_helpers",
+        "_orders",
         "_profile_path",
         "_profiler",
         "count",
+        "gauges",
         "go",
         "halted",
         "hushed",
@@ -59,12 +64,23 @@ class Link:
         self.go = threading.Event()
         self.halted = False
         """A publisher stops; what it has sent may still drain."""
+        self.gauges: Callable[[], dict[str, float]] | None = None
+        """Asked at every sample, in the line's thread: it only reads."""
+        self._orders: queue.SimpleQueue[str] = queue.SimpleQueue()
 
     def ready(self, **facts: Any) -> None:
         """Say that the role stands and what it stands on. Called once."""
         with contextlib.suppress(RuntimeError):  # a blocking peer has no loop
             facts["loop"] = type(asyncio.get_running_loop()).__module__.partition(".")[0]
         _write({"event": "ready", "facts": facts})
+
+    async def order(self) -> list[str]:
+        """The words of the next thing that the conductor wants done."""
+        return (await asyncio.to_thread(self._orders.get)).split()
+
+    def done(self, **figures: Any) -> None:
+        """What was ordered last is done, and this came out."""
+        _write({"event": "done", "figures": figures})
 
     def adopt(self, helper: subprocess.Popen[bytes]) -> None:
         """Count that process's CPU time as this worker's own, and end it with this worker."""
@@ -82,12 +98,14 @@ class Link:
                     self.go.set()
                 case "halt":
                     self.halted = True
+                case order:
+                    self._orders.put(order)
         self.end(0)
 
     def profile(self, path: str) -> None:
         """From now on profile this thread; the end writes it there."""
         self._profile_path = path
-        self._profiler = cProfile.Profile()
+        self._profiler = cProfile.Profile(time.thread_time)
         self._profiler.enable()
 
     def end(self, code: int) -> NoReturn:
@@ -110,6 +128,7 @@ class Link:
             "cpu_s": cpu_s,
             "p50_us": None,
             "p99_us": None,
+            "figures": self.gauges() if self.gauges else {},
         }
         if latencies:
             sample["p50_us"] = latencies[len(latencies) // 2] / 1e3

@@ -10,11 +10,11 @@ from bench.case import Case
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
-    """One window of one trial. A latency that was not taken is None."""
+    """What one trial gave. A number that its kind does not take is None."""
 
-    rate_per_s: float
+    rate_per_s: float | None = None
     """Replies at the client, or deliveries summed over the receivers."""
-    cpu_us: float
+    cpu_us: float | None = None
     """CPU time of all processes of the trial (server, client, broker), per reply or delivery."""
     cpu_us_by_role: dict[str, float] = field(default_factory=dict)
     """The same, apart: which side is the limit."""
@@ -23,6 +23,8 @@ class Measurement:
     lost_count: int = 0
     sent_count: int = 0
     """With `lost_count`: what the publisher sent times the receivers, over the whole trial."""
+    figures: dict[str, float] = field(default_factory=dict)
+    """By name what a kind measures that is none of the above; `bench.figures` has their titles."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +88,7 @@ class Summary:
     p99_us: Spread | None = None
     lost_share: float = 0.0
     """Lost over sent, all rounds together."""
+    figures: dict[str, Spread] = field(default_factory=dict)
 
     @property
     def headline(self) -> Spread | None:
@@ -95,7 +98,12 @@ class Summary:
 
 def is_latency(case: Case) -> bool:
     """Whether the case asks how long, so that less is better, rather than how many."""
-    return case.kind == "rr" and case.width == 1
+    return case.kind in ("rr", "gw", "sync") and case.width == 1
+
+
+def is_rated(case: Case) -> bool:
+    """Whether the case asks for a rate or a latency; the others have figures by name."""
+    return case.kind in ("rr", "pub", "gw", "sync")
 
 
 def summarise(trials: Iterable[Trial]) -> list[Summary]:
@@ -113,12 +121,16 @@ def _summary(case: Case, peer: str, trials: list[Trial]) -> Summary:
         values = [value for value in (getattr(one, name) for one in measured) if value is not None]
         spreads[name] = Spread.of(values) if values else None
     sent = sum(one.sent_count for one in measured)
+    names = dict.fromkeys(name for one in measured for name in one.figures)
     return Summary(
         case=case,
         peer=peer,
         round_count=len(trials),
         failed_count=len(trials) - len(measured),
         lost_share=sum(one.lost_count for one in measured) / sent if sent else 0.0,
+        figures={
+            name: Spread.of([one.figures[name] for one in measured if name in one.figures]) for name in names
+        },
         **spreads,
     )
 

@@ -1,7 +1,12 @@
-"""The results as one picture: a panel a case, a bar a peer, whiskers from the lowest to the highest round."""
+"""The results as pictures: a panel a case with a bar a peer, and how a registry's costs grow.
+
+Whiskers go from the lowest to the highest round.
+"""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from bench.measurement import Summary, is_latency, ratio
 from bench.report import case_title, headline_text, peer_title
@@ -11,14 +16,8 @@ COLOURS = {"hansa": "#1b6ca8", "baseline": "#d1883a", "other": "#9aa5b1"}
 
 
 def draw(summaries: Sequence[Summary], path: Path, *, baseline: str) -> None:
-    """Write the picture as SVG. Needs matplotlib, which is imported only here."""
-    import matplotlib  # type: ignore[import-not-found, unused-ignore]
-
-    matplotlib.use("Agg")
-    # No fresh ids and text as text: the file changes only where a number did.
-    matplotlib.rcParams |= {"svg.hashsalt": "hansa", "svg.fonttype": "none", "font.size": 8}
-    from matplotlib import pyplot  # type: ignore[import-not-found, unused-ignore]
-
+    """Write the bars as SVG. Needs matplotlib, which is imported only when something is drawn."""
+    pyplot = _pyplot()
     cases = list(dict.fromkeys(summary.case for summary in summaries))
     row_count = -(-len(cases) // COLUMN_COUNT)
     figure, grid = pyplot.subplots(
@@ -53,3 +52,84 @@ def _colour(peer: str, baseline: str) -> str:
     if peer == baseline:
         return COLOURS["baseline"]
     return COLOURS["hansa" if peer.startswith("hansa") else "other"]
+
+
+@dataclass(frozen=True, slots=True)
+class Curves:
+    """One panel of the plot of scale: what it shows, and its figures in words."""
+
+    title: str
+    labels: dict[str, str]
+
+
+SCALE_PANELS = (
+    Curves(
+        "registry CPU, us",
+        {
+            "register_cpu_us": "a new provider and its list",
+            "weight_cpu_us": "a new weight and its list",
+            "broadcast_cpu_us": "a list told again",
+            "burst_cpu_us": "a new weight of a burst",
+            "heartbeat_cpu_us": "a heartbeat",
+        },
+    ),
+    Curves("bytes a list", {"broadcast_bytes": "a list"}),
+    Curves(
+        "discovery, us",
+        {
+            "register_delay_us": "until it has a new provider",
+            "weight_delay_us": "until it has a new weight",
+            "weight_list_cpu_us": "CPU, a list with a new weight",
+            "list_cpu_us": "CPU, a list that is the same",
+        },
+    ),
+    Curves(
+        "all at once, s",
+        {
+            "restart_s": "restart, until a discovery has all again",
+            "restart_cpu_s": "registry CPU for it",
+            "join_s": "the first time: connect and register",
+        },
+    ),
+)
+
+
+def draw_scale(summaries: Sequence[Summary], path: Path) -> None:
+    """Write how costs grow with the providers, both axes logarithmic, as SVG."""
+    pyplot = _pyplot()
+    figure, grid = pyplot.subplots(2, 2, figsize=(12, 9), layout="constrained")
+    by_width = sorted(summaries, key=lambda summary: summary.case.width)
+    for panel, curves in zip(grid.flat, SCALE_PANELS, strict=True):
+        for name, label in curves.labels.items():
+            points = [(one.case.width, one.figures[name]) for one in by_width if name in one.figures]
+            if not points:
+                continue
+            widths = [width for width, _ in points]
+            medians = [spread.median for _, spread in points]
+            whiskers = [
+                [spread.median - spread.low for _, spread in points],
+                [spread.high - spread.median for _, spread in points],
+            ]
+            panel.errorbar(widths, medians, yerr=whiskers, marker="o", capsize=3, label=label)
+        panel.set_xscale("log")
+        panel.set_yscale("log")
+        panel.set_title(curves.title, loc="left")
+        panel.set_xlabel("providers")
+        panel.grid(visible=True, alpha=0.3)
+        panel.legend(frameon=False)
+        panel.spines[["top", "right"]].set_visible(False)
+    figure.suptitle("One registry, ten providers a service: medians, from the lowest to the highest round")
+    figure.savefig(path, metadata={"Date": None})
+    pyplot.close(figure)
+
+
+def _pyplot() -> Any:
+    """The drawing library, set up for files that change only where a number did."""
+    import matplotlib  # type: ignore[import-not-found, unused-ignore]
+
+    matplotlib.use("Agg")
+    # No fresh ids and text as text.
+    matplotlib.rcParams |= {"svg.hashsalt": "hansa", "svg.fonttype": "none", "font.size": 8}
+    from matplotlib import pyplot  # type: ignore[import-not-found, unused-ignore]
+
+    return pyplot

@@ -4,19 +4,47 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from bench.case import Case, size_text
+from bench.figures import FIGURES, MEMORY_FIGURES, SCALE_FIGURES, Figure
 from bench.goals import Outcome, outcomes
-from bench.measurement import Spread, Summary, find, is_latency, ratio
+from bench.measurement import Spread, Summary, find, is_latency, is_rated, ratio
 from bench.peers import PEERS
+from bench.units import rate_text, three, time_text
 
 ABSENT = ""
+
+GATEWAY_TEXT = """\
+One client, one service, one provider with an async handler, found through a registry: hansa by
+`await gateway.request(...)`. The others have no such layer: they are the programs of request/reply."""
+BLOCKING_TEXT = """\
+The same request through `hansa.sync`, from so many threads, beside as many tasks of the asynchronous
+gateway. In brackets: the multiple of the latter."""
+MEMORY_TEXT = """\
+Growth of a process's resident memory divided by what it holds; the kernel's buffers are not in it."""
+SCALE_TEXT = """\
+One registry, ten providers a service unless it says otherwise, and one discovery that follows all of them.
+[The same as a plot](scale.svg)."""
 
 
 def case_title(case: Case) -> str:
     """The case in words."""
     size = size_text(case.size_bytes).replace("KiB", " KiB").replace("B", " B").replace("Ki B", "KiB")
-    if case.kind == "rr":
-        return f"request/reply, {size}, {case.width} in flight"
-    return f"publish 1->{case.width}, {size}"
+    match case.kind:
+        case "rr":
+            return f"request/reply, {size}, {case.width} in flight"
+        case "gw":
+            return f"gateway request, {size}, {case.width} in flight"
+        case "sync":
+            return f"blocking request, {size}, {case.width} {'thread' if case.width == 1 else 'threads'}"
+        case "scale":
+            return f"{case.width:,} providers"
+        case "single":
+            return f"{case.width:,} providers of one service"
+        case "idle":
+            return f"{case.width:,} idle connections"
+        case "pending":
+            return f"{case.width:,} pending requests, {size}"
+        case _:
+            return f"publish 1->{case.width}, {size}"
 
 
 def peer_title(name: str) -> str:
@@ -24,25 +52,11 @@ def peer_title(name: str) -> str:
     return PEERS[name].title if name in PEERS else name
 
 
-def rate_text(rate_per_s: float) -> str:
-    """Three significant digits: 812/s, 43.9 k/s, 2.31 M/s."""
-    for limit, unit in ((1e6, "M/s"), (1e3, "k/s")):
-        if rate_per_s >= limit * 0.9995:
-            return f"{_three(rate_per_s / limit)} {unit}"
-    return f"{rate_per_s:.0f}/s"
-
-
-def time_text(time_us: float) -> str:
-    """Three significant digits: 98.7 us, 1.25 ms."""
-    return f"{_three(time_us / 1e3)} ms" if time_us >= 999.5 else f"{_three(time_us)} us"
-
-
-def _three(value: float) -> str:
-    return f"{value:.0f}" if value >= 99.95 else f"{value:.1f}" if value >= 9.995 else f"{value:.2f}"
-
-
 def headline_text(summary: Summary) -> str:
-    """The number that the case is about."""
+    """The number that the case is about, or the main ones if it is about many."""
+    if summary.figures:
+        shown = [(FIGURES[name], one) for name, one in summary.figures.items() if FIGURES[name].is_headline]
+        return ", ".join(f"{figure.title} {figure.show(one.median)}" for figure, one in shown)
     if summary.headline is None:
         return "failed"
     show = time_text if is_latency(summary.case) else rate_text
@@ -60,13 +74,22 @@ def markdown(summaries: Sequence[Summary], *, baseline: str, run: Mapping[str, A
         "",
         f"In brackets: the multiple of {peer_title(baseline)} in the same run.",
         "",
-        *_overview(summaries, baseline),
-        "",
     ]
+    if transport := _of_kinds(summaries, "rr", "pub"):
+        parts += [*_overview(transport, baseline), ""]
     if reached := outcomes(summaries):
         parts += ["## Goals", "", *_goals(reached), ""]
-    for case in dict.fromkeys(summary.case for summary in summaries):
-        of_case = [summary for summary in summaries if summary.case == case]
+    if gateway := _of_kinds(summaries, "gw"):
+        parts += ["## Gateway", "", GATEWAY_TEXT, "", *_overview(gateway, baseline), ""]
+    if blocking := _of_kinds(summaries, "sync"):
+        parts += ["## Blocking", "", BLOCKING_TEXT, "", *_overview(blocking, "hansa-gateway"), ""]
+    if memory := _of_kinds(summaries, "idle", "pending"):
+        parts += ["## Memory", "", MEMORY_TEXT, "", *_figures(memory, MEMORY_FIGURES), ""]
+    if scale := _of_kinds(summaries, "scale", "single"):
+        parts += ["## Registry at scale", "", SCALE_TEXT, "", *_figures(scale, SCALE_FIGURES), ""]
+    rated = [summary for summary in summaries if is_rated(summary.case)]
+    for case in dict.fromkeys(summary.case for summary in rated):
+        of_case = [summary for summary in rated if summary.case == case]
         parts += [
             f"## {case_title(case)[0].upper()}{case_title(case)[1:]}",
             "",
@@ -91,6 +114,25 @@ def _machine_lines(run: Mapping[str, Any]) -> list[str]:
     ]
 
 
+def _of_kinds(summaries: Sequence[Summary], *kinds: str) -> list[Summary]:
+    return [summary for summary in summaries if summary.case.kind in kinds]
+
+
+def _figures(summaries: Sequence[Summary], figures: Mapping[str, Figure]) -> list[str]:
+    """A row a figure, a column a case: where a case does not have the figure, nothing."""
+    rows = []
+    for name, figure in figures.items():
+        cells = [_spread(summary.figures.get(name), figure.show) for summary in summaries]
+        if any(cells):
+            rows.append([figure.title, *cells])
+    return table(["", *(case_title(summary.case) + _failures(summary) for summary in summaries)], rows)
+
+
+def _failures(summary: Summary) -> str:
+    failed, rounds = summary.failed_count, summary.round_count
+    return f" ({failed} of {rounds} rounds failed)" if failed else ""
+
+
 def _overview(summaries: Sequence[Summary], baseline: str) -> list[str]:
     cases = list(dict.fromkeys(summary.case for summary in summaries))
     rows = []
@@ -102,7 +144,7 @@ def _overview(summaries: Sequence[Summary], baseline: str) -> list[str]:
                 cells.append(ABSENT)
                 continue
             multiple = ratio(summary, find(summaries, case.name, baseline))
-            cells.append(headline_text(summary) + (f" ({_three(multiple)})" if multiple else ""))
+            cells.append(headline_text(summary) + (f" ({three(multiple)})" if multiple else ""))
         rows.append(cells)
     return table(["", *(case_title(case) for case in cases)], rows)
 
@@ -113,7 +155,7 @@ def _goals(reached: Iterable[Outcome]) -> list[str]:
         goal = outcome.goal
         wanted = f">= {goal.at_least}" if goal.at_least is not None else f"<= {goal.at_most}"
         named = f"{case_title(Case.parse(goal.case))}, against {peer_title(goal.against)}"
-        rows.append([named, wanted, _three(outcome.reached), "yes" if outcome.met else "no"])
+        rows.append([named, wanted, three(outcome.reached), "yes" if outcome.met else "no"])
     return table(["goal", "wanted", "reached", "met"], rows)
 
 
@@ -128,17 +170,19 @@ def _details(summaries: Sequence[Summary], baseline: str) -> list[str]:
         cells = [peer_title(summary.peer)]
         if is_latency(case):
             cells += [_spread(summary.p50_us, time_text), _spread(summary.p99_us, time_text)]
-        cells += [_spread(summary.rate_per_s, rate_text), _three(multiple) if multiple else ABSENT]
+        cells += [_spread(summary.rate_per_s, rate_text), three(multiple) if multiple else ABSENT]
         cells += [_spread(summary.cpu_us, time_text)]
         cells += [f"{summary.lost_share:.1%}" if summary.lost_share else "0"] if case.kind == "pub" else []
-        if summary.failed_count:
-            cells[0] += f" ({summary.failed_count} of {summary.round_count} rounds failed)"
+        cells[0] += _failures(summary)
         rows.append(cells)
     return table(heads, rows)
 
 
 def _spread(spread: Spread | None, show: Any) -> str:
-    return f"{show(spread.median)} ({show(spread.low)} to {show(spread.high)})" if spread else ABSENT
+    if spread is None:
+        return ABSENT
+    median, low, high = show(spread.median), show(spread.low), show(spread.high)
+    return median if low == high else f"{median} ({low} to {high})"
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

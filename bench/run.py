@@ -32,6 +32,8 @@ class Run:
         """Every trial in the order in which it is run."""
         for round_number in range(1, self.round_count + 1):
             for case in self.cases:
+                if round_number > (KINDS[case.kind].rounds_max or round_number):
+                    continue
                 for peer in self.peers:
                     if case.kind in peer.kinds:
                         yield round_number, case, peer

@@ -7,7 +7,7 @@ import os
 import socket
 import sys
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
@@ -35,6 +35,7 @@ class Sample:
     cpu_s: float
     p50_us: float | None = None
     p99_us: float | None = None
+    figures: dict[str, float] = field(default_factory=dict)
     complaint: str = ""
 
 
@@ -63,6 +64,12 @@ class Worker:
         if sample.complaint:
             raise TrialFailed(f"{self.role} saw {sample.complaint}")
         return sample
+
+    async def do(self, order: str, *, s_max: float) -> dict[str, Any]:
+        """Order something; what came out when it was done."""
+        self.tell(order)
+        figures: dict[str, Any] = (await self.hear("done", s_max=s_max))["figures"]
+        return figures
 
     async def hear(self, event: str, *, s_max: float) -> dict[str, Any]:
         """The next line, which is that event's. Raises TrialFailed with what the worker wrote to stderr."""
@@ -108,14 +115,13 @@ class Stage:
         self.case = case
         self.facts: dict[str, Any] = {}
         """What the workers said they run on."""
-        self._address = f"127.0.0.1:{_free_port()}"
+        self._addresses = tuple(f"127.0.0.1:{port}" for port in _free_ports(2))
         self._workers: list[Worker] = []
         self._profiles = profiles
 
     async def __aenter__(self) -> Self:
         try:
-            if self.peer.has_broker:
-                await self.start("broker")
+            await self.restart()
         except BaseException:
             await self._end()
             raise
@@ -126,9 +132,16 @@ class Stage:
     ) -> None:
         await self._end()
 
-    async def start(self, role: str, index: int = 0) -> Worker:
+    async def restart(self) -> None:
+        """End all workers there are; what remains is a new broker, if the peer has one."""
+        await self._end()
+        self._workers.clear()
+        if self.peer.has_broker:
+            await self.start("broker")
+
+    async def start(self, role: str, index: int = 0, *, s_max: float = START_S_MAX) -> Worker:
         """A new worker, ready. Raises TrialFailed if it does not get so far."""
-        arguments = (role, self.peer.name, self.case.name, self._address, str(index))
+        arguments = (role, self.peer.name, self.case.name, *self._addresses, str(index))
         errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by Worker.end
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "bench.worker", *arguments),
@@ -140,13 +153,18 @@ class Stage:
         )
         worker = Worker(role, process, errors)
         self._workers.append(worker)
-        self.facts |= (await worker.hear("ready", s_max=START_S_MAX))["facts"]
+        self.facts |= (await worker.hear("ready", s_max=s_max))["facts"]
         return worker
 
     async def samples(self) -> dict[Worker, Sample]:
         """A sample of every worker, all taken as nearly at once as the machine allows."""
         taken = await asyncio.gather(*(worker.sample() for worker in self._workers))
         return dict(zip(self._workers, taken, strict=True))
+
+    async def end(self, worker: Worker) -> None:
+        """End one worker before the others."""
+        self._workers.remove(worker)
+        await worker.end()
 
     async def _end(self) -> None:
         await asyncio.gather(*(worker.end() for worker in self._workers))
@@ -167,8 +185,10 @@ def _environment(peer: Peer, profiles: Path | None) -> dict[str, str]:
     return environment | ({PROFILES: str(profiles.resolve())} if profiles else {})
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+def _free_ports(count: int) -> list[int]:
+    with contextlib.ExitStack() as open_probes:
+        # All at once, so that no port comes twice.
+        probes = [open_probes.enter_context(socket.socket()) for _ in range(count)]
+        for probe in probes:
+            probe.bind(("127.0.0.1", 0))
+        return [probe.getsockname()[1] for probe in probes]

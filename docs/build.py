@@ -1,4 +1,4 @@
-"""Writes the reference pages from the source and README's table from the benchmark, and checks every link.
+"""Writes the reference pages from the source and README's tables from the benchmark, and checks every link.
 
 A page is made for every module that declares `__all__` on the ground floor, and for every package that
 does. The source is read, never imported, so that the pages are the same on every Python and with every
@@ -9,6 +9,7 @@ of date or a link leads nowhere.
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 import sys
 from collections.abc import Iterator, Sequence
@@ -22,7 +23,7 @@ PAGES = ROOT / "docs" / "reference" / "api"
 NOT_PUBLIC = ("hansa.cli",)
 README = ROOT / "README.md"
 RESULTS = ROOT / "docs" / "benchmarks" / "results.md"
-README_CASES = (
+TRANSPORT_CASES = (
     "request/reply, 64 B, 1 in flight",
     "request/reply, 64 B, 100 in flight",
     "publish 1->1, 64 B",
@@ -30,6 +31,7 @@ README_CASES = (
     "request/reply, 64 KiB, 100 in flight",
     "publish 1->1, 64 KiB",
 )
+GATEWAY_CASES = ("gateway request, 64 B, 1 in flight", "gateway request, 64 B, 100 in flight")
 
 _LINK = re.compile(r"(?<!!)\[[^\]]+\]\((?P<target>[^)\s]+)\)")
 _FENCE = re.compile(r"^(```|~~~).*?^\1", re.MULTILINE | re.DOTALL)
@@ -236,28 +238,33 @@ def anchors(path: Path) -> set[str]:
 
 
 def readme() -> str:
-    """README with the table between its marks taken from the last benchmark, so that the two never differ."""
+    """README with the tables between its marks taken from the last benchmark: the two never differ."""
     text = README.read_text(encoding="utf-8")
-    before, begin, rest = text.partition("<!-- bench:transport -->\n")
-    _, end, after = rest.partition("<!-- /bench:transport -->")
-    if not begin or not end or not RESULTS.exists():
+    if not RESULTS.exists():
         return text
-    table = "\n".join(chosen_columns(RESULTS.read_text(encoding="utf-8")))
-    return f"{before}{begin}{table}\n{end}{after}"
+    results = RESULTS.read_text(encoding="utf-8")
+    for mark, cases in (("transport", TRANSPORT_CASES), ("gateway", GATEWAY_CASES)):
+        before, begin, rest = text.partition(f"<!-- bench:{mark} -->\n")
+        _, end, after = rest.partition(f"<!-- /bench:{mark} -->")
+        table = chosen_columns(results, cases)
+        # A run of other cases alone says nothing about these.
+        if begin and end and table:
+            text = "\n".join([before + begin + table[0], *table[1:], end + after])
+    return text
 
 
-def chosen_columns(results: str) -> list[str]:
-    """The first table of the results, only the cases that README shows."""
-    lines = [line for line in results.splitlines() if line.startswith("|")]
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
-    heads = rows[0]
-    chosen = [0, *(heads.index(case) for case in README_CASES if case in heads)]
-    table = []
-    for row in rows:
-        if len(row) != len(heads):
-            break
-        table.append("| " + " | ".join(row[column] for column in chosen) + " |")
-    return table
+def chosen_columns(results: str, cases: Sequence[str]) -> list[str]:
+    """The first table of the results with any of these cases as a column, and only those columns."""
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")] if line.startswith("|") else []
+        for line in results.splitlines()
+    ]
+    for start, heads in enumerate(rows):
+        chosen = [heads.index(case) for case in cases if case in heads]
+        if chosen:
+            table = itertools.takewhile(lambda row: row, rows[start:])
+            return ["| " + " | ".join(row[column] for column in (0, *chosen)) + " |" for row in table]
+    return []
 
 
 # ---- the command -------------------------------------------------------------------------------

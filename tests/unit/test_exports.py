@@ -116,6 +116,21 @@ def test_readme_shows_the_last_benchmark_and_nothing_else_changes(planted: Path)
     assert build.main(["--check"]) == 1
 
 
+def test_readme_has_a_table_for_each_of_its_marks(planted: Path) -> None:
+    marks = "<!-- bench:gateway -->\nold\n<!-- /bench:gateway -->\n"
+    (planted / "README.md").write_text(f"<!-- bench:transport -->\nkept\n<!-- /bench:transport -->\n{marks}")
+    (planted / "docs/benchmarks/results.md").write_text(
+        "# Results\n| another | table |\n\n## Gateway\n\n"
+        "|  | gateway request, 64 B, 1 in flight |\n| --- | ---: |\n| cog | 2 |\n\n| one | more |\n"
+    )
+    assert build.main([]) == 0
+    table = "|  | gateway request, 64 B, 1 in flight |\n| --- | ---: |\n| cog | 2 |\n"
+    assert (planted / "README.md").read_text() == (
+        "<!-- bench:transport -->\nkept\n<!-- /bench:transport -->\n"
+        f"<!-- bench:gateway -->\n{table}<!-- /bench:gateway -->\n"
+    )
+
+
 def test_a_changed_source_makes_its_page_out_of_date(planted: Path) -> None:
     build.main([])
     assert build.main(["--check"]) == 0

@@ -23,6 +23,7 @@ ROWS: tuple[frozenset[str], ...] = tuple(
         "partition",
         "join",
         "__init__",
+        "sync",
         "cli dashboard",
         "testing",
     )
@@ -36,7 +37,7 @@ WORLD = frozenset(
 )
 # Two doors to the world; whoever wants the time or a random number is handed one of these.
 DOORS = {"clock.py": frozenset({"time"}), "chance.py": frozenset({"random"})}
-WORLDLY_PACKAGES = frozenset({"testing", "cli", "dashboard"})
+WORLDLY_PACKAGES = frozenset({"testing", "cli", "dashboard", "sync"})
 WORLDLY_FILES = ("server.py", "client.py", "node.py", "over_*.py", "on_*.py", "*_socket.py")
 
 
@@ -104,7 +105,9 @@ def imports(path: Path, source: Path, *, for_types: bool = True) -> Iterator[tup
             base = package[: len(package) + 1 - node.level] if node.level else ()
             module = ".".join([*base, node.module] if node.module else base)
             if module == "hansa":
-                yield from ((f"hansa.{alias.name}", node.lineno) for alias in node.names)
+                # A name that is no part is one that hansa itself exports.
+                for alias in node.names:
+                    yield f"hansa.{alias.name}" if row_of(alias.name) is not None else "hansa", node.lineno
             else:
                 yield module, node.lineno
         todo += ast.iter_child_nodes(node)

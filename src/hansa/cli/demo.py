@@ -1,4 +1,4 @@
-"""The demo's director: starts the cast, kills the router, brings it back, and settles the books.
+"""The demo's director: starts the cast, kills one of each, brings it back, and settles the books.
 
 Every member of the cast is a real process (see `demo_cast`). In a terminal the numbers are drawn in
 place; elsewhere a line a second is printed.
@@ -7,92 +7,36 @@ place; elsewhere a line a second is printed.
 from __future__ import annotations
 
 import asyncio
-import json
-import sys
-from collections import deque
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import Callable
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any
 
 from rich.console import Console
 from rich.live import Live
 
-from hansa.cli.demo_board import Board, DealerLine
+from hansa.cli.demo_board import Board, ClientLine, ProviderLine, RegistryLine
+from hansa.cli.demo_player import DemoFailed, Player, cast, free_endpoints
 from hansa.cli.fast_loop import loop_name
 
 DRAW_INTERVAL_S = 0.25
-START_S_MAX = 20.0
+# How long everybody may take to know what has changed: many times what it takes.
+KNOW_S_MAX = 20.0
 SETTLE_S_MAX = 15.0
 AWAY_S = 1.5
-LAST_WORDS_MAX = 20
+REGISTRIES_COUNT = 3
+PROVIDERS_COUNT = 3
+# When each act begins, as a share of the whole.
+REGISTRY_ACT, PROVIDER_ACT, CLIENT_ACT = 0.15, 0.4, 0.75
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """How large and how long the demo is."""
+    """How long the demo is, and how much the client asks."""
 
-    dealers_count: int = 4
-    run_s: float = 14.0
-    in_flight_count: int = 32
+    run_s: float = 12.0
+    in_flight_count: int = 16
     payload_bytes: int = 64
-
-
-class DemoFailed(Exception):
-    """Something happened that the play does not foresee."""
-
-
-class Player:
-    """One process of the cast. What it tells is read as it comes; what is no JSON are its last words."""
-
-    def __init__(self, role: str, process: asyncio.subprocess.Process) -> None:
-        self.role = role
-        self.process = process
-        self.dismissed = False
-        self._last_words: deque[str] = deque(maxlen=LAST_WORDS_MAX)
-
-    async def reports(self) -> AsyncIterator[dict[str, Any]]:
-        """Everything it tells, until it ends. Raises DemoFailed when it ends without being dismissed."""
-        assert self.process.stdout is not None
-        async for line in self.process.stdout:
-            try:
-                yield json.loads(line)
-            except ValueError:
-                self._last_words.append(line.decode(errors="replace").rstrip())
-        status = await self.process.wait()
-        if not self.dismissed:
-            words = "\n".join(self._last_words)
-            raise DemoFailed(f"the {self.role} ended by itself with status {status}\n{words}".rstrip())
-
-    async def tell(self, word: str) -> None:
-        assert self.process.stdin is not None
-        with suppress(ConnectionError):
-            self.process.stdin.write(f"{word}\n".encode())
-            await self.process.stdin.drain()
-
-    def kill(self) -> None:
-        """SIGKILL: no clean-up, no goodbye."""
-        self.dismissed = True
-        with suppress(ProcessLookupError):
-            self.process.kill()
-
-
-@asynccontextmanager
-async def cast(role: str, *arguments: str) -> AsyncIterator[Player]:
-    """A player, running for as long as the block."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        *("-m", "hansa.cli.demo_cast", role, *arguments),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-    )
-    player = Player(role, process)
-    try:
-        yield player
-    finally:
-        player.kill()
-        await process.wait()
 
 
 class Director:
@@ -100,13 +44,21 @@ class Director:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
+        self._pubs = free_endpoints(2 * REGISTRIES_COUNT + PROVIDERS_COUNT)
+        self._routers = [self._pubs.pop() for _ in range(REGISTRIES_COUNT)]
+        self._binds = [self._pubs.pop() for _ in range(PROVIDERS_COUNT)]
         self.board = Board(
-            loop_name=loop_name(), dealers=[DealerLine() for _ in range(settings.dealers_count)]
+            loop_name=loop_name(),
+            registries=[RegistryLine(number=i + 1, router=self._routers[i]) for i in range(REGISTRIES_COUNT)],
+            providers=[ProviderLine(number=i + 1) for i in range(PROVIDERS_COUNT)],
         )
         self._loop = asyncio.get_running_loop()
         self._started_at = self._loop.time()
         self._heard = asyncio.Event()
         self.on_story: Callable[[str], None] = lambda line: None
+        self._stage: AsyncExitStack
+        self._followers: asyncio.TaskGroup
+        self._begun_at = 0.0
 
     @property
     def elapsed_s(self) -> float:
@@ -117,86 +69,151 @@ class Director:
         self.on_story(self.board.story[-1])
 
     async def play(self) -> None:
-        """From the first curtain to settled books. Raises DemoFailed, TimeoutError."""
-        run_s = self.settings.run_s
-        async with AsyncExitStack() as stage, asyncio.TaskGroup() as group:
-            router = await stage.enter_async_context(self._router("tcp://127.0.0.1:0"))
-            self.say(f"a ROUTER listens on {self.board.endpoint} (pid {router.process.pid})")
-            dealers = [
-                await stage.enter_async_context(self._dealer(i)) for i in range(len(self.board.dealers))
-            ]
-            work = [
-                group.create_task(self._follow(dealer, i), name=f"dealer {i}")
-                for i, dealer in enumerate(dealers)
-            ]
-            await self._all_connected(reconnects_count=0)
+        """From the first curtain to settled books. Raises DemoFailed."""
+        async with AsyncExitStack() as self._stage, asyncio.TaskGroup() as self._followers:
+            registries = [await self._registry(i) for i in range(REGISTRIES_COUNT)]
+            await self._until(lambda: all(line.pid for line in self.board.registries), "the registries run")
+            providers = [await self._provider(i) for i in range(PROVIDERS_COUNT)]
+            client = await self._client()
+            await self._until(self.board.everybody_knows, "everybody knows")
             self.say(
-                f"{len(dealers)} DEALER processes ask, {self.settings.in_flight_count} questions open each"
+                f"{REGISTRIES_COUNT} registries, {PROVIDERS_COUNT} providers, each registered with one of "
+                f"them, and a client: {self.settings.in_flight_count} calls open at any time"
             )
-            begun_at = self._loop.time()
-            await asyncio.sleep(run_s / 3)
-            router.kill()
-            await router.process.wait()
-            self.board.router_pid = None
-            self.say(f"the ROUTER is killed (SIGKILL) with {self.board.sum('open_count')} questions open")
-            await asyncio.sleep(min(AWAY_S, run_s / 6))
-            router = await stage.enter_async_context(self._router(self.board.endpoint))
-            self.say(f"a new ROUTER listens on the same port (pid {router.process.pid})")
-            await self._all_connected(reconnects_count=1)
-            again_count = self.board.sum("asked_again_count")
-            self.say(
-                f"all dealers are connected again, and asked again {again_count} questions that were in doubt"
-            )
-            await asyncio.sleep(begun_at + run_s - self._loop.time())
-            self.say("the dealers stop asking and wait for their last answers")
-            await self._settle(dealers, work)
+            self._begun_at = self._loop.time()
+            await self._act_at(REGISTRY_ACT)
+            await self._lose_registry(registries, 0)
+            await self._act_at(PROVIDER_ACT)
+            await self._lose_provider(providers, 1)
+            await self._act_at(CLIENT_ACT)
+            client = await self._lose_client(client)
+            await self._act_at(1.0)
+            self.say("the client asks nothing more and waits for its last answers")
+            await client.stop()
+            await self._until(lambda: self.board.client.done, "the client has all its answers", SETTLE_S_MAX)
+            for player in (*registries, *providers):
+                player.kill()
 
-    @asynccontextmanager
-    async def _router(self, endpoint: str) -> AsyncIterator[Player]:
-        async with cast("router", endpoint) as router:
-            async with asyncio.timeout(START_S_MAX):
-                report = await anext(router.reports())
-            self.board.endpoint, self.board.router_pid = report["bound"], report["pid"]
-            yield router
+    # -- the acts
 
-    def _dealer(self, number: int) -> AbstractAsyncContextManager[Player]:
-        in_flight_count, payload_bytes = self.settings.in_flight_count, self.settings.payload_bytes
-        return cast(
-            "dealer", self.board.endpoint, f"dealer-{number + 1}", str(in_flight_count), str(payload_bytes)
+    async def _lose_registry(self, registries: list[Player], i: int) -> None:
+        line = self.board.registries[i]
+        lost = [provider for provider in self.board.providers if provider.registry == line.router]
+        killed_at = await self._kill(registries[i], line)
+        who = " and ".join(str(provider.number) for provider in lost) or "nobody"
+        self.say(f"registry {line.number} is killed (SIGKILL); registered there: provider {who}")
+        known_s = await self._until_everybody_knows(killed_at)
+        where = ", ".join(
+            f"provider {provider.number} at registry {self.board.registry_name(provider)}"
+            for provider in lost
+        )
+        self.say(f"registered again after {known_s:.2f} s, and everybody knew: {where}")
+        await asyncio.sleep(AWAY_S)
+        started_at = self._loop.time()
+        registries[i] = await self._registry(i)
+        known_s = await self._until_everybody_knows(started_at)
+        self.say(
+            f"registry {line.number} is started again, and knew what the others know after {known_s:.2f} s"
         )
 
-    async def _follow(self, dealer: Player, number: int) -> None:
-        async for report in dealer.reports():
-            self.board.dealers[number].hear(report, now=self._loop.time())
+    async def _lose_provider(self, providers: list[Player], i: int) -> None:
+        line = self.board.providers[i]
+        killed_at = await self._kill(providers[i], line)
+        self.say(f"provider {line.number} is killed (SIGKILL)")
+        client_s = await self._until(self.board.client_knows, "the client knows") - killed_at
+        self.say(f"the client knew after {client_s:.2f} s, and asked the others again what was open there")
+        known_s = await self._until_everybody_knows(killed_at)
+        self.say(f"no registry lists it after {known_s:.2f} s, when its heartbeats were overdue")
+        started_at = self._loop.time()
+        providers[i] = await self._provider(i)
+        known_s = await self._until_everybody_knows(started_at)
+        self.say(f"provider {line.number} is started again, and everybody knew after {known_s:.2f} s")
+
+    async def _lose_client(self, client: Player) -> Player:
+        line = self.board.client
+        await self._kill(client, line)
+        self.say(f"the client is killed (SIGKILL) with {line.open_count} calls open")
+        self.board.past_clients.append(line)
+        self.board.client = ClientLine()
+        started_at = self._loop.time()
+        client = await self._client()
+        known_s = await self._until_everybody_knows(started_at)
+        self.say(f"a new client is started, and knew everybody after {known_s:.2f} s")
+        return client
+
+    # -- processes
+
+    async def _registry(self, i: int) -> Player:
+        line = self.board.registries[i] = RegistryLine(number=i + 1, router=self._routers[i])
+        settings = {
+            "number": line.number,
+            "pub": self._pubs[i],
+            "router": self._routers[i],
+            "peers": [pub for pub in self._pubs if pub != self._pubs[i]],
+        }
+        return await self._start(f"registry {line.number}", "registry", settings, line)
+
+    async def _provider(self, i: int) -> Player:
+        line = self.board.providers[i] = ProviderLine(number=i + 1)
+        # Each begins with another registry, so that the loss of one concerns one.
+        first = i % REGISTRIES_COUNT
+        settings = {"bind": self._binds[i], "registries": [*self._routers[first:], *self._routers[:first]]}
+        return await self._start(f"provider {line.number}", "provider", settings, line)
+
+    async def _client(self) -> Player:
+        settings = {
+            "registries": self._pubs,
+            "in_flight_count": self.settings.in_flight_count,
+            "payload_bytes": self.settings.payload_bytes,
+        }
+        return await self._start("the client", "client", settings, self.board.client)
+
+    async def _start(
+        self, name: str, role: str, settings: dict[str, Any], line: RegistryLine | ProviderLine | ClientLine
+    ) -> Player:
+        player = await self._stage.enter_async_context(cast(name, role, settings))
+        self._followers.create_task(self._follow(player, line), name=f"following {name}")
+        return player
+
+    async def _follow(self, player: Player, line: RegistryLine | ProviderLine | ClientLine) -> None:
+        async for report in player.reports():
+            line.hear(report, now=self._loop.time())
             self._heard.set()
 
-    async def _all_connected(self, *, reconnects_count: int) -> None:
-        """Wait until every dealer is connected and has been so often enough before."""
-        async with asyncio.timeout(START_S_MAX):
-            while not all(
-                line.connected and line.reconnects_count >= reconnects_count for line in self.board.dealers
-            ):
-                self._heard.clear()
-                await self._heard.wait()
+    async def _kill(self, player: Player, line: RegistryLine | ProviderLine | ClientLine) -> float:
+        """SIGKILL; when it was sent."""
+        killed_at = self._loop.time()
+        player.kill()
+        line.is_up = False
+        await player.process.wait()
+        return killed_at
 
-    async def _settle(self, dealers: list[Player], work: list[asyncio.Task[None]]) -> None:
-        for dealer in dealers:
-            dealer.dismissed = True
-            await dealer.tell("stop")
-        await asyncio.wait(work, timeout=SETTLE_S_MAX)
-        late = [number for number, line in enumerate(self.board.dealers, 1) if not line.done]
-        for task in work:
-            task.cancel()
-        if late:
-            raise DemoFailed(f"dealers {late} still wait for answers after {SETTLE_S_MAX:.0f} s")
+    # -- waiting
+
+    async def _act_at(self, share: float) -> None:
+        await asyncio.sleep(self._begun_at + self.settings.run_s * share - self._loop.time())
+
+    async def _until_everybody_knows(self, since: float) -> float:
+        """How long it took since then."""
+        return await self._until(self.board.everybody_knows, "everybody knows") - since
+
+    async def _until(self, happened: Callable[[], bool], what: str, within_s: float = KNOW_S_MAX) -> float:
+        """Wait until what the cast reports makes this true; when that was. Raises DemoFailed."""
+        try:
+            async with asyncio.timeout(within_s):
+                while not happened():
+                    self._heard.clear()
+                    await self._heard.wait()
+        except TimeoutError:
+            raise DemoFailed(f"it took more than {within_s:.0f} s until {what}") from None
+        return self._loop.time()
 
 
 async def play(settings: Settings) -> int:
-    """The whole demo with its pictures; the exit status: 0 when every question is accounted for."""
+    """The whole demo with its pictures; the exit status: 0 when every call is answered or accounted for."""
     console = Console(highlight=False)
     director = Director(settings)
-    board = director.board
-    failed: list[str] = []
+    problems: list[str] = []
     try:
         async with asyncio.TaskGroup() as group:
             draw = draw_in_place if console.is_terminal else print_lines
@@ -205,19 +222,26 @@ async def play(settings: Settings) -> int:
                 await director.play()
             finally:
                 picture.cancel()
-    except* (DemoFailed, TimeoutError) as failures:
-        failed = [str(failure) or "it took too long" for failure in leaves(failures)]
-    for reason in failed:
-        console.print(f"the demo failed: {reason}", style="bold red", markup=False, soft_wrap=True)
-    asked_count, missing_count = board.sum("asked_count"), board.sum("open_count")
+    except* DemoFailed as failures:
+        problems = [str(failure) for failure in leaves(failures)]
+    for problem in problems:
+        console.print(f"the demo failed: {problem}", style="bold red", markup=False, soft_wrap=True)
+    return settle(console, director.board) or (1 if problems else 0)
+
+
+def settle(console: Console, board: Board) -> int:
+    """Print the books; 1 when a call failed or has no outcome."""
+    failed_count, missing_count = sum(board.failed.values()), board.client.open_count
     console.print(
-        f"asked {asked_count:,}, answered {asked_count - missing_count:,}, missing {missing_count:,}"
-        f"  (asked again after the crash: {board.sum('asked_again_count'):,};"
-        f" answered twice: {board.sum('answered_twice_count'):,})",
+        f"asked {board.asked_count:,}, answered {board.answered_count:,}, failed {failed_count:,}, "
+        f"missing {missing_count:,}  (open when the client was killed: {board.open_when_killed_count:,}; "
+        f"asked again because a provider was lost: {board.retried_count:,})",
         style="bold",
         soft_wrap=True,
     )
-    return 1 if failed or missing_count else 0
+    for code, count in sorted(board.failed.items()):
+        console.print(f"failed with {code}: {count:,}", style="bold red", soft_wrap=True)
+    return 1 if failed_count or missing_count else 0
 
 
 def leaves(group: BaseExceptionGroup[Any]) -> list[BaseException]:

@@ -1,12 +1,11 @@
-"""The processes of the demo: a ROUTER that answers, and DEALERs that ask and keep the books.
+"""The processes of the demo: registries, providers, and a client that calls and keeps the books.
 
-Each is started as `python -m hansa.cli.demo_cast`, tells its state on stdout as lines of JSON, and does
-what it reads from stdin: "stop" means ask nothing more and end when everything is answered; the end of
-stdin means end at once, so that nothing outlives a demo that was killed.
+Each is started as `python -m hansa.cli.demo_cast ROLE SETTINGS`, tells its state on stdout as lines of JSON,
+and does what it reads from stdin: "stop" means ask nothing more and end when everything has its outcome; the
+end of stdin means end at once, so that nothing outlives a demo that was killed.
 
-The books: a question is open from the moment it is asked until its first answer. When a connection breaks,
-the questions that are open then are in doubt (they may or may not have arrived), so they are asked again
-on the next connection. A question that is answered twice is counted, not hidden.
+The books: a request is open from the moment it is asked until its one outcome, which is an answer or a
+failure. The client marks its requests idempotent, so that one whose provider was killed goes to another.
 """
 
 from __future__ import annotations
@@ -16,23 +15,27 @@ import json
 import os
 import signal
 import sys
-from contextlib import suppress
+from collections.abc import Callable, Coroutine, Iterable
 from time import perf_counter
 from typing import Any
 
+from hansa import Discovery, Gateway, HansaError, Provider, ProviderInfo, Registry, Request
 from hansa.cli.fast_loop import run
 from hansa.cli.latencies import Latencies
-from hansa.errors import Unavailable
-from hansa.transport import Connected, Dealer, Disconnected, Router, SocketOptions
+from hansa.transport import SocketOptions
 
+SERVICE = "greeter"
+# A change is told within a tick, everything else now and then.
+TICK_S = 0.02
+START_S_MAX = 20.0
 REPORT_INTERVAL_S = 0.25
-# Short pauses between attempts, so that a few seconds show a whole recovery.
+# Short, so that a few seconds show a whole recovery.
+HEARTBEAT_INTERVAL_S = 0.5
+HEARTBEAT_TIMEOUT_S = 2.0
+BROADCAST_INTERVAL_S = 2.0
 OPTIONS = SocketOptions(reconnect_s_min=0.05, reconnect_s_max=0.5)
 
-
-def tell(**facts: Any) -> None:
-    """One line of JSON to whoever started this process."""
-    print(json.dumps(facts), flush=True)
+Facts = dict[str, Any]
 
 
 class Orders:
@@ -50,156 +53,180 @@ class Orders:
             while line := await reader.readline():
                 if line.strip() == b"stop":
                     self.stop.set()
+            self.end.set()
         finally:
             transport.close()
-            self.end.set()
 
 
-async def play_router(endpoint: str) -> None:
-    """Answer every question with its own parts."""
-    orders = Orders()
-    async with Router(b"router", options=OPTIONS) as router, asyncio.TaskGroup() as group:
-        bound = await router.bind(endpoint)
-        tell(bound=str(bound), pid=os.getpid())
-        tasks = [
-            group.create_task(orders.read(), name="orders"),
-            group.create_task(answer(router), name="answer"),
-        ]
-        await orders.end.wait()
-        for task in tasks:
-            task.cancel()
+class Reporter:
+    """Tells `state` as soon as it changes, and `state` with `numbers` every so often."""
 
+    def __init__(self, state: Callable[[], Facts], numbers: Callable[[], Facts]) -> None:
+        self._state = state
+        self._numbers = numbers
 
-async def answer(router: Router) -> None:
-    async for message in router:
-        with suppress(Unavailable):  # The one who asked has gone, and with it the question.
-            await router.send(message.peer, message.parts)
+    def tell(self, **more: Any) -> None:
+        """One line of JSON to whoever started this process."""
+        print(json.dumps({"pid": os.getpid(), **self._state(), **self._numbers(), **more}), flush=True)
 
-
-class Asker:
-    """A DEALER's books: which questions are open, since when, and what came of the others."""
-
-    def __init__(self, dealer: Dealer, *, in_flight_count: int, payload: bytes) -> None:
-        self._dealer = dealer
-        self._in_flight_count = in_flight_count
-        self._payload = payload
-        self._open: dict[int, float] = {}
-        self._asking = True
-        self._latencies = Latencies()
-        self._asked_count = 0
-        self._answered_count = 0
-        self._asked_again_count = 0
-        self._answered_twice_count = 0
-        self._connections_count = 0
-        self._connected = False
-        self.all_answered = asyncio.Event()
-
-    async def ask(self) -> None:
-        """Keep the window full until told to stop. An answer makes room for the next question."""
-        self._fill()
-        async for message in self._dealer:
-            asked_at = self._open.pop(int.from_bytes(message.parts[0], "little"), None)
-            if asked_at is None:
-                self._answered_twice_count += 1
-                continue
-            self._answered_count += 1
-            self._latencies.note(perf_counter() - asked_at)
-            self._fill()
-
-    def stop_asking(self) -> None:
-        self._asking = False
-        self._fill()
-
-    def _fill(self) -> None:
-        while self._asking and len(self._open) < self._in_flight_count:
-            self._asked_count += 1
-            self._open[self._asked_count] = perf_counter()
-            self._post(self._asked_count)
-        if not self._asking and not self._open:
-            self.all_answered.set()
-
-    def _post(self, number: int) -> None:
-        self._dealer.post([number.to_bytes(8, "little"), self._payload])
-
-    async def follow_connections(self) -> None:
-        """Ask again what was open when a connection broke, as soon as there is another."""
-        in_doubt: list[int] = []
-        async for event in self._dealer.events():
-            match event:
-                case Connected():
-                    self._connected = True
-                    self._connections_count += 1
-                    still_open = [number for number in in_doubt if number in self._open]
-                    in_doubt.clear()
-                    self._asked_again_count += len(still_open)
-                    for number in still_open:
-                        self._post(number)
-                case Disconnected():
-                    self._connected = False
-                    in_doubt = list(self._open)
-                case _:
-                    pass  # An attempt that failed; the socket tries again by itself.
-
-    def report(self, *, done: bool = False) -> None:
-        tell(
-            pid=os.getpid(),
-            connected=self._connected,
-            reconnects_count=max(self._connections_count - 1, 0),
-            asked_count=self._asked_count,
-            answered_count=self._answered_count,
-            asked_again_count=self._asked_again_count,
-            answered_twice_count=self._answered_twice_count,
-            latencies=self._latencies.as_json(),
-            done=done,
-        )
-        self._latencies.clear()
-
-    async def report_often(self) -> None:
+    async def report(self) -> None:
+        told: Facts = {}
+        told_at = 0.0
         while True:
-            await asyncio.sleep(REPORT_INTERVAL_S)
-            self.report()
+            now, state = perf_counter(), self._state()
+            if state != told or now - told_at >= REPORT_INTERVAL_S:
+                told, told_at = state, now
+                self.tell()
+            await asyncio.sleep(TICK_S)
 
 
-async def play_dealer(endpoint: str, name: str, in_flight_count: int, payload_bytes: int) -> None:
-    """Ask until told to stop, then wait until all is answered, and tell the final numbers."""
-    orders = Orders()
-    async with Dealer(name.encode(), options=OPTIONS) as dealer, asyncio.TaskGroup() as group:
-        asker = Asker(dealer, in_flight_count=in_flight_count, payload=bytes(payload_bytes))
-        dealer.connect(endpoint)
-        work = {
-            "ask": asker.ask(),
-            "follow connections": asker.follow_connections(),
-            "report": asker.report_often(),
-            "orders": orders.read(),
+async def play_registry(settings: Facts) -> None:
+    """A registry, under the same id in every life."""
+    registry = Registry(
+        settings["pub"],
+        settings["router"],
+        peers=settings["peers"],
+        registry_id=settings["number"],
+        heartbeat_interval_s=HEARTBEAT_INTERVAL_S,
+        heartbeat_timeout_s=HEARTBEAT_TIMEOUT_S,
+        broadcast_interval_s=BROADCAST_INTERVAL_S,
+        options=OPTIONS,
+    )
+
+    def state() -> Facts:
+        return {
+            "peers_heard": registry.peers_heard,
+            "listed": listing(registry.services.get(SERVICE, ())),
         }
-        tasks = [group.create_task(step, name=name) for name, step in work.items()]
-        await first(orders.stop, orders.end)
-        asker.stop_asking()
-        await first(asker.all_answered, orders.end)
-        for task in tasks:
-            task.cancel()
-    asker.report(done=True)
+
+    def numbers() -> Facts:
+        return {"broadcasts_count": registry.stats.broadcasts_count}
+
+    async with registry:
+        await act(Orders(), Reporter(state, numbers).report())
 
 
-async def first(*events: asyncio.Event) -> None:
-    """Wait until one of the events is set."""
+async def play_provider(settings: Facts) -> None:
+    """A provider that greets, under a new routing id in every life."""
+    provider = Provider(
+        settings["bind"],
+        settings["registries"],
+        heartbeat_interval_s=HEARTBEAT_INTERVAL_S,
+        options=OPTIONS,
+    )
+
+    @provider.handler()
+    async def greet(request: Request) -> bytes:
+        return b"hello, " + request.payload
+
+    def state() -> Facts:
+        return {
+            "endpoint": str(provider.endpoint),
+            "id": provider.routing_id.hex(),
+            "registry": provider.registry,
+            "state": provider.state(SERVICE).value,
+        }
+
+    def numbers() -> Facts:
+        return {"answered_count": provider.stats.replied_count}
+
+    async with provider:
+        await provider.register(SERVICE)
+        await act(Orders(), Reporter(state, numbers).report())
+
+
+class Books:
+    """What the client asked, and what came of it."""
+
+    def __init__(self) -> None:
+        self.asked_count = 0
+        self.answered_count = 0
+        self.failed: dict[str, int] = {}
+        self.latencies = Latencies()
+        self.asking = True
+
+    async def ask(self, gateway: Gateway, payload: bytes) -> None:
+        """One question after the other, until told to stop."""
+        while self.asking:
+            self.asked_count += 1
+            asked_at = perf_counter()
+            try:
+                await gateway.request(SERVICE, payload, idempotent=True)
+            except HansaError as error:
+                self.failed[error.code] = self.failed.get(error.code, 0) + 1
+                await asyncio.sleep(TICK_S)  # A failure is counted; a thousand a second would be no news.
+            else:
+                self.answered_count += 1
+                self.latencies.note(perf_counter() - asked_at)
+
+    def numbers(self) -> Facts:
+        """Since the start, and the latencies since the last report."""
+        facts = {
+            "asked_count": self.asked_count,
+            "answered_count": self.answered_count,
+            "failed": dict(self.failed),
+            "latencies": self.latencies.as_json(),
+        }
+        self.latencies.clear()
+        return facts
+
+
+async def play_client(settings: Facts) -> None:
+    """Call until told to stop, then wait for the last outcomes, and tell the final numbers."""
+    discovery = Discovery(settings["registries"], silence_s=3 * BROADCAST_INTERVAL_S, options=OPTIONS)
+    discovery.subscribe(SERVICE)
+    async with discovery, Gateway(discovery, options=OPTIONS) as gateway:
+        books = Books()
+
+        def state() -> Facts:
+            return {
+                "registries_heard": discovery.registries_heard,
+                "listed": listing(discovery.providers(SERVICE)),
+                "connections_count": gateway.connection_count(SERVICE),
+            }
+
+        def numbers() -> Facts:
+            return {"retried_count": gateway.stats.retried_count, **books.numbers()}
+
+        reporter, orders = Reporter(state, numbers), Orders()
+        await discovery.wait_available(SERVICE, timeout=START_S_MAX)
+        async with asyncio.TaskGroup() as group:
+            payload = bytes(settings["payload_bytes"])
+            asking = [
+                group.create_task(books.ask(gateway, payload), name=f"asker {number}")
+                for number in range(settings["in_flight_count"])
+            ]
+            await act(orders, reporter.report())
+            books.asking = False
+            if orders.end.is_set():
+                for task in asking:
+                    task.cancel()
+        reporter.tell(done=True)
+
+
+def listing(providers: Iterable[ProviderInfo]) -> dict[str, str]:
+    """Endpoints with the routing ids behind them."""
+    return {provider.endpoint: provider.routing_id.hex() for provider in providers}
+
+
+async def act(orders: Orders, report: Coroutine[Any, Any, None]) -> None:
+    """Report until stdin says "stop" or ends."""
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(event.wait(), name="wait for an event") for event in events]
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        for task in tasks:
+        tasks = [group.create_task(step, name="act") for step in (report, orders.read())]
+        waits = [group.create_task(event.wait(), name="wait") for event in (orders.stop, orders.end)]
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        for task in (*tasks, *waits):
             task.cancel()
+
+
+ROLES = {"registry": play_registry, "provider": play_provider, "client": play_client}
 
 
 def main(arguments: list[str]) -> None:
     # Ctrl-C reaches every process of the terminal; the demo itself decides how its cast ends.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    match arguments:
-        case ["router", endpoint]:
-            run(play_router(endpoint))
-        case ["dealer", endpoint, name, in_flight_count, payload_bytes]:
-            run(play_dealer(endpoint, name, int(in_flight_count), int(payload_bytes)))
-        case _:
-            raise SystemExit(f"the demo has no such role: {arguments}")
+    role, settings = arguments
+    run(ROLES[role](json.loads(settings)))
 
 
 if __name__ == "__main__":

@@ -2,55 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import sys
 
-from cyclopts import App, Parameter
-from cyclopts.validators import Number
+from cyclopts import App, CycloptsError
 
 import hansa
-from hansa.cli import demo as demo_program
-from hansa.cli.fast_loop import run
+from hansa.cli.exit_status import USAGE
 
 app = App(
     name="hansa",
     version=hansa.__version__,
     help="Many Python processes as one system. `hansa COMMAND --help` tells more about a command.",
+    help_format="markdown",
 )
-
-
-@app.command
-def demo(
-    *,
-    dealers: Annotated[int, Parameter(validator=Number(gte=1, lte=64))] = 4,
-    seconds: Annotated[float, Parameter(validator=Number(gte=3, lte=3600))] = 14.0,
-    in_flight: Annotated[int, Parameter(validator=Number(gte=1, lte=10_000))] = 32,
-    payload_bytes: Annotated[int, Parameter(validator=Number(gte=0, lte=1 << 20))] = 64,
-) -> int:
-    """Watch a ROUTER and several DEALERs talk over TCP, through a crash of the router.
-
-    Every participant is a process of its own. After a third of the time the router is killed with
-    SIGKILL; it returns a moment later on the same port. In the end every question is accounted for.
-
-    Parameters
-    ----------
-    dealers
-        How many DEALER processes ask.
-    seconds
-        How long the demo runs.
-    in_flight
-        How many questions of each dealer are open at a time.
-    payload_bytes
-        How large a question is.
-    """
-    settings = demo_program.Settings(
-        dealers_count=dealers, run_s=seconds, in_flight_count=in_flight, payload_bytes=payload_bytes
-    )
-    try:
-        return run(demo_program.play(settings))
-    except KeyboardInterrupt:
-        return 130
+# By name, so that a command loads only what it needs itself.
+app.command("hansa.cli.registry_command:registry")
+app.command("hansa.cli.services_command:services")
+app.command("hansa.cli.call_command:call")
+app.command("hansa.cli.provide_command:provide")
+app.command("hansa.cli.demo_command:demo")
 
 
 def main() -> None:
     """The entry point of the `hansa` script."""
-    app()
+    try:
+        app(exit_on_error=False)
+    except CycloptsError:  # Shown already.
+        sys.exit(USAGE)

@@ -156,10 +156,15 @@ class Refusal:
         world.network.refuse(self.host, refusing=False)
 
 
-def draw_plan(chance: Chance, hosts: Sequence[str], *, chaos_s: float) -> FaultPlan:
-    """A plan for these hosts. Each seed uses some kinds only: some trouble needs the absence of other."""
+def draw_plan(
+    chance: Chance, hosts: Sequence[str], *, chaos_s: float, pairs: Sequence[tuple[str, str]] | None = None
+) -> FaultPlan:
+    """A plan for these hosts. Each seed uses some kinds only: some trouble needs the absence of other.
+
+    `pairs` are those whose connections may suffer; by default any two.
+    """
     kinds = [kind for kind in _KINDS if chance.flip(0.6)]
-    pairs = list(combinations(hosts, 2))
+    pairs = list(combinations(hosts, 2)) if pairs is None else pairs
     if not kinds or not pairs:
         return ()
     faults = []

@@ -6,6 +6,7 @@ everything is healed and liveness is checked: what had to happen in the end did 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 from hansa.testing.world import World
@@ -26,6 +27,10 @@ class Scenario:
     def begin(self) -> None:
         """Add hosts to the world and start them. Draw only from streams forked off the world's chance."""
         raise NotImplementedError
+
+    def pairs(self) -> Sequence[tuple[str, str]] | None:
+        """Hosts that talk to each other, or None for all: a fault between others would harm nobody."""
+        return None
 
     def check(self) -> None:
         """Raise through `world.fail` if something is wrong now. Called after each fault and at the end."""

@@ -145,7 +145,12 @@ class _Course:
         self.scenario.begin()
         if not self._is_given:
             chance = self.world.chance.fork("faults")
-            self.plan = draw_plan(chance, list(self.world.hosts), chaos_s=self.scenario.chaos_s)
+            self.plan = draw_plan(
+                chance,
+                list(self.world.hosts),
+                chaos_s=self.scenario.chaos_s,
+                pairs=self.scenario.pairs(),
+            )
         await self._chaos()
         self.world.calm()
         self.scenario.calm()

@@ -117,6 +117,22 @@ async def test_a_registry_that_falls_silent_is_forgotten(lane: Lane) -> None:
         assert b.services == {}
 
 
+@pytest.mark.spec("DIS-13")
+async def test_a_provider_restarted_after_its_registry_died_gets_in_at_another(lane: Lane) -> None:
+    async with registry(lane) as b, caller(lane, BOB) as bob:
+        async with registry(lane) as a, caller(lane) as ann:
+            b.add_peer(str(a.pub))
+            await (await ann.dial(a.router)).register()
+            await eventually(lambda: ends_of(b) == [HERE])
+            await bob.dial(b.router)
+            assert (await bob.register()).status is AckStatus.DUPLICATE
+        # Both are gone, and what the dead registry said last stands against nobody.
+        while (await bob.register()).status is not AckStatus.OK:
+            pass
+        assert b.stats.direct_count == 1
+        assert [info.routing_id for info in b.services[PAY]] == [BOB]
+
+
 # ---- what makes no sense --------------------------------------------------------------------------
 
 BAD: list[list[bytes]] = [

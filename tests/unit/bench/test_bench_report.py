@@ -5,14 +5,18 @@ from typing import Any
 
 import pytest
 
+from bench import scale_plan
 from bench.__main__ import choose_cases, choose_peers
 from bench.case import Case
 from bench.goals import outcomes
+from bench.job import Job
 from bench.kinds import CASES
 from bench.measurement import Measurement, Trial, find, ratio, summarise
 from bench.peers import PEERS
-from bench.report import markdown, rate_text, time_text
+from bench.peers.over_registry import Crowd
+from bench.report import markdown
 from bench.run import Run
+from bench.units import bytes_text, rate_text, time_text
 from bench.window import Window
 
 LATENCY = Case(kind="rr", size_bytes=64, width=1)
@@ -134,9 +138,19 @@ def test_rates_have_three_digits(rate_per_s: float, text: str) -> None:
     assert rate_text(rate_per_s) == text
 
 
-@pytest.mark.parametrize(("time_us", "text"), [(0.8, "0.80 us"), (98.7, "98.7 us"), (999.9, "1.00 ms")])
+@pytest.mark.parametrize(
+    ("time_us", "text"),
+    [(0.8, "0.80 us"), (98.7, "98.7 us"), (999.9, "1.00 ms"), (12_345_678.0, "12.3 s")],
+)
 def test_times_have_three_digits(time_us: float, text: str) -> None:
     assert time_text(time_us) == text
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "text"), [(64.0, "64 B"), (1023.9, "1.00 KiB"), (6600.0, "6.45 KiB"), (2.5e6, "2.38 MiB")]
+)
+def test_sizes_have_three_digits(size_bytes: float, text: str) -> None:
+    assert bytes_text(size_bytes) == text
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -167,6 +181,10 @@ def test_cases_are_chosen_by_the_beginning_of_their_names() -> None:
     assert choose_cases("") == list(CASES)
 
 
+def test_whole_name_means_that_case_alone() -> None:
+    assert [case.name for case in choose_cases("rr-64B-x1,scale-x100")] == ["rr-64B-x1", "scale-x100"]
+
+
 def test_unknown_cases_and_peers_are_refused_by_name() -> None:
     with pytest.raises(ValueError, match="'carrier-pigeon'"):
         choose_cases("rr,carrier-pigeon")
@@ -176,3 +194,88 @@ def test_unknown_cases_and_peers_are_refused_by_name() -> None:
 
 def test_summary_that_was_not_measured_is_not_found() -> None:
     assert find(summarise(trials(RATE, "hansa", 1.0)), PUBLISH.name, "hansa") is None
+
+
+# -- what has figures by name
+
+
+def figured(case: Case, *rounds: dict[str, float]) -> list[Trial]:
+    return [
+        Trial(case=case, peer="hansa-registry", round_number=number, measurement=Measurement(figures=figures))
+        for number, figures in enumerate(rounds, 1)
+    ]
+
+
+def test_figures_have_a_table_of_their_own_with_a_column_a_case() -> None:
+    few, many = Case(kind="scale", width=100), Case(kind="scale", width=10_000)
+    results = [
+        *trials(RATE, "hansa", 50.0),
+        *figured(few, {"heartbeat_cpu_us": 11.0}, {"heartbeat_cpu_us": 13.0}),
+        *figured(many, {"heartbeat_cpu_us": 10.0, "restart_s": 5.0}),
+    ]
+    page = markdown(summarise(results), baseline="pyzmq", run=FACTS)
+    section = page.partition("## Registry at scale")[2].partition("\n## ")[0]
+    assert "|  | 100 providers | 10,000 providers |" in section
+    assert "| registry CPU, a heartbeat | 12.0 us (11.0 us to 13.0 us) | 10.0 us |" in section
+    assert "| restart: until a discovery has all again |  | 5.00 s |" in section
+    assert "providers" not in page.partition("## Registry at scale")[0]
+    assert "\n## 100 providers" not in page
+
+
+def test_case_with_figures_that_failed_is_named_in_its_table() -> None:
+    case = Case(kind="scale", width=100)
+    lost = Trial(case=case, peer="hansa-registry", round_number=2, failure="watch ended")
+    results = [*figured(case, {"heartbeat_cpu_us": 11.0}), lost]
+    page = markdown(summarise(results), baseline="pyzmq", run=FACTS)
+    assert "100 providers (1 of 2 rounds failed)" in page
+
+
+def test_trial_with_figures_survives_its_json() -> None:
+    [trial] = figured(Case(kind="idle", width=1_000), {"gateway_connection_bytes": 1.5})
+    assert Trial.from_json(json.loads(json.dumps(trial.as_json()))) == trial
+
+
+def test_gateway_is_compared_beside_the_transport_and_not_in_its_table() -> None:
+    case = Case(kind="gw", size_bytes=64, width=100)
+    results = [
+        *trials(RATE, "hansa", 50.0),
+        *trials(case, "hansa-gateway", 80.0),
+        *trials(case, "pyzmq", 20.0),
+        *trials(case, "nats", 40.0),
+        *trials(case, "grpc", 4.0),
+    ]
+    summaries = summarise(results)
+    assert [outcome.met for outcome in outcomes(summaries)] == [True, False, True]
+    page = markdown(summaries, baseline="pyzmq", run=FACTS)
+    assert "gateway" not in page.partition("## Goals")[0]
+    section = page.partition("## Gateway\n")[2].partition("\n## ")[0]
+    assert "| hansa Gateway, uvloop | 80/s (4.00) |" in section
+
+
+def test_long_cases_have_fewer_rounds() -> None:
+    run = Run(
+        cases=[RATE, Case(kind="idle", width=1_000)],
+        peers=[PEERS["bare"], PEERS["hansa-gateway"]],
+        round_count=5,
+        window=Window(warmup_s=0.0, measured_s=0.0),
+    )
+    assert [case.kind for _, case, _ in run.plan()] == ["rr", "idle"] * 3 + ["rr"] * 2
+
+
+# -- the sizes of a trial of scale
+
+
+@pytest.mark.parametrize("count", [100, 1_000, 10_000])
+def test_unchanged_lists_are_not_repeated_between_changes_that_come_one_by_one(count: int) -> None:
+    assert scale_plan.repeat_s(count) > 1.5 * scale_plan.pause_s(count)
+    assert scale_plan.repeats_watched_s(count) > 2 * scale_plan.repeat_s(count)
+
+
+@pytest.mark.parametrize("kind", ["scale", "single"])
+def test_providers_of_a_crowd_have_keys_of_their_own(kind: str) -> None:
+    case = Case(kind=kind, width=1_000)
+    job = Job(peer=PEERS["hansa-registry"], case=case, address="", second_address="", index=0)
+    crowd = Crowd(job)
+    keys = {(crowd.service(number), crowd.endpoint(number)) for number in range(2_000)}
+    assert len(keys) == 2_000
+    assert len({crowd.service(number) for number in range(2_000)}) == (100 if kind == "scale" else 1)

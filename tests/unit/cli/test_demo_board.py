@@ -1,66 +1,191 @@
 """What the demo shows follows from what its processes report."""
 
+from dataclasses import replace
 from io import StringIO
 from typing import Any
 
+import pytest
 from rich.console import Console
 
-from hansa.cli.demo_board import Board, DealerLine
+from hansa.cli.demo import settle
+from hansa.cli.demo_board import Board, ClientLine, ProviderLine, Recent, RegistryLine
 from hansa.cli.latencies import Latencies
 
+LISTED = {"tcp://h:1": "aa", "tcp://h:2": "bb"}
 
-def report(**changes: Any) -> dict[str, Any]:
+
+def client_report(**changes: Any) -> dict[str, Any]:
     latencies = Latencies()
     latencies.note(0.001)
     usual = {
         "pid": 7,
-        "connected": True,
-        "reconnects_count": 0,
         "asked_count": 0,
         "answered_count": 0,
-        "asked_again_count": 0,
-        "answered_twice_count": 0,
+        "retried_count": 0,
+        "failed": {},
+        "listed": LISTED,
+        "connections_count": 2,
+        "registries_heard": [1, 2],
         "latencies": latencies.as_json(),
-        "done": False,
     }
     return usual | changes
 
 
+def full_board() -> Board:
+    """Two registries, two providers and a client who all know each other."""
+    board = Board(
+        registries=[RegistryLine(number=1, router="tcp://r:1"), RegistryLine(number=2, router="tcp://r:2")],
+        providers=[ProviderLine(number=1), ProviderLine(number=2)],
+        story=["it began"],
+    )
+    for registry in board.registries:
+        report = {"pid": 3, "listed": LISTED, "peers_heard": [3 - registry.number]}
+        registry.hear(report, now=1.0)
+    for provider, (endpoint, routing_id) in zip(board.providers, LISTED.items(), strict=True):
+        registered = {"registry": f"tcp://r:{provider.number}", "state": "registered"}
+        report = {"pid": 5, "endpoint": endpoint, "id": routing_id, "answered_count": 0, **registered}
+        provider.hear(report, now=1.0)
+    board.client.hear(client_report(), now=1.0)
+    return board
+
+
+# -- rates
+
+
 def test_the_rate_is_that_of_the_latest_reports() -> None:
-    line = DealerLine()
-    line.hear(report(answered_count=0), now=10.0)
-    assert line.rate == 0.0
-    line.hear(report(answered_count=500), now=10.5)
-    assert line.rate == 1000.0
+    recent = Recent()
+    recent.hear(0, 10.0)
+    assert recent.rate == 0.0
+    recent.hear(500, 10.5)
+    assert recent.rate == 1000.0
     for step in range(8):
-        line.hear(report(answered_count=500), now=11.0 + step)
-    assert line.rate == 0.0
+        recent.hear(500, 11.0 + step)
+    assert recent.rate == 0.0
 
 
 def test_two_reports_at_one_instant_give_no_rate() -> None:
-    line = DealerLine()
-    line.hear(report(answered_count=1), now=1.0)
-    line.hear(report(answered_count=9), now=1.0)
-    assert line.rate == 0.0
+    recent = Recent()
+    recent.hear(1, 1.0)
+    recent.hear(9, 1.0)
+    assert recent.rate == 0.0
 
 
-def test_open_questions_are_those_without_an_answer() -> None:
-    line = DealerLine()
-    line.hear(report(asked_count=40, answered_count=8), now=1.0)
-    assert line.open_count == 32
+# -- who knows what
 
 
-def test_the_sums_are_in_the_line_and_on_the_screen() -> None:
-    board = Board(endpoint="tcp://127.0.0.1:5", dealers=[DealerLine(), DealerLine()], story=["it began"])
-    for line in board.dealers:
-        line.hear(report(asked_count=1200, answered_count=1100, reconnects_count=1), now=1.0)
-    text = board.as_line(2.0)
-    assert "connected 2/2" in text
-    assert "reconnects 2" in text
-    assert "open 200" in text
-    console = Console(width=140, record=True, file=StringIO())
+def test_everybody_knows_when_all_lists_agree() -> None:
+    board = full_board()
+    assert board.client_knows()
+    assert board.everybody_knows()
+
+
+def test_a_killed_provider_is_known_when_no_list_has_it_any_more() -> None:
+    board = full_board()
+    board.providers[1].is_up = False
+    assert not board.client_knows()
+    left = {"tcp://h:1": "aa"}
+    board.client.hear(client_report(connections_count=1, listed=left), now=2.0)
+    assert board.client_knows()
+    assert not board.everybody_knows()
+    for registry in board.registries:
+        registry.listed = left
+    assert board.everybody_knows()
+
+
+def test_a_killed_registry_is_known_when_its_providers_have_moved_and_the_client_hears_it_no_more() -> None:
+    board = full_board()
+    board.registries[0].is_up = False
+    assert not board.everybody_knows()
+    board.providers[0].registry = "tcp://r:2"
+    assert not board.everybody_knows()
+    board.client.hear(client_report(registries_heard=[2]), now=2.0)
+    assert board.everybody_knows()
+
+
+@pytest.mark.parametrize("listed", [{}, {"tcp://h:1": "aa", "tcp://h:2": "the one before"}])
+def test_a_registry_that_lists_something_else_does_not_know(listed: dict[str, str]) -> None:
+    board = full_board()
+    board.registries[1].listed = listed
+    assert not board.everybody_knows()
+
+
+def test_a_registry_that_does_not_hear_the_others_does_not_know() -> None:
+    board = full_board()
+    board.registries[1].peers_heard = set()
+    assert not board.everybody_knows()
+
+
+def test_a_provider_that_is_not_registered_yet_is_not_known() -> None:
+    board = full_board()
+    board.providers[0].state = "connected"
+    assert not board.everybody_knows()
+
+
+# -- the books
+
+
+def test_open_calls_are_those_without_an_outcome() -> None:
+    line = ClientLine()
+    line.hear(client_report(asked_count=40, answered_count=30, failed={"timed-out": 2}), now=1.0)
+    assert line.failed_count == 2
+    assert line.open_count == 8
+
+
+def books(board: Board) -> tuple[int, str]:
+    console = Console(width=200, file=StringIO(), record=True)
+    status = settle(console, board)
+    return status, console.export_text()
+
+
+def test_what_a_killed_client_had_open_is_not_missing() -> None:
+    board = full_board()
+    board.past_clients.append(replace(board.client, asked_count=1016, answered_count=1000, is_up=False))
+    board.client.hear(client_report(asked_count=500, answered_count=500, retried_count=3), now=2.0)
+    status, text = books(board)
+    assert status == 0
+    assert "asked 1,516, answered 1,500, failed 0, missing 0" in text
+    assert "open when the client was killed: 16" in text
+
+
+def test_a_call_without_an_outcome_is_missing() -> None:
+    board = full_board()
+    board.client.hear(client_report(asked_count=500, answered_count=499), now=2.0)
+    status, text = books(board)
+    assert status == 1
+    assert "missing 1" in text
+
+
+def test_a_failed_call_is_told_with_its_code() -> None:
+    board = full_board()
+    board.client.hear(client_report(asked_count=5, answered_count=4, failed={"provider-lost": 1}), now=2.0)
+    status, text = books(board)
+    assert status == 1
+    assert "failed with provider-lost: 1" in text
+
+
+# -- pictures
+
+
+def test_who_is_where_stands_in_the_line_and_on_the_screen() -> None:
+    board = full_board()
+    board.registries[1].is_up = False
+    board.client.hear(client_report(asked_count=1300, answered_count=1250), now=2.0)
+    line = board.as_line(2.0)
+    assert "registries 1/2" in line
+    assert "providers 2/2 (registered with 1 2)" in line
+    assert "open 50" in line
+    console = Console(width=160, record=True, file=StringIO())
     console.print(board.as_screen(2.0))
     screen = console.export_text()
-    assert "2,200" in screen
     assert "killed" in screen
+    assert "is at registry 1" in screen
+    assert "1,250" in screen
     assert "it began" in screen
+
+
+def test_a_process_that_has_not_spoken_yet_is_starting() -> None:
+    board = Board(registries=[RegistryLine(number=1, router="tcp://r:1")], providers=[ProviderLine(number=1)])
+    console = Console(width=160, record=True, file=StringIO())
+    console.print(board.as_screen(0.1))
+    assert console.export_text().count("starting") == 3
+    assert not board.everybody_knows()

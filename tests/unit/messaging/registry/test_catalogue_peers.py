@@ -262,6 +262,26 @@ def test_a_registration_is_later_than_everything_known_of_its_key() -> None:
     assert desk.entry(THERE).epoch == LATER + 8
 
 
+def test_a_registration_is_later_than_a_tombstone_that_is_later_than_all_claims() -> None:
+    desk = Desk()
+    desk.hear(2, claim(ANN, LATER))
+    desk.hear(3, tombstones=(grave(LATER + 7),))
+    desk.register(ANN)
+    assert desk.entry().epoch == LATER + 8
+
+
+def test_a_claim_that_outlives_its_tombstone_is_shown_again() -> None:
+    """Its registry was told of the removal and stands by the claim: it knows better."""
+    desk = Desk()
+    desk.hear(2, claim(ANN, 5))
+    desk.hear(3, tombstones=(grave(5),))
+    for _ in range(3):
+        assert desk.who() is None
+        desk.wait(30.0)
+        desk.hear(2, claim(ANN, 5))
+    assert desk.who() == ANN
+
+
 def test_a_key_that_is_claimed_for_all_time_is_refused() -> None:
     desk = Desk()
     desk.hear(2, tombstones=(grave(EPOCH_MAX),))

@@ -23,11 +23,16 @@ class Play:
     def __init__(self, seed: int) -> None:
         self.world = World(seed)
         self.registries: dict[str, Registry] = {}
-        self.lists: dict[str, list[ServiceList | RegistrySync]] = {name: [] for name in REGISTRIES}
+        self.lists: dict[str, list[ServiceList | RegistrySync]] = {}
         for name in REGISTRIES:
             self.world.host(name, self._registry).start()
         for name in REGISTRIES:
-            self.world.host(f"ear-{name}", self._listener).start()
+            self.listener(f"ear-{name}")
+
+    def listener(self, name: str) -> None:
+        """A host that keeps the lists of the registry that its name says: `ear-r1`, `ear-r1-2`."""
+        self.lists[name.removeprefix("ear-")] = []
+        self.world.host(name, self._listener).start()
 
     def provider(self, name: str, registry: str, *, silent: bool = False, leaves_at_s: float = 1e9) -> None:
         """A host that registers at one registry, as `tcp://<name>:1`, and beats every five seconds."""
@@ -74,7 +79,7 @@ class Play:
         name = host.name.removeprefix("ear-")
         async with Sub(network=host.network, chance=host.chance) as sub:
             sub.subscribe(b"\x05\x00")
-            sub.connect(f"tcp://{name}:5550")
+            sub.connect(f"tcp://{name.split('-')[0]}:5550")
             async for message in sub:
                 self.lists[name].append(decode_list(message.parts))
 
@@ -163,12 +168,21 @@ def test_a_stopped_registry_tells_nothing_stale_when_it_goes_on(seed: int) -> No
         play.world.crash("gone")
         await asyncio.sleep(40.0)
         before = len(play.lists["r1"])
+        # Newcomers at the door of a stopped registry are told nothing stale either.
+        newcomers = [f"ear-r1-{number}" for number in range(4)]
+        for newcomer in newcomers:
+            play.listener(newcomer)
+        await asyncio.sleep(1.0)
         play.world.resume("r1")
         await play.until(lambda: play.all_list("a", "b"), within_s=30.0)
         await play.until(lambda: len(play.lists["r1"]) > before, within_s=30.0)
         assert not any("gone" in listed for listed in play.heard("r1")[before:])
         await asyncio.sleep(200.0)
         assert play.all_list("a", "b")
+        for newcomer in newcomers:
+            lists = play.heard(newcomer.removeprefix("ear-"))
+            assert lists
+            assert not any("gone" in listed for listed in lists)
 
     play.run(course())
 

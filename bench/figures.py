@@ -1,0 +1,72 @@
+"""What the kinds measure by name: in words, and how each number is shown."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from bench.units import bytes_text, count_text, share_text, time_text
+
+
+def _seconds_text(seconds: float) -> str:
+    return time_text(seconds * 1e6)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """One named number."""
+
+    title: str
+    show: Callable[[float], str]
+    is_headline: bool = False
+    """Whether it is shown while the benchmark runs."""
+
+
+SCALE_FIGURES = {
+    "connections": Figure(title="connections", show=count_text),
+    "broadcast_bytes": Figure(title="bytes a list", show=bytes_text),
+    "broadcast_cpu_us": Figure(title="registry CPU, a list told again", show=time_text),
+    "weight_cpu_us": Figure(
+        title="registry CPU, a new weight and its list", show=time_text, is_headline=True
+    ),
+    "register_cpu_us": Figure(title="registry CPU, a new provider and its list", show=time_text),
+    "burst_cpu_us": Figure(title="registry CPU, a new weight of a burst of 1,000", show=time_text),
+    "burst_broadcasts": Figure(title="lists told for the burst", show=count_text),
+    "burst_s": Figure(title="until a discovery has the whole burst", show=_seconds_text),
+    "heartbeat_cpu_us": Figure(title="registry CPU, a heartbeat", show=time_text),
+    "steady_cpu_share": Figure(title="registry, share of a core with all heartbeats", show=share_text),
+    "weight_delay_us": Figure(title="until a discovery has a new weight, p50", show=time_text),
+    "register_delay_us": Figure(title="until a discovery has a new provider, p50", show=time_text),
+    "weight_delay_us_max": Figure(title="until a discovery has a new weight, slowest", show=time_text),
+    "register_delay_us_max": Figure(title="until a discovery has a new provider, slowest", show=time_text),
+    "list_cpu_us": Figure(title="discovery CPU, a list that is the same", show=time_text),
+    "weight_list_cpu_us": Figure(title="discovery CPU, a list with a new weight", show=time_text),
+    "register_list_cpu_us": Figure(title="discovery CPU, a list with a new provider", show=time_text),
+    "registry_bytes": Figure(title="registry memory a provider", show=bytes_text),
+    "join_s": Figure(title="all connect and register", show=_seconds_text),
+    "join_cpu_us": Figure(title="registry CPU for it, a provider", show=time_text),
+    "join_broadcasts": Figure(title="lists told meanwhile", show=count_text),
+    "restart_s": Figure(
+        title="restart: until a discovery has all again", show=_seconds_text, is_headline=True
+    ),
+    "restart_registered_s": Figure(title="restart: until all are registered", show=_seconds_text),
+    "restart_cpu_s": Figure(title="restart: registry CPU", show=_seconds_text),
+    "restart_cpu_share_max": Figure(title="restart: most of a core in 0.2 s", show=share_text),
+    "restart_broadcasts": Figure(title="restart: lists told", show=count_text),
+}
+
+MEMORY_FIGURES = {
+    "gateway_connection_bytes": Figure(
+        title="gateway, an idle connection to a provider", show=bytes_text, is_headline=True
+    ),
+    "provider_connection_bytes": Figure(
+        title="provider, an idle connection of a gateway", show=bytes_text, is_headline=True
+    ),
+    "gateway_bytes": Figure(title="a whole idle gateway with one connection", show=bytes_text),
+    "provider_bytes": Figure(title="a whole idle provider, registered", show=bytes_text),
+    "pending_request_bytes": Figure(
+        title="gateway, a pending `request` and its task", show=bytes_text, is_headline=True
+    ),
+    "pending_submit_bytes": Figure(title="gateway, a pending `submit`", show=bytes_text),
+    "pending_provider_bytes": Figure(title="provider, a pending request (1 in 10 runs)", show=bytes_text),
+}
+
+FIGURES = SCALE_FIGURES | MEMORY_FIGURES

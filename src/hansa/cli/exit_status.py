@@ -1,0 +1,46 @@
+"""How a command ends when it cannot do what was asked: one sentence on stderr, and a status for scripts."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+from hansa.cli.log_lines import visible
+from hansa.errors import HandlerFailed, HansaError, UsageError
+
+OK = 0
+FAILED = 1
+USAGE = 2
+"""What was typed cannot work, and will not work the next time either."""
+INTERRUPTED = 130
+"""Ctrl-C, as shells count it."""
+
+
+def status_of(error: HansaError) -> int:
+    """The exit status that says whose fault it is: yours (2) or the world's (1)."""
+    return USAGE if isinstance(error, UsageError) else FAILED
+
+
+def error_facts(error: HansaError) -> dict[str, str]:
+    """An error for programs: its stable code (a handler's own word where it gave one) and its text."""
+    code = error.reason if isinstance(error, HandlerFailed) else error.code
+    return {"error": code, "text": str(error)}
+
+
+def complain(command: str, error: HansaError, *, as_json: bool = False, status: int | None = None) -> int:
+    """Say what is wrong, and return the exit status: the given one, or that of the error.
+
+    The sentence goes to stderr; a program that asked for JSON also finds it on stdout, as one object.
+    """
+    # A handler's own word is half of what it has to say.
+    reason = f"{error.reason}: " if isinstance(error, HandlerFailed) else ""
+    print(visible(f"hansa {command}: {reason}{error}"), file=sys.stderr)
+    if as_json:
+        print(json.dumps(error_facts(error)), flush=True)
+    return status_of(error) if status is None else status
+
+
+def reader_left() -> None:
+    """Whoever read stdout has seen enough: nothing more is written, not even when Python ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,113 @@
+"""`hansa registry`: a registry as a process of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from dataclasses import asdict
+from typing import Annotated, Final
+
+from cyclopts import Parameter
+
+from hansa.cli.exit_status import OK, complain
+from hansa.cli.fast_loop import run
+from hansa.cli.log_lines import LogLines
+from hansa.cli.registry_news import RegistryNews
+from hansa.cli.registry_options import ENDPOINT, ENDPOINTS, PUB, ROUTER, SECONDS, AsJson
+from hansa.cli.stop_signals import stop_signals
+from hansa.errors import HansaError
+from hansa.limits import BROADCAST_INTERVAL_S, HEARTBEAT_INTERVAL_S, HEARTBEAT_TIMEOUT_S
+from hansa.messaging.registry import Registry
+
+# As fast as a person or a test follows; a look at an unchanged registry costs microseconds.
+LOOK_INTERVAL_S: Final = 0.1
+
+
+def registry(
+    *,
+    pub: Annotated[str, ENDPOINT] = PUB,
+    router: Annotated[str, ENDPOINT] = ROUTER,
+    peer: Annotated[tuple[str, ...], ENDPOINTS] = (),
+    registry_id: Annotated[int | None, Parameter(name="--id", metavar="NUMBER")] = None,
+    heartbeat_interval: Annotated[float, SECONDS] = HEARTBEAT_INTERVAL_S,
+    heartbeat_timeout: Annotated[float, SECONDS] = HEARTBEAT_TIMEOUT_S,
+    broadcast_interval: Annotated[float, SECONDS] = BROADCAST_INTERVAL_S,
+    as_json: AsJson = False,
+) -> int:
+    """Run a registry: providers register with it, callers learn from it who provides what.
+
+    It says when it is ready and what changes, until SIGTERM or Ctrl-C. Port 0 takes any free port; the
+    ready line tells which.
+
+    Examples:
+
+        hansa registry
+        hansa registry --pub tcp://0.0.0.0:5550 --router tcp://0.0.0.0:5551 --peer tcp://other-host:5550
+
+    Parameters
+    ----------
+    pub
+        Where discoveries and other registries listen.
+    router
+        Where providers register.
+    peer
+        The PUB endpoint of another registry of the cluster; repeat it for each.
+    registry_id
+        The number of this registry; random when not given.
+    heartbeat_interval
+        How often providers are expected to say that they are alive.
+    heartbeat_timeout
+        A provider that was silent for so long is removed.
+    broadcast_interval
+        How often the list is told even if nothing changed.
+    as_json
+        Tell everything as JSON, an object a line, for programs.
+    """
+    try:
+        made = Registry(
+            pub,
+            router,
+            peers=peer,
+            registry_id=registry_id,
+            heartbeat_interval_s=heartbeat_interval,
+            heartbeat_timeout_s=heartbeat_timeout,
+            broadcast_interval_s=broadcast_interval,
+        )
+        run(serve(made, as_json=as_json))
+    except HansaError as error:
+        return complain("registry", error, as_json=as_json)
+    return OK
+
+
+async def serve(registry: Registry, *, as_json: bool) -> None:
+    """Run until a signal says stop. Raises what starting it raises."""
+    with stop_signals() as stop, LogLines(as_json=as_json) as log:
+        async with registry:
+            number, pub, router = registry.registry_id, str(registry.pub), str(registry.router)
+            log.tell(
+                "ready",
+                f"registry {number} ready: pub {pub} router {router}",
+                registry_id=number,
+                pub=pub,
+                router=router,
+                pid=os.getpid(),
+            )
+            news = RegistryNews(registry, log)
+            while not stop.asked.is_set():
+                news.look()
+                try:
+                    async with asyncio.timeout(LOOK_INTERVAL_S):
+                        await stop.asked.wait()
+                except TimeoutError:
+                    continue
+            news.look()
+        stats = registry.stats
+        log.tell(
+            "stopped",
+            f"registry {number} stopped: {stats.registered_count} registered, "
+            f"{stats.unregistered_count} unregistered, {stats.expired_count} expired, "
+            f"{stats.heartbeats_count} heartbeats, {stats.broadcasts_count} broadcasts, "
+            f"{sum(stats.bad_frames.values())} bad messages",
+            registry_id=number,
+            stats=asdict(stats),
+        )

@@ -1,0 +1,139 @@
+"""`hansa services`: who provides what, once or as it changes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Annotated, Final
+
+from cyclopts import Parameter
+from rich.console import Console, Group
+from rich.live import Live
+from rich.text import Text
+
+from hansa.cli.exit_status import OK, complain, reader_left
+from hansa.cli.fast_loop import run
+from hansa.cli.log_lines import LogLines
+from hansa.cli.registry_news import tell_change
+from hansa.cli.registry_options import PUB, SECONDS, AsJson, Pubs
+from hansa.cli.services_board import as_object, as_table, summary
+from hansa.cli.stop_signals import Stop, stop_signals
+from hansa.errors import HansaError, TimedOut
+from hansa.messaging.discovery import Discovery
+
+LOOK_INTERVAL_S: Final = 0.01
+DRAW_INTERVAL_S: Final = 0.25
+# After the first registry answered, the others get this long to say what they know.
+OTHERS_S_MAX: Final = 0.3
+
+
+def services(
+    *,
+    pub: Pubs = (PUB,),
+    watch: Annotated[bool, Parameter(negative="", show_default=False)] = False,
+    timeout: Annotated[float, SECONDS] = 3.0,
+    as_json: AsJson = False,
+) -> int:
+    """Show who provides what.
+
+    Examples:
+
+        hansa services
+        hansa services --watch
+        hansa services --pub tcp://host-a:5550 --pub tcp://host-b:5550 --json
+
+    Parameters
+    ----------
+    pub
+        The PUB endpoint of a registry; repeat it for each, or set HANSA_PUB with commas between.
+    watch
+        Go on and show every change, until Ctrl-C.
+    timeout
+        How long to wait for the first registry to answer.
+    as_json
+        One JSON object for programs; with --watch an object a line for each change.
+    """
+    try:
+        discovery = Discovery(pub)
+        run(show(discovery, pub, watch=watch, timeout_s=timeout, as_json=as_json))
+    except HansaError as error:
+        return complain("services", error, as_json=as_json)
+    except BrokenPipeError:
+        reader_left()
+    return OK
+
+
+async def show(
+    discovery: Discovery, pubs: tuple[str, ...], *, watch: bool, timeout_s: float, as_json: bool
+) -> None:
+    """Connect, wait for a list, and show it. Raises TimedOut when no registry answers."""
+    console = Console(highlight=False)
+    discovery.subscribe_all()
+    with stop_signals() as stop:
+        if watch and (as_json or not console.is_terminal):
+            await _tell_changes(discovery, pubs, stop, timeout_s=timeout_s, as_json=as_json)
+            return
+        async with discovery:
+            await _hear(discovery, pubs, stop, timeout_s=timeout_s)
+            if stop.asked.is_set():
+                return
+            if watch:
+                await _draw(discovery, console, stop)
+            elif as_json:
+                print(json.dumps(as_object(discovery.services, discovery.registries_heard)), flush=True)
+            else:
+                console.print(_screen(discovery))
+
+
+async def _hear(discovery: Discovery, pubs: tuple[str, ...], stop: Stop, *, timeout_s: float) -> None:
+    """Wait for every registry, or for one and a moment longer. Raises TimedOut when none answers."""
+    loop = asyncio.get_running_loop()
+    end_at = loop.time() + timeout_s
+    while not stop.asked.is_set() and len(discovery.registries_heard) < len(set(pubs)):
+        if loop.time() >= end_at:
+            if discovery.registries_heard:
+                return
+            raise TimedOut(
+                f"no registry answered within {timeout_s:g} s; tried {', '.join(pubs)}. Is one running "
+                "(`hansa registry`), and is that its PUB endpoint?"
+            )
+        if discovery.registries_heard:
+            end_at = min(end_at, loop.time() + OTHERS_S_MAX)
+        # A list without any service is no event, so this looks again.
+        await asyncio.sleep(LOOK_INTERVAL_S)
+
+
+def _screen(discovery: Discovery) -> Group | Text:
+    found = discovery.services
+    last = Text(summary(found, discovery.registries_heard))
+    return Group(as_table(found), last) if found else last
+
+
+async def _draw(discovery: Discovery, console: Console, stop: Stop) -> None:
+    """A live table, for a terminal."""
+    with Live(_screen(discovery), console=console, auto_refresh=False) as live:
+        while not stop.asked.is_set():
+            live.update(_screen(discovery), refresh=True)
+            try:
+                async with asyncio.timeout(DRAW_INTERVAL_S):
+                    await stop.asked.wait()
+            except TimeoutError:
+                continue
+
+
+async def _tell_changes(
+    discovery: Discovery, pubs: tuple[str, ...], stop: Stop, *, timeout_s: float, as_json: bool
+) -> None:
+    """A line per change; what is there at the beginning is added, too."""
+    loop = asyncio.get_running_loop()
+
+    def broken() -> None:
+        loop.call_soon_threadsafe(stop.ask)
+
+    with LogLines(as_json=as_json, on_broken=broken) as log:
+        discovery.listen(lambda event: tell_change(log, event))
+        async with discovery:
+            await _hear(discovery, pubs, stop, timeout_s=timeout_s)
+            heard = discovery.registries_heard
+            log.tell("ready", f"watching: {summary(discovery.services, heard)}", registries=list(heard))
+            await stop.asked.wait()

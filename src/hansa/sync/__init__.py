@@ -1,0 +1,23 @@
+"""hansa for threads: the same names and arguments, blocking, and safe to use from many threads at once.
+
+    from hansa import sync
+
+    with sync.Discovery(["tcp://127.0.0.1:5550"]) as discovery, sync.Gateway(discovery) as gateway:
+        discovery.subscribe("payment-service")
+        discovery.wait_available("payment-service", timeout=5)
+        reply = gateway.request("payment-service", b"100", msg_id=1)
+
+One thread with an event loop works behind all objects of the process. It starts with the first one that is
+opened and has ended when the last one is closed. What waits can be interrupted with Ctrl-C. Callbacks run in
+that thread and must not wait; a blocking call from inside one raises UsageError instead of hanging. After a
+fork, objects of the parent raise UsageError in the child; new ones can be made there.
+
+Errors, values, events, balancers and Tls are those of `hansa`.
+"""
+
+from hansa.sync.discovery import Discovery, DiscoveryEvents
+from hansa.sync.gateway import DirectRouter, Gateway
+from hansa.sync.provider import Provider
+from hansa.sync.registry import Registry
+
+__all__ = ["DirectRouter", "Discovery", "DiscoveryEvents", "Gateway", "Provider", "Registry"]

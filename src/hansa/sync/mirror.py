@@ -1,0 +1,99 @@
+"""What all blocking objects share: from opened to closed they hold the background thread."""
+
+from __future__ import annotations
+
+import threading
+from _thread import get_ident
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+from hansa.errors import AlreadyClosed, UsageError
+from hansa.sync.background import Background, hold, release
+
+T = TypeVar("T")
+
+
+class Mirror:
+    """A blocking object with an async one behind it, which only the loop's thread touches while open."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._background: Background | None = None
+        self._was_open = False
+        # Opening and closing, one at a time.
+        self._turn = threading.RLock()
+        # Before it is open and after it was closed there is no loop's thread that would keep order.
+        self._direct_turn = threading.RLock()
+
+    def _open(self, make_work: Callable[[], Coroutine[Any, Any, object]]) -> None:
+        self._check_not_inside("opening")
+        with self._turn:
+            if self._background is not None:
+                raise UsageError(f"{self.name} is open already")
+            background = hold()
+            try:
+                background.call(make_work, f"opening {self.name}")
+            except BaseException:
+                release(background)
+                raise
+            self._background = background
+            self._was_open = True
+
+    def _close(self, make_work: Callable[[], Coroutine[Any, Any, object]]) -> None:
+        """Nothing happens when it is not open; who comes second waits for the first."""
+        self._check_not_inside("closing")
+        with self._turn:
+            background = self._background
+            if background is None:
+                return
+            try:
+                background.call(make_work, f"closing {self.name}")
+            finally:
+                self._background = None
+                release(background)
+
+    def _check_not_inside(self, what: str) -> None:
+        if self._background is not None:
+            self._background.check_not_inside(f"{what} {self.name}")
+
+    def _call(self, make_work: Callable[[], Coroutine[Any, Any, T]], what: str) -> T:
+        """Wait for a coroutine. Raises UsageError, AlreadyClosed when it is not open."""
+        return self._held().call(make_work, f"{what} of {self.name}")
+
+    def _ask(self, question: Callable[[], T]) -> T:
+        """An answer that needs no waiting, also before the object is open and after it was closed."""
+        background = self._background
+        if background is None:
+            with self._direct_turn:
+                return question()
+        if get_ident() == background.ident:
+            return question()
+        try:
+            return background.run(question)
+        except AlreadyClosed:
+            if self._background is not None:
+                raise  # The answer itself.
+            with self._direct_turn:
+                return question()
+
+    def _held(self) -> Background:
+        background = self._background
+        if background is None:
+            if self._was_open:
+                raise AlreadyClosed(f"{self.name} is closed")
+            raise UsageError(f"{self.name} is used before it was entered: write `with`")
+        return background
+
+
+def shielded(callback: Callable[[T], None]) -> Callable[[T], None]:
+    """The user's callback, for the loop's thread: not even `sys.exit()` in it ends the loop."""
+
+    def call(value: T) -> None:
+        try:
+            callback(value)
+        except Exception:
+            raise
+        except BaseException as error:
+            raise UsageError(f"a callback raised {type(error).__name__}, which ends nothing here") from error
+
+    return call

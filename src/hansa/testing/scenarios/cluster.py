@@ -1,0 +1,115 @@
+"""Who plays in the registry cluster, and what their programs share: the phase, the books, who is up."""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+
+from hansa.chance import Chance
+from hansa.messaging.discovery.client import Discovery
+from hansa.messaging.gateway.client import Gateway
+from hansa.messaging.provider.server import Provider
+from hansa.messaging.registry import Registry
+from hansa.testing.scenarios.errands import Errands
+from hansa.testing.scenarios.offers import Offer, Offers
+from hansa.testing.world import World
+from hansa.transport import SocketOptions
+
+__all__ = [
+    "CALLERS",
+    "PROVIDER_PORT",
+    "PUB_PORT",
+    "REGISTRIES",
+    "ROUTER_PORT",
+    "SERVICES",
+    "Caller",
+    "Cluster",
+    "Phase",
+    "Session",
+    "socket_options",
+]
+
+REGISTRIES = ("r1", "r2", "r3")
+CALLERS = ("d1", "d2")
+# What each provider may offer. Some share a service, some share nothing.
+SERVICES: dict[str, tuple[str, ...]] = {
+    "p1": ("alpha", "beta"),
+    "p2": ("alpha",),
+    "p3": ("beta", "gamma"),
+    "p4": ("gamma", "alpha"),
+    "p5": ("delta",),
+}
+PUB_PORT = 5550
+ROUTER_PORT = 5551
+PROVIDER_PORT = 6000
+HEARTBEAT_INTERVAL_S = 1.0
+HEARTBEAT_TIMEOUT_S = 3.0
+POLL_S = 0.25
+
+
+class Phase(Enum):
+    """What the programs do: anything; come to rest; one provider leaves and returns; ask everybody once."""
+
+    CHAOS = auto()
+    CALM = auto()
+    ROLLING = auto()
+    CLOSING = auto()
+
+
+class Session:
+    """One provider from its binding to its end; a host has one after the other, all at one endpoint."""
+
+    def __init__(self, provider: Provider, label: str, endpoint: str) -> None:
+        self.provider = provider
+        self.label = label
+        self.endpoint = endpoint
+        self.offers: dict[str, Offer] = {}
+        """What it offers now, by service."""
+        self.is_steady = False
+        """Everything that it wants to offer is registered, as far as it knows."""
+
+
+class Caller:
+    """One life of a host that finds and asks."""
+
+    def __init__(self, label: str, discovery: Discovery, gateway: Gateway) -> None:
+        self.label = label
+        self.discovery = discovery
+        self.gateway = gateway
+        self.has_finished = False
+
+
+class Cluster:
+    """Shared by all programs of one run."""
+
+    def __init__(self, world: World, chance: Chance) -> None:
+        self.world = world
+        self.offers = Offers(world)
+        self.errands = Errands(world)
+        self.phase = Phase.CHAOS
+        self.broadcast_interval_s = chance.choose((2.0, 3.0, 5.0))
+        self.has_fixed_ids = chance.flip(0.5)
+        # Some providers come back under the id they had.
+        self.faithful = {name for name in SERVICES if chance.flip(0.2)}
+        self.leaver = chance.choose(tuple(SERVICES))
+        """The provider that leaves and returns when all is well."""
+        self.has_left = False
+        self.registries: dict[str, Registry] = {}
+        self.registry_labels: dict[str, str] = {}
+        self.sessions: dict[str, Session] = {}
+        self.callers: dict[str, Caller] = {}
+
+    @property
+    def is_chaotic(self) -> bool:
+        return self.phase is Phase.CHAOS
+
+
+def socket_options(chance: Chance) -> SocketOptions:
+    """Quick to notice and quick to return, so that a run is short."""
+    return SocketOptions(
+        heartbeat_interval_s=1.5,
+        heartbeat_timeout_s=chance.choose((3.0, 4.0)),
+        handshake_s_max=3.0,
+        reconnect_s_min=0.05,
+        reconnect_s_max=1.0,
+        linger_s=chance.choose((0.0, 1.0)),
+    )

@@ -1,0 +1,173 @@
+"""The books of a registry cluster: what providers offered, and what everybody shows of it.
+
+Every registration and every change of weight takes a weight that no other has, so that an entry says by
+itself which offer it belongs to. An offer ends when its provider has unregistered it and a registry has said
+yes; the tombstone that this registry then tells says up to which epoch the offer's claims are dead.
+
+Whoever has heard that tombstone and shows the offer as gone must never show those claims again. Three things
+are no resurrection: who has not heard the tombstone cannot know; an offer that its provider makes anew is
+another offer; and a registry that was stopped, cut off or has a clock that is ahead may give the offer an
+epoch above the tombstone, which is a new claim (and counted, because nobody asked for it).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from hansa.testing.world import World
+from hansa.wire.listing import ServiceList
+
+__all__ = ["Entry", "Offer", "Offers", "View"]
+
+Entry = tuple[str, str, bytes, int]
+"""What is shown of a provider: service, endpoint, routing id, weight."""
+_Key = tuple[str, str]
+
+
+@dataclass(slots=True, kw_only=True)
+class Offer:
+    """One service that one provider offers, from the call of `register` until it is taken back."""
+
+    number: int
+    service: str
+    endpoint: str
+    routing_id: bytes
+    weights: list[int] = field(default_factory=list)
+    epochs: set[int] = field(default_factory=set)
+    """Those under which registries have listed it."""
+    withdrawn_by: str = ""
+    """The registry's life that acknowledged its end."""
+    dead_epoch: int | None = None
+    """Up to here its claims are dead, by that registry's word."""
+
+    def __str__(self) -> str:
+        return f"offer {self.number} ({self.service} at {self.endpoint})"
+
+
+@dataclass(slots=True, kw_only=True)
+class View:
+    """What one life of a registry or a discovery shows, and what it has heard was removed."""
+
+    who: str
+    shown: dict[int, Offer] = field(default_factory=dict)
+    tombstones: dict[_Key, int] = field(default_factory=dict)
+    gone: set[int] = field(default_factory=set)
+
+
+class Offers:
+    """Opens and ends offers, and judges every view."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.revived: set[int] = set()
+        """Offers that a registry has claimed anew after they were withdrawn."""
+        self._by_weight: dict[int, Offer] = {}
+        self._withdrawn: dict[int, Offer] = {}
+        self._offers_count = 0
+        self._list_seqs: dict[int, tuple[int, str]] = {}
+        self._tombstones: dict[tuple[int, int], dict[_Key, int]] = {}
+
+    # What providers do.
+
+    def open(self, service: str, endpoint: str, routing_id: bytes) -> Offer:
+        """A provider is about to register a service that it does not offer now."""
+        self._offers_count += 1
+        return Offer(number=self._offers_count, service=service, endpoint=endpoint, routing_id=routing_id)
+
+    def weigh(self, offer: Offer) -> int:
+        """A weight for the offer, which is nobody else's."""
+        weight = len(self._by_weight) + 1
+        self._by_weight[weight] = offer
+        offer.weights.append(weight)
+        return weight
+
+    def withdraw(self, offer: Offer, registry_life: str) -> None:
+        """The registry has acknowledged that it removed the offer."""
+        offer.withdrawn_by = registry_life
+        self._withdrawn[offer.number] = offer
+
+    # What registries tell.
+
+    def heard_list(self, life: str, view: View, told: ServiceList) -> None:
+        """A registry has told this list; its view is what the list says."""
+        self._check_order(life, told)
+        tombstones: dict[_Key, int] = {}
+        for stone in told.tombstones:
+            key = (stone.service, stone.endpoint)
+            tombstones[key] = max(stone.epoch, tombstones.get(key, 0))
+        entries: list[Entry] = []
+        for service, providers in told.services.items():
+            for one in providers:
+                offer = self._find(life, (service, one.endpoint, one.routing_id, one.weight))
+                offer.epochs.add(one.epoch)
+                entries.append((service, one.endpoint, one.routing_id, one.weight))
+                if one.epoch <= tombstones.get((service, one.endpoint), -1):
+                    self._world.fail("nothing buried is listed", f"{life} lists {offer} under its tombstone")
+        self._tombstones[told.registry_id, told.list_seq] = tombstones
+        for offer in self._withdrawn.values():
+            if offer.withdrawn_by == life and offer.dead_epoch is None:
+                epoch = tombstones.get((offer.service, offer.endpoint))
+                if epoch in offer.epochs:
+                    offer.dead_epoch = epoch
+        self._learn(view, tombstones)
+        self.look(view, entries)
+
+    def _check_order(self, life: str, told: ServiceList) -> None:
+        list_seq, former = self._list_seqs.get(told.registry_id, (-1, life))
+        # Within a life a newcomer is told the last list once more.
+        if told.list_seq < list_seq or (told.list_seq == list_seq and former != life):
+            self._world.fail(
+                "the numbers of lists grow",
+                f"registry {told.registry_id}: {told.list_seq} of {life} after {list_seq} of {former}",
+            )
+        self._list_seqs[told.registry_id] = told.list_seq, life
+
+    # What is shown.
+
+    def heard_lists(self, view: View, lists_heard: Mapping[int, int]) -> None:
+        """A discovery goes by these lists, registry id and number; not all of them had a witness."""
+        for numbered in lists_heard.items():
+            self._learn(view, self._tombstones.get(numbered, {}))
+
+    def look(self, view: View, entries: Iterable[Entry]) -> None:
+        """Judge everything that somebody shows now."""
+        shown: dict[int, Offer] = {}
+        keys: set[_Key] = set()
+        for entry in entries:
+            offer = self._find(view.who, entry)
+            shown[offer.number] = offer
+            if entry[:2] in keys:
+                self._world.fail("one entry per key", f"{view.who} shows {offer} twice")
+            keys.add(entry[:2])
+            if offer.number in view.gone:
+                if max(offer.epochs) > (offer.dead_epoch or 0):
+                    self.revived.add(offer.number)
+                    continue
+                self._world.fail(
+                    "what was removed does not come back",
+                    f"{view.who} knew that {offer} was removed, and shows it again; epochs "
+                    f"{sorted(offer.epochs)}, dead up to {offer.dead_epoch}",
+                )
+        view.shown = shown
+        for number, offer in self._withdrawn.items():
+            if number in shown or number in view.gone or offer.dead_epoch is None:
+                continue
+            if view.tombstones.get((offer.service, offer.endpoint), -1) >= offer.dead_epoch:
+                view.gone.add(number)
+
+    @staticmethod
+    def _learn(view: View, tombstones: Mapping[_Key, int]) -> None:
+        for key, epoch in tombstones.items():
+            view.tombstones[key] = max(epoch, view.tombstones.get(key, 0))
+
+    def _find(self, who: str, entry: Entry) -> Offer:
+        service, endpoint, routing_id, weight = entry
+        offer = self._by_weight.get(weight)
+        if offer is None or (service, endpoint, routing_id) != (
+            offer.service,
+            offer.endpoint,
+            offer.routing_id,
+        ):
+            self._world.fail("only what was offered is shown", f"{who} shows {entry}; {offer or 'nothing'}")
+        return offer

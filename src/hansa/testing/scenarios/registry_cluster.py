@@ -1,0 +1,232 @@
+"""Three registries, their providers and their callers under every fault.
+
+The registries r1 to r3 follow each other, with clocks that are seconds apart. The providers p1 to p5 register
+with one of them, change their weights, unregister, drain, and come back at the same endpoint under another
+id. The callers d1 and d2 discover, are told of changes, and ask in every way there is.
+
+Always: one entry per key; the numbers of lists grow, and a discovery goes by the newest; only what was
+offered is shown, with a weight it was given; what was removed does not come back; a request ends once, is
+carried out at most once unless it is idempotent, and never if it ended as not started; a reply answers its
+request.
+
+When the faults are over: all lists are equal, and equal to what the providers believe; the gateways are
+connected to exactly these. Then one provider leaves and returns, and no request may fail that has another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from itertools import combinations, product
+from typing import ClassVar
+
+from hansa.chance import Chance
+from hansa.messaging.registry import Registry
+from hansa.testing.host import Host
+from hansa.testing.scenario import Scenario
+from hansa.testing.scenarios.calling import Calling, entries
+from hansa.testing.scenarios.cluster import (
+    CALLERS,
+    HEARTBEAT_INTERVAL_S,
+    HEARTBEAT_TIMEOUT_S,
+    PUB_PORT,
+    REGISTRIES,
+    ROUTER_PORT,
+    SERVICES,
+    Cluster,
+    Phase,
+    socket_options,
+)
+from hansa.testing.scenarios.offering import Offering, registered
+from hansa.testing.scenarios.offers import Entry, View
+from hansa.testing.world import World
+from hansa.transport import Sub
+from hansa.wire.listing import SERVICE_LIST, ListReader, ServiceList
+
+__all__ = ["RegistryCluster"]
+
+WALL_SKEW_S_MAX = 3.0
+# The registries are three of ten, and what happens between them matters most.
+PAIRS = (
+    list(combinations(REGISTRIES, 2)) * 4
+    + list(product(REGISTRIES, (*SERVICES, *CALLERS)))
+    + list(product(CALLERS, SERVICES))
+)
+
+
+class RegistryCluster(Scenario):
+    """Registries, providers and callers: lists converge, nothing removed returns, requests end once."""
+
+    name: ClassVar[str] = "registry_cluster"
+    chaos_s: ClassVar[float] = 15.0
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self._chance = world.chance.fork("registry_cluster")
+        self.cluster = Cluster(world, self._chance)
+
+    def begin(self) -> None:
+        has_skew = self._chance.flip(0.5)
+        for name in REGISTRIES:
+            skew_s = self._chance.uniform(-WALL_SKEW_S_MAX, WALL_SKEW_S_MAX) if has_skew else 0.0
+            self.world.host(name, self._keep_registry, wall_skew_s=skew_s).start()
+        for name in SERVICES:
+            self.world.host(name, lambda host: Offering(host, self.cluster).run()).start()
+        for name in CALLERS:
+            self.world.host(name, lambda host: Calling(host, self.cluster).run()).start()
+
+    def pairs(self) -> Sequence[tuple[str, str]]:
+        return PAIRS
+
+    def calm(self) -> None:
+        self.cluster.phase = Phase.CALM
+
+    def unsettled(self) -> str:
+        cluster = self.cluster
+        missing = self._differences()
+        if missing:
+            return f"{cluster.phase.name}: {missing}"
+        match cluster.phase:
+            case Phase.CALM:
+                cluster.phase = Phase.ROLLING
+                return f"{cluster.leaver} did not leave"
+            case Phase.ROLLING if not cluster.has_left:
+                return f"{cluster.leaver} did not leave and return"
+            case Phase.ROLLING:
+                cluster.phase = Phase.CLOSING
+                return "nobody was asked for the last time"
+        return ", ".join(one.label for one in cluster.callers.values() if not one.has_finished)
+
+    def check(self) -> None:
+        if self.cluster.phase is Phase.CLOSING and not any(host.is_up for host in self.world.hosts.values()):
+            unended = self.cluster.errands.unended(excused=self.world.crashed_lives)
+            if unended:
+                self.world.fail("every request ends", "\n".join(unended[:20]))
+
+    # Convergence.
+
+    def _differences(self) -> str:
+        """What is not yet as it must be in the end."""
+        expected = self._believed()
+        if isinstance(expected, str):
+            return expected
+        for name, registry in self.cluster.registries.items():
+            listed = [
+                (one.service, one.endpoint, one.routing_id, one.weight)
+                for providers in registry.services.values()
+                for one in providers
+            ]
+            if problem := _difference(expected, listed):
+                return f"{name} lists {problem}"
+        for caller in self.cluster.callers.values():
+            if problem := _difference(expected, entries(caller.discovery)):
+                return f"{caller.label} shows {problem}"
+            for service in sorted({entry[0] for entry in expected}):
+                wanted = sorted(entry[2] for entry in expected if entry[0] == service)
+                is_connected = caller.gateway.connection_count(service) > 0
+                peers = sorted(caller.gateway.router(service).peers) if is_connected else []
+                if peers != wanted:
+                    return f"{caller.label} is connected to {peers} for {service}, not to {wanted}"
+        return ""
+
+    def _believed(self) -> list[Entry] | str:
+        """What the providers believe is registered, or who is not done yet."""
+        expected: list[Entry] = []
+        for session in self.cluster.sessions.values():
+            services = registered(session) if session.is_steady else None
+            if services is None:
+                return f"{session.label} is not done with registering"
+            expected += [
+                (service, session.endpoint, session.provider.routing_id, weight)
+                for service, weight in services
+            ]
+        return sorted(expected)
+
+    # What runs on the registries' hosts.
+
+    async def _keep_registry(self, host: Host) -> None:
+        cluster, chance = self.cluster, host.chance
+        registry = Registry(
+            f"tcp://*:{PUB_PORT}",
+            f"tcp://*:{ROUTER_PORT}",
+            peers=[f"tcp://{name}:{PUB_PORT}" for name in REGISTRIES if name != host.name],
+            registry_id=REGISTRIES.index(host.name) + 1 if cluster.has_fixed_ids else None,
+            heartbeat_interval_s=HEARTBEAT_INTERVAL_S,
+            heartbeat_timeout_s=HEARTBEAT_TIMEOUT_S,
+            broadcast_interval_s=cluster.broadcast_interval_s,
+            network=host.network,
+            clock=host.clock,
+            chance=chance.fork("registry"),
+            options=socket_options(chance.fork("options")),
+            name=str(host.life),
+        )
+        witness = Witness(host, cluster)
+        cluster.registries[host.name] = registry
+        run_number = 0
+        async with (
+            Sub(
+                network=host.network,
+                chance=chance.fork("witness"),
+                on_messages=witness.hear,
+                name=f"{host.life} witness",
+            ) as sub,
+            registry,
+        ):
+            sub.subscribe(SERVICE_LIST.to_bytes(2, "little"))
+            sub.connect(f"tcp://localhost:{PUB_PORT}")
+            while True:
+                run_number += 1
+                witness.begin(f"{host.life}.{run_number}")
+                host.record(f"is registry {registry.registry_id}")
+                await asyncio.sleep(chance.uniform(5.0, 60.0))
+                if not cluster.is_chaotic:
+                    await asyncio.Event().wait()
+                host.record("stops its registry and starts it again")
+                await registry.stop()
+                await asyncio.sleep(_rest_s(chance))
+                await registry.start()
+
+
+class Witness:
+    """Stands beside a registry and hears every list that it tells."""
+
+    def __init__(self, host: Host, cluster: Cluster) -> None:
+        self._host = host
+        self._cluster = cluster
+        self._reader = ListReader()
+        self._label = ""
+        self._view = View(who="")
+
+    def begin(self, label: str) -> None:
+        """A new run of the registry, which knows nothing of the one before."""
+        self._label = self._cluster.registry_labels[self._host.name] = label
+        self._view = View(who=label)
+
+    def hear(self, peer: bytes, messages: list[list[bytes]]) -> None:
+        for frames in messages:
+            told = self._reader.read(frames)
+            if isinstance(told, ServiceList):
+                self._host.record(f"tells {_shown(told)}")
+                self._cluster.offers.heard_list(self._label, self._view, told)
+
+
+def _rest_s(chance: Chance) -> float:
+    return chance.choose((0.0, 0.0, chance.uniform(0.0, 2.0)))
+
+
+def _difference(expected: Sequence[Entry], found: Sequence[Entry]) -> str:
+    missing = [entry for entry in expected if entry not in found]
+    surplus = [entry for entry in found if entry not in expected]
+    if not missing and not surplus and len(found) == len(expected):
+        return ""
+    return f"{surplus} which nobody offers, and not {missing}"
+
+
+def _shown(told: ServiceList) -> str:
+    entries_told = [
+        f"{service}@{one.endpoint.removeprefix('tcp://')} w{one.weight} e{one.epoch}"
+        for service, providers in told.services.items()
+        for one in providers
+    ]
+    buried = [f"{one.service}@{one.endpoint.removeprefix('tcp://')} e{one.epoch}" for one in told.tombstones]
+    return f"list {told.list_seq}: {', '.join(entries_told)}; buried: {', '.join(buried)}"

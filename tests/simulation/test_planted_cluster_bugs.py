@@ -1,0 +1,103 @@
+"""The registry cluster finds what it is there to find: each test plants one bug and expects it to be caught."""
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from hansa.messaging.discovery.buried import Buried
+from hansa.messaging.discovery.directory import Directory
+from hansa.messaging.gateway.over_service import ServiceLink
+from hansa.messaging.gateway.over_switchboard import Switchboard
+from hansa.messaging.gateway.pool import Member
+from hansa.messaging.registry import catalogue
+from hansa.messaging.registry.announcer import Announcer
+from hansa.messaging.registry.claim import newest_by_id
+from hansa.messaging.registry.holdings import Holdings
+from hansa.messaging.registry.tombstones import NEVER
+from hansa.testing import Failure, Simulation, SimulationFailed
+from hansa.testing.scenarios import RegistryCluster
+
+SEEDS_MAX = 60
+
+
+def first_failure() -> SimulationFailed:
+    for seed in range(SEEDS_MAX):
+        simulation = Simulation(seed, RegistryCluster, shrink_tries_max=4)
+        if isinstance(simulation.play(), Failure):
+            with pytest.raises(SimulationFailed) as caught:
+                simulation.run()
+            assert f"replay: make sim SEED={seed} SEEDS=1 SCENARIO=registry_cluster" in str(caught.value)
+            return caught.value
+    raise AssertionError(f"{SEEDS_MAX} seeds did not find the bug")
+
+
+def broken_invariant() -> str:
+    return first_failure().failure.broken.invariant
+
+
+def test_a_registry_that_lets_nothing_expire_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Holdings, "overdue", lambda self, now: None)
+    monkeypatch.setattr(Holdings, "deadline", lambda self: None)
+    assert broken_invariant() == "all is well 120 s after the last fault"
+
+
+def test_a_registry_that_ignores_tombstones_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(catalogue, "newest_by_id", lambda claims, dead_epoch: newest_by_id(claims, NEVER))
+    assert broken_invariant() in ("nothing buried is listed", "what was removed does not come back")
+
+
+def test_a_discovery_that_forgets_tombstones_with_their_registry_is_caught(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Buried, "remember", lambda self, stones, now: set())
+    assert broken_invariant() == "what was removed does not come back"
+
+
+def test_a_registry_that_numbers_its_lists_anew_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = Announcer.__init__
+
+    def forgetful(self: Announcer, *args: Any, **settings: Any) -> None:
+        original(self, *args, **{**settings, "list_seq": 0})
+
+    monkeypatch.setattr(Announcer, "__init__", forgetful)
+    assert broken_invariant() == "the numbers of lists grow"
+
+
+def test_a_gateway_that_takes_what_is_in_doubt_for_unsent_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = Switchboard.member_lost
+
+    def hopeful(self: Switchboard, link: ServiceLink, member: Member, event: Any) -> None:
+        original(self, link, member, dataclasses.replace(event, unsent_count=member.posted_count))
+
+    monkeypatch.setattr(Switchboard, "member_lost", hopeful)
+    assert broken_invariant() in (
+        "nothing is carried out twice",
+        "what was not started is not carried out",
+    )
+
+
+def test_a_gateway_that_leaves_before_the_replies_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = ServiceLink.settled
+
+    def hasty(self: ServiceLink, member: Member) -> None:
+        if member.leaving:
+            member.in_flight_count = 0
+        original(self, member)
+
+    monkeypatch.setattr(ServiceLink, "settled", hasty)
+    assert broken_invariant() == "no request fails that has a living provider"
+
+
+def test_a_discovery_that_applies_older_lists_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = Directory.hear
+
+    def repetitive(self: Directory, told: Any, *, source: bytes, now: float) -> Any:
+        events = original(self, told, source=source, now=now)
+        former = getattr(self, "planted", told)
+        self.planted = told  # type: ignore[attr-defined]
+        return events + original(self, former, source=source, now=now)
+
+    monkeypatch.setattr(Directory, "hear", repetitive)
+    monkeypatch.setattr(Directory, "_least_seq", lambda self, registry_id, now: 0)
+    assert broken_invariant() == "a discovery goes by the newest list"

@@ -1,0 +1,27 @@
+"""A registry cluster under cuts, pauses, crashes and restarts: lists converge, nothing removed comes back."""
+
+import pytest
+
+from hansa.testing import Outcome, Simulation
+from hansa.testing.scenarios import RegistryCluster
+
+SEEDS_COUNT = 500
+PARTS_COUNT = 50
+
+
+@pytest.mark.spec("DIS-10", "DIS-11", "DIS-13", "DIS-24", "DIS-29")
+@pytest.mark.parametrize("part", range(PARTS_COUNT))
+def test_lists_converge_and_nothing_removed_comes_back(part: int) -> None:
+    for seed in range(part, SEEDS_COUNT, PARTS_COUNT):
+        Simulation(seed, RegistryCluster).run()
+
+
+def test_without_faults_everybody_is_found_and_asked() -> None:
+    for seed in range(5):
+        outcome = Simulation(seed, RegistryCluster).play(())
+        assert isinstance(outcome, Outcome), outcome
+        assert outcome.facts_count > 500
+
+
+def test_one_seed_gives_one_history() -> None:
+    assert Simulation(7, RegistryCluster).run() == Simulation(7, RegistryCluster).run()

@@ -1,0 +1,93 @@
+"""What is typed: payloads, lists of endpoints, and how replies and errors are shown."""
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from hansa.cli.exit_status import FAILED, USAGE, complain, error_facts, status_of
+from hansa.cli.payload_argument import part_lines, parts_object, read_payload
+from hansa.cli.registry_options import split_at_commas
+from hansa.cli.services_board import as_object, as_table, since, summary
+from hansa.errors import BadArgument, BadEndpoint, HandlerFailed, TimedOut
+from hansa.messaging.provider_info import ProviderInfo
+
+
+def provider(service: str = "shout", **more: object) -> ProviderInfo:
+    values = {
+        "service": service,
+        "endpoint": "tcp://127.0.0.1:5",
+        "routing_id": b"\x01abcd",
+        "weight": 2,
+        "registered_at": 0.0,
+        **more,
+    }
+    return ProviderInfo(**values)  # type: ignore[arg-type]
+
+
+def test_a_payload_is_text_or_a_file_or_stdin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_bytes(b"\x00\xff")
+    assert read_payload("grüße") == "grüße".encode()
+    assert read_payload(f"@{tmp_path}/file") == b"\x00\xff"
+    assert read_payload("@@file") == b"@file"
+    assert read_payload("") == b""
+    assert read_payload("\udcff") == b"\xff"
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"piped")))
+    assert read_payload("-") == b"piped"
+    with pytest.raises(BadArgument, match="@@"):
+        read_payload(f"@{tmp_path}/none")
+    monkeypatch.setattr("hansa.cli.payload_argument.FRAME_BYTES_MAX", 3)
+    with pytest.raises(BadArgument, match="larger"):
+        read_payload("four")
+
+
+def test_replies_are_json_as_text_or_as_base64() -> None:
+    assert parts_object([b"a", "ü".encode()]) == {"encoding": "utf-8", "parts": ["a", "ü"]}
+    assert parts_object([b"a", b"\xff"]) == {"encoding": "base64", "parts": ["YQ==", "/w=="]}
+
+
+def test_a_terminal_gets_lines_and_nothing_that_it_obeys() -> None:
+    assert part_lines(b"two\nlines", for_terminal=True) == b"two\nlines\n"
+    assert part_lines(b"\x1b[2J\xff", for_terminal=True) == b"\\x1b[2J\\xff\n"
+    assert part_lines(b"\x1b[2J\xff\n", for_terminal=False) == b"\x1b[2J\xff\n"
+
+
+def test_endpoints_in_the_environment_are_separated_by_commas() -> None:
+    assert split_at_commas(str, "tcp://a:1, tcp://b:2,,") == ["tcp://a:1", "tcp://b:2"]
+
+
+def test_the_exit_status_says_whose_fault_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    assert status_of(BadEndpoint("bad")) == USAGE
+    assert status_of(TimedOut("late")) == FAILED
+    assert error_facts(HandlerFailed("no money", "poor")) == {"error": "poor", "text": "no money"}
+    assert complain("call", TimedOut("late\x1b"), as_json=True) == FAILED
+    shown = capsys.readouterr()
+    assert shown.err == "hansa call: late\\x1b\n"
+    assert json.loads(shown.out) == {"error": "timed-out", "text": "late\x1b"}
+
+
+def test_the_table_shows_what_peers_wrote_as_it_is_and_never_as_markup() -> None:
+    console = Console(width=120, file=io.StringIO(), record=True)
+    name = "[red]x\x1b[2J"
+    console.print(as_table({name: (provider(name), provider(name, endpoint="tcp://127.0.0.1:6"))}))
+    screen = console.export_text()
+    assert r"[red]x\x1b[2J" in screen
+    assert screen.count("[red]") == 1
+    assert "tcp://127.0.0.1:6" in screen
+
+
+def test_any_time_that_a_registry_says_can_be_shown() -> None:
+    assert since(provider()) == "-"
+    assert since(provider(registered_at=1e18)) == "?"
+    assert since(provider(registered_at=1_700_000_000.0)).startswith("2023-11-")
+
+
+def test_the_list_as_json_and_in_a_sentence() -> None:
+    services = {"shout": (provider(),)}
+    plain = json.loads(json.dumps(as_object(services, (3,))))
+    assert plain["registries"] == [3]
+    assert plain["services"]["shout"][0]["registered_at"] is None
+    assert summary(services, (3, 4)) == "1 services, 1 providers; heard: registries 3, 4"
+    assert summary({}, ()) == "0 services, 0 providers; heard: registries none"
