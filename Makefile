@@ -16,6 +16,8 @@ ROUNDS ?= 5
 CASES ?=
 # `make fuzz`: how many inputs.
 RUNS ?= 1000000
+# `make soak`: how many bad messages.
+FRAMES ?= 1000000
 # `make test`: in how many processes. Many tests wait for timers, so more than there are cores.
 JOBS ?= 4
 # Passed on as they are: make test ARGS="-k router", make demo ARGS="--seconds 30".
@@ -33,7 +35,7 @@ INSTALL := .venv/.stamp-install-$(HERE)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup compiled test check fix demo sim fuzz bench spec docs clean build/pure
+.PHONY: help setup compiled test check fix demo sim fuzz soak bench spec docs clean build/pure
 
 help: ## List these commands
 	@echo "hansa: make <command>"
@@ -67,6 +69,9 @@ sim: compiled ## Simulate: SEED=1 SEEDS=200 SCENARIO=name
 
 fuzz: compiled .venv/.stamp-fuzz-$(HERE) ## Feed the parsers random and mutated input: RUNS=1000000
 	@$(PY) tests/fuzz/run.py --runs $(RUNS) $(ARGS)
+
+soak: compiled ## A million bad messages against a registry and a provider: FRAMES=1000000
+	@$(PY) tests/integration/faults/soak.py --frames $(FRAMES) $(ARGS)
 
 bench: compiled .venv/.stamp-bench-$(HERE) ## Measure hansa beside others: ROUNDS=5 CASES=names
 	@$(PY) -m bench --rounds $(ROUNDS) $(if $(CASES),--cases $(CASES)) $(ARGS)

@@ -51,6 +51,7 @@ SCALE_FIGURES = {
     "restart_cpu_s": Figure(title="restart: registry CPU", show=_seconds_text),
     "restart_cpu_share_max": Figure(title="restart: most of a core in 0.2 s", show=share_text),
     "restart_broadcasts": Figure(title="restart: lists told", show=count_text),
+    "restart_failed_dials": Figure(title="restart: dials that failed meanwhile", show=count_text),
 }
 
 MEMORY_FIGURES = {

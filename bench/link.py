@@ -105,7 +105,7 @@ class Link:
     def profile(self, path: str) -> None:
         """From now on profile this thread; the end writes it there."""
         self._profile_path = path
-        self._profiler = cProfile.Profile(time.thread_time)
+        self._profiler = cProfile.Profile()
         self._profiler.enable()
 
     def end(self, code: int) -> NoReturn:

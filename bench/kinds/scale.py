@@ -22,7 +22,7 @@ from bench.scale_plan import (
 from bench.stage import Stage, TrialFailed, Worker
 from bench.window import Window
 
-STEP_S_MAX = 120.0
+STEP_S_MAX = 180.0
 PEAK_S = 0.2
 FIRST_WEIGHT = 1_000_000
 """Above what a burst gives, and each once: so a discovery knows which change it sees."""
@@ -133,6 +133,7 @@ async def _restart(stage: Stage, crowd: Worker, watch: Worker) -> dict[str, floa
     ended_at_s = time.time()
     registry = await stage.start("registry", 2)
     begun = before = await registry.sample()
+    dials_before = (await crowd.sample()).figures["failed_dials"]
     shares: list[float] = []
     waiting = asyncio.gather(
         watch.do(f"complete {count} {ended_at_s}", s_max=STEP_S_MAX), crowd.do("return", s_max=STEP_S_MAX)
@@ -149,6 +150,7 @@ async def _restart(stage: Stage, crowd: Worker, watch: Worker) -> dict[str, floa
         "restart_cpu_s": before.cpu_s - begun.cpu_s,
         "restart_cpu_share_max": max(shares),
         "restart_broadcasts": before.figures["broadcasts"],
+        "restart_failed_dials": (await crowd.sample()).figures["failed_dials"] - dials_before,
     }
     meter = _Meter(registry, "broadcasts")
     await meter.read()

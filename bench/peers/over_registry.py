@@ -18,10 +18,10 @@ from bench.job import Job
 from bench.link import Link
 from bench.memory import open_files_max, resident_bytes
 from bench.scale_plan import beats_per_s, providers_per_service, repeat_s
-from hansa.limits import RETURN_S_MAX
+from hansa.limits import REREGISTER_S_MAX, RETURN_S_MAX
 from hansa.messaging.discovery import Discovery, DiscoveryEvent, ProviderAdded, WeightChanged
 from hansa.messaging.registry import Registry
-from hansa.transport import Connected, Dealer, SocketEvent, SocketOptions
+from hansa.transport import Connected, Dealer, HandshakeFailed, SocketEvent, SocketOptions
 from hansa.wire.registry import AckStatus, Heartbeat, Register, RegisterAck, UpdateWeight, decode, encode
 
 DIALLING_MAX = 100
@@ -80,8 +80,10 @@ class Crowd:
         self.registered: set[int] = set()
         """Numbers of the providers that the present registry has."""
         self.all_registered = asyncio.Event()
+        self.failed_dials_count = 0
         self._dealers: list[Dealer] = []
         self._answers: dict[int, asyncio.Future[RegisterAck]] = {}
+        self._numbers = {self.endpoint(number): number for number in range(self.count)}
         self._last_token = self.count
         self._chance = random.Random(1)
         self._spread_s = 0.0
@@ -141,9 +143,20 @@ class Crowd:
         if isinstance(event, Connected):
             delay_s = self._chance.uniform(0, self._spread_s) if self._spread_s else 0.0
             asyncio.get_running_loop().call_later(delay_s, self._register, slot, mine)
+        elif isinstance(event, HandshakeFailed):
+            self.failed_dials_count += 1
         else:
             self.registered.difference_update(mine)
             self.all_registered.clear()
+
+    def _missing(self, endpoint: str) -> None:
+        """A heartbeat found its entry expired: the crowd was too slow to beat in time."""
+        number = self._numbers[endpoint]
+        self.registered.discard(number)
+        self.all_registered.clear()
+        delay_s = self._chance.uniform(0, REREGISTER_S_MAX)
+        slot = number % self.connections_count
+        asyncio.get_running_loop().call_later(delay_s, self._register, slot, range(number, number + 1))
 
     def _register(self, slot: int, mine: range) -> None:
         for number in mine:
@@ -154,9 +167,11 @@ class Crowd:
     def _heard(self, messages: list[list[bytes]]) -> None:
         for frames in messages:
             ack = decode(frames)
-            if not isinstance(ack, RegisterAck) or ack.token is None:
+            if not isinstance(ack, RegisterAck):
                 raise ValueError(f"the registry said {ack}")
-            if ack.token < self.count:
+            if ack.token is None:
+                self._missing(ack.endpoint)
+            elif ack.token < self.count:
                 if ack.status is not AckStatus.OK:
                     raise ValueError(f"the registry refused: {ack}")
                 self.registered.add(ack.token)
@@ -172,7 +187,7 @@ async def crowd(job: Job, link: Link) -> None:
     numbers = one.numbers()
     extra = one.count
     beating: list[asyncio.Future[None]] = []
-    link.gauges = lambda: {"registered": len(one.registered)}
+    link.gauges = lambda: {"failed_dials": one.failed_dials_count}
     link.ready()
     while True:
         match await link.order():

@@ -16,18 +16,27 @@ from hansa.errors import (
     BadEndpoint,
     BadFrame,
     Fenced,
+    HandlerFailed,
     HandshakeRefused,
     HansaError,
     InvariantBroken,
     LimitExceeded,
+    NoProvider,
+    NotRegistered,
     PeerAway,
     PeerError,
     ProtocolViolation,
+    ProviderBusy,
+    ProviderDraining,
+    ProviderLost,
+    RegistrationRefused,
     TimedOut,
     Unavailable,
+    UnknownMsgId,
     UnknownPeer,
     UsageError,
     WouldBlock,
+    error_from_code,
     invariant,
 )
 
@@ -35,23 +44,54 @@ LEAVES: list[tuple[type[HansaError], type[HansaError], str, int | None]] = [
     (BadEndpoint, UsageError, "bad-endpoint", errno.EINVAL),
     (BadArgument, UsageError, "bad-argument", errno.EINVAL),
     (AlreadyClosed, UsageError, "closed", None),
+    (NotRegistered, UsageError, "not-registered", errno.ENOENT),
+    (RegistrationRefused, UsageError, "registration-refused", errno.EEXIST),
+    (UnknownMsgId, UsageError, "unknown-msg-id", errno.ENOSYS),
     (BadFrame, PeerError, "bad-frame", errno.EBADMSG),
     (ProtocolViolation, PeerError, "protocol-violation", None),
     (LimitExceeded, PeerError, "limit-exceeded", errno.EMSGSIZE),
     (HandshakeRefused, PeerError, "handshake-refused", None),
+    (HandlerFailed, PeerError, "handler-failed", None),
     (AddressInUse, Unavailable, "address-in-use", errno.EADDRINUSE),
     (UnknownPeer, Unavailable, "unknown-peer", errno.EHOSTUNREACH),
     (PeerAway, Unavailable, "peer-away", errno.EHOSTUNREACH),
     (Backlogged, Unavailable, "backlogged", errno.EAGAIN),
     (WouldBlock, Unavailable, "would-block", errno.EAGAIN),
     (TimedOut, Unavailable, "timed-out", errno.ETIMEDOUT),
+    (NoProvider, Unavailable, "no-provider", errno.EHOSTUNREACH),
+    (ProviderLost, Unavailable, "provider-lost", errno.ECONNRESET),
+    (ProviderBusy, Unavailable, "busy", errno.EAGAIN),
+    (ProviderDraining, Unavailable, "draining", errno.EAGAIN),
 ]
+# What a peer may say and mean the same by it as we do.
+FROM_PEERS: set[type[HansaError]] = {
+    BadArgument,
+    BadFrame,
+    Backlogged,
+    Fenced,
+    NoProvider,
+    PeerAway,
+    ProviderBusy,
+    ProviderDraining,
+    ProviderLost,
+    TimedOut,
+    Unavailable,
+    UnknownMsgId,
+    UsageError,
+}
 
 
 def whole_tree(root: type[HansaError] = HansaError) -> Iterator[type[HansaError]]:
     yield root
     for child in root.__subclasses__():
         yield from whole_tree(child)
+
+
+TRAVEL = sorted(FROM_PEERS, key=lambda kind: kind.code)
+STAY_AT_HOME = sorted(
+    {kind for kind in whole_tree() if kind.__module__ == "hansa.errors"} - FROM_PEERS - {HandlerFailed},
+    key=lambda kind: kind.code,
+)
 
 
 @pytest.mark.parametrize(("leaf", "branch", "code", "number"), LEAVES)
@@ -91,6 +131,39 @@ def test_a_copied_error_keeps_its_text_and_reason() -> None:
     # Worker processes and some executors hand errors on as copies.
     copied = copy.copy(LimitExceeded("70 MiB", "frame-too-large"))
     assert (type(copied), str(copied), copied.reason) == (LimitExceeded, "70 MiB", "frame-too-large")
+
+
+@pytest.mark.spec("DIS-26")
+@pytest.mark.parametrize("kind", TRAVEL)
+def test_the_code_of_an_error_that_travels_stands_for_its_class(kind: type[HansaError]) -> None:
+    error = error_from_code(kind.code, "as it was told")
+    assert type(error) is kind
+    assert str(error) == "as it was told"
+
+
+@pytest.mark.spec("DIS-26")
+@pytest.mark.parametrize("kind", STAY_AT_HOME)
+def test_what_went_wrong_over_there_did_not_go_wrong_here(kind: type[HansaError]) -> None:
+    error = error_from_code(kind.code, "over there")
+    assert type(error) is HandlerFailed
+    assert error.reason == kind.code
+
+
+@pytest.mark.spec("DIS-26")
+@pytest.mark.parametrize("code", ["insufficient-funds", "handler-failed", "", "BUSY", "exit-1"])
+def test_a_word_of_the_peers_own_is_the_reason_of_a_failed_handler(code: str) -> None:
+    error = error_from_code(code, "not enough money")
+    assert type(error) is HandlerFailed
+    assert error.reason == (code or "handler-failed")
+    assert str(error) == "not enough money"
+    assert not error.retryable
+
+
+def test_a_refusal_keeps_the_registrys_number() -> None:
+    assert RegistrationRefused("twice", 1).status == 1
+    assert RegistrationRefused("why not").status == 0xFF
+    copied = copy.copy(RegistrationRefused("twice", 1))
+    assert (type(copied), str(copied), copied.status) == (RegistrationRefused, "twice", 1)
 
 
 def test_invariant_passes_when_it_holds_and_raises_when_it_does_not() -> None:

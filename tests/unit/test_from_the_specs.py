@@ -112,6 +112,14 @@ def test_every_name_of_hansas_in_the_page_exists() -> None:
     assert [name for name in OUR_NAMES if not is_real(name)] == []
 
 
+def test_every_test_in_the_page_exists() -> None:
+    source = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
+    defined = set(re.findall(r"^(?:async )?def (test_\w+)", source, re.MULTILINE))
+    named = {name for name in words_of(TEXT) if name.startswith("test_")}
+    assert named >= {*TESTS.split()}
+    assert sorted(named - defined) == []
+
+
 def test_every_row_says_something() -> None:
     assert [theirs for theirs, ours in ROWS if not ours.strip()] == []
     assert len(OUR_NAMES) > 80

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from asyncio.subprocess import SubprocessStreamProtocol
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
@@ -12,6 +13,7 @@ from typing import Final
 from hansa.errors import HandlerFailed, TimedOut, invariant
 from hansa.limits import ERROR_TEXT_BYTES_MAX, FRAME_BYTES_MAX
 from hansa.messaging.provider import Request
+from hansa.transport.over_tasks import TaskScope
 
 _READ_BYTES: Final = 64 * 1024
 
@@ -29,6 +31,7 @@ class ShellHandler:
         self._command = command
         self._service = service
         self._on_failure = on_failure
+        self._tasks = TaskScope("hansa provide", self._start_failed)
 
     async def __call__(self, request: Request) -> bytes:
         """Raises HandlerFailed, TimedOut."""
@@ -43,38 +46,91 @@ class ShellHandler:
             raise
 
     async def _run(self, request: Request) -> bytes:
-        process = await asyncio.create_subprocess_shell(
-            self._command,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            start_new_session=True,
-            env={
-                **os.environ,
-                "HANSA_SERVICE": self._service,
-                "HANSA_MSG_ID": str(request.msg_id),
-                "HANSA_REQUEST_ID": str(request.request_id),
-            },
-        )
+        shell = _Shell()
+        starting = self._tasks.spawn(self._start(shell, request), "starting a command")
         has_ended = False
         try:
-            output, last_words = await _converse(process, b"".join(request.parts))
-            status = await process.wait()
+            await asyncio.wait([starting])
+            transport = shell.started()
+            output, last_words = await _converse(shell, b"".join(request.parts))
+            await shell.exited
             has_ended = True
         finally:
             if not has_ended:
-                # The group and not the shell alone: what it started would go on without anyone.
-                with suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
-                await process.wait()
-        if status != 0:
+                # Giving up in the middle of a start would leave what the shell started meanwhile.
+                await asyncio.wait([starting])
+                await shell.kill()
+            shell.close()
+        status = transport.get_returncode()
+        if status:
             raise failure(status, last_words)
         return output
 
+    async def _start(self, shell: _Shell, request: Request) -> None:
+        try:
+            shell.transport, _ = await asyncio.get_running_loop().subprocess_shell(
+                lambda: shell,
+                self._command,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+                start_new_session=True,
+                env={
+                    **os.environ,
+                    "HANSA_SERVICE": self._service,
+                    "HANSA_MSG_ID": str(request.msg_id),
+                    "HANSA_REQUEST_ID": str(request.request_id),
+                },
+            )
+        except OSError as error:  # No room for a process, or for its pipes.
+            shell.refused = error
 
-async def _converse(process: asyncio.subprocess.Process, given: bytes) -> tuple[bytes, bytes]:
+    @staticmethod
+    def _start_failed(error: BaseException) -> None:
+        context = {"message": "starting a command failed; please report this", "exception": error}
+        asyncio.get_running_loop().call_exception_handler(context)
+
+
+class _Shell(SubprocessStreamProtocol):
+    """A running command: what `asyncio.create_subprocess_shell` uses, but with the transport at hand.
+
+    Pipes that are not read to their end (too much output, or a holder that escaped the group) end only when
+    the transport is closed, and waiting for the process may wait for its pipes; `exited` does not.
+    """
+
+    def __init__(self) -> None:
+        loop = asyncio.get_running_loop()
+        super().__init__(limit=_READ_BYTES, loop=loop)
+        self.exited: asyncio.Future[None] = loop.create_future()
+        self.transport: asyncio.SubprocessTransport | None = None
+        self.refused: OSError | None = None
+
+    def started(self) -> asyncio.SubprocessTransport:
+        """Raises HandlerFailed."""
+        if self.transport is None:
+            raise HandlerFailed(f"the command could not be started: {self.refused}", "cannot-start")
+        return self.transport
+
+    async def kill(self) -> None:
+        """Kill the group and not the shell alone: what it started would go on without anyone."""
+        if self.transport is not None:
+            with suppress(ProcessLookupError):
+                os.killpg(self.transport.get_pid(), signal.SIGKILL)
+            await self.exited
+
+    def close(self) -> None:
+        if self.transport is not None:
+            self.transport.close()
+
+    def process_exited(self) -> None:
+        super().process_exited()
+        if not self.exited.done():
+            self.exited.set_result(None)
+
+
+async def _converse(shell: _Shell, given: bytes) -> tuple[bytes, bytes]:
     """Write stdin and read both outputs, all at once; stdout whole and the end of stderr."""
-    stdin, stdout, stderr = process.stdin, process.stdout, process.stderr
+    stdin, stdout, stderr = shell.stdin, shell.stdout, shell.stderr
     invariant(stdin is not None and stdout is not None and stderr is not None, "a pipe is missing")
     assert stdin is not None
     assert stdout is not None

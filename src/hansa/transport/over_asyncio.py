@@ -116,6 +116,14 @@ class Connection(asyncio.Protocol):
         # A Unix socket's client has no name of its own; the path that it came to says more than nothing.
         self.address = _address(stream.get_extra_info("peername") or stream.get_extra_info("sockname"))
         self.node = _node(stream)
+        if self.outbound and _is_itself(stream):
+            # Nobody listens there, and the kernel happened to dial from that very port. Keeping this open
+            # would keep the port from whoever is to listen there.
+            self._ending(
+                CloseReason.CONNECT_FAILED, "the connection came back to itself: nobody listens there"
+            )
+            stream.abort()
+            return
         self._perform()
         self._set_timer()
 
@@ -297,3 +305,9 @@ def _node(transport: asyncio.Transport) -> str:
     names = sorted(f"{kind}:{value}" for kind, value in certificate.get("subjectAltName", ()))
     subject = [f"{key}={value}" for rdn in certificate.get("subject", ()) for key, value in rdn]
     return ",".join(subject + names) or "an unnamed certificate"
+
+
+def _is_itself(stream: asyncio.Transport) -> bool:
+    """Whether both ends of a TCP connection are the same one."""
+    peer = stream.get_extra_info("peername")
+    return isinstance(peer, tuple) and peer == stream.get_extra_info("sockname")

@@ -215,6 +215,11 @@ class ZmtpSocket:
             ended=dict(tally.ended),
         )
 
+    @property
+    def ended(self) -> dict[str, int]:
+        """The ended connections by reason, as in `stats`, without a look at every peer that is connected."""
+        return dict(self._tally.ended)
+
     # -- what each type of socket decides
 
     def _lanes_all(self) -> list[Lane]:

@@ -90,6 +90,14 @@ class RegistrySync:
     is_settling: bool = False
 
 
+class ProviderBlock(NamedTuple):
+    """One provider of a list in wire form."""
+
+    entry: ProviderEntry
+    wire: bytes
+    claim: bytes
+
+
 class ServiceBlock(NamedTuple):
     """One service of a list in wire form, ready to stand before other frames."""
 
@@ -120,13 +128,30 @@ def encode_list(message: ServiceList | RegistrySync) -> list[bytes]:
     return frames
 
 
-def encode_block(service: str, providers: Sequence[ProviderEntry]) -> ServiceBlock:
-    """The wire form of one service, to be kept until it changes. Raises `BadArgument`."""
-    frames = _service_frames(service, providers)
-    pieces: list[bytes] = []
-    # With an empty frame behind it, so that all of its own frames say that more follow.
-    zmtp.encode([*frames, b""], pieces)
-    return ServiceBlock(b"".join(pieces[:-2]), _encode_claims(providers), len(frames), len(providers))
+def encode_block(
+    service: str, providers: Sequence[ProviderEntry], known: dict[str, ProviderBlock] | None = None
+) -> ServiceBlock:
+    """The wire form of one service, to be kept until it changes. Raises `BadArgument`.
+
+    `known` keeps the wire form of its providers, by endpoint, from one time to the next: one that is the same
+    object as before is not encoded again.
+    """
+    blocks: list[ProviderBlock] = []
+    for entry in providers:
+        block = known.get(entry.endpoint) if known is not None else None
+        if block is None or block.entry is not entry:
+            block = ProviderBlock(entry, _before_more(_provider_frames(entry)), _encode_claim(entry))
+        blocks.append(block)
+    if known is not None:
+        known.clear()
+        known.update((block.entry.endpoint, block) for block in blocks)
+    head = _before_more(_service_head(service, len(providers)))
+    return ServiceBlock(
+        b"".join([head, *(block.wire for block in blocks)]),
+        b"".join([block.claim for block in blocks]),
+        _FRAMES_PER_SERVICE + _FRAMES_PER_PROVIDER * len(providers),
+        len(providers),
+    )
 
 
 def encode_wire(
@@ -147,13 +172,12 @@ def encode_wire(
         sum(block.providers_count for block in blocks),
         _HEAD_COUNT + sum(block.frames_count for block in blocks),
     )
-    head: list[bytes] = []
-    zmtp.encode([*_head(number, registry_id, list_seq, len(blocks)), b""], head)
+    head = _before_more(_head(number, registry_id, list_seq, len(blocks)))
     tail: list[bytes] = []
     claims = b"".join([_CLAIMS_TAG, *(block.claims for block in blocks)])
     settling = [_SETTLING_TAG] if is_settling else []
     zmtp.encode([claims, _encode_tombstones(tombstones), *settling], tail)
-    return [b"".join([*head[:-2], *(block.wire for block in blocks), *tail])]
+    return [b"".join([head, *(block.wire for block in blocks), *tail])]
 
 
 def decode_list(frames: Sequence[bytes]) -> ServiceList | RegistrySync:
@@ -280,7 +304,7 @@ def _decode_provider(frames: Sequence[bytes], at: int) -> ProviderEntry:
 
 
 def _decode_tombstones(frame: bytes) -> tuple[Tombstone, ...]:
-    tombstones = []
+    tombstones: list[Tombstone] = []
     at = len(_TOMBSTONES_TAG)
     while at < len(frame):
         if len(tombstones) == TOMBSTONES_MAX:
@@ -315,10 +339,19 @@ def _encode_tombstones(tombstones: Iterable[Tombstone]) -> bytes:
 
 
 def _encode_claims(providers: Iterable[ProviderEntry]) -> bytes:
-    return b"".join(
-        encode_uint(entry.epoch, "epoch", size=8) + (b"\x01" if entry.orphaned else b"\x00")
-        for entry in providers
-    )
+    return b"".join(map(_encode_claim, providers))
+
+
+def _encode_claim(entry: ProviderEntry) -> bytes:
+    return encode_uint(entry.epoch, "epoch", size=8) + (b"\x01" if entry.orphaned else b"\x00")
+
+
+def _before_more(frames: list[bytes]) -> bytes:
+    """The wire form of frames that others follow."""
+    pieces: list[bytes] = []
+    # With an empty frame behind them, so that all of them say that more follow.
+    zmtp.encode([*frames, b""], pieces)
+    return b"".join(pieces[:-2])
 
 
 def _head(number: int, registry_id: int, list_seq: int, service_count: int) -> list[bytes]:
@@ -333,17 +366,25 @@ def _head(number: int, registry_id: int, list_seq: int, service_count: int) -> l
 
 
 def _service_frames(service: str, providers: Sequence[ProviderEntry]) -> list[bytes]:
-    frames = [
-        encode_text(service, "service name", bytes_min=1, bytes_max=SERVICE_NAME_BYTES_MAX),
-        encode_uint(len(providers), "provider count", size=4),
-    ]
+    frames = _service_head(service, len(providers))
     for provider in providers:
-        frames += (
-            encode_text(provider.endpoint, "endpoint", bytes_min=1, bytes_max=ENDPOINT_BYTES_MAX),
-            check_routing_id(provider.routing_id),
-            encode_uint(provider.weight, "weight", size=4),
-        )
+        frames += _provider_frames(provider)
     return frames
+
+
+def _service_head(service: str, providers_count: int) -> list[bytes]:
+    return [
+        encode_text(service, "service name", bytes_min=1, bytes_max=SERVICE_NAME_BYTES_MAX),
+        encode_uint(providers_count, "provider count", size=4),
+    ]
+
+
+def _provider_frames(provider: ProviderEntry) -> list[bytes]:
+    return [
+        encode_text(provider.endpoint, "endpoint", bytes_min=1, bytes_max=ENDPOINT_BYTES_MAX),
+        check_routing_id(provider.routing_id),
+        encode_uint(provider.weight, "weight", size=4),
+    ]
 
 
 def _check_counts(services_count: int, providers_count: int, frames_count: int) -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from hansa.errors import Backlogged, NoProvider, TimedOut
 from hansa.messaging.gateway import Completion, Gateway, RetryPolicy
+from hansa.transport import Overflow
 from tests.support.gateway_stage import Stage, until
 from tests.support.lanes import Lane, quick
 from tests.support.scripted_provider import ScriptedProvider, echo, refusing, silence
@@ -286,9 +287,11 @@ async def test_completions_that_nobody_took_hold_room_until_they_are_taken(lane:
         assert fourth.done()
 
 
-async def test_a_provider_that_does_not_read_makes_callers_wait(lane: Lane) -> None:
+@pytest.mark.parametrize("overflow", list(Overflow))
+async def test_a_provider_that_does_not_read_makes_callers_wait(lane: Lane, overflow: Overflow) -> None:
     async with Stage(lane) as stage:
-        gateway = await stage.gateway(options=quick(outgoing_count_max=2))
+        # Whatever the policy of the sockets: nothing that was taken may be dropped.
+        gateway = await stage.gateway(options=quick(outgoing_count_max=2, overflow=overflow))
         raw = await stage.stalled_provider("echo", b"ann")
         await gateway.wait_connected("echo")
         got: list[Completion] = []
@@ -343,3 +346,18 @@ async def test_a_parked_request_times_out_or_is_cancelled_cleanly(lane: Lane) ->
         got: list[Completion] = []
         gateway.submit("echo", b"now", got.append)
         assert (await raw.read_message())[2:] == [b"now"]
+
+
+async def test_more_parked_requests_than_the_outbox_takes_leave_one_after_another(lane: Lane) -> None:
+    async with Stage(lane) as stage:
+        listener, _ = await stage.raw_provider("echo", b"ann")
+        gateway = await stage.gateway(options=quick(outgoing_count_max=2))
+        await stage.listed("echo", 1)
+        got: list[Completion] = []
+        for number in range(6):
+            gateway.submit("echo", b"%d" % number, got.append)
+        raw = await listener.accept()
+        await raw.shake_hands(b"ROUTER", b"ann")
+        messages = [await raw.read_message() for _ in range(6)]
+        assert {message[2] for message in messages} == {b"%d" % number for number in range(6)}
+        assert got == []

@@ -141,6 +141,7 @@ async def test_closing_wakes_whoever_waits_inside(lane: Lane) -> None:
         await stage.raw_provider("mute", b"mute")
         gateway = await stage.gateway(in_flight_max=2)
         await gateway.wait_connected("echo")
+        await stage.listed("mute", 1)
         waiting = [
             asyncio.ensure_future(work)
             for work in (
@@ -180,12 +181,15 @@ async def with_a_provider_that_is_leaving(stage: Stage) -> None:
     assert isinstance(task.exception(), AlreadyClosed)
 
 
-async def with_a_request_in_a_pause(stage: Stage) -> None:
+async def with_requests_in_a_pause(stage: Stage) -> None:
     await stage.provider("ann", "echo", answer=refusing("busy"))
     gateway = await stage.gateway(retry=RetryPolicy(pause_s_min=600, pause_s_max=600))
     await gateway.wait_connected("echo")
     task = asyncio.ensure_future(gateway.request("echo", b"?", timeout=None))
-    await until(lambda: gateway.stats.moved_count == 1)
+    given_up = asyncio.ensure_future(gateway.request("echo", b"?", timeout=None))
+    await until(lambda: gateway.stats.moved_count == 2)
+    given_up.cancel()
+    await asyncio.wait({given_up})
     await gateway.close()
     await asyncio.wait({task})
     assert isinstance(task.exception(), AlreadyClosed)
@@ -257,7 +261,7 @@ async def before_anything_happened(stage: Stage) -> None:
     [
         with_requests_in_flight,
         with_a_provider_that_is_leaving,
-        with_a_request_in_a_pause,
+        with_requests_in_a_pause,
         with_a_callback_that_asks_again,
         while_a_dial_is_under_way,
         while_it_disconnects,

@@ -1,6 +1,7 @@
 """The registry on real sockets and in memory: its life, its answers, its lists."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -322,6 +323,20 @@ async def test_a_newcomer_is_told_at_once_what_the_others_know(lane: Lane) -> No
             kinds = {type(await (await both.dial(one.pub)).next()), type(await both.next())}
             assert kinds == {ServiceList, RegistrySync}
         assert one.stats.broadcasts_count == count
+
+
+@pytest.mark.spec("DIS-06")
+async def test_who_asks_while_the_process_is_stopped_is_told_nothing_stale(lane: Lane) -> None:
+    settings: dict[str, Any] = {"heartbeat_interval_s": 0.1, "heartbeat_timeout_s": 0.3}
+    async with registry(lane, **settings) as one, caller(lane) as ann, listener(lane) as heard:
+        await heard.dial(one.pub)
+        await ann.dial(one.router)
+        await ann.register()
+        await heard.until_endpoints(HERE)
+        heard.sub.subscribe(b"\x05")
+        # Nothing runs for longer than the timeout; what arrived meanwhile is read before any timer rings.
+        time.sleep(0.4)  # noqa: ASYNC251
+        assert (await heard.next()).services == {}
 
 
 @pytest.mark.spec("DIS-09")

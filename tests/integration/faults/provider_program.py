@@ -1,7 +1,8 @@
 """One provider in a process of its own: it answers with its name and what was asked.
 
-It tells {"event": "registered", ...} when a registry has accepted it. SIGTERM drains it, and it tells how
-that went. The order `stats` makes it tell its counts and its memory, `where` which registry has it now.
+It tells {"event": "registered", ...} when a registry has accepted it, or {"event": "refused", ...}. SIGTERM
+drains it, and it tells how that went. The order `stats` makes it tell its counts and its memory, `where`
+which registry has it now.
 """
 
 import argparse
@@ -13,7 +14,7 @@ from typing import Any
 
 sys.path[0] = str(Path(__file__).resolve().parents[3])
 
-from hansa import Provider, ProviderState, Request, SocketOptions  # noqa: E402
+from hansa import Provider, ProviderState, RegistrationRefused, Request, SocketOptions  # noqa: E402
 from hansa.cli.fast_loop import run  # noqa: E402
 from hansa.cli.stop_signals import stop_signals  # noqa: E402
 from tests.integration.faults.orders import orders, rss_kib, tell  # noqa: E402
@@ -42,12 +43,14 @@ async def main() -> None:
         "--router", action="append", required=True, help="a registry; the first is tried first"
     )
     parser.add_argument("--bind", default="tcp://127.0.0.1:0")
+    parser.add_argument("--advertise", help="what to register instead of where it is bound")
     parser.add_argument("--heartbeat-interval", type=float, default=0.3)
     arguments = parser.parse_args()
     name = arguments.name.encode()
     provider = Provider(
         arguments.bind,
         arguments.router,
+        advertise=arguments.advertise,
         routing_id=name,
         heartbeat_interval_s=arguments.heartbeat_interval,
         options=SocketOptions(reconnect_s_min=0.05, reconnect_s_max=0.5),
@@ -60,7 +63,11 @@ async def main() -> None:
 
     with stop_signals() as stop:
         async with provider:
-            done = await provider.register(arguments.service, timeout=20.0)
+            try:
+                done = await provider.register(arguments.service, timeout=20.0)
+            except RegistrationRefused as refused:
+                tell("refused", status=refused.status, error=str(refused))
+                return
             tell("registered", registry=done.registry, endpoint=done.endpoint)
             obeying = asyncio.ensure_future(obey(provider, arguments.service))
             stopping = asyncio.ensure_future(stop.asked.wait())

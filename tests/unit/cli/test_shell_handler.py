@@ -94,3 +94,19 @@ async def test_cancelling_kills_it_too(tmp_path: Path) -> None:
         assert await in_thread(None, held.read_line) == b"began\n"
         task.cancel()
         assert await in_thread(None, held.read_to_end) == b""
+
+
+async def test_giving_up_at_any_moment_of_the_start_leaves_nothing(tmp_path: Path) -> None:
+    loop = asyncio.get_running_loop()
+    for turns_count in range(12):
+        held = HeldPipe(tmp_path / f"held {turns_count}")
+        async with asyncio.timeout(WITHIN_S), asyncio.TaskGroup() as group:
+            command = f"exec 9>'{held.path}'; echo began >&9; sleep 1000"
+            task = group.create_task(answer(command), name="handler")
+            for _ in range(turns_count):
+                await asyncio.sleep(0)
+            task.cancel()
+            await asyncio.wait([task])
+        with held.path.open("wb"):  # So that there is an end even if the command never came so far.
+            pass
+        assert await loop.run_in_executor(None, held.read_to_end) in (b"", b"began\n")

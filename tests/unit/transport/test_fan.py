@@ -6,6 +6,7 @@ from hansa.errors import BadArgument
 from hansa.limits import WRITE_JOIN_BYTES, WRITE_TURN_BYTES
 from hansa.transport.fan import TURN_COUNT_MAX, Fan
 from hansa.transport.outbox import Outbox
+from hansa.wire.frames import encode
 
 
 def outbox(*, count_max: int = 1_000, stalled: bool = False) -> Outbox:
@@ -65,6 +66,29 @@ def test_when_nobody_keeps_up_the_publisher_lets_the_loop_run_first() -> None:
     assert fan.turn_count == 1
     assert fan.publish([b"2"]) == 0
     assert fan.turn_count == TURN_COUNT_MAX
+
+
+def test_a_message_in_wire_form_goes_to_those_whose_prefix_its_topic_has() -> None:
+    fan, near, far = Fan(), outbox(), outbox()
+    fan.subscriptions.add(near, b"ab")
+    fan.subscriptions.add(far, b"b")
+    pieces: list[bytes] = []
+    size_bytes = encode([b"abc", b"payload"], pieces)
+    whole = b"".join(pieces)
+    assert fan.publish_encoded(b"abc", [whole], size_bytes) == 1
+    assert fan.roused == [near]
+    assert near.held_bytes == size_bytes == len(whole)
+    # Not a copy: a list for a thousand subscribers is there once.
+    assert any(piece is whole for piece in written(near))
+    assert written(far) == []
+    assert fan.publish_encoded(b"c", [whole], size_bytes) == 0
+
+
+def test_a_message_in_wire_form_is_missed_and_counted_like_any_other() -> None:
+    fan, slow = Fan(), outbox(count_max=1, stalled=True)
+    fan.subscriptions.add(slow, b"")
+    assert [fan.publish_encoded(b"a", [b"\x00\x01a"], 3) for _ in range(3)] == [1, 0, 0]
+    assert slow.dropped_count == 2
 
 
 def test_what_is_no_message_reaches_nobody() -> None:

@@ -7,8 +7,8 @@ share of the time however much changes. Without changes the list is repeated now
 For a while after the start the lists say that the registry is settling: its providers are still coming back,
 and who compares them with what was known before must not take anybody for removed.
 
-The wire form of each service is kept. A change encodes its own service again; the rest is put together from
-what is there.
+The wire form of each service is kept, and within it that of each provider. A change encodes its own entry;
+the rest is put together from what is there.
 """
 
 from __future__ import annotations
@@ -18,7 +18,14 @@ from typing import NamedTuple
 from hansa.limits import BROADCAST_PAUSE_S_MAX, BROADCAST_PAUSE_S_MIN, BROADCAST_PAUSE_S_PER_ENTRY
 from hansa.messaging.registry.catalogue import Catalogue
 from hansa.messaging.registry.roster import Roster
-from hansa.wire.listing import REGISTRY_SYNC, SERVICE_LIST, ServiceBlock, encode_block, encode_wire
+from hansa.wire.listing import (
+    REGISTRY_SYNC,
+    SERVICE_LIST,
+    ProviderBlock,
+    ServiceBlock,
+    encode_block,
+    encode_wire,
+)
 
 
 class Announcement(NamedTuple):
@@ -98,6 +105,7 @@ class _Blocks:
     def __init__(self, roster: Roster) -> None:
         self._roster = roster
         self._blocks: dict[str, ServiceBlock] = {}
+        self._providers: dict[str, dict[str, ProviderBlock]] = {}
 
     def refreshed(self) -> list[ServiceBlock]:
         blocks, has_new = self._blocks, False
@@ -105,9 +113,10 @@ class _Blocks:
             providers = self._roster.providers(service)
             if not providers:
                 blocks.pop(service, None)
+                self._providers.pop(service, None)
                 continue
             has_new = has_new or service not in blocks
-            blocks[service] = encode_block(service, providers)
+            blocks[service] = encode_block(service, providers, self._providers.setdefault(service, {}))
         if has_new:
             blocks = self._blocks = dict(sorted(blocks.items()))
         return list(blocks.values())

@@ -247,6 +247,7 @@ class Catalogue:
         holding = self._holdings.get(key)
         entry = self.merged.get(*key) if holding is None else holding.entry
         if entry is None or entry.routing_id != peer:
+            self.tally.unknown_entries_count += 1
             if message.token is not None:
                 self._answer_not_registered(peer, message)
             return
@@ -261,6 +262,7 @@ class Catalogue:
     def _update_weight(self, peer: bytes, message: UpdateWeight, now: float) -> None:
         held = self._held_by(peer, message.service, message.endpoint)
         if held is None:
+            self.tally.unknown_entries_count += 1
             self._answer_not_registered(peer, message)
             return
         key, holding = held

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
@@ -240,6 +241,7 @@ class Run:
             refused_count=tally.refused_count,
             heartbeats_count=tally.heartbeats_count,
             unknown_heartbeats_count=tally.unknown_heartbeats_count,
+            unknown_entries_count=tally.unknown_entries_count,
             weight_updates_count=tally.weight_updates_count,
             conceded_count=tally.conceded_count,
             left_out_count=tally.left_out_count,
@@ -253,6 +255,7 @@ class Run:
             answers_dropped_count=self._answers_dropped_count,
             expelled_count=self._strikes.expelled_count,
             bad_frames=dict(self._strikes.by_reason),
+            ended=dict(Counter(self._pub.ended) + Counter(self._router.ended)),
             direct_count=catalogue.direct_count,
             synced_count=catalogue.synced.count,
             services_count=catalogue.merged.services_count,

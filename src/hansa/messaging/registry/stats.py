@@ -14,7 +14,9 @@ class RegistryStats:
     the last SERVICE_LIST. `left_out_count` entries did not fit into the list when they were told.
     `conceded_count` entries were given up for what a peer said. `stale_lists_count` lists of peers were old
     or repeated, `echoed_lists_count` carried our own id. `answers_dropped_count` answers found no room or
-    nobody. `bad_frames` counts by reason, and a peer that sends too many is expelled.
+    nobody. `unknown_entries_count` requests to remove or reweigh named no entry of their sender. `bad_frames`
+    counts by reason, and a peer that sends too many is expelled. `ended` counts the connections of both
+    sockets by the reason of their end, refused ones included.
     """
 
     registered_count: int = 0
@@ -24,6 +26,7 @@ class RegistryStats:
     refused_count: int = 0
     heartbeats_count: int = 0
     unknown_heartbeats_count: int = 0
+    unknown_entries_count: int = 0
     weight_updates_count: int = 0
     conceded_count: int = 0
     left_out_count: int = 0
@@ -37,6 +40,7 @@ class RegistryStats:
     answers_dropped_count: int = 0
     expelled_count: int = 0
     bad_frames: dict[str, int] = field(default_factory=dict)
+    ended: dict[str, int] = field(default_factory=dict)
     direct_count: int = 0
     synced_count: int = 0
     services_count: int = 0
@@ -55,6 +59,7 @@ class Tally:
     refused_count: int = 0
     heartbeats_count: int = 0
     unknown_heartbeats_count: int = 0
+    unknown_entries_count: int = 0
     weight_updates_count: int = 0
     conceded_count: int = 0
     left_out_count: int = 0

@@ -27,8 +27,8 @@ from hansa.testing.scenarios.cluster import (
 
 __all__ = ["Offering"]
 
-WORK_S_MAX = 0.2
-PAUSE_S_MAX = 1.5
+WORK_S_MAX = 0.4
+PAUSE_S_MAX = 3.0
 RETRY_S = 0.5
 DRAIN_S_MAX = 10.0
 
@@ -52,7 +52,9 @@ class Offering:
                 self._cluster.sessions[self._host.name] = session
                 self._host.record(f"session {session.label} at {session.provider.endpoint}")
                 for service in self._services:
-                    await self._register(session, service)
+                    # What the life before offered and this one does not must be gone in the end.
+                    if len(self._services) == 1 or self._chance.flip(0.5):
+                        await self._register(session, service)
                 await self._live(session)
 
     def _session(self, number: int) -> Session:
@@ -108,7 +110,7 @@ class Offering:
                     return
         for service in self._services:
             # Not everybody offers everything in the end.
-            while service not in session.offers and (len(self._services) == 1 or chance.flip(0.8)):
+            while service not in session.offers and (len(self._services) == 1 or chance.flip(0.3)):
                 await self._register(session, service)
         session.is_steady = True
         while True:

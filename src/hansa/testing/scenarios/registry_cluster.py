@@ -50,7 +50,7 @@ WALL_SKEW_S_MAX = 3.0
 PAIRS = (
     list(combinations(REGISTRIES, 2)) * 4
     + list(product(REGISTRIES, (*SERVICES, *CALLERS)))
-    + list(product(CALLERS, SERVICES))
+    + list(product(CALLERS, SERVICES)) * 2
 )
 
 

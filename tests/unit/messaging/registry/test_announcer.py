@@ -6,6 +6,7 @@ from hansa import limits
 from hansa.messaging.registry.announcer import Announcement, Announcer
 from hansa.wire.frames import FrameParser
 from hansa.wire.listing import (
+    ProviderBlock,
     ProviderEntry,
     RegistrySync,
     ServiceBlock,
@@ -118,9 +119,11 @@ def test_services_are_told_in_the_order_of_their_names() -> None:
 def test_a_change_encodes_its_own_service_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     encoded: list[str] = []
 
-    def counted(service: str, providers: tuple[ProviderEntry, ...]) -> ServiceBlock:
+    def counted(
+        service: str, providers: tuple[ProviderEntry, ...], known: dict[str, ProviderBlock]
+    ) -> ServiceBlock:
         encoded.append(service)
-        return encode_block(service, providers)
+        return encode_block(service, providers, known)
 
     monkeypatch.setattr("hansa.messaging.registry.announcer.encode_block", counted)
     desk = Desk()
