@@ -103,10 +103,10 @@ BROADCASTS_MISSED_MAX: Final = 3
 BROADCAST_PAUSE_S_MIN: Final = 0.02
 BROADCAST_PAUSE_S_PER_ENTRY: Final = 50e-6
 BROADCAST_PAUSE_S_MAX: Final = 1.0
-# Registries that one registry follows. A cluster has three or five; a restarting one counts twice for a while.
+# Registries that one registry follows. A cluster has three or five; one that restarts counts twice a while.
 REGISTRIES_MAX: Final = 64
-# Registries that a discovery no longer hears and whose last number it still knows, oldest forgotten first: more
-# restarts under new ids than anybody makes while such a number matters.
+# Registries that a discovery no longer hears and whose last number it still knows, oldest forgotten first:
+# more restarts under new ids than anybody makes while such a number matters.
 REGISTRIES_REMEMBERED_MAX: Final = 1_024
 # How long a call waits for its reply unless told otherwise.
 REQUEST_TIMEOUT_S: Final = 5.0

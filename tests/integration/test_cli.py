@@ -196,7 +196,7 @@ def test_services_are_shown_as_a_table_and_as_json(
     status, out, err = run("services", env=where)
     assert (status, err) == (0, "")
     assert "shout" in out
-    assert "1 services, 1 providers" in out
+    assert "1 service, 1 provider;" in out
     status, out, _ = run("services", "--json", "--pub", where["HANSA_PUB"])
     (found,) = json.loads(out)["services"]["shout"]
     assert found["weight"] == 5

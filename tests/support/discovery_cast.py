@@ -100,6 +100,16 @@ class Cast:
             discovery.subscribe(service)
         return await self._stack.enter_async_context(discovery)
 
+    async def told_by_each(self, discovery: Discovery, *registries: Registry | str) -> None:
+        """Wait until the discovery has heard of providers from each of these registries, and not from one."""
+        watching = [await self.discovery(registry) for registry in registries]
+        await until(lambda: all(one.is_available(PAY) for one in watching), "each registry lists a provider")
+        since = {number: seq for one in watching for number, seq in one.lists_heard.items()}
+        await until(
+            lambda: all(discovery.lists_heard.get(number, 0) >= seq for number, seq in since.items()),
+            "the discovery has heard so from each",
+        )
+
     async def gateway(self, discovery: Discovery, **settings: Any) -> Gateway:
         return await self._stack.enter_async_context(Gateway(discovery, options=OPTIONS, **settings))
 

@@ -61,4 +61,8 @@ def summary(services: Services, registries: Sequence[int]) -> str:
     """All of it in one sentence."""
     providers_count = sum(map(len, services.values()))
     told_by = f"registr{'y' if len(registries) == 1 else 'ies'} {', '.join(map(str, registries)) or 'none'}"
-    return f"{len(services)} services, {providers_count} providers; heard: {told_by}"
+    return f"{_counted(len(services), 'service')}, {_counted(providers_count, 'provider')}; heard: {told_by}"
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

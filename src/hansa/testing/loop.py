@@ -407,7 +407,7 @@ class SimLoop(RealWorldRefused):
         self._generators.clear()
         await asyncio.gather(*[generator.aclose() for generator in generators], return_exceptions=True)
 
-    async def shutdown_default_executor(self, timeout: float | None = None) -> None:  # noqa: ASYNC109
+    async def shutdown_default_executor(self, timeout: float | None = None) -> None:
         """There is no executor, so there is nothing to wait for."""
 
     # Errors nobody caught.

@@ -170,8 +170,13 @@ class Connection(asyncio.Protocol):
         for buffer in batch.buffers():
             self.write(buffer)
 
+    @property
+    def is_writable(self) -> bool:
+        """False once the stream is closing: a broken one says so a turn before `connection_lost` comes."""
+        return self._transport is not None and not self._transport.is_closing()
+
     def write(self, data: bytes) -> None:
-        if self._transport is not None:
+        if self._transport is not None and not self._transport.is_closing():
             self._transport.write(data)
 
     def pause_reading(self) -> None:

@@ -109,7 +109,8 @@ class Lane:
         outbox = self.outbox
         outbox.due = False
         connection = self.connection
-        while not outbox.stalled and connection is not None:
+        # What a broken connection cannot take stays here, and is known to be unsent.
+        while not outbox.stalled and connection is not None and connection.is_writable:
             batch = outbox.take()
             if batch is None:
                 break

@@ -16,7 +16,7 @@ to be kept and put together by `encode_wire`; a `ListReader` decodes only the se
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from hansa.errors import BadArgument, BadFrame
@@ -214,7 +214,7 @@ class ListReader:
             known = self._services.get(name)
             own_claims = claims[claims_at:claims_end]
             if known is None or known.frames != provider_frames or known.claims != own_claims:
-                known = _read_service(name, provider_frames, own_claims)
+                known = _read_service(name, provider_frames, own_claims, known)
             if name in read:
                 raise BadFrame(f"service {known.service!r} is twice in a list")
             read[name] = known
@@ -279,28 +279,43 @@ def _extensions(
     return claims, tombstones, is_settling
 
 
-def _read_service(name: bytes, frames: Sequence[bytes], claims: bytes) -> _Read:
+def _read_service(name: bytes, frames: Sequence[bytes], claims: bytes, before: _Read | None) -> _Read:
     service = decode_text(name, "service name", bytes_min=1, bytes_max=SERVICE_NAME_BYTES_MAX)
-    entries = [_decode_provider(frames, at) for at in range(0, len(frames), _FRAMES_PER_PROVIDER)]
-    if claims:
-        entries = [
-            replace(
-                entry,
-                epoch=int.from_bytes(claims[at : at + 8], "little"),
-                orphaned=bool(claims[at + 8] & _ORPHANED),
-            )
-            for entry, at in zip(entries, range(0, len(claims), _CLAIM_BYTES), strict=True)
-        ]
+    known = {} if before is None else _by_endpoint(before)
+    entries = []
+    for number, at in enumerate(range(0, len(frames), _FRAMES_PER_PROVIDER)):
+        claim = claims[number * _CLAIM_BYTES : (number + 1) * _CLAIM_BYTES]
+        told = (frames[at + 1], frames[at + 2], claim)
+        same = known.get(frames[at])
+        # One that did not change is the same object, so that only the others cost anything.
+        if same is not None and same[0] == told:
+            entries.append(same[1])
+        else:
+            entries.append(_decode_provider(frames[at], *told))
     return _Read(service, frames, claims, tuple(entries))
 
 
-def _decode_provider(frames: Sequence[bytes], at: int) -> ProviderEntry:
-    endpoint = decode_text(frames[at], "endpoint", bytes_min=1, bytes_max=ENDPOINT_BYTES_MAX)
-    routing_id = frames[at + 1]
+def _by_endpoint(read: _Read) -> dict[bytes, tuple[tuple[bytes, bytes, bytes], ProviderEntry]]:
+    frames, claims = read.frames, read.claims
+    return {
+        frames[at]: (
+            (frames[at + 1], frames[at + 2], claims[n * _CLAIM_BYTES : (n + 1) * _CLAIM_BYTES]),
+            read.providers[n],
+        )
+        for n, at in enumerate(range(0, len(frames), _FRAMES_PER_PROVIDER))
+    }
+
+
+def _decode_provider(endpoint: bytes, routing_id: bytes, weight: bytes, claim: bytes) -> ProviderEntry:
     if not 1 <= len(routing_id) <= ROUTING_ID_BYTES_MAX:
         raise BadFrame(f"a routing id has 1 to {ROUTING_ID_BYTES_MAX} bytes, not {len(routing_id)}")
-    weight = decode_uint(frames[at + 2], "weight", size=4) or 1
-    return ProviderEntry(endpoint=endpoint, routing_id=routing_id, weight=weight)
+    return ProviderEntry(
+        endpoint=decode_text(endpoint, "endpoint", bytes_min=1, bytes_max=ENDPOINT_BYTES_MAX),
+        routing_id=routing_id,
+        weight=decode_uint(weight, "weight", size=4) or 1,
+        epoch=int.from_bytes(claim[:8], "little"),
+        orphaned=bool(claim and claim[8] & _ORPHANED),
+    )
 
 
 def _decode_tombstones(frame: bytes) -> tuple[Tombstone, ...]:

@@ -8,6 +8,7 @@ import pytest
 from hansa.errors import Backlogged, NoProvider, TimedOut
 from hansa.messaging.gateway import Completion, Gateway, RetryPolicy
 from hansa.transport import Overflow
+from hansa.wire.business import ErrorReply, encode_error
 from tests.support.gateway_stage import Stage, until
 from tests.support.lanes import Lane, quick
 from tests.support.scripted_provider import ScriptedProvider, echo, refusing, silence
@@ -361,3 +362,20 @@ async def test_more_parked_requests_than_the_outbox_takes_leave_one_after_anothe
         messages = [await raw.read_message() for _ in range(6)]
         assert {message[2] for message in messages} == {b"%d" % number for number in range(6)}
         assert got == []
+
+
+async def test_a_try_after_the_deadline_does_not_say_that_there_is_none(lane: Lane) -> None:
+    async with Stage(lane) as stage:
+        providers = {name: await stage.provider(name, "echo", answer=silence) for name in ("ann", "bob")}
+        gateway = await stage.gateway()
+        await gateway.wait_connected("echo", 2)
+        board = gateway._board
+        assert board is not None
+        got: list[Completion] = []
+        request_id = gateway.submit("echo", b"?", got.append, timeout=0.0)
+        first = board.calls.open[request_id].peer
+        # Before the alarm can ring.
+        board._replies(board.links["echo"], first, [encode_error(request_id, ErrorReply("busy"))])
+        (second,) = providers.keys() - {first.decode()}
+        (asked,) = await providers[second].wait_asked(1)
+        assert asked.header.remaining_ms == 1

@@ -70,6 +70,23 @@ async def test_who_talks_nothing_but_garbage_is_expelled(lane: Lane) -> None:
         assert gateway.connection_count("echo") == 2
 
 
+async def test_a_new_connection_starts_without_the_strikes_of_the_former(lane: Lane) -> None:
+    async with Stage(lane) as stage:
+        gateway, (ann,) = await stage.echo_service("ann")
+        await gateway.request("echo", b"?")
+        peer = ann.asked[0].peer
+        for round_count in (1, 2):
+            for _ in range(STRIKES_MAX - 1):
+                ann.say(peer, [b"garbage"])
+            wanted = round_count * (STRIKES_MAX - 1)
+            await until(lambda wanted=wanted: gateway.stats.bad_frames == {"bad-frame": wanted})  # type: ignore[misc]
+            ann.vanish()
+            await until(lambda: gateway.connection_count("echo") == 0)
+            await gateway.wait_connected("echo")
+            await gateway.request("echo", b"?")
+        assert gateway.stats.expelled_count == 0
+
+
 async def test_replies_under_unknown_ids_are_counted_as_late(lane: Lane) -> None:
     async with Stage(lane) as stage:
         gateway, (ann,) = await stage.echo_service("ann")

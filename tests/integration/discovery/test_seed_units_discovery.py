@@ -122,8 +122,7 @@ async def check_failover(routers: list[str]) -> None:
         await provider.register(PAY)
         here = str(provider.endpoint)
         assert provider.registry == str(first.router)
-        await until(lambda: PAY in second.services and PAY in third.services, "the others know it")
-        await until(lambda: discovery.is_available(PAY), "it is discovered")
+        await cast.told_by_each(discovery, first, second, third)
 
         await first.stop()
         await until(lambda: provider.registry == str(second.router), "the next in line is active")

@@ -89,5 +89,5 @@ def test_the_list_as_json_and_in_a_sentence() -> None:
     plain = json.loads(json.dumps(as_object(services, (3,))))
     assert plain["registries"] == [3]
     assert plain["services"]["shout"][0]["registered_at"] is None
-    assert summary(services, (3, 4)) == "1 services, 1 providers; heard: registries 3, 4"
+    assert summary(services, (3, 4)) == "1 service, 1 provider; heard: registries 3, 4"
     assert summary({}, ()) == "0 services, 0 providers; heard: registries none"

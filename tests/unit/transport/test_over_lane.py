@@ -17,6 +17,7 @@ class Sink:
 
     def __init__(self) -> None:
         self.pieces: list[bytes] = []
+        self.is_writable = True
 
     def write_batch(self, batch: Batch) -> None:
         self.pieces += batch.pieces
@@ -63,3 +64,13 @@ async def test_closing_ends_every_sender_and_says_what_is_lost() -> None:
     for task in tasks:
         with pytest.raises(AlreadyClosed):
             await task
+
+
+async def test_what_a_broken_connection_cannot_take_stays_in_the_lane() -> None:
+    lane, sink = Lane(b"peer", SocketOptions()), Sink()
+    lane.start(cast(Connection, sink))
+    sink.is_writable = False
+    lane.post([b"late"])
+    lane.flush()
+    assert (sink.pieces, lane.outbox.held_count) == ([], 1)
+    assert lane.close() == 1

@@ -101,6 +101,16 @@ def test_a_reader_gives_unchanged_services_as_the_same_value() -> None:
     assert second.services["é"] is not first.services["é"]
 
 
+def test_within_a_changed_service_the_other_providers_are_the_same_values() -> None:
+    reader = ListReader()
+    first, second = CLAIMED[SERVICE]
+    heavier = replace(second, weight=99)
+    before = reader.read(encode(ServiceList(registry_id=1, list_seq=1, services={SERVICE: (first, second)})))
+    after = reader.read(encode(ServiceList(registry_id=1, list_seq=2, services={SERVICE: (heavier, first)})))
+    assert after.services[SERVICE] == (heavier, first)
+    assert after.services[SERVICE][1] is before.services[SERVICE][0]
+
+
 def test_a_reader_notices_a_new_epoch_alone() -> None:
     reader = ListReader()
     for epoch in (1, 2):

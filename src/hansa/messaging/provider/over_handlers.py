@@ -42,6 +42,7 @@ from hansa.transport import Router, SocketOptions
 from hansa.transport.over_waiters import Waiters
 from hansa.wire.business import (
     ERROR_MSG_ID,
+    CallHeader,
     ErrorReply,
     TraceContext,
     decode_call,
@@ -81,6 +82,9 @@ class HandlerRunner:
         self._message_bytes_max = options.message_bytes_max
         self._part_bytes_max = min(options.frame_bytes_max, options.message_bytes_max)
         self._handlers: dict[int, Handler] = {}
+        # Most callers have one timeout and no trace, and so one header.
+        self._last_header = b""
+        self._last_values = CallHeader()
         self._running: dict[Request, asyncio.Task[None]] = {}
         self._pool: ThreadPoolExecutor | None = None
         self._in_threads: set[Future[Reply]] = set()
@@ -123,7 +127,10 @@ class HandlerRunner:
             try:
                 request_id, msg_id, header, parts = decode_call(frames)
                 if header:
-                    remaining_ms, trace = decode_header(header)
+                    if header != self._last_header:
+                        self._last_values = decode_header(header)
+                        self._last_header = header
+                    remaining_ms, trace = self._last_values
                     if remaining_ms is not None:
                         deadline = now + remaining_ms / 1_000
             except BadFrame as error:

@@ -55,7 +55,7 @@ class Registry:
             raise BadArgument(
                 f"{name}: intervals of heartbeats and broadcasts are longer than no time at all"
             )
-        if heartbeat_timeout_s < heartbeat_interval_s:
+        if not heartbeat_timeout_s >= heartbeat_interval_s:  # So written, "not a number" is refused too.
             raise BadArgument(
                 f"{name}: a heartbeat timeout of {heartbeat_timeout_s} s is shorter than the interval of "
                 f"{heartbeat_interval_s} s, so every provider would expire"
