@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from hansa.messaging.discovery.buried import Buried
 from hansa.messaging.discovery.directory import Directory
 from hansa.messaging.gateway.over_service import ServiceLink
 from hansa.messaging.gateway.over_switchboard import Switchboard
@@ -45,13 +44,6 @@ def test_a_registry_that_lets_nothing_expire_is_caught(monkeypatch: pytest.Monke
 def test_a_registry_that_ignores_tombstones_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(catalogue, "newest_by_id", lambda claims, dead_epoch: newest_by_id(claims, NEVER))
     assert broken_invariant() in ("nothing buried is listed", "what was removed does not come back")
-
-
-def test_a_discovery_that_forgets_tombstones_with_their_registry_is_caught(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(Buried, "remember", lambda self, stones, now: set())
-    assert broken_invariant() == "what was removed does not come back"
 
 
 def test_a_registry_that_numbers_its_lists_anew_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:

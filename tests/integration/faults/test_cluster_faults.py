@@ -1,7 +1,8 @@
-"""Three registries, five providers and a caller, all processes, under load, while one after another breaks.
+"""Three registries, five providers and two callers, all processes, under load, while one of them breaks.
 
 Each time the same must be true afterwards (`FaultStage.close`): all lists are equal, nothing removed is back,
-and no call failed, because there was a living provider all the while.
+and no call failed, because there was a living provider all the while. One of the callers knows a single
+registry, the one that is killed, frozen or cut off.
 """
 
 import asyncio

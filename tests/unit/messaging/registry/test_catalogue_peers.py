@@ -81,6 +81,8 @@ def test_what_a_restarted_registry_held_is_an_orphan_until_it_has_settled() -> N
     assert desk.entry(THERE) == claim(BOB, 5, endpoint=THERE, orphaned=True)
     desk.hear(2, claim(ANN, 9), settling=True, tombstones=(grave(5, endpoint=THERE),))
     assert desk.who(THERE) is None
+    # Not even hidden: the tombstone goes one day, and the claim would be back.
+    assert desk.catalogue.synced.claims((PAY, THERE)) == []
     desk.hear(2, claim(ANN, 9), claim(BOB, 11, endpoint=THERE), settling=True)
     assert desk.entry(THERE) == claim(BOB, 11, endpoint=THERE)
     desk.hear(2, settling=True)
