@@ -104,7 +104,11 @@ BROADCAST_PAUSE_S_MIN: Final = 0.02
 BROADCAST_PAUSE_S_PER_ENTRY: Final = 50e-6
 BROADCAST_PAUSE_S_MAX: Final = 1.0
 # Registries that one registry follows. A cluster has three or five; one that restarts counts twice a while.
+# As many that broke off a discovery believes for a while longer.
 REGISTRIES_MAX: Final = 64
+# A discovery believes a registry whose connection broke so long, the longest pause of a provider between two
+# registries: who registered there last, and whom nobody else knows yet, has then moved to the next one.
+REGISTRY_GRACE_S: Final = 5.0
 # Registries that a discovery no longer hears and whose last number it still knows, oldest forgotten first:
 # more restarts under new ids than anybody makes while such a number matters.
 REGISTRIES_REMEMBERED_MAX: Final = 1_024
@@ -134,6 +138,8 @@ FAILOVER_S_MAX: Final = 5.0
 FAILOVER_JITTER: Final = 0.2
 # A registry that lost its entries hears from all its providers at once: they spread over this time.
 REREGISTER_S_MAX: Final = 1.0
+# So long a registry that was stopped says nothing: who lives and is still connected has come back by then.
+WAKING_S: Final = REREGISTER_S_MAX + 0.5
 # After a failover callers may be waiting for the entry: spread, but not for long.
 RETURN_S_MAX: Final = 0.2
 # How long registering waits for a registry's word, unless told otherwise.

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 import hansa
+from tests.support.certificates import Authority
 from tests.support.held_pipe import HeldPipe
 
 SOURCE = Path(hansa.__file__).resolve().parents[1]
@@ -332,3 +333,31 @@ def test_every_command_explains_itself(command: str) -> None:
     assert status == 0
     assert f"hansa {command}" in out
     assert command in run("--help")[1]
+
+
+# ---- over TLS -----------------------------------------------------------------------------------
+
+
+def test_commands_meet_over_tls_and_strangers_stay_out(stack: ExitStack, tmp_path: Path) -> None:
+    def environment(authority: Authority, name: str) -> dict[str, str]:
+        tls = authority.issue(name)
+        return {"HANSA_TLS_CERT": tls.cert, "HANSA_TLS_KEY": tls.key, "HANSA_TLS_CA": tls.ca}
+
+    ours, theirs = Authority.create(tmp_path / "ours"), Authority.create(tmp_path / "theirs")
+    any_port = "tls://127.0.0.1:0"
+    command = stack.enter_context(
+        Command(
+            *("registry", "--pub", any_port, "--router", any_port, "--json"),
+            env=environment(ours, "registry"),
+        )
+    )
+    ready = command.event("ready")
+    assert ready["pub"].startswith("tls://")
+    where = {"HANSA_PUB": ready["pub"], "HANSA_ROUTER": ready["router"]}
+    provide(stack, {**where, **environment(ours, "provider")}, "shout", "tr a-z A-Z", "--bind", any_port)
+    assert run("call", "shout", "hello", env={**where, **environment(ours, "caller")}) == (0, "HELLO\n", "")
+    stranger = run("call", "shout", "hello", "--timeout", "1", env={**where, **environment(theirs, "x")})
+    assert stranger[:2] == (1, "")
+    status, _, err = run("call", "shout", "hello", "--tls-cert", "cert.pem", env=where)
+    assert status == 2
+    assert "--tls-ca together" in err

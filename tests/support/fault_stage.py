@@ -21,6 +21,7 @@ SILENCE_S = 3 * BROADCAST_S
 # Registries speak of what was removed for this long: only afterwards could anything come back.
 TOMBSTONES_S = max(3 * BEAT_TIMEOUT_S, SILENCE_S)
 AGREE_S_MAX = 40.0
+DRAIN_S = 5.0
 RATE = 50.0
 PROGRAMS = "faults"
 
@@ -67,6 +68,7 @@ class Echo(Program):
             f"--service={SERVICE}",
             f"--bind={bind or f'tcp://{wiring.host}:0'}",
             f"--heartbeat-interval={BEAT_S}",
+            f"--drain-timeout={DRAIN_S}",
             *(f"--router={router}" for router in routers),
         )
         self.name = name
@@ -96,6 +98,7 @@ class FaultStage:
         self.living: dict[str, Echo] = {}
         self.gone: dict[str, float] = {}
         """By name, since when."""
+        self._deaf_until = [0.0] * COUNT
 
     async def __aenter__(self) -> Self:
         try:
@@ -152,10 +155,10 @@ class FaultStage:
         self.living[name] = echo
         return echo
 
-    async def leave(self, name: str) -> None:
-        """A provider drains and ends. Under load nobody notices."""
+    async def leave(self, name: str, *, all_hear: bool = True) -> None:
+        """A provider drains and ends. It waits for its callers, in vain for those who cannot hear of it."""
         told = await self.living.pop(name).drain()
-        assert told["is_done"], told
+        assert told["is_done"] is all_hear, told
         self.gone[name] = time.monotonic()
 
     async def kill(self, name: str) -> Echo:
@@ -164,6 +167,19 @@ class FaultStage:
         await echo.kill()
         self.gone[name] = time.monotonic()
         return echo
+
+    async def cut_apart(self, one: int, other: int) -> None:
+        await self.wiring.cut(one, other)
+
+    async def heal(self, one: int, other: int) -> None:
+        """Undo `cut_apart`, and wait until all agree.
+
+        Until then the two may still repeat what the other said while they could not hear it: it comes first,
+        and the news of who has gone after it.
+        """
+        await self.wiring.heal(one, other)
+        await self.agree()
+        self._deaf_until[one] = self._deaf_until[other] = time.monotonic()
 
     async def replied_more(self, count: int = 50) -> None:
         """Wait until each caller had so many more replies: the load is real."""
@@ -200,9 +216,7 @@ class FaultStage:
         await asyncio.sleep(TOMBSTONES_S + BROADCAST_S)
         await self.agree()
         events = (await self.watcher.ask("events", "events"))["events"]
-        back = [
-            event for event in events if event[1] == "added" and event[3] > self.gone.get(event[2], event[3])
-        ]
+        back = [event for event in events if self._is_back(*event)]
         assert not back, f"{back} came back after they had gone: {self.gone}"
         for name in self.gone:
             last = {number: what for number, what, who, _ in events if who == name}
@@ -219,6 +233,9 @@ class FaultStage:
             assert (books["replied"], books["wrong"]) == (books["sent"], 0), books
             assert books["sent"] > 0.8 * RATE * books["seconds"], books
         return closed[0]
+
+    def _is_back(self, number: int, what: str, name: str, at: float) -> bool:
+        return what == "added" and at > max(self.gone.get(name, at), self._deaf_until[number])
 
     async def _all_at_others_than(self, router: str) -> None:
         for echo in self.living.values():

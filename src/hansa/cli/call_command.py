@@ -15,7 +15,7 @@ from hansa.cli.exit_status import FAILED, INTERRUPTED, OK, complain, reader_left
 from hansa.cli.fast_loop import run
 from hansa.cli.latencies import Latencies
 from hansa.cli.payload_argument import part_lines, parts_object, read_payload
-from hansa.cli.registry_options import PUB, SECONDS, AsJson, MsgId, Pubs
+from hansa.cli.registry_options import NO_TLS, PUB, SECONDS, AsJson, MsgId, Pubs, TlsFiles
 from hansa.errors import HansaError
 from hansa.limits import REQUEST_TIMEOUT_S
 from hansa.messaging.discovery import Discovery
@@ -33,6 +33,7 @@ def call(
     count: Annotated[int, Parameter(validator=Number(gte=1))] = 1,
     raw: Annotated[bool, Parameter(negative="", show_default=False)] = False,
     as_json: AsJson = False,
+    tls: TlsFiles = NO_TLS,
 ) -> int:
     """Call a service and print the reply.
 
@@ -63,7 +64,8 @@ def call(
     """
     try:
         content = read_payload(payload)
-        discovery = Discovery(pub)
+        credentials = tls.credentials()
+        discovery = Discovery(pub, tls=credentials)
         discovery.subscribe(service)
     except HansaError as error:
         return complain("call", error, as_json=as_json)
@@ -79,7 +81,7 @@ def call(
 
     async def ask() -> Latencies:
         latencies = Latencies()
-        async with discovery, Gateway(discovery) as gateway:
+        async with discovery, Gateway(discovery, tls=credentials) as gateway:
             for _ in range(count):
                 begun_at = perf_counter()
                 await discovery.wait_available(service, timeout)

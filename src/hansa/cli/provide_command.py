@@ -12,7 +12,7 @@ from cyclopts.validators import Number
 from hansa.cli.exit_status import FAILED, OK, complain
 from hansa.cli.fast_loop import run
 from hansa.cli.log_lines import LogLines
-from hansa.cli.registry_options import ENDPOINT, ROUTER, SECONDS, AsJson, MsgId, Routers
+from hansa.cli.registry_options import ENDPOINT, NO_TLS, ROUTER, SECONDS, AsJson, MsgId, Routers, TlsFiles
 from hansa.cli.shell_handler import ShellHandler
 from hansa.cli.stop_signals import Stop, stop_signals
 from hansa.errors import HandlerFailed, HansaError
@@ -37,6 +37,7 @@ def provide(
     concurrency: Annotated[int, Parameter(validator=Number(gte=1, lte=1_000))] = COMMANDS_MAX,
     drain_timeout: Annotated[float, SECONDS] = DRAIN_TIMEOUT_S,
     as_json: AsJson = False,
+    tls: TlsFiles = NO_TLS,
 ) -> int:
     """Offer a shell command as a service: the request is its stdin, its stdout is the reply.
 
@@ -73,7 +74,14 @@ def provide(
         Tell everything as JSON, an object a line, for programs.
     """
     try:
-        provider = Provider(bind, router, advertise=advertise, concurrency_max=concurrency, name=service)
+        provider = Provider(
+            bind,
+            router,
+            advertise=advertise,
+            concurrency_max=concurrency,
+            tls=tls.credentials(),
+            name=service,
+        )
         with LogLines(as_json=as_json) as log:
 
             def failed(error: HandlerFailed) -> None:

@@ -13,7 +13,7 @@ from hansa.cli.exit_status import OK, complain
 from hansa.cli.fast_loop import run
 from hansa.cli.log_lines import LogLines
 from hansa.cli.registry_news import RegistryNews
-from hansa.cli.registry_options import ENDPOINT, ENDPOINTS, PUB, ROUTER, SECONDS, AsJson
+from hansa.cli.registry_options import ENDPOINT, ENDPOINTS, NO_TLS, PUB, ROUTER, SECONDS, AsJson, TlsFiles
 from hansa.cli.stop_signals import stop_signals
 from hansa.errors import HansaError
 from hansa.limits import BROADCAST_INTERVAL_S, HEARTBEAT_INTERVAL_S, HEARTBEAT_TIMEOUT_S
@@ -33,6 +33,7 @@ def registry(
     heartbeat_timeout: Annotated[float, SECONDS] = HEARTBEAT_TIMEOUT_S,
     broadcast_interval: Annotated[float, SECONDS] = BROADCAST_INTERVAL_S,
     as_json: AsJson = False,
+    tls: TlsFiles = NO_TLS,
 ) -> int:
     """Run a registry: providers register with it, callers learn from it who provides what.
 
@@ -72,6 +73,7 @@ def registry(
             heartbeat_interval_s=heartbeat_interval,
             heartbeat_timeout_s=heartbeat_timeout,
             broadcast_interval_s=broadcast_interval,
+            tls=tls.credentials(),
         )
         run(serve(made, as_json=as_json))
     except HansaError as error:

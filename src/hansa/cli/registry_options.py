@@ -1,11 +1,15 @@
-"""Options that several commands share, in the same words: where registries are, and the form of output."""
+"""Options that several commands share, in the same words: where registries are, credentials, output."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, Final, TypeAlias
 
 from cyclopts import Parameter
 from cyclopts.validators import Number
+
+from hansa.errors import BadArgument
+from hansa.transport import Tls
 
 PUB: Final = "tcp://127.0.0.1:5550"
 ROUTER: Final = "tcp://127.0.0.1:5551"
@@ -29,4 +33,38 @@ Routers: TypeAlias = Annotated[
     Parameter(metavar="ENDPOINT", negative="", env_var="HANSA_ROUTER", env_var_split=split_at_commas),
 ]
 AsJson: TypeAlias = Annotated[bool, Parameter(name="--json", negative="", show_default=False)]
+
+_FILE: Final = {"metavar": "FILE", "show_default": False}
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class TlsFiles:
+    """Who this process is, for `tls://` endpoints: all three files, or none.
+
+    Parameters
+    ----------
+    tls_cert
+        This process's certificate, for tls:// endpoints.
+    tls_key
+        The certificate's private key.
+    tls_ca
+        The authority that signed the certificates of all.
+    """
+
+    tls_cert: Annotated[str | None, Parameter(env_var="HANSA_TLS_CERT", **_FILE)] = None
+    tls_key: Annotated[str | None, Parameter(env_var="HANSA_TLS_KEY", **_FILE)] = None
+    tls_ca: Annotated[str | None, Parameter(env_var="HANSA_TLS_CA", **_FILE)] = None
+
+    def credentials(self) -> Tls | None:
+        """Raises BadArgument when some are given and others are not."""
+        if self.tls_cert and self.tls_key and self.tls_ca:
+            return Tls(cert=self.tls_cert, key=self.tls_key, ca=self.tls_ca)
+        if self.tls_cert or self.tls_key or self.tls_ca:
+            raise BadArgument("TLS is mutual: give --tls-cert, --tls-key and --tls-ca together")
+        return None
+
+
+NO_TLS: Final = TlsFiles()
+
 MsgId: TypeAlias = Annotated[int, Parameter(validator=Number(gte=0, lt=0xFFFF))]

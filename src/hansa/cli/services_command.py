@@ -15,7 +15,7 @@ from hansa.cli.exit_status import OK, complain, reader_left
 from hansa.cli.fast_loop import run
 from hansa.cli.log_lines import LogLines
 from hansa.cli.registry_news import tell_change
-from hansa.cli.registry_options import PUB, SECONDS, AsJson, Pubs
+from hansa.cli.registry_options import NO_TLS, PUB, SECONDS, AsJson, Pubs, TlsFiles
 from hansa.cli.services_board import as_object, as_table, summary
 from hansa.cli.stop_signals import Stop, stop_signals
 from hansa.errors import HansaError, TimedOut
@@ -33,6 +33,7 @@ def services(
     watch: Annotated[bool, Parameter(negative="", show_default=False)] = False,
     timeout: Annotated[float, SECONDS] = 3.0,
     as_json: AsJson = False,
+    tls: TlsFiles = NO_TLS,
 ) -> int:
     """Show who provides what.
 
@@ -54,7 +55,7 @@ def services(
         One JSON object for programs; with --watch an object a line for each change.
     """
     try:
-        discovery = Discovery(pub)
+        discovery = Discovery(pub, tls=tls.credentials())
         run(show(discovery, pub, watch=watch, timeout_s=timeout, as_json=as_json))
     except HansaError as error:
         return complain("services", error, as_json=as_json)

@@ -44,6 +44,7 @@ async def main() -> None:
     )
     parser.add_argument("--bind", default="tcp://127.0.0.1:0")
     parser.add_argument("--advertise", help="what to register instead of where it is bound")
+    parser.add_argument("--drain-timeout", type=float, default=15.0)
     parser.add_argument("--heartbeat-interval", type=float, default=0.3)
     arguments = parser.parse_args()
     name = arguments.name.encode()
@@ -78,7 +79,7 @@ async def main() -> None:
             obeying.cancel()
             stopping.cancel()
             if stop.asked.is_set():
-                is_done = await provider.drain(timeout=20.0)
+                is_done = await provider.drain(timeout=arguments.drain_timeout)
                 tell("drained", is_done=is_done, **facts(provider))
 
 

@@ -34,7 +34,8 @@ class Ill(Well):
 
 @pytest.fixture(autouse=True)
 def _two_scenarios(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(SCENARIOS, "router_dealer")
+    for name in list(SCENARIOS):
+        monkeypatch.delitem(SCENARIOS, name)
     monkeypatch.setitem(SCENARIOS, "well", Well)
     monkeypatch.setitem(SCENARIOS, "ill", Ill)
 

@@ -1,17 +1,21 @@
 """Who provides what, by the word of several registries. A machine: no clock, no socket.
 
 Theory of operation. Every registry sends its whole list again and again, numbered. A *voice* is one registry
-that is heard now, with its newest list: a connection (*source*) speaks for it, and the list is young enough.
-What is known is the union of the voices' lists; of one provider (service and endpoint) in several lists the
-claim with the highest epoch counts, then that of the lower registry id, and a tombstone in any of the lists
-hides claims up to its epoch.
+that counts now, with its newest list; it is *heard* while a connection (*source*) speaks for it. What is
+known is the union of the voices' lists; of one provider (service and endpoint) in several lists the claim
+with the highest epoch counts, then that of the lower registry id, and a tombstone in any of the lists hides
+claims up to its epoch.
 
-- A voice ends when its last source is lost or when it is silent for too long, and its list goes with it. Its
-  tombstones stay for a while (`Buried`): the other registries may not have heard of them yet, and would bring
-  back what the user has seen go.
-- While there is no voice at all, what is known stays as it is: silence is no news. The next list of anybody
-  replaces it, except that a registry which says that it is settling (it has just started, and its providers
-  are on their way back) only adds to it, until it or another one speaks as settled.
+- A voice whose last source is lost counts on for a *grace*, like any other: a provider that registered there
+  moments ago may be known to nobody else yet, and is on its way to the next registry. If the registry speaks
+  again within the grace, its voice goes on.
+- A voice ends with its grace or when it is silent for too long, whichever is sooner, and its list goes with
+  it. Its tombstones stay for a while (`Buried`): the other registries may not have heard of them yet, and
+  would bring back what the user has seen go.
+- While no voice is heard, what is known stays as it is, whichever grace ends: silence is no news. The next
+  list of anybody replaces it (beside those in their grace), except that a registry which says that it is
+  settling (it has just started, and its providers are on their way back) only adds to it, until it or another
+  one speaks as settled.
 - The number of an ended voice is remembered for a while, so that nothing older is believed from whoever comes
   back under that id. The same number is: a registry gives a newcomer the list that it last gave to all.
 - After that while any number is believed, so that a registry whose clock was set back is heard again.
@@ -29,7 +33,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from hansa.errors import BadArgument
-from hansa.limits import REGISTRIES_REMEMBERED_MAX, SERVICE_NAME_BYTES_MAX, SERVICES_MAX
+from hansa.limits import (
+    REGISTRIES_MAX,
+    REGISTRIES_REMEMBERED_MAX,
+    REGISTRY_GRACE_S,
+    SERVICE_NAME_BYTES_MAX,
+    SERVICES_MAX,
+)
 from hansa.messaging.discovery.buried import Buried
 from hansa.messaging.discovery.events import (
     DiscoveryEvent,
@@ -54,6 +64,8 @@ class _Voice:
     tombstones: tuple[Tombstone, ...]
     buried: dict[str, dict[str, int]]
     sources: set[bytes]
+    # When the last source was lost; means nothing while there is one.
+    lost_at: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,8 +90,10 @@ class Directory:
         # What is known, as it was told and as it is shown.
         self._claims: dict[str, tuple[ProviderEntry, ...]] = {}
         self._known: dict[str, tuple[ProviderInfo, ...]] = {}
-        # The claims when the last voice ended, for as long as those who came after it are settling.
+        # The claims when the last voice was lost, for as long as those who came after it are settling.
         self._memory: dict[str, tuple[ProviderEntry, ...]] = {}
+        # Services that may have changed, to be merged when somebody is heard again.
+        self._unmerged: set[str] = set()
         self._wanted: set[str] = set()
         self._wants_all = False
         self._unwanted: set[str] = set()
@@ -99,6 +113,9 @@ class Directory:
         if self._speaks_for.get(source) != registry_id:
             changed |= self._leave(source, now)
         self._speaks_for[source] = registry_id
+        if not told.is_settling:
+            changed.update(self._memory)  # What was kept for want of news is replaced.
+            self._memory = {}
         voice = self._voices.get(registry_id)
         if voice is not None and told.list_seq == voice.list_seq:
             self.repeated_count += 1
@@ -106,9 +123,6 @@ class Directory:
             voice.sources.add(source)
             return self._settle(changed)
         self.lists_count += 1
-        if not told.is_settling:
-            changed.update(self._memory)  # What was kept for want of news is replaced.
-            self._memory = {}
         if voice is None:
             self._ended.pop(registry_id, None)
             voice = _Voice(list_seq=0, heard_at=now, services={}, tombstones=(), buried={}, sources=set())
@@ -132,10 +146,8 @@ class Directory:
         return self._settle(self._end_overdue(now))
 
     def deadline(self) -> float | None:
-        """When the next voice will have been silent for too long; None while there is no voice."""
-        if not self._voices:
-            return None
-        return min(voice.heard_at for voice in self._voices.values()) + self._silence_s
+        """When the next voice will end, of silence or with its grace; None while there is no voice."""
+        return min(map(self._ends_at, self._voices.values()), default=None)
 
     # -- the filter
 
@@ -191,13 +203,13 @@ class Directory:
 
     @property
     def registries_heard(self) -> tuple[int, ...]:
-        """Ids of the registries whose lists count now, ascending."""
-        return tuple(sorted(self._voices))
+        """Ids of the registries that are heard now, ascending; without those in their grace."""
+        return tuple(sorted(registry_id for registry_id, voice in self._voices.items() if voice.sources))
 
     @property
     def lists_heard(self) -> dict[int, int]:
         """The number of the newest list of each registry that is heard, by registry id."""
-        return {registry_id: self._voices[registry_id].list_seq for registry_id in sorted(self._voices)}
+        return {registry_id: self._voices[registry_id].list_seq for registry_id in self.registries_heard}
 
     @property
     def services_count(self) -> int:
@@ -216,43 +228,60 @@ class Directory:
         ended = self._ended.get(registry_id)
         return ended.list_seq if ended is not None and now < ended.at + self._silence_s else 0
 
+    def _ends_at(self, voice: _Voice) -> float:
+        silent_at = voice.heard_at + self._silence_s
+        return silent_at if voice.sources else min(silent_at, voice.lost_at + REGISTRY_GRACE_S)
+
     def _leave(self, source: bytes, now: float) -> set[str]:
         """A source no longer speaks for its registry; services that this may change."""
         registry_id = self._speaks_for.pop(source, None)
-        voice = self._voices.get(registry_id) if registry_id is not None else None
-        if registry_id is None or voice is None:
+        if registry_id is None:
             return set()
+        voice = self._voices[registry_id]
         voice.sources.discard(source)
-        return set() if voice.sources else self._end(registry_id, now)
+        if voice.sources:
+            return set()
+        voice.lost_at = now
+        self._remember()
+        # One connection under ever new ids must not fill the memory with lists: who waited longest goes.
+        waiting = [i for i, other in self._voices.items() if not other.sources]
+        if len(waiting) <= REGISTRIES_MAX:
+            return set()
+        return self._end(min(waiting, key=lambda i: self._voices[i].lost_at), now)
 
     def _end_overdue(self, now: float) -> set[str]:
-        """Voices that were silent for too long end; services that this may change."""
-        overdue = [i for i, voice in self._voices.items() if now >= voice.heard_at + self._silence_s]
+        """Voices end that were silent for too long or whose grace is over; services that this may change."""
+        overdue = [i for i, voice in self._voices.items() if now >= self._ends_at(voice)]
         changed = self._buried.expire(now=now)
         for registry_id in overdue:
             changed |= self._end(registry_id, now)
         return changed
 
     def _end(self, registry_id: int, now: float) -> set[str]:
-        """A voice is heard no more; services that this may change."""
+        """A voice counts no more; services that this may change."""
         voice = self._voices.pop(registry_id)
         for source in voice.sources:
             del self._speaks_for[source]
         self._ended[registry_id] = _Ended(list_seq=voice.list_seq, at=now)
         evicted = self._buried.remember(voice.tombstones, now=now)
-        if not self._voices:
-            # Not only this one's: others may have ended in the same step, and nobody was told of that yet.
-            self._memory = dict(self._claims)
+        self._remember()
         if len(self._ended) > REGISTRIES_REMEMBERED_MAX:
             del self._ended[next(iter(self._ended))]
         return {*voice.services, *voice.buried, *evicted}
+
+    def _remember(self) -> None:
+        """Keep what is known if nobody is heard any more: as it was told, whoever else ended in this step."""
+        if not self._speaks_for:
+            self._memory = dict(self._claims)
 
     # -- merging
 
     def _settle(self, changed: set[str]) -> list[DiscoveryEvent]:
         """Bring what is known up to date with the voices there are; what changed for subscribed services."""
-        if not self._voices:
+        self._unmerged |= changed
+        if not self._speaks_for:
             return []
+        changed, self._unmerged = self._unmerged, set()
         # Lower registry ids first: the first of equal claims is kept.
         voices = [self._voices[registry_id] for registry_id in sorted(self._voices)]
         events: list[DiscoveryEvent] = []

@@ -7,6 +7,9 @@ share of the time however much changes. Without changes the list is repeated now
 For a while after the start the lists say that the registry is settling: its providers are still coming back,
 and who compares them with what was known before must not take anybody for removed.
 
+A registry whose process was stopped has let everything go by the time it looks around, although nobody may be
+gone: it holds its next list back until those who live had the time to say so.
+
 The wire form of each service is kept, and within it that of each provider. A change encodes its own entry;
 the rest is put together from what is there.
 """
@@ -53,11 +56,18 @@ class Announcer:
         self._rested_since = now
         self._settled_at = now + settling_s
         self._is_settling = settling_s > 0.0
+        self._held_until: float | None = None
         self._merged = _Blocks(catalogue.merged)
         self._own = _Blocks(catalogue.own)
 
+    @property
+    def is_held(self) -> bool:
+        return self._held_until is not None
+
     def deadline(self) -> float:
         """When the next broadcast is due, as things stand; a time in the past means now."""
+        if self._held_until is not None:
+            return self._held_until
         if not self._catalogue.is_changed:
             repeated_at = self._rested_since + self._interval_s
             return min(repeated_at, self._settled_at) if self._is_settling else repeated_at
@@ -65,9 +75,15 @@ class Announcer:
             return self._rested_since
         return self._rested_since + self._pause_s()
 
+    def hold(self, *, until: float) -> None:
+        """Tell nothing before this time, and the lists then. One that holds already is not held longer."""
+        if self._held_until is None:
+            self._held_until = until
+
     def announce(self, *, now: float) -> Announcement:
         """The lists as they are now, under the next number."""
         catalogue, tombstones = self._catalogue, self._catalogue.tombstones
+        self._held_until = None
         self._rested_since = now
         self._is_settling = now < self._settled_at
         self.list_seq += 1

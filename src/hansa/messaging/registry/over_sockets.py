@@ -12,6 +12,7 @@ from hansa.chance import Chance
 from hansa.clock import Clock
 from hansa.endpoint import Endpoint
 from hansa.errors import BadFrame, Unavailable
+from hansa.limits import WAKING_S
 from hansa.messaging.registry.announcer import Announcement, Announcer
 from hansa.messaging.registry.catalogue import Answer, Catalogue, ProviderMessage
 from hansa.messaging.registry.stats import RegistryStats
@@ -44,16 +45,20 @@ class Run:
         announcer: Announcer,
         *,
         name: str,
+        stopped_s: float,
         clock: Clock,
         chance: Chance,
         options: SocketOptions,
         network: Network | None,
         tls: Tls | None,
     ) -> None:
+        """`stopped_s` without a turn of the loop mean that the process was stopped."""
         self.catalogue = catalogue
         self.announcer = announcer
         self._clock = clock
         self._loop = asyncio.get_running_loop()
+        self._stopped_s = stopped_s
+        self._awake_at = self._loop.time()
         self._strikes = Strikes()
         self._readers: dict[bytes, ListReader] = {}
         self._timer: asyncio.Handle | None = None
@@ -123,7 +128,7 @@ class Run:
     def _on_requests(self, peer: bytes, messages: list[list[bytes]]) -> None:
         if self._is_ending:
             return
-        now, wall_ms = self._loop.time(), int(self._clock.wall() * 1000)
+        now, wall_ms = self._look_at_clock(), int(self._clock.wall() * 1000)
         for frames in messages:
             try:
                 message = _read_request(frames)
@@ -136,7 +141,7 @@ class Run:
 
     def _on_provider_event(self, event: SocketEvent) -> None:
         if isinstance(event, Disconnected) and not self._is_ending:
-            now = self._loop.time()
+            now = self._look_at_clock()
             self._strikes.forget(event.peer)
             self._answer(self.catalogue.provider_gone(event.peer, now=now))
             self._arm(now)
@@ -144,7 +149,7 @@ class Run:
     def _on_lists(self, connection: bytes, messages: list[list[bytes]]) -> None:
         if self._is_ending:
             return
-        now = self._loop.time()
+        now = self._look_at_clock()
         reader = self._readers.setdefault(connection, ListReader())
         for frames in messages:
             try:
@@ -160,7 +165,7 @@ class Run:
 
     def _on_registry_event(self, event: SocketEvent) -> None:
         if isinstance(event, Disconnected) and not self._is_ending:
-            now = self._loop.time()
+            now = self._look_at_clock()
             self._readers.pop(event.peer, None)
             self._answer(self.catalogue.registry_gone(event.peer, now=now))
             self._arm(now)
@@ -169,11 +174,13 @@ class Run:
         """Who is new gets the list that the others have; what changed since is told to all, in its time."""
         if self._is_ending or not wanted:
             return
-        now = self._loop.time()
+        now = self._look_at_clock()
         # After a stop of the process the last list may name what has expired since.
         self._answer(self.catalogue.expire(now=now))
         latest = self.announcer.latest
-        if latest is None or self.announcer.deadline() <= now:
+        if self.announcer.is_held and self.announcer.deadline() > now:
+            pass  # It is told with the others, when there is something to tell again.
+        elif latest is None or self.announcer.deadline() <= now:
             self._broadcast(self.announcer.announce(now=now))
         else:
             if _SERVICE_LIST_TOPIC.startswith(prefix):
@@ -208,9 +215,20 @@ class Run:
 
     # -- time
 
+    def _look_at_clock(self) -> float:
+        """What time it is; if the process was stopped, the next list waits for those who are still there."""
+        now = self._loop.time()
+        if now - self._awake_at > self._stopped_s:
+            self.announcer.hold(until=now + WAKING_S)
+        self._awake_at = now
+        return now
+
     def _arm(self, now: float) -> None:
-        """See to it that the timer rings when something is due; too early does no harm."""
-        due_at = self.announcer.deadline()
+        """See to it that the timer rings when something is due; too early does no harm.
+
+        And often enough to notice that the process was stopped.
+        """
+        due_at = min(self.announcer.deadline(), now + self._stopped_s / 2)
         if (expiry_at := self.catalogue.deadline()) is not None and expiry_at < due_at:
             due_at = expiry_at
         if self._timer is not None:
@@ -225,7 +243,7 @@ class Run:
 
     def _tick(self) -> None:
         self._timer = None
-        now = self._loop.time()
+        now = self._look_at_clock()
         self._answer(self.catalogue.expire(now=now))
         if self.announcer.deadline() <= now:
             self._broadcast(self.announcer.announce(now=now))

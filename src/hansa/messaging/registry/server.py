@@ -188,6 +188,10 @@ class Registry:
             catalogue,
             announcer,
             name=self.name,
+            # Who was heard within a beat before such a stop would be overdue after it.
+            stopped_s=max(
+                self._heartbeat_timeout_s - self._heartbeat_interval_s, self._heartbeat_timeout_s / 2
+            ),
             clock=self._clock,
             chance=self._chance,
             options=self._options,

@@ -157,3 +157,21 @@ def test_a_registry_says_that_it_is_settling_until_its_providers_have_had_their_
     assert not read(settled.service_list).is_settling
     assert not read(settled.registry_sync).is_settling
     assert announcer.deadline() == 145.0
+
+
+def test_a_registry_that_was_stopped_tells_nothing_until_those_who_live_are_back() -> None:
+    desk = Desk()
+    desk.register(ANN)
+    announce(desk)
+    desk.wait(20.0)
+    desk.announcer.hold(until=desk.now + 1.5)
+    assert desk.announcer.is_held
+    desk.register(BOB, THERE)
+    # Held twice is not held longer: a machine that stops again and again still tells its lists.
+    desk.announcer.hold(until=desk.now + 99.0)
+    assert desk.announcer.deadline() == desk.now + 1.5
+    desk.wait(1.5)
+    announce(desk)
+    assert not desk.announcer.is_held
+    # Nothing changed since: the next list is the one of the interval.
+    assert desk.announcer.deadline() == desk.now + 30.0

@@ -190,6 +190,29 @@ def test_a_stopped_registry_tells_nothing_stale_when_it_goes_on(seed: int) -> No
     play.run(course())
 
 
+@pytest.mark.spec("DIS-14")
+@pytest.mark.parametrize("seed", range(5))
+def test_a_stopped_registry_never_tells_a_list_without_those_who_live(seed: int) -> None:
+    play = Play(seed)
+
+    async def course() -> None:
+        play.provider("a", "r1")
+        play.provider("b", "r2")
+        await play.until(lambda: play.all_list("a", "b"), within_s=5.0)
+        await asyncio.sleep(4.0)
+        # It was heard four seconds ago and is overdue when the registry goes on; its connection still stands.
+        play.world.pause("r1")
+        await asyncio.sleep(14.0)
+        before = len(play.lists["r1"])
+        play.world.resume("r1")
+        await play.until(lambda: len(play.lists["r1"]) > before, within_s=30.0)
+        await asyncio.sleep(100.0)
+        assert play.all_list("a", "b")
+        assert [listed for listed in play.heard("r1")[before:] if listed != {"a", "b"}] == []
+
+    play.run(course())
+
+
 @pytest.mark.spec("DIS-07")
 @pytest.mark.spec("DIS-10")
 @pytest.mark.parametrize("seed", range(5))
