@@ -1,12 +1,13 @@
 """One seed, one history: bit for bit, in other processes, under other hash seeds."""
 
+import gc
 import os
 import subprocess
 import sys
 
 import pytest
 
-from hansa.testing import Simulation
+from hansa.testing import Simulation, World
 from hansa.testing.scenarios import RouterDealer
 
 PROGRAM = """
@@ -42,3 +43,10 @@ def test_processes_with_different_hash_seeds_have_the_same_history() -> None:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_runs_within_one_process_have_the_same_history(seed: int) -> None:
     assert Simulation(seed, RouterDealer).run() == Simulation(seed, RouterDealer).run()
+
+
+def test_many_runs_in_one_process_need_the_memory_of_one() -> None:
+    for seed in range(4):
+        Simulation(seed, RouterDealer).run()
+    # The last one may still wait for the next to clear it away.
+    assert sum(isinstance(thing, World) for thing in gc.get_objects()) <= 1
