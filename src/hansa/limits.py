@@ -98,6 +98,11 @@ STRIKES_MAX: Final = 100
 # A registry tells its list every so often even if nothing changed; three missed and it is not heard any more.
 BROADCAST_INTERVAL_S: Final = 30.0
 BROADCASTS_MISSED_MAX: Final = 3
+# Providers date what they say. Clocks are seconds apart, a forgotten time zone is hours; beyond a day a clock
+# is simply wrong, and what it dates would stand against everything that is said before that day comes.
+EPOCH_AHEAD_S_MAX: Final = 86_400
+# How often in a row a provider steps over what a registry knows; once is enough, unless two of one id fight.
+BEHIND_MAX: Final = 3
 # A registry that changes waits before it tells the next list: long enough for a burst to be one list, longer
 # the longer the list is, so that telling it takes a small share of the time, and never longer than a second.
 BROADCAST_PAUSE_S_MIN: Final = 0.02

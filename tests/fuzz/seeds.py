@@ -73,6 +73,7 @@ def registry_seeds() -> list[bytes]:
     services = {"pay": (entry, entry), "ship": (), "käse": (entry,)}
     messages: list[registry.RegistryMessage] = [
         registry.Register(service="pay", endpoint="tcp://h:1", weight=2),
+        registry.Register(service="pay", endpoint="tcp://h:1", token=3, stamp=4),
         registry.RegisterAck(status=registry.AckStatus.OK, endpoint="tcp://h:1"),
         registry.RegisterAck(status=registry.AckStatus.OTHER, error="not registered"),
         registry.Unregister(service="pay", endpoint="tcp://h:1"),

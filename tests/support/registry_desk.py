@@ -34,22 +34,42 @@ class Desk:
     # What providers say. Each gives back the answer to that provider, if there is one.
 
     def register(
-        self, peer: bytes, endpoint: str = HERE, *, service: str = PAY, weight: int = 1
+        self,
+        peer: bytes,
+        endpoint: str = HERE,
+        *,
+        service: str = PAY,
+        weight: int = 1,
+        stamp: int | None = None,
     ) -> RegisterAck:
-        ack = self._say(peer, Register(service=service, endpoint=endpoint, weight=weight, token=7))
+        ack = self._say(
+            peer, Register(service=service, endpoint=endpoint, weight=weight, token=7, stamp=stamp)
+        )
         assert ack is not None
         return ack
 
-    def unregister(self, peer: bytes, endpoint: str = HERE, *, service: str = PAY) -> AckStatus:
-        ack = self._say(peer, Unregister(service=service, endpoint=endpoint, token=8))
+    def unregister(
+        self, peer: bytes, endpoint: str = HERE, *, service: str = PAY, stamp: int | None = None
+    ) -> AckStatus:
+        return self.leave(peer, endpoint, service=service, stamp=stamp).status
+
+    def leave(
+        self, peer: bytes, endpoint: str = HERE, *, service: str = PAY, stamp: int | None = None
+    ) -> RegisterAck:
+        """As `unregister`, with the whole answer."""
+        ack = self._say(peer, Unregister(service=service, endpoint=endpoint, token=8, stamp=stamp))
         assert ack is not None
-        return ack.status
+        return ack
 
     def beat(self, peer: bytes, endpoint: str = HERE, *, service: str = PAY) -> RegisterAck | None:
         return self._say(peer, Heartbeat(service=service, endpoint=endpoint))
 
-    def reweigh(self, peer: bytes, weight: int, endpoint: str = HERE, *, service: str = PAY) -> RegisterAck:
-        ack = self._say(peer, UpdateWeight(service=service, endpoint=endpoint, weight=weight, token=9))
+    def reweigh(
+        self, peer: bytes, weight: int, endpoint: str = HERE, *, service: str = PAY, stamp: int | None = None
+    ) -> RegisterAck:
+        ack = self._say(
+            peer, UpdateWeight(service=service, endpoint=endpoint, weight=weight, token=9, stamp=stamp)
+        )
         assert ack is not None
         return ack
 

@@ -1,5 +1,6 @@
 """Lists as registries send them, and what a directory makes of them, in few words."""
 
+from hansa.limits import REGISTRY_GRACE_S
 from hansa.messaging.discovery.directory import Directory
 from hansa.messaging.discovery.events import (
     DiscoveryEvent,
@@ -34,6 +35,12 @@ def all_of() -> Directory:
     directory = Directory(silence_s=SILENCE_S)
     assert directory.subscribe_all() == []
     return directory
+
+
+def end(directory: Directory, source: bytes, *, now: float) -> list[DiscoveryEvent]:
+    """The connection breaks, and the grace of its registry passes: afterwards it is that much later."""
+    events = directory.lost(source, now=now)
+    return events + directory.tick(now=now + REGISTRY_GRACE_S)
 
 
 def names(directory: Directory, service: str = "pay") -> list[str]:

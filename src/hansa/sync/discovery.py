@@ -117,7 +117,7 @@ class Discovery(Mirror):
 
     @property
     def registries_heard(self) -> tuple[int, ...]:
-        """Ids of the registries whose lists count now, ascending."""
+        """Ids of the registries that are connected and have spoken within `silence_s`, ascending."""
         return self._ask(lambda: self._inner.registries_heard)
 
     @property

@@ -27,16 +27,32 @@ class TaskScope:
         return task
 
     async def close(self, *, grace_s: float = 0.0) -> None:
-        """Give tasks a while to end by themselves, cancel the rest, and wait until all have ended."""
-        if self._tasks and grace_s:
-            await asyncio.wait(self._tasks, timeout=grace_s)
-        tasks = [task for task in self._tasks if not task.done()]
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
+        """Give tasks a while to end by themselves, cancel the rest, and wait until all have ended.
+
+        Cancelling it takes the while away, and nothing else: the tasks have ended all the same.
+        """
+        try:
+            if self._tasks and grace_s:
+                await asyncio.wait(self._tasks, timeout=grace_s)
+        finally:
+            tasks = [task for task in self._tasks if not task.done()]
+            for task in tasks:
+                task.cancel()
+            await _ended(tasks)
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.pop(task, None)
         if not task.cancelled() and (error := task.exception()) is not None:
             self._on_failure(error)
+
+
+async def _ended(tasks: list[asyncio.Task[None]]) -> None:
+    """Wait until all have ended. Whoever is cancelled meanwhile is so afterwards: they are cancelled too."""
+    cancelled: asyncio.CancelledError | None = None
+    while tasks := [task for task in tasks if not task.done()]:
+        try:
+            await asyncio.wait(tasks)
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        raise cancelled

@@ -8,6 +8,9 @@ the envelope. The two lists are in `listing`.
 REGISTER_ACK names neither what it answers nor the service. So a provider of hansa's adds a frame to what it
 says, a tag and a number (u32) of its choice, the token; the answer brings it back. A registry that knows
 nothing of tokens answers without, and a provider that knows nothing of them is answered without.
+
+A stamp (u64) may follow in the token's frame: when the provider said it, as an epoch. By it a registry that
+reads something late knows that it is late; the answer's says which epoch the provider has to go beyond.
 """
 
 from collections.abc import Sequence
@@ -15,7 +18,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final, TypeAlias
 
-from hansa.errors import BadFrame
+from hansa.errors import BadArgument, BadFrame
 from hansa.limits import ENDPOINT_BYTES_MAX, ERROR_TEXT_BYTES_MAX, PARTS_MAX, SERVICE_NAME_BYTES_MAX
 from hansa.wire.fields import decode_text, decode_uint, encode_clipped, encode_text, encode_uint
 from hansa.wire.listing import (
@@ -53,16 +56,21 @@ class Register:
     endpoint: str
     weight: int = 1
     token: int | None = None
+    stamp: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegisterAck:
-    """The registry's answer: the endpoint as it was entered, or why it was not. A long error is sent cut."""
+    """The registry's answer: the endpoint as it was entered, or why it was not. A long error is sent cut.
+
+    The stamp is the highest epoch that the registry knows for the entry's key.
+    """
 
     status: AckStatus
     endpoint: str = ""
     error: str = ""
     token: int | None = None
+    stamp: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +80,7 @@ class Unregister:
     service: str
     endpoint: str
     token: int | None = None
+    stamp: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +100,7 @@ class UpdateWeight:
     endpoint: str
     weight: int
     token: int | None = None
+    stamp: int | None = None
 
 
 RegistryMessage: TypeAlias = (
@@ -118,8 +128,12 @@ def encode(message: RegistryMessage) -> list[bytes]:
         case UpdateWeight():
             key = _encode_key(message.service, message.endpoint)
             frames = [_number(UPDATE_WEIGHT), *key, _encode_weight(message.weight)]
+    stamp = None if isinstance(message, Heartbeat) else message.stamp
     if message.token is not None:
-        frames.append(_TOKEN_TAG + encode_uint(message.token, "token", size=4))
+        said_at = b"" if stamp is None else encode_uint(stamp, "stamp", size=8)
+        frames.append(_TOKEN_TAG + encode_uint(message.token, "token", size=4) + said_at)
+    elif stamp is not None:
+        raise BadArgument("a stamp stands behind a token: give the message one")
     return frames
 
 
@@ -139,15 +153,16 @@ def decode(frames: Sequence[bytes]) -> RegistryMessage:
     _expect(frames, 4 if number == UPDATE_WEIGHT else 3)
     service = _decode_service_name(frames[1])
     endpoint = _decode_endpoint(frames[2], 0 if number == REGISTER else 1)
-    if number == HEARTBEAT:
-        return Heartbeat(service=service, endpoint=endpoint, token=_token(frames, 3))
-    if number == UNREGISTER:
-        return Unregister(service=service, endpoint=endpoint, token=_token(frames, 3))
+    if number in (HEARTBEAT, UNREGISTER):
+        token, stamp = _token(frames, 3)
+        if number == HEARTBEAT:
+            return Heartbeat(service=service, endpoint=endpoint, token=token)
+        return Unregister(service=service, endpoint=endpoint, token=token, stamp=stamp)
     weight = _decode_weight(frames[3]) if len(frames) > 3 else 1
-    token = _token(frames, 4)
+    token, stamp = _token(frames, 4)
     if number == UPDATE_WEIGHT:
-        return UpdateWeight(service=service, endpoint=endpoint, weight=weight, token=token)
-    return Register(service=service, endpoint=endpoint, weight=weight, token=token)
+        return UpdateWeight(service=service, endpoint=endpoint, weight=weight, token=token, stamp=stamp)
+    return Register(service=service, endpoint=endpoint, weight=weight, token=token, stamp=stamp)
 
 
 def _decode_ack(frames: Sequence[bytes]) -> RegisterAck:
@@ -162,14 +177,18 @@ def _decode_ack(frames: Sequence[bytes]) -> RegisterAck:
     error = ""
     if len(frames) > 3:
         error = decode_text(frames[3], "error text", bytes_min=0, bytes_max=ERROR_TEXT_BYTES_MAX)
-    return RegisterAck(status=status, endpoint=endpoint, error=error, token=_token(frames, 4))
+    token, stamp = _token(frames, 4)
+    return RegisterAck(status=status, endpoint=endpoint, error=error, token=token, stamp=stamp)
 
 
-def _token(frames: Sequence[bytes], at: int) -> int | None:
+def _token(frames: Sequence[bytes], at: int) -> tuple[int | None, int | None]:
+    """Token and stamp."""
     for frame in frames[at:]:
         if frame.startswith(_TOKEN_TAG):
-            return decode_uint(frame[len(_TOKEN_TAG) :], "token", size=4)
-    return None
+            number, said_at = frame[4:8], frame[8:]
+            stamp = decode_uint(said_at, "stamp", size=8) if said_at else None
+            return decode_uint(number, "token", size=4), stamp
+    return None, None
 
 
 def _expect(frames: Sequence[bytes], frames_min: int) -> None:

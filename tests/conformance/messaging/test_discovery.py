@@ -17,6 +17,7 @@ from hansa.messaging.discovery import (
     ServiceUnavailable,
     WeightChanged,
     client,
+    directory,
 )
 from hansa.transport import Connected, Pub
 from hansa.wire.listing import ProviderEntry, RegistrySync, ServiceList, encode_list
@@ -24,6 +25,12 @@ from tests.support import zmtp_bytes as zmtp
 from tests.support.lanes import Lane, quick
 from tests.support.leftovers import alive
 from tests.support.recorder import Recorder
+
+
+@pytest.fixture
+def short_grace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A registry that broke off is believed for a moment only."""
+    monkeypatch.setattr(directory, "REGISTRY_GRACE_S", 0.05)
 
 
 def entry(name: str, weight: int = 1) -> ProviderEntry:
@@ -177,6 +184,7 @@ async def test_a_listener_that_fails_is_reported_and_the_others_hear_on(lane: La
 
 @pytest.mark.spec("DIS-14")
 @pytest.mark.spec("DIS-10")
+@pytest.mark.usefixtures("short_grace")
 async def test_registries_may_go_one_by_one_and_the_last_known_list_stays(lane: Lane) -> None:
     seen = Recorder()
     found = discovery(lane)
@@ -195,8 +203,9 @@ async def test_registries_may_go_one_by_one_and_the_last_known_list_stays(lane: 
             assert gone.provider.endpoint == "tcp://only-1:1"
             second.tell("both", "only-2", "new")
             await seen.wait(ProviderAdded, count=4)
-        while found.registries_heard:
-            await asyncio.sleep(0)
+        while found._directory.deadline() is not None:
+            await asyncio.sleep(0.01)
+        assert not found.stats.registries_count
         assert names(found) == ["both", "new", "only-2"]
         assert found.is_available("pay")
         # The first comes back under its id and on its endpoint, restarted: believed at once.
@@ -206,6 +215,48 @@ async def test_registries_may_go_one_by_one_and_the_last_known_list_stays(lane: 
 
 
 @pytest.mark.spec("DIS-14")
+async def test_a_provider_whose_registry_dies_before_others_know_it_moves_without_being_removed(
+    lane: Lane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Longer than a slow machine needs to move it, and no longer than a test may take.
+    monkeypatch.setattr(directory, "REGISTRY_GRACE_S", 0.5)
+    seen = Recorder()
+    async with registry(lane, "b", registry_id=2) as second, discovery(lane, second) as found:
+        found.subscribe("pay")
+        found.listen(seen)
+        async with registry(lane, "moving", "dead", registry_id=1) as first:
+            found.connect_registry(first.endpoint)
+            await seen.wait(ProviderAdded, count=3)
+        while found.registries_heard != (2,):
+            await asyncio.sleep(0)
+        assert names(found) == ["b", "dead", "moving"]
+        second.tell("b", "moving")
+        gone = await seen.wait(ProviderRemoved)
+        assert gone.provider.endpoint == "tcp://dead:1"
+        assert names(found) == ["b", "moving"]
+        assert len(seen.of(ProviderRemoved)) == 1
+
+
+@pytest.mark.spec("DIS-14")
+async def test_a_registry_that_is_heard_again_soon_was_never_missed(lane: Lane) -> None:
+    seen = Recorder()
+    async with registry(lane, "b", registry_id=2) as other, discovery(lane, other) as found:
+        found.subscribe("pay")
+        found.listen(seen)
+        async with registry(lane, "a") as hand:
+            found.connect_registry(hand.endpoint)
+            await seen.wait(ProviderAdded, count=2)
+        while found.registries_heard != (2,):
+            await asyncio.sleep(0)
+        async with registry(lane, "a", endpoint=hand.endpoint, seq=hand.seq):
+            while len(found.registries_heard) < 2:
+                await asyncio.sleep(0.01)
+            assert names(found) == ["a", "b"]
+            assert seen.of(ProviderRemoved) == []
+
+
+@pytest.mark.spec("DIS-14")
+@pytest.mark.usefixtures("short_grace")
 async def test_a_broken_connection_to_a_registry_that_lives_on_heals_with_the_same_list(lane: Lane) -> None:
     seen = Recorder()
     async with (

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from hansa.clock import ManualClock
 from hansa.errors import (
     BadArgument,
     BadEndpoint,
@@ -17,7 +18,15 @@ from hansa.messaging.provider import server
 from hansa.messaging.provider.server import Provider
 from hansa.messaging.provider.standing import ProviderState, Registration
 from hansa.transport import Connected, Disconnected
-from hansa.wire.registry import AckStatus, Heartbeat, Register, RegisterAck, RegistryMessage, Unregister
+from hansa.wire.registry import (
+    AckStatus,
+    Heartbeat,
+    Register,
+    RegisterAck,
+    RegistryMessage,
+    Unregister,
+    UpdateWeight,
+)
 from tests.support.lanes import Lane, quick
 from tests.support.leftovers import alive
 from tests.support.scripted import ScriptedGateway, ScriptedRegistry, until
@@ -60,6 +69,51 @@ async def test_provider_register(lane: Lane) -> None:
         assert provider.state("pay") is ProviderState.UNREGISTERED
         with pytest.raises(NotRegistered):
             await provider.unregister("pay")
+
+
+@pytest.mark.spec("DIS-11")
+async def test_everything_but_a_heartbeat_is_stamped_with_when_it_was_said(lane: Lane) -> None:
+    clock = ManualClock()
+    async with ScriptedRegistry(lane) as registry:
+        async with provide(lane, registry.endpoint, clock=clock) as provider:
+            await provider.register("pay")
+            await provider.register("pay")
+            clock.advance(1.0)
+            await provider.update_weight("pay", 2)
+            await provider.unregister("pay")
+        said = [m for m in registry.heard.events if isinstance(m, Register | Unregister | UpdateWeight)]
+    first = 1_700_000_000_000 << 16
+    second = 1_700_000_001_000 << 16
+    assert [m.stamp for m in said] == [first, first + 1, second, second + 1]
+
+
+@pytest.mark.spec("DIS-03")
+async def test_a_provider_whose_clock_is_behind_steps_over_what_the_registry_knows(lane: Lane) -> None:
+    async with ScriptedRegistry(lane) as registry, provide(lane, registry.endpoint) as provider:
+        stamps: list[int] = []
+
+        def script(message: RegistryMessage) -> RegisterAck | None:
+            assert isinstance(message, Register | Unregister)
+            assert message.stamp is not None
+            stamps.append(message.stamp)
+            if len(stamps) % 2:
+                return RegisterAck(
+                    status=AckStatus.OTHER,
+                    error="behind: a later word is known",
+                    token=message.token,
+                    stamp=message.stamp + (5_000 << 16),
+                )
+            return RegisterAck(status=AckStatus.OK, endpoint=message.endpoint, token=message.token)
+
+        registry.script = script
+        await provider.register("pay")
+        await provider.unregister("pay")
+        registry.script = None
+    assert [later - sooner for sooner, later in zip(stamps[::2], stamps[1::2], strict=True)] == [
+        (5_000 << 16) + 1
+    ] * 2
+    assert provider.stats.behind_count == 2
+    assert provider.stats.refusals_count == 0
 
 
 @pytest.mark.spec("DIS-25")

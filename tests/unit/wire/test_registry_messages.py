@@ -1,5 +1,7 @@
 """Registry messages 0x0001 to 0x0007: golden bytes, round trips, and what must be refused."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -129,6 +131,48 @@ def test_a_long_error_is_cut_at_a_whole_character() -> None:
 def test_a_token_follows_the_message(message: RegistryMessage, golden: list[str]) -> None:
     assert [frame.hex() for frame in encode(message)] == golden
     assert decode(frames_of(*golden)) == message
+
+
+@pytest.mark.parametrize(
+    ("message", "golden"),
+    [
+        (
+            Register(service="a", endpoint="b", token=5, stamp=0x0102030405060708),
+            ["0100", "61", "62", "01000000", "48544b31050000000807060504030201"],
+        ),
+        (
+            Unregister(service="a", endpoint="b", token=0, stamp=0),
+            ["0300", "61", "62", "48544b31000000000000000000000000"],
+        ),
+        (
+            UpdateWeight(service="a", endpoint="b", weight=1, token=7, stamp=2**64 - 1),
+            ["0700", "61", "62", "01000000", "48544b3107000000ffffffffffffffff"],
+        ),
+        (
+            RegisterAck(status=AckStatus.OTHER, error="b", token=2, stamp=1),
+            ["0200", "ff", "", "62", "48544b31020000000100000000000000"],
+        ),
+    ],
+)
+def test_a_stamp_follows_the_token_in_its_frame(message: RegistryMessage, golden: list[str]) -> None:
+    assert [frame.hex() for frame in encode(message)] == golden
+    assert decode(frames_of(*golden)) == message
+    assert decode([*frames_of(*golden), b"from", b"the future"]) == message
+
+
+def test_the_stamp_of_a_heartbeat_means_nothing() -> None:
+    stamped = frames_of("0400", "61", "62", "48544b31060000000100000000000000")
+    assert decode(stamped) == Heartbeat(service="a", endpoint="b", token=6)
+
+
+@pytest.mark.spec("SEC-05")
+@pytest.mark.parametrize(
+    "head", [["0100", "61", "62", "01000000"], ["0200", "00", "", ""], ["0300", "61", "62"]]
+)
+@pytest.mark.parametrize("size", [size for size in range(20) if size not in (4, 12)])
+def test_a_token_of_any_other_length_is_refused(head: list[str], size: int) -> None:
+    with pytest.raises(BadFrame):
+        decode([*frames_of(*head), b"HTK1" + bytes(size)])
 
 
 @pytest.mark.spec("SEC-05")
@@ -270,6 +314,12 @@ ONE = ProviderEntry(endpoint="tcp://a:1", routing_id=b"a")
         Heartbeat(service="a", endpoint=""),
         UpdateWeight(service="a", endpoint="", weight=1),
         UpdateWeight(service="a", endpoint="b", weight=2**32),
+        Register(service="a", endpoint="b", stamp=1),
+        RegisterAck(status=AckStatus.OTHER, stamp=1),
+        Unregister(service="a", endpoint="b", stamp=0),
+        UpdateWeight(service="a", endpoint="b", weight=1, stamp=1),
+        Register(service="a", endpoint="b", token=1, stamp=-1),
+        Register(service="a", endpoint="b", token=1, stamp=2**64),
         ServiceList(registry_id=-1, list_seq=0, services={}),
         ServiceList(registry_id=2**32, list_seq=0, services={}),
         ServiceList(registry_id=0, list_seq=2**64, services={}),
@@ -299,12 +349,20 @@ def test_what_could_not_be_decoded_is_not_sent(message: RegistryMessage) -> None
         encode(message)
 
 
+def marked(
+    message: Register | RegisterAck | Unregister | UpdateWeight, mark: tuple[int | None, int | None]
+) -> RegistryMessage:
+    return replace(message, token=mark[0], stamp=mark[1])
+
+
 names = st.text(min_size=1, max_size=63)
 endpoints = st.text(max_size=63)
 weights = st.integers(1, 2**32 - 1)
 uint32 = st.integers(0, 2**32 - 1)
 uint64 = st.integers(0, 2**64 - 1)
 tokens = st.none() | uint32
+# A stamp needs a token.
+marks = st.tuples(uint32, st.none() | uint64) | st.just((None, None))
 entries = st.builds(
     ProviderEntry,
     endpoint=names,
@@ -318,17 +376,17 @@ tombstones = st.lists(st.builds(Tombstone, service=names, endpoint=names, epoch=
     tuple
 )
 messages: st.SearchStrategy[RegistryMessage] = st.one_of(
-    st.builds(Register, service=names, endpoint=endpoints, weight=weights, token=tokens),
+    st.builds(marked, st.builds(Register, service=names, endpoint=endpoints, weight=weights), marks),
     st.builds(
-        RegisterAck,
-        status=st.sampled_from(AckStatus),
-        endpoint=endpoints,
-        error=st.text(max_size=256),
-        token=tokens,
+        marked,
+        st.builds(
+            RegisterAck, status=st.sampled_from(AckStatus), endpoint=endpoints, error=st.text(max_size=256)
+        ),
+        marks,
     ),
-    st.builds(Unregister, service=names, endpoint=names, token=tokens),
+    st.builds(marked, st.builds(Unregister, service=names, endpoint=names), marks),
     st.builds(Heartbeat, service=names, endpoint=names, token=tokens),
-    st.builds(UpdateWeight, service=names, endpoint=names, weight=weights, token=tokens),
+    st.builds(marked, st.builds(UpdateWeight, service=names, endpoint=names, weight=weights), marks),
     *(
         st.builds(
             kind,

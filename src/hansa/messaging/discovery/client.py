@@ -30,10 +30,11 @@ _SILENCE_S = BROADCAST_INTERVAL_S * BROADCASTS_MISSED_MAX
 class Discovery:
     """Knows who provides what, from any number of registries at once.
 
-    `registries` are PUB endpoints. What a registry said counts until its connection breaks or it has been
-    silent for `silence_s`; when no registry is heard any more, what was known last stays. Subscriptions are a
-    local filter: queries and events know only subscribed services. What the registries send wrongly is
-    counted by reason and changes nothing; their connections are kept, because it was the user who chose them.
+    `registries` are PUB endpoints. What a registry said counts until it has been silent for `silence_s`, or
+    until a few seconds after its connection broke, in which its providers move to another one; when no
+    registry is heard any more, what was known last stays. Subscriptions are a local filter: queries and
+    events know only subscribed services. What the registries send wrongly is counted by reason and changes
+    nothing; their connections are kept, because it was the user who chose them.
 
     Use it with `async with`; subscribing, listening and connecting are possible before that. After the block
     queries still answer with what was known last. It belongs to one event loop, whose time it lives by, in a
@@ -169,7 +170,7 @@ class Discovery:
 
     @property
     def registries_heard(self) -> tuple[int, ...]:
-        """Ids of the registries whose lists count now, ascending."""
+        """Ids of the registries that are connected and have spoken within `silence_s`, ascending."""
         return self._directory.registries_heard
 
     @property

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from hansa.messaging.provider.standing import Registration
 from hansa.wire.registry import Heartbeat, Register, Unregister, UpdateWeight
+
+ProviderMessage: TypeAlias = Register | Unregister | Heartbeat | UpdateWeight
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +29,7 @@ class HangUp:
 class Send:
     """Tell the active registry."""
 
-    message: Register | Unregister | Heartbeat | UpdateWeight
+    message: ProviderMessage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

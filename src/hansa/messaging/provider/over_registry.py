@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from hansa.chance import Chance
-from hansa.clock import Clock
+from hansa.clock import Clock, SystemClock
 from hansa.errors import (
     AlreadyClosed,
     BadFrame,
@@ -21,7 +21,16 @@ from hansa.errors import (
     Unavailable,
 )
 from hansa.limits import CLOSE_S_MAX, FAREWELL_S_MAX
-from hansa.messaging.provider.effects import Dial, Effect, HangUp, Refused, Registered, Send, Unregistered
+from hansa.messaging.provider.effects import (
+    Dial,
+    Effect,
+    HangUp,
+    ProviderMessage,
+    Refused,
+    Registered,
+    Send,
+    Unregistered,
+)
 from hansa.messaging.provider.registration import Registrations
 from hansa.messaging.provider.standing import Registration
 from hansa.transport import (
@@ -36,7 +45,7 @@ from hansa.transport import (
     SocketOptions,
 )
 from hansa.transport.over_tasks import TaskScope
-from hansa.wire.registry import Register, RegisterAck, decode, encode
+from hansa.wire.registry import Heartbeat, Register, RegisterAck, decode, encode
 
 T = TypeVar("T")
 
@@ -61,6 +70,7 @@ class RegistryLine:
         self._network = network
         self._options = replace(options, away=Away.FAIL, overflow=Overflow.FAIL)
         self._clock = clock
+        self._wall_clock = clock or SystemClock()
         self._chance = chance
         self._name = name
         self._dealer: Dealer | None = None
@@ -188,7 +198,7 @@ class RegistryLine:
                 case HangUp():
                     self._hang_up()
                 case Send(message=message):
-                    problem = self._send(encode(message))
+                    problem = self._send(encode(self._stamped(message)))
                     if problem:
                         # The rest was for that connection too.
                         todo = deque(effect for effect in todo if not isinstance(effect, Send))
@@ -202,6 +212,12 @@ class RegistryLine:
                 case Unregistered(service=service):
                     _settle(self._unregistering, service, None)
         self._set_timer()
+
+    def _stamped(self, message: ProviderMessage) -> ProviderMessage:
+        """With when it is said. A heartbeat needs none: it says nothing new."""
+        if isinstance(message, Heartbeat):
+            return message
+        return replace(message, stamp=self.machine.stamps.next(int(self._wall_clock.wall() * 1000)))
 
     def _send(self, frames: list[bytes]) -> str:
         """What went wrong, if something did."""

@@ -12,6 +12,10 @@ because the one who holds the entry may leave.
 REGISTER_ACK names neither its question nor the service, so questions carry tokens. A registry without tokens
 answers REGISTER only, in order, so its answers belong to the oldest REGISTER; its silence on the rest means
 yes. Heartbeats carry a token too: who lacks the entry says so with it.
+
+What the driver sends is stamped, so that a registry that reads it late knows that it is late. A registry that
+knows a higher epoch, from a clock that is ahead, says "behind" and which: that is stepped over at once, a few
+times in a row, and after that it is a refusal as any other.
 """
 
 from __future__ import annotations
@@ -23,6 +27,7 @@ from typing import TypeVar
 
 from hansa.chance import Chance
 from hansa.limits import (
+    BEHIND_MAX,
     FAILOVER_JITTER,
     FAILOVER_S_MAX,
     FAILOVER_S_MIN,
@@ -32,6 +37,7 @@ from hansa.limits import (
     SERVICES_MAX,
 )
 from hansa.messaging.provider.effects import Dial, Effect, HangUp, Refused, Registered, Send, Unregistered
+from hansa.messaging.provider.stamps import Stamps
 from hansa.messaging.provider.standing import ProviderState, Registration, RegistrationTally
 from hansa.transport.backoff import Backoff
 from hansa.wire.registry import (
@@ -48,6 +54,8 @@ _T = TypeVar("_T")
 _UINT32_MAX = 0xFFFF_FFFF
 # How a registry's answer to a heartbeat begins when it has no such entry.
 _MISSING = "not registered"
+# How it begins when it knows a later word about the entry.
+_BEHIND = "behind"
 
 
 class _Phase(Enum):
@@ -81,6 +89,8 @@ class _Entry:
     """Some registry had it once."""
     is_asked_for: bool = True
     """The program waits for the answer."""
+    behind_count: int = 0
+    """Times in a row that REGISTER was behind."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +106,8 @@ class Registrations:
         self, registries: Iterable[str] = (), *, heartbeat_interval_s: float, chance: Chance
     ) -> None:
         self.tally = RegistrationTally()
+        self.stamps = Stamps()
+        """For the driver: everything but heartbeats leaves with one."""
         self.problems: dict[str, str] = {}
         """Of each registry that failed since it last worked: how."""
         self._registries: list[str] = list(dict.fromkeys(registries))
@@ -110,7 +122,8 @@ class Registrations:
         self._knows_tokens: bool | None = None
         self._last_token = 0
         self._entries: dict[str, _Entry] = {}
-        self._leaving: dict[tuple[str, str], None] = {}
+        self._leaving: dict[tuple[str, str], int] = {}
+        """What is being taken back, and how often that was behind."""
         self._questions: dict[int, _Question] = {}
         self._results: dict[str, Registration] = {}
         self._left: dict[str, None] = {}
@@ -192,7 +205,7 @@ class Registrations:
         entry.step = _Step.DUE
         entry.due_at = now
         self._left.pop(service, None)
-        if self._leaving.pop((service, endpoint), False) is None:
+        if self._leaving.pop((service, endpoint), None) is not None:
             self._effects.append(Unregistered(service=service))  # Overtaken: nobody waits for it in vain.
         return self.tick(now=now)
 
@@ -262,7 +275,7 @@ class Registrations:
             case _Question(message=UpdateWeight() as message):
                 self._hear_reweighted(message, ack, now)
             case _Question(message=Unregister() as message):
-                self._hear_unregistered(message)
+                self._hear_unregistered(message, ack, now)
         return self.tick(now=now)
 
     def tick(self, *, now: float) -> list[Effect]:
@@ -336,13 +349,13 @@ class Registrations:
 
     def _leave(self, entry: _Entry, now: float) -> None:
         endpoint = entry.entered or entry.endpoint
-        self._leaving[entry.service, endpoint] = None
+        self._leaving[entry.service, endpoint] = 0
         if self._phase is not _Phase.UP:
             return
         message = Unregister(service=entry.service, endpoint=endpoint, token=self._new_token())
         if self._knows_tokens is False:
             self._effects.append(Send(message=message))
-            self._hear_unregistered(message)  # Such a registry never says a word about it.
+            self._unregistered(message)  # Such a registry never says a word about it.
         else:
             self._ask(message, now)
 
@@ -361,7 +374,7 @@ class Registrations:
             # It knows no tokens, and such a registry does not say yes to this.
             del self._questions[token]
             if isinstance(message, Unregister):
-                self._hear_unregistered(message)
+                self._unregistered(message)
             else:
                 self._hear_reweighted(message, RegisterAck(status=AckStatus.OK), now)
 
@@ -378,6 +391,11 @@ class Registrations:
         entry = self._entries.get(message.service)
         if entry is None or entry.step is not _Step.ASKED or entry.token != message.token:
             return  # No longer wanted, or asked again meanwhile: the newer question counts.
+        if self._is_behind(ack) and entry.behind_count < BEHIND_MAX:
+            entry.behind_count += 1
+            entry.step, entry.due_at = _Step.DUE, now
+            return
+        entry.behind_count = 0
         registration = Registration(
             service=entry.service,
             endpoint=ack.endpoint or entry.endpoint,
@@ -414,6 +432,10 @@ class Registrations:
         entry = self._entries.get(message.service)
         if entry is None or entry.step is not _Step.REGISTERED:
             return  # Being registered anew, with its weight of now.
+        if self._is_behind(ack):
+            # Not this weight again: a newer one may be on its way, and a later stamp would undo it.
+            entry.step, entry.due_at = _Step.DUE, now
+            return
         if ack.status is not AckStatus.OK:
             self._miss(entry, now)
             return
@@ -422,10 +444,26 @@ class Registrations:
         if message.weight == entry.weight:  # Else a newer weight is on its way.
             self._effects.append(Registered(registration=registration))
 
-    def _hear_unregistered(self, message: Unregister) -> None:
-        # Whatever the status: an entry that was not there is not there.
-        if self._leaving.pop((message.service, message.endpoint), False) is None:
+    def _hear_unregistered(self, message: Unregister, ack: RegisterAck, now: float) -> None:
+        key = (message.service, message.endpoint)
+        if self._is_behind(ack) and self._leaving.get(key, BEHIND_MAX) < BEHIND_MAX:
+            self._leaving[key] += 1
+            self._ask(replace(message, token=self._new_token()), now)
+            return
+        # Whatever else it says: an entry that was not there is not there.
+        self._unregistered(message)
+
+    def _unregistered(self, message: Unregister) -> None:
+        if self._leaving.pop((message.service, message.endpoint), None) is not None:
             self._effects.append(Unregistered(service=message.service))
+
+    def _is_behind(self, ack: RegisterAck) -> bool:
+        """Whether the registry knows a later word about the entry; the next stamp is then beyond that."""
+        if ack.status is not AckStatus.OTHER or ack.stamp is None or not ack.error.startswith(_BEHIND):
+            return False
+        self.tally.behind_count += 1
+        self.stamps.step_over(ack.stamp)
+        return True
 
     def _hear_unasked(self, ack: RegisterAck, now: float) -> None:
         """The registry does not have an entry (any more); without a token its endpoint says which."""

@@ -256,6 +256,7 @@ class Provider:
             reregistrations_count=machine.reregistrations_count,
             refusals_count=machine.refusals_count,
             missing_count=machine.missing_count,
+            behind_count=machine.behind_count,
             heartbeats_count=machine.heartbeats_count,
             failovers_count=machine.failovers_count,
             dials_failed_count=machine.dials_failed_count,

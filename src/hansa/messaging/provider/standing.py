@@ -41,6 +41,8 @@ class RegistrationTally:
     refusals_count: int = 0
     missing_count: int = 0
     """Times a registry did not have an entry that it should have."""
+    behind_count: int = 0
+    """Times a registry knew a later word about an entry: this machine's clock is behind another's."""
     failovers_count: int = 0
     """Times a connected registry was lost."""
     dials_failed_count: int = 0

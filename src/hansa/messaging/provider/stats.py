@@ -42,6 +42,8 @@ class ProviderStats:
     refusals_count: int
     missing_count: int
     """Times a registry did not have an entry that it should have."""
+    behind_count: int
+    """Times a registry knew a later word about an entry: this machine's clock is behind another's."""
     heartbeats_count: int
     failovers_count: int
     """Times a connected registry was lost."""

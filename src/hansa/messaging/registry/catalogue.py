@@ -17,6 +17,12 @@ heartbeat that waited in a buffer for a sign of life.
 A registry gives up its own entry for what a peer says: that the provider has moved, that it was removed, or
 that another provider holds the key. Should that be wrong, the provider is told, or learns it from the answer
 to its next heartbeat, and registers again with a higher epoch.
+
+What a provider says carries a stamp, and that is the epoch of what it says. A registry that was stopped, or
+behind a cut, may read it long after the provider has said something else elsewhere: then it is *behind* what
+is known, or hidden by that as soon as it is heard. A provider that is in touch and is behind, because another
+clock is ahead, is told the highest epoch and steps over it. The registry makes an epoch only for peers that
+give no stamp.
 """
 
 from __future__ import annotations
@@ -27,22 +33,15 @@ from typing import Final, NamedTuple, TypeAlias
 from hansa.endpoint import Endpoint
 from hansa.errors import BadEndpoint
 from hansa.ids import format_id
-from hansa.limits import BROADCASTS_MISSED_MAX
+from hansa.limits import BROADCASTS_MISSED_MAX, EPOCH_AHEAD_S_MAX
+from hansa.messaging.epoch import EPOCH_MAX, epoch_wall_s, first_epoch
 from hansa.messaging.provider_info import ProviderInfo
-from hansa.messaging.registry.claim import (
-    EPOCH_MAX,
-    Claim,
-    Key,
-    epoch_wall_s,
-    first_epoch,
-    newest_by_id,
-    prevailing,
-)
+from hansa.messaging.registry.claim import Claim, Key, newest_by_id, prevailing
 from hansa.messaging.registry.holdings import Holding, Holdings
 from hansa.messaging.registry.roster import Roster
 from hansa.messaging.registry.stats import Tally
 from hansa.messaging.registry.synced import Synced
-from hansa.messaging.registry.tombstones import Tombstones
+from hansa.messaging.registry.tombstones import NEVER, Tombstones
 from hansa.wire.listing import ProviderEntry, RegistrySync
 from hansa.wire.registry import AckStatus, Heartbeat, Register, RegisterAck, Unregister, UpdateWeight
 
@@ -78,9 +77,13 @@ class Catalogue:
         self.own = self._holdings.roster
         silence_s = BROADCASTS_MISSED_MAX * broadcast_interval_s
         self.synced = Synced(silence_s=silence_s)
-        # Nobody claims what was removed for longer than this: providers have expired, silent peers forgotten.
-        keep_s = max(BROADCASTS_MISSED_MAX * heartbeat_timeout_s, silence_s)
+        # Nobody claims what was removed for longer than this: a peer that has not heard of it tells it for
+        # one heartbeat timeout more, and is forgotten when it has then been silent for three intervals.
+        keep_s = max(BROADCASTS_MISSED_MAX * heartbeat_timeout_s, silence_s + heartbeat_timeout_s)
         self.tombstones = Tombstones(keep_s=keep_s)
+        # A registration said longer ago is not taken. Tombstones stand three intervals longer than this, and by
+        # so much a provider's clock may be ahead of ours before it could bring back what was removed.
+        self._late_ms = int(heartbeat_timeout_s * 1000)
         self._alive_s = _ALIVE_BEATS * heartbeat_interval_s
         self._left_out: dict[Key, None] = {}
         self._answers: list[Answer] = []
@@ -92,7 +95,7 @@ class Catalogue:
     @property
     def is_changed(self) -> bool:
         """Whether there is something to tell since the lists were last asked for."""
-        return self.merged.is_changed or self.own.is_changed
+        return self.merged.is_changed or self.own.is_changed or self.tombstones.is_changed
 
     @property
     def direct_count(self) -> int:
@@ -125,9 +128,9 @@ class Catalogue:
             case Register():
                 self._register(peer, message, now, wall_ms)
             case Unregister():
-                self._unregister(peer, message, now)
+                self._unregister(peer, message, now, wall_ms)
             case UpdateWeight():
-                self._update_weight(peer, message, now)
+                self._update_weight(peer, message, now, wall_ms)
         return self._take_answers()
 
     def provider_gone(self, peer: bytes, *, now: float) -> list[Answer]:
@@ -222,8 +225,19 @@ class Catalogue:
             )
             self._answer(peer, AckStatus.DUPLICATE, endpoint, error_text, message.token)
             return
-        known_epoch = max((claim.entry.epoch for claim in claims), default=dead_epoch)
-        epoch = max(first_epoch(wall_ms), known_epoch + 1, dead_epoch + 1)
+        if self._is_dated_wrongly(peer, message, wall_ms):
+            return
+        known_epoch = max((dead_epoch, *(claim.entry.epoch for claim in claims)))
+        epoch = message.stamp
+        if epoch is None:
+            epoch = max(first_epoch(wall_ms), known_epoch + 1)
+        elif epoch < first_epoch(wall_ms - self._late_ms):
+            # It may have been taken back since, so long ago that nobody remembers. Who lives says it again.
+            self._answer_behind(peer, message, max(known_epoch, first_epoch(wall_ms)))
+            return
+        elif epoch <= known_epoch:
+            self._answer_behind(peer, message, known_epoch)
+            return
         if self.merged.get(service, endpoint) is None and not self.merged.has_room(service):
             text = f"the registry is full: it lists {self.merged.providers_count} providers of "
             text += f"{self.merged.services_count} services"
@@ -242,40 +256,73 @@ class Catalogue:
         self._merge((key,))
         self._answer(peer, AckStatus.OK, endpoint, "", message.token)
 
-    def _unregister(self, peer: bytes, message: Unregister, now: float) -> None:
+    def _unregister(self, peer: bytes, message: Unregister, now: float, wall_ms: int) -> None:
         key = (message.service, _canonical(message.endpoint))
         holding = self._holdings.get(key)
         entry = self.merged.get(*key) if holding is None else holding.entry
-        if entry is None or entry.routing_id != peer:
+        stamp = message.stamp
+        if (entry is None and stamp is None) or (entry is not None and entry.routing_id != peer):
             self.tally.unknown_entries_count += 1
             if message.token is not None:
                 self._answer_not_registered(peer, message)
             return
-        self.tally.unregistered_count += 1
+        if self._is_dated_wrongly(peer, message, wall_ms):
+            return
+        known_epoch = NEVER if entry is None else entry.epoch
+        epoch = known_epoch if stamp is None else stamp
+        if epoch < known_epoch:
+            # Read late: the provider has registered again since.
+            self._answer_behind(peer, message, known_epoch)
+            return
+        if entry is None:
+            # Nobody has told of it here yet; who does so later tells what was before this.
+            self.tally.unknown_entries_count += 1
+        else:
+            self.tally.unregistered_count += 1
         # Its older claims at other registries are dead with it; of a newer one this registry has not heard.
         if holding is not None:
             self._holdings.remove(key)
-        self._bury(key, entry.epoch, now)
+        self._bury(key, epoch, now)
         if message.token is not None:
             self._answer(peer, AckStatus.OK, key[1], "", message.token)
 
-    def _update_weight(self, peer: bytes, message: UpdateWeight, now: float) -> None:
+    def _update_weight(self, peer: bytes, message: UpdateWeight, now: float, wall_ms: int) -> None:
         held = self._held_by(peer, message.service, message.endpoint)
         if held is None:
             self.tally.unknown_entries_count += 1
             self._answer_not_registered(peer, message)
             return
+        if self._is_dated_wrongly(peer, message, wall_ms):
+            return
         key, holding = held
+        known_epoch = holding.entry.epoch
+        # A new epoch, so that who hears several registries believes the one that knows the new weight.
+        epoch = min(known_epoch + 1, EPOCH_MAX) if message.stamp is None else message.stamp
+        if message.stamp is not None and epoch <= known_epoch:
+            self._answer_behind(peer, message, known_epoch)
+            return
         self._heard(key, holding, now)
         weight = message.weight or 1
         if weight != holding.entry.weight:
-            # A new epoch, so that who hears several registries believes the one that knows the new weight.
-            epoch = min(holding.entry.epoch + 1, EPOCH_MAX)
             self._holdings.reweigh(key, weight, epoch)
             self._merge((key,))
         self.tally.weight_updates_count += 1
         if message.token is not None:
             self._answer(peer, AckStatus.OK, key[1], "", message.token)
+
+    def _is_dated_wrongly(
+        self, peer: bytes, message: Register | Unregister | UpdateWeight, wall_ms: int
+    ) -> bool:
+        """Whether it carries a stamp so far in the future that it would stand against everything; refused."""
+        ahead_s = 0.0 if message.stamp is None else epoch_wall_s(message.stamp) - wall_ms / 1000
+        if ahead_s <= EPOCH_AHEAD_S_MAX:
+            return False
+        text = (
+            f"the clock of this provider is {ahead_s:.0f} s ahead of the registry's: set the clocks of both, "
+            f"then register {message.service} again"
+        )
+        self._refuse(peer, message, AckStatus.OTHER, message.endpoint, text)
+        return True
 
     def _living_holder(self, key: Key, newest: dict[bytes, Claim], peer: bytes, now: float) -> bytes | None:
         """Another provider that holds the key and is alive, as far as can be known."""
@@ -385,7 +432,28 @@ class Catalogue:
         text = f"not registered: {message.service} at {message.endpoint} is no entry of yours here"
         self._answer(peer, AckStatus.OTHER, message.endpoint, text, message.token)
 
-    def _refuse(self, peer: bytes, message: Register, status: AckStatus, endpoint: str, text: str) -> None:
+    def _answer_behind(
+        self, peer: bytes, message: Register | Unregister | UpdateWeight, known_epoch: int
+    ) -> None:
+        self.tally.behind_count += 1
+        text = f"behind: of {message.service} at {message.endpoint} a later word is known"
+        ack = RegisterAck(
+            status=AckStatus.OTHER,
+            endpoint=message.endpoint,
+            error=text,
+            token=message.token,
+            stamp=known_epoch,
+        )
+        self._answers.append(Answer(peer, ack))
+
+    def _refuse(
+        self,
+        peer: bytes,
+        message: Register | Unregister | UpdateWeight,
+        status: AckStatus,
+        endpoint: str,
+        text: str,
+    ) -> None:
         self.tally.refused_count += 1
         self._answer(peer, status, endpoint, text, message.token)
 

@@ -15,17 +15,12 @@ the same rule, so that all who know the same claims show the same entry:
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Final, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from hansa.wire.listing import ProviderEntry
 
 Key: TypeAlias = tuple[str, str]
 """Service name and advertised endpoint, in its canonical spelling."""
-
-# An epoch travels as a u64.
-EPOCH_MAX: Final = 0xFFFF_FFFF_FFFF_FFFF
-# Room for 65,536 changes of one key within a millisecond.
-_EPOCH_SHIFT: Final = 16
 
 
 class Claim(NamedTuple):
@@ -34,16 +29,6 @@ class Claim(NamedTuple):
     entry: ProviderEntry
     registry_id: int
     is_alive: bool
-
-
-def first_epoch(wall_ms: int) -> int:
-    """The lowest epoch of a claim or a list made at this time."""
-    return wall_ms << _EPOCH_SHIFT
-
-
-def epoch_wall_s(epoch: int) -> float:
-    """When a claim of this epoch was made, in wall seconds; 0.0 for none."""
-    return (epoch >> _EPOCH_SHIFT) / 1000
 
 
 def newest_by_id(claims: Iterable[Claim], dead_epoch: int) -> dict[bytes, Claim]:

@@ -12,10 +12,10 @@ from hansa.clock import Clock, SystemClock
 from hansa.endpoint import Endpoint
 from hansa.errors import BadArgument, BadEndpoint, UsageError
 from hansa.limits import BROADCAST_INTERVAL_S, HEARTBEAT_INTERVAL_S, HEARTBEAT_TIMEOUT_S, REGISTRIES_MAX
+from hansa.messaging.epoch import first_epoch
 from hansa.messaging.provider_info import ProviderInfo
 from hansa.messaging.registry.announcer import Announcer
 from hansa.messaging.registry.catalogue import Catalogue
-from hansa.messaging.registry.claim import first_epoch
 from hansa.messaging.registry.over_sockets import Run
 from hansa.messaging.registry.stats import RegistryStats
 from hansa.transport import Network, SocketOptions, Tls

@@ -14,7 +14,8 @@ class RegistryStats:
     the last SERVICE_LIST. `left_out_count` entries did not fit into the list when they were told.
     `conceded_count` entries were given up for what a peer said. `stale_lists_count` lists of peers were old
     or repeated, `echoed_lists_count` carried our own id. `answers_dropped_count` answers found no room or
-    nobody. `unknown_entries_count` requests to remove or reweigh named no entry of their sender. `bad_frames`
+    nobody. `unknown_entries_count` requests to remove or reweigh named no entry of their sender.
+    `behind_count` requests came late, or from a clock that is behind, and changed nothing. `bad_frames`
     counts by reason, and a peer that sends too many is expelled. `ended` counts the connections of both
     sockets by the reason of their end, refused ones included.
     """
@@ -24,6 +25,7 @@ class RegistryStats:
     expired_count: int = 0
     duplicates_count: int = 0
     refused_count: int = 0
+    behind_count: int = 0
     heartbeats_count: int = 0
     unknown_heartbeats_count: int = 0
     unknown_entries_count: int = 0
@@ -57,6 +59,7 @@ class Tally:
     expired_count: int = 0
     duplicates_count: int = 0
     refused_count: int = 0
+    behind_count: int = 0
     heartbeats_count: int = 0
     unknown_heartbeats_count: int = 0
     unknown_entries_count: int = 0

@@ -30,6 +30,8 @@ class Tombstones:
         self._own: _Stones = OrderedDict()
         self._heard: _Stones = OrderedDict()
         self.evicted_count = 0
+        self.is_changed = False
+        """Whether there is one to tell that was not there when this was last set to False."""
 
     def __len__(self) -> int:
         return len(self._own) + len(self._heard)
@@ -41,6 +43,7 @@ class Tombstones:
 
     def bury(self, key: Key, epoch: int, now: float) -> list[Key]:
         """An entry was removed here."""
+        self.is_changed = True
         return self._put(self._own, key, epoch, now)
 
     def hear(self, tombstone: Tombstone, now: float) -> list[Key]:

@@ -44,6 +44,7 @@ PROVIDER_PORT = 6000
 HEARTBEAT_INTERVAL_S = 1.0
 HEARTBEAT_TIMEOUT_S = 3.0
 POLL_S = 0.25
+WALL_SKEW_S_MAX = 3.0
 
 
 class Phase(Enum):
@@ -88,6 +89,7 @@ class Cluster:
         self.phase = Phase.CHAOS
         self.broadcast_interval_s = chance.choose((2.0, 3.0, 5.0))
         self.has_fixed_ids = chance.flip(0.5)
+        self._has_skew = chance.flip(0.5)
         # Some providers come back under the id they had.
         self.faithful = {name for name in SERVICES if chance.flip(0.2)}
         self.leaver = chance.choose(tuple(SERVICES))
@@ -97,6 +99,10 @@ class Cluster:
         self.registry_labels: dict[str, str] = {}
         self.sessions: dict[str, Session] = {}
         self.callers: dict[str, Caller] = {}
+
+    def wall_skew_s(self, chance: Chance) -> float:
+        """How wrong a clock is about the date."""
+        return chance.uniform(-WALL_SKEW_S_MAX, WALL_SKEW_S_MAX) if self._has_skew else 0.0
 
     @property
     def is_chaotic(self) -> bool:

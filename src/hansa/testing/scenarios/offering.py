@@ -63,6 +63,8 @@ class Offering:
         first = chance.below(len(REGISTRIES))
         registries = REGISTRIES[first:] + REGISTRIES[:first]
         is_faithful = host.name in self._cluster.faithful
+        # Set between two programs: the next one may date what it says before what the last one said.
+        host.clock.wall_skew_s = self._cluster.wall_skew_s(chance.fork("clock"))
         provider = Provider(
             f"tcp://*:{PROVIDER_PORT}",
             [f"tcp://{name}:{ROUTER_PORT}" for name in registries],

@@ -4,10 +4,9 @@ Every registration and every change of weight takes a weight that no other has, 
 itself which offer it belongs to. An offer ends when its provider has unregistered it and a registry has said
 yes; the tombstone that this registry then tells says up to which epoch the offer's claims are dead.
 
-Whoever has heard that tombstone and shows the offer as gone must never show those claims again. Three things
-are no resurrection: who has not heard the tombstone cannot know; an offer that its provider makes anew is
-another offer; and a registry that was stopped, cut off or has a clock that is ahead may give the offer an
-epoch above the tombstone, which is a new claim (and counted, because nobody asked for it).
+Whoever has heard that tombstone and shows the offer as gone must never show it again, whatever was stopped or
+cut off meanwhile and however wrong the clocks are. Two things are no resurrection: who has not heard the
+tombstone cannot know, and an offer that its provider makes anew is another offer.
 """
 
 from __future__ import annotations
@@ -60,8 +59,6 @@ class Offers:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self.revived: set[int] = set()
-        """Offers that a registry has claimed anew after they were withdrawn."""
         self._by_weight: dict[int, Offer] = {}
         self._withdrawn: dict[int, Offer] = {}
         self._offers_count = 0
@@ -107,8 +104,9 @@ class Offers:
         self._tombstones[told.registry_id, told.list_seq] = tombstones
         for offer in self._withdrawn.values():
             if offer.withdrawn_by == life and offer.dead_epoch is None:
-                epoch = tombstones.get((offer.service, offer.endpoint))
-                if epoch in offer.epochs:
+                # A lower one is that of an offer before, at the same endpoint.
+                epoch = tombstones.get((offer.service, offer.endpoint), -1)
+                if offer.epochs and epoch >= max(offer.epochs):
                     offer.dead_epoch = epoch
         self._learn(view, tombstones)
         self.look(view, entries)
@@ -141,9 +139,6 @@ class Offers:
                 self._world.fail("one entry per key", f"{view.who} shows {offer} twice")
             keys.add(entry[:2])
             if offer.number in view.gone:
-                if max(offer.epochs) > (offer.dead_epoch or 0):
-                    self.revived.add(offer.number)
-                    continue
                 self._world.fail(
                     "what was removed does not come back",
                     f"{view.who} knew that {offer} was removed, and shows it again; epochs "

@@ -2,7 +2,7 @@
 
 The registries r1 to r3 follow each other, with clocks that are seconds apart. The providers p1 to p5 register
 with one of them, change their weights, unregister, drain, and come back at the same endpoint under another
-id. The callers d1 and d2 discover, are told of changes, and ask in every way there is.
+id and with another clock. The callers d1 and d2 discover, are told of changes, and ask in every way there is.
 
 Always: one entry per key; the numbers of lists grow, and a discovery goes by the newest; only what was
 offered is shown, with a weight it was given; what was removed does not come back; a request ends once, is
@@ -45,7 +45,6 @@ from hansa.wire.listing import SERVICE_LIST, ListReader, ServiceList
 
 __all__ = ["RegistryCluster"]
 
-WALL_SKEW_S_MAX = 3.0
 # The registries are three of ten, and what happens between them matters most.
 PAIRS = (
     list(combinations(REGISTRIES, 2)) * 4
@@ -66,9 +65,8 @@ class RegistryCluster(Scenario):
         self.cluster = Cluster(world, self._chance)
 
     def begin(self) -> None:
-        has_skew = self._chance.flip(0.5)
         for name in REGISTRIES:
-            skew_s = self._chance.uniform(-WALL_SKEW_S_MAX, WALL_SKEW_S_MAX) if has_skew else 0.0
+            skew_s = self.cluster.wall_skew_s(self._chance)
             self.world.host(name, self._keep_registry, wall_skew_s=skew_s).start()
         for name in SERVICES:
             self.world.host(name, lambda host: Offering(host, self.cluster).run()).start()

@@ -3,11 +3,11 @@
 import pytest
 
 from hansa.errors import BadArgument
-from hansa.limits import REGISTRIES_REMEMBERED_MAX, SERVICES_MAX
+from hansa.limits import REGISTRIES_REMEMBERED_MAX, REGISTRY_GRACE_S, SERVICES_MAX
 from hansa.messaging.discovery.directory import Directory
 from hansa.messaging.discovery.events import ProviderAdded, ProviderRemoved, ServiceState
 from hansa.messaging.provider_info import ProviderInfo
-from tests.support.service_lists import SILENCE_S, Services, all_of, entry, heard, names, short, told
+from tests.support.service_lists import SILENCE_S, Services, all_of, end, entry, heard, names, short, told
 
 # ---- one registry ------------------------------------------------------------------------------
 
@@ -126,9 +126,9 @@ def test_a_registry_that_comes_back_under_its_id_is_believed_at_once(seq: int) -
     """With the same number too: a newcomer is given the list that was last given to all."""
     directory = all_of()
     directory.hear(told(1, 10, {"pay": [entry("a")]}), source=b"s", now=0.0)
-    directory.lost(b"s", now=1.0)
+    end(directory, b"s", now=1.0)
     assert heard(directory) == []
-    directory.hear(told(1, seq, {"pay": [entry("a")]}), source=b"t", now=2.0)
+    directory.hear(told(1, seq, {"pay": [entry("a")]}), source=b"t", now=7.0)
     assert heard(directory) == [1]
     assert directory.lists_count == 2
 
@@ -139,10 +139,13 @@ def test_a_registry_that_comes_back_with_an_older_list_is_not_believed_until_it_
     directory.hear(told(1, 10, {"pay": [entry("a")]}), source=b"s", now=0.0)
     directory.lost(b"s", now=1.0)
     old = told(1, 9, {"pay": [entry("removed-long-ago")]})
-    directory.hear(old, source=b"t", now=1.0 + SILENCE_S - 0.1)
-    assert (heard(directory), directory.older_count) == ([], 1)
+    directory.hear(old, source=b"t", now=2.0)
+    ended_at = 1.0 + REGISTRY_GRACE_S
+    directory.tick(now=ended_at)
+    directory.hear(old, source=b"t", now=ended_at + SILENCE_S - 0.1)
+    assert (heard(directory), directory.older_count) == ([], 2)
     # Its clock was set back: better heard late than never.
-    directory.hear(old, source=b"t", now=1.0 + SILENCE_S)
+    directory.hear(old, source=b"t", now=ended_at + SILENCE_S)
     assert (heard(directory), names(directory)) == ([1], ["removed-long-ago"])
 
 
@@ -170,11 +173,12 @@ def test_a_connection_speaks_for_one_registry_at_a_time() -> None:
     directory = all_of()
     directory.hear(told(1, 1, {"pay": [entry("a")]}), source=b"s", now=0.0)
     events = directory.hear(told(2, 1, {"pay": [entry("b")]}), source=b"s", now=0.0)
-    assert short(events) == ["-a", "+b"]
+    assert short(events) == ["+b"]
     assert heard(directory) == [2]
-    directory.hear(told(1, 2, {"pay": [entry("a")]}), source=b"t", now=0.0)
+    assert short(directory.tick(now=REGISTRY_GRACE_S)) == ["-a"]
+    directory.hear(told(1, 2, {"pay": [entry("a")]}), source=b"t", now=6.0)
     # An older list is passed over whole, and does not change for whom the connection speaks.
-    directory.hear(told(1, 1, {}), source=b"s", now=0.0)
+    directory.hear(told(1, 1, {}), source=b"s", now=6.0)
     assert heard(directory) == [1, 2]
 
 
@@ -191,9 +195,10 @@ def test_registries_under_ever_new_ids_are_not_remembered_for_ever() -> None:
         source = b"%d" % registry
         directory.hear(told(registry, 10, {}), source=source, now=0.0)
         directory.lost(source, now=0.0)
+    directory.tick(now=REGISTRY_GRACE_S)
     assert len(directory._ended) == REGISTRIES_REMEMBERED_MAX
     assert directory._speaks_for == {}
-    directory.hear(told(REGISTRIES_REMEMBERED_MAX, 9, {}), source=b"s", now=0.0)
+    directory.hear(told(REGISTRIES_REMEMBERED_MAX, 9, {}), source=b"s", now=REGISTRY_GRACE_S)
     assert directory.older_count == 1
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hansa.limits import REGISTRY_GRACE_S
 from hansa.messaging.discovery.directory import Directory
 from hansa.messaging.discovery.events import (
     DiscoveryEvent,
@@ -69,6 +70,12 @@ class Told:
     heard: ServiceList
     at: float
     sources: set[bytes]
+    lost_at: float = 0.0
+
+    @property
+    def ends_at(self) -> float:
+        silent_at = self.at + SILENCE_S
+        return silent_at if self.sources else min(silent_at, self.lost_at + REGISTRY_GRACE_S)
 
 
 @dataclass
@@ -89,27 +96,31 @@ class Naive:
         seq, ended_at = self.ended.get(registry, (0, -1e9))
         least = voice.heard.list_seq if voice else (seq if now - ended_at < SILENCE_S else 0)
         if heard.list_seq >= least:
-            for other, theirs in self.voices.items():
+            for other in self.voices:
                 if other != registry:
-                    theirs.sources.discard(source)
-            self.end_voices(now)
+                    self.leave(other, source, now)
+            if not heard.is_settling:
+                self.memory = {}
             if voice is not None and heard.list_seq == voice.heard.list_seq:
                 heard = voice.heard
-            else:
-                if not heard.is_settling:
-                    self.memory = {}
-                if voice is not None:
-                    self.bury(
-                        [stone for stone in voice.heard.tombstones if stone not in heard.tombstones], now
-                    )
+            elif voice is not None:
+                self.bury([stone for stone in voice.heard.tombstones if stone not in heard.tombstones], now)
             known = voice.sources if voice else set()
             self.voices[registry] = Told(heard, now, known | {source})
         self.work_out()
 
     def lost(self, source: bytes, now: float) -> None:
-        for voice in self.voices.values():
-            voice.sources.discard(source)
-        self.tick(now)
+        self.end_voices(now)
+        for registry in self.voices:
+            self.leave(registry, source, now)
+        self.work_out()
+
+    def leave(self, registry: int, source: bytes, now: float) -> None:
+        voice = self.voices[registry]
+        if voice.sources == {source}:
+            voice.lost_at = now
+        voice.sources.discard(source)
+        self.remember()
 
     def tick(self, now: float) -> None:
         self.end_voices(now)
@@ -124,15 +135,22 @@ class Naive:
     def end_voices(self, now: float) -> None:
         self.graves = {key: grave for key, grave in self.graves.items() if grave[1] > now}
         for registry, voice in list(self.voices.items()):
-            if not voice.sources or now - voice.at >= SILENCE_S:
+            if now >= voice.ends_at:
                 del self.voices[registry]
                 self.ended[registry] = (voice.heard.list_seq, now)
                 self.bury(voice.heard.tombstones, now)
-                if not self.voices:
-                    self.memory = self.claims
+                self.remember()
+
+    @property
+    def registries_heard(self) -> tuple[int, ...]:
+        return tuple(sorted(registry for registry, voice in self.voices.items() if voice.sources))
+
+    def remember(self) -> None:
+        if not self.registries_heard:
+            self.memory = self.claims
 
     def work_out(self) -> None:
-        if not self.voices:
+        if not self.registries_heard:
             return
         best: Claims = {}
         for registry in sorted(self.voices):
@@ -246,7 +264,8 @@ def test_step_by_step_equals_afresh_and_events_lead_to_what_is_shown(
             for service, providers in directory.services.items()
         }
         assert shown == naive.shown(all_but) == follower.view
-        assert directory.registries_heard == tuple(sorted(naive.voices))
+        assert directory.registries_heard == naive.registries_heard
+        assert directory.deadline() == min((voice.ends_at for voice in naive.voices.values()), default=None)
         for service in SERVICES:
             assert (directory.state(service) is ServiceState.AVAILABLE) == (service in shown)
             in_order = [provider.endpoint for provider in directory.providers(service)]

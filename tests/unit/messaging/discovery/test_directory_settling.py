@@ -6,7 +6,7 @@ import pytest
 
 from hansa.messaging.discovery.directory import Directory
 from hansa.wire.listing import ServiceList
-from tests.support.service_lists import SILENCE_S, Services, all_of, entry, heard, names, short, told
+from tests.support.service_lists import SILENCE_S, Services, all_of, end, entry, heard, names, short, told
 
 BEFORE: Services = {"pay": [entry("a", epoch=5), entry("b", epoch=5)]}
 
@@ -16,7 +16,7 @@ def settling(registry: int, seq: int, services: Services, *tombstones: tuple[str
 
 
 def alone() -> Directory:
-    """It has heard one registry, which is gone."""
+    """It has heard one registry, which broke off and is in its grace."""
     directory = all_of()
     directory.hear(told(1, 1, BEFORE), source=b"s1", now=0.0)
     assert directory.lost(b"s1", now=1.0) == []
@@ -80,8 +80,8 @@ def test_several_that_are_settling_only_add() -> None:
     events = directory.hear(settling(3, 1, {"pay": [entry("c")]}), source=b"s3", now=2.0)
     assert short(events) == ["+c"]
     assert names(directory) == ["a", "b", "c"]
-    # One of them breaks off: what it had said goes, what is remembered stays.
-    assert short(directory.lost(b"s3", now=3.0)) == ["-c"]
+    # One of them breaks off: what it had said goes after its grace, what is remembered stays.
+    assert short(end(directory, b"s3", now=3.0)) == ["-c"]
     assert names(directory) == ["a", "b"]
 
 
@@ -96,9 +96,10 @@ def test_the_same_list_once_more_changes_nothing() -> None:
 def test_after_a_settled_list_nothing_is_remembered() -> None:
     directory = alone()
     directory.hear(told(2, 1, {}), source=b"s2", now=2.0)
+    directory.tick(now=6.0)
     assert names(directory) == []
-    directory.lost(b"s2", now=3.0)
-    assert directory.hear(settling(1, 2, {}), source=b"s1", now=4.0) == []
+    directory.lost(b"s2", now=7.0)
+    assert directory.hear(settling(1, 2, {}), source=b"s1", now=8.0) == []
     assert names(directory) == []
 
 

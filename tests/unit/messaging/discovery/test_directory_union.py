@@ -5,10 +5,11 @@ from dataclasses import replace
 
 import pytest
 
+from hansa.limits import REGISTRY_GRACE_S
 from hansa.messaging.discovery import directory as module
 from hansa.messaging.discovery.events import DiscoveryEvent
 from hansa.wire.listing import ListReader, ProviderEntry, ServiceList, encode_list
-from tests.support.service_lists import SILENCE_S, all_of, entry, heard, names, short, told
+from tests.support.service_lists import SILENCE_S, all_of, end, entry, heard, names, short, told
 
 # ---- several registries ------------------------------------------------------------------------
 
@@ -20,7 +21,7 @@ def test_the_union_of_those_heard_is_shown_and_goes_with_them() -> None:
     events = directory.hear(told(2, 1, {"pay": [entry("b"), entry("c")]}), source=b"s2", now=0.0)
     assert short(events) == ["+c"]
     assert names(directory) == ["a", "b", "c"]
-    assert short(directory.lost(b"s1", now=1.0)) == ["-a"]
+    assert short(end(directory, b"s1", now=1.0)) == ["-a"]
 
 
 @pytest.mark.spec("DIS-14")
@@ -28,8 +29,8 @@ def test_when_none_is_heard_any_more_what_was_known_stays() -> None:
     directory = all_of()
     directory.hear(told(1, 1, {"pay": [entry("a")]}), source=b"s1", now=0.0)
     directory.hear(told(2, 1, {"pay": [entry("b")]}), source=b"s2", now=0.0)
-    assert short(directory.lost(b"s1", now=1.0)) == ["-a"]
-    assert directory.lost(b"s2", now=2.0) == []
+    assert short(end(directory, b"s1", now=1.0)) == ["-a"]
+    assert end(directory, b"s2", now=7.0) == []
     assert heard(directory) == []
     assert directory.deadline() is None
     assert directory.tick(now=1e6) == []
@@ -83,22 +84,22 @@ def settling(heard: ServiceList) -> ServiceList:
 def test_a_registry_that_has_just_started_takes_nothing_away_until_it_has_settled() -> None:
     directory = all_of()
     directory.hear(told(1, 1, {"pay": [entry("a", epoch=5), entry("b", epoch=5)]}), source=b"s1", now=0.0)
-    directory.lost(b"s1", now=1.0)
-    assert directory.hear(settling(told(2, 1, {})), source=b"s2", now=2.0) == []
+    end(directory, b"s1", now=1.0)
+    assert directory.hear(settling(told(2, 1, {})), source=b"s2", now=7.0) == []
     assert heard(directory) == [2]
     assert names(directory) == ["a", "b"]
     # What it says counts, also where it is otherwise; what it buries is gone.
     back = settling(told(2, 2, {"pay": [entry("b", b"new"), entry("c")]}, ("pay", "a", 5)))
-    assert short(directory.hear(back, source=b"s2", now=3.0)) == ["-a", "-b", "+b", "+c"]
-    assert short(directory.hear(told(2, 3, {"pay": [entry("c")]}), source=b"s2", now=4.0)) == ["-b"]
+    assert short(directory.hear(back, source=b"s2", now=8.0)) == ["-a", "-b", "+b", "+c"]
+    assert short(directory.hear(told(2, 3, {"pay": [entry("c")]}), source=b"s2", now=9.0)) == ["-b"]
 
 
 def test_one_that_speaks_as_settled_ends_the_wait_for_the_others() -> None:
     directory = all_of()
     directory.hear(told(1, 1, {"pay": [entry("a")]}), source=b"s1", now=0.0)
-    directory.lost(b"s1", now=1.0)
-    directory.hear(settling(told(2, 1, {"user": [entry("u")]})), source=b"s2", now=2.0)
-    events = directory.hear(told(3, 1, {"user": [entry("u")]}), source=b"s3", now=2.0)
+    end(directory, b"s1", now=1.0)
+    directory.hear(settling(told(2, 1, {"user": [entry("u")]})), source=b"s2", now=7.0)
+    events = directory.hear(told(3, 1, {"user": [entry("u")]}), source=b"s3", now=7.0)
     assert short(events) == ["-a", "pay unavailable"]
 
 
@@ -114,12 +115,12 @@ def test_beside_registries_that_are_heard_one_that_is_settling_is_like_any_other
 def test_one_that_ends_while_it_is_settling_leaves_everything_as_it_is() -> None:
     directory = all_of()
     directory.hear(told(1, 1, {"pay": [entry("a")]}), source=b"s1", now=0.0)
-    directory.lost(b"s1", now=1.0)
-    directory.hear(settling(told(2, 1, {"pay": [entry("b")]})), source=b"s2", now=2.0)
-    assert directory.lost(b"s2", now=3.0) == []
-    directory.hear(settling(told(3, 1, {})), source=b"s3", now=4.0)
+    end(directory, b"s1", now=1.0)
+    directory.hear(settling(told(2, 1, {"pay": [entry("b")]})), source=b"s2", now=7.0)
+    assert end(directory, b"s2", now=8.0) == []
+    directory.hear(settling(told(3, 1, {})), source=b"s3", now=14.0)
     assert names(directory) == ["a", "b"]
-    directory.hear(told(3, 2, {}), source=b"s3", now=5.0)
+    directory.hear(told(3, 2, {}), source=b"s3", now=15.0)
     assert names(directory) == []
 
 
@@ -129,7 +130,7 @@ def test_a_silent_registry_is_heard_again_with_its_next_list() -> None:
     directory.hear(told(2, 1, {"pay": [entry("b")]}), source=b"s2", now=50.0)
     directory.tick(now=SILENCE_S)
     assert short(directory.hear(told(1, 2, {"pay": [entry("a")]}), source=b"s1", now=95.0)) == ["+a"]
-    assert short(directory.lost(b"s1", now=96.0)) == ["-a"]
+    assert short(end(directory, b"s1", now=96.0)) == ["-a"]
 
 
 @pytest.mark.parametrize(
@@ -166,10 +167,10 @@ def test_a_tombstone_in_any_list_hides_claims_up_to_its_epoch(
     assert ("a" in names(directory)) is is_shown
     assert "b" in names(directory)
     # It outlives its registry for a while: who is left may not have heard of it.
-    directory.lost(b"s2", now=1.0)
+    end(directory, b"s2", now=1.0)
     directory.hear(told(1, 2, {"pay": [entry("a", epoch=epoch)]}), source=b"s1", now=50.0)
     assert ("a" in names(directory)) is is_shown
-    directory.hear(told(1, 3, {"pay": [entry("a", epoch=epoch)]}), source=b"s1", now=1.0 + SILENCE_S)
+    directory.hear(told(1, 3, {"pay": [entry("a", epoch=epoch)]}), source=b"s1", now=6.0 + SILENCE_S)
     assert "a" in names(directory)
 
 
@@ -188,10 +189,10 @@ def test_a_tombstone_that_is_told_no_more_hides_a_while_longer() -> None:
 def test_a_claim_newer_than_the_tombstone_is_shown_at_once() -> None:
     directory = all_of()
     directory.hear(told(1, 1, {}, ("pay", "a", 5)), source=b"s1", now=0.0)
-    directory.lost(b"s1", now=1.0)
-    directory.hear(told(2, 1, {"pay": [entry("a", epoch=5)]}), source=b"s2", now=2.0)
+    end(directory, b"s1", now=1.0)
+    directory.hear(told(2, 1, {"pay": [entry("a", epoch=5)]}), source=b"s2", now=7.0)
     assert names(directory) == []
-    directory.hear(told(2, 2, {"pay": [entry("a", epoch=6)]}), source=b"s2", now=3.0)
+    directory.hear(told(2, 2, {"pay": [entry("a", epoch=6)]}), source=b"s2", now=8.0)
     assert names(directory) == ["a"]
 
 
@@ -238,3 +239,20 @@ def test_one_change_among_ten_thousand_providers_merges_one_service(merged_servi
     del services["service-9"]
     assert len(broadcast(6)) == 101
     assert merged_services == ["service-3", "service-9"]
+
+
+def test_a_loss_merges_nothing_and_the_end_of_its_grace_what_its_registry_listed(
+    merged_services: list[str],
+) -> None:
+    directory = all_of()
+    shared = told(1, 1, {"pay": [entry("a")]})
+    directory.hear(shared, source=b"s1", now=0.0)
+    others = {f"service-{n}": [entry("b")] for n in range(100)}
+    directory.hear(told(2, 1, others), source=b"s2", now=0.0)
+    merged_services.clear()
+    directory.lost(b"s1", now=1.0)
+    directory.hear(shared, source=b"s1", now=2.0)
+    directory.lost(b"s1", now=3.0)
+    assert merged_services == []
+    directory.tick(now=3.0 + REGISTRY_GRACE_S)
+    assert merged_services == ["pay"]

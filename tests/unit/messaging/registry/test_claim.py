@@ -4,7 +4,8 @@ import itertools
 
 import pytest
 
-from hansa.messaging.registry.claim import Claim, epoch_wall_s, first_epoch, newest_by_id, prevailing
+from hansa.messaging.epoch import epoch_wall_s, first_epoch
+from hansa.messaging.registry.claim import Claim, newest_by_id, prevailing
 from tests.support.registry_desk import ANN, BOB, claim
 
 CARL = b"\x01\x00\x00\x00\x0c"

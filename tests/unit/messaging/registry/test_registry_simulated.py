@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from hansa.errors import Unavailable
+from hansa.messaging.provider import Provider
 from hansa.messaging.registry import Registry
 from hansa.testing import Host, World
 from hansa.transport import Dealer, SocketOptions, Sub
@@ -99,6 +100,9 @@ class Play:
         registry = self.registries.get(name)
         infos = () if registry is None else registry.services.get(PAY, ())
         return [info.endpoint.removeprefix("tcp://")[:-2] for info in infos]
+
+    def weights(self, name: str) -> list[int]:
+        return [info.weight for info in self.registries[name].services.get(PAY, ())]
 
     def all_list(self, *providers: str) -> bool:
         return all(self.listed(name) == list(providers) for name in REGISTRIES)
@@ -229,6 +233,51 @@ def test_a_crashed_registry_comes_back_and_its_providers_with_it(seed: int) -> N
             play.world.restart(name)
             await play.until(lambda: play.all_list("a", "b"), within_s=60.0)
         assert all(seqs == sorted(seqs) for seqs in _seqs_by_id(play))
+
+    play.run(course())
+
+
+@pytest.mark.spec("DIS-11")
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("registers_again", [False, True])
+@pytest.mark.parametrize("stopped_s", [12.0, 40.0, 130.0])
+def test_what_a_stopped_registry_reads_late_changes_nothing(
+    seed: int, registers_again: bool, stopped_s: float
+) -> None:
+    """It was told of a new weight while it stood still; the provider went elsewhere and left there."""
+    play = Play(seed)
+    told: list[str] = []
+
+    async def mover(host: Host) -> None:
+        registries = ["tcp://r1:5551", "tcp://r2:5551"]
+        settings: dict[str, Any] = {"network": host.network, "clock": host.clock, "chance": host.chance}
+        async with Provider("tcp://*:1", registries, advertise="tcp://mover:1", **settings) as provider:
+            await provider.register(PAY, weight=1)
+            await play.until(lambda: play.all_list("mover"), within_s=5.0)
+            play.world.pause("r1")
+            await provider.register(PAY, weight=2)
+            assert provider.registry == "tcp://r2:5551"
+            await provider.unregister(PAY)
+            told.append("has left")
+            if registers_again:
+                await provider.register(PAY, weight=3)
+            told.append("is done")
+            await asyncio.Event().wait()
+
+    async def course() -> None:
+        await asyncio.sleep(1.0)
+        play.world.host("mover", mover).start()
+        await play.until(lambda: "is done" in told, within_s=30.0)
+        weights = [3] if registers_again else []
+        await play.until(lambda: play.weights("r2") == play.weights("r3") == weights, within_s=5.0)
+        await asyncio.sleep(stopped_s)
+        before = {name: len(lists) for name, lists in play.lists.items()}
+        play.world.resume("r1")
+        await asyncio.sleep(60.0)
+        assert all(play.weights(name) == weights for name in REGISTRIES)
+        for name in REGISTRIES:
+            for found in play.lists[name][before[name] :]:
+                assert [entry.weight for entry in found.services.get(PAY, ())] == weights, name
 
     play.run(course())
 

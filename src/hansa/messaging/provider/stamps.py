@@ -1,0 +1,29 @@
+"""When a provider says something, as an epoch.
+
+The registries take it for the epoch of the entry. So of all that a provider has said, to whichever registry
+and however late it is read, the last word counts.
+"""
+
+from __future__ import annotations
+
+from hansa.limits import EPOCH_AHEAD_S_MAX
+from hansa.messaging.epoch import first_epoch
+
+
+class Stamps:
+    """Each is higher than the one before, and no lower than the clock."""
+
+    def __init__(self) -> None:
+        self._last = 0
+        self._known = 0
+
+    def next(self, wall_ms: int) -> int:
+        """The stamp of what is said now."""
+        # Who followed a registry into a far future would be refused by all others.
+        is_sane = self._known <= first_epoch(wall_ms + EPOCH_AHEAD_S_MAX * 1000)
+        self._last = max(self._last + 1, self._known + 1 if is_sane else 0, first_epoch(wall_ms))
+        return self._last
+
+    def step_over(self, epoch: int) -> None:
+        """Somebody whose clock is ahead has used this one: the next is higher."""
+        self._known = epoch
