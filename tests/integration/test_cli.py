@@ -86,7 +86,9 @@ def stack() -> Iterator[ExitStack]:
 @pytest.fixture
 def registry(stack: ExitStack) -> tuple[Command, dict[str, str]]:
     """A registry, and the environment in which commands find it."""
-    command = stack.enter_context(Command("registry", "--pub", ANY, "--router", ANY, "--json"))
+    command = stack.enter_context(
+        Command("registry", "--pub", ANY, "--router", ANY, "--broadcast-interval", "1", "--json")
+    )
     ready = command.event("ready")
     return command, {"HANSA_PUB": ready["pub"], "HANSA_ROUTER": ready["router"]}
 
@@ -118,7 +120,11 @@ def test_a_registry_tells_its_events_as_json(
 ) -> None:
     command, where = registry
     peer = stack.enter_context(
-        Command("registry", "--pub", ANY, "--router", ANY, "--peer", where["HANSA_PUB"], "--json")
+        Command(
+            *("registry", "--pub", ANY, "--router", ANY, "--peer", where["HANSA_PUB"], "--json"),
+            # Three of these without a word, and a peer counts as silent.
+            *("--broadcast-interval", "1"),
+        )
     )
     assert peer.event("ready")["pid"] == peer.process.pid
     provider = provide(stack, where, "shout", "cat", "--weight", "3")

@@ -166,13 +166,15 @@ class RegistryLine:
         future = _join(waiting, service)
         try:
             self._perform(effects)
-            async with asyncio.timeout(timeout_s):
-                return await future
-        except TimeoutError:
+            # Not `asyncio.timeout`: an answer that comes in the moment of the deadline has changed what is
+            # registered, so it must not be lost to the caller.
+            await asyncio.wait((future,), timeout=timeout_s)
+            if future.done():
+                return future.result()
             raise TimedOut(
                 f"no registry has answered {self._name} about {service!r} within {timeout_s} s: "
                 f"{self._problems(service)}"
-            ) from None
+            )
         finally:
             _leave(waiting, service, future)
 

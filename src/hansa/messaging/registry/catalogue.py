@@ -81,8 +81,8 @@ class Catalogue:
         # one heartbeat timeout more, and is forgotten when it has then been silent for three intervals.
         keep_s = max(BROADCASTS_MISSED_MAX * heartbeat_timeout_s, silence_s + heartbeat_timeout_s)
         self.tombstones = Tombstones(keep_s=keep_s)
-        # A registration said longer ago is not taken. Tombstones stand three intervals longer than this, and by
-        # so much a provider's clock may be ahead of ours before it could bring back what was removed.
+        # A registration said longer ago is not taken. Tombstones stand three intervals longer than this, and
+        # by so much a provider's clock may be ahead of ours before it could bring back what was removed.
         self._late_ms = int(heartbeat_timeout_s * 1000)
         self._alive_s = _ALIVE_BEATS * heartbeat_interval_s
         self._left_out: dict[Key, None] = {}
@@ -231,6 +231,8 @@ class Catalogue:
         epoch = message.stamp
         if epoch is None:
             epoch = max(first_epoch(wall_ms), known_epoch + 1)
+        elif known_epoch >= first_epoch(wall_ms + EPOCH_AHEAD_S_MAX * 1000):
+            epoch = EPOCH_MAX + 1  # Nobody steps over that and is believed.
         elif epoch < first_epoch(wall_ms - self._late_ms):
             # It may have been taken back since, so long ago that nobody remembers. Who lives says it again.
             self._answer_behind(peer, message, max(known_epoch, first_epoch(wall_ms)))
@@ -244,7 +246,8 @@ class Catalogue:
             self._refuse(peer, message, AckStatus.OTHER, endpoint, text)
             return
         if epoch > EPOCH_MAX:
-            text = f"another registry claims {endpoint} of service {service} for all time: look at its clock"
+            text = f"{endpoint} of service {service} is claimed or buried for a far future: set the clock of "
+            text += "the registry or provider that did so"
             self._refuse(peer, message, AckStatus.OTHER, endpoint, text)
             return
         self.tally.registered_count += 1

@@ -285,10 +285,11 @@ def test_a_claim_that_outlives_its_tombstone_is_shown_again() -> None:
     assert desk.who() == ANN
 
 
-def test_a_key_that_is_claimed_for_all_time_is_refused() -> None:
+@pytest.mark.parametrize("stamp", [None, FIRST_EPOCH])
+def test_a_key_that_is_claimed_for_all_time_is_refused(stamp: int | None) -> None:
     desk = Desk()
     desk.hear(2, tombstones=(grave(EPOCH_MAX),))
-    ack = desk.register(ANN)
+    ack = desk.register(ANN, stamp=stamp)
     assert ack.status is AckStatus.OTHER
     assert "clock" in ack.error
     assert desk.register(ANN, THERE).status is AckStatus.OK
