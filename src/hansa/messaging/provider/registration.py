@@ -21,8 +21,7 @@ times in a row, and after that it is a refusal as any other.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from enum import Enum
+from dataclasses import replace
 from typing import TypeVar
 
 from hansa.chance import Chance
@@ -37,6 +36,7 @@ from hansa.limits import (
     SERVICES_MAX,
 )
 from hansa.messaging.provider.effects import Dial, Effect, HangUp, Refused, Registered, Send, Unregistered
+from hansa.messaging.provider.stages import Entry, Phase, Question, Step
 from hansa.messaging.provider.stamps import Stamps
 from hansa.messaging.provider.standing import ProviderState, Registration, RegistrationTally
 from hansa.transport.backoff import Backoff
@@ -58,47 +58,6 @@ _MISSING = "not registered"
 _BEHIND = "behind"
 
 
-class _Phase(Enum):
-    IDLE = "no registry to dial"
-    DIALLING = "until it has shaken hands"
-    UP = "connected"
-    RESTING = "until the next dial"
-
-
-class _Step(Enum):
-    DUE = "REGISTER goes out at due_at"
-    ASKED = "REGISTER is out"
-    REGISTERED = "HEARTBEAT goes out at due_at"
-
-
-@dataclass(slots=True, kw_only=True)
-class _Entry:
-    service: str
-    endpoint: str
-    weight: int
-    backoff: Backoff
-    step: _Step = _Step.DUE
-    due_at: float = 0.0
-    token: int = 0
-    """Of the newest REGISTER, then of the heartbeats."""
-    entered: str = ""
-    """The endpoint as the active registry has it."""
-    is_sent: bool = False
-    """Some registry may have it."""
-    is_accepted: bool = False
-    """Some registry had it once."""
-    is_asked_for: bool = True
-    """The program waits for the answer."""
-    behind_count: int = 0
-    """Times in a row that REGISTER was behind."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Question:
-    message: Register | Unregister | UpdateWeight
-    answer_by: float
-
-
 class Registrations:
     """Decides what to tell which registry and when. Every input returns the effects it has, in order."""
 
@@ -114,17 +73,17 @@ class Registrations:
         self._heartbeat_interval_s = heartbeat_interval_s
         self._chance = chance
         self._backoff = self._new_backoff()
-        self._phase = _Phase.IDLE
+        self._phase = Phase.IDLE
         self._until = 0.0
         self._turn = 0
         self._dialled_at = 0.0
         self._worked = False
         self._knows_tokens: bool | None = None
         self._last_token = 0
-        self._entries: dict[str, _Entry] = {}
+        self._entries: dict[str, Entry] = {}
         self._leaving: dict[tuple[str, str], int] = {}
         """What is being taken back, and how often that was behind."""
-        self._questions: dict[int, _Question] = {}
+        self._questions: dict[int, Question] = {}
         self._results: dict[str, Registration] = {}
         self._left: dict[str, None] = {}
         self._effects: list[Effect] = []
@@ -139,7 +98,7 @@ class Registrations:
     @property
     def registry(self) -> str | None:
         """The active registry, while it is connected."""
-        return self._registries[self._turn] if self._phase is _Phase.UP else None
+        return self._registries[self._turn] if self._phase is Phase.UP else None
 
     @property
     def services(self) -> tuple[str, ...]:
@@ -157,21 +116,21 @@ class Registrations:
 
     def state(self, service: str) -> ProviderState:
         entry = self._entries.get(service)
-        if entry is not None and entry.step is _Step.REGISTERED:
+        if entry is not None and entry.step is Step.REGISTERED:
             return ProviderState.REGISTERED
         if entry is None and service in self._left:
             return ProviderState.UNREGISTERED
-        return ProviderState.CONNECTED if self._phase is _Phase.UP else ProviderState.BOUND
+        return ProviderState.CONNECTED if self._phase is Phase.UP else ProviderState.BOUND
 
     def deadline(self) -> float | None:
         """When `tick` has something to do, if nothing else happens before."""
         match self._phase:
-            case _Phase.IDLE:
+            case Phase.IDLE:
                 return None
-            case _Phase.DIALLING | _Phase.RESTING:
+            case Phase.DIALLING | Phase.RESTING:
                 return self._until
-            case _Phase.UP:
-                due = [entry.due_at for entry in self._entries.values() if entry.step is not _Step.ASKED]
+            case Phase.UP:
+                due = [entry.due_at for entry in self._entries.values() if entry.step is not Step.ASKED]
                 due += [question.answer_by for question in self._questions.values()]
                 return min(due, default=None)
 
@@ -180,7 +139,7 @@ class Registrations:
     def start(self, *, now: float) -> list[Effect]:
         """Begin with the first registry."""
         self._is_started = True
-        if self._registries and self._phase is _Phase.IDLE:
+        if self._registries and self._phase is Phase.IDLE:
             self._dial(now)
         return self._taken()
 
@@ -194,7 +153,7 @@ class Registrations:
         """Register this service, or update it, and keep it registered until `unwant`."""
         entry = self._entries.get(service)
         if entry is None:
-            entry = _Entry(service=service, endpoint=endpoint, weight=weight, backoff=self._new_backoff())
+            entry = Entry(service=service, endpoint=endpoint, weight=weight, backoff=self._new_backoff())
             self._entries[service] = entry
         elif entry.endpoint != endpoint:
             if entry.is_sent:
@@ -202,7 +161,7 @@ class Registrations:
             entry.endpoint, entry.entered = endpoint, ""
         entry.weight = weight
         entry.is_asked_for = True
-        entry.step = _Step.DUE
+        entry.step = Step.DUE
         entry.due_at = now
         self._left.pop(service, None)
         if self._leaving.pop((service, endpoint), None) is not None:
@@ -224,40 +183,40 @@ class Registrations:
         """Change the weight. `Registered` tells when the registry has it, by one way or another."""
         entry = self._entries[service]
         entry.weight = weight
-        if entry.step is _Step.REGISTERED:
+        if entry.step is Step.REGISTERED:
             message = UpdateWeight(
                 service=service, endpoint=entry.entered, weight=weight, token=self._new_token()
             )
             self._ask(message, now)
-        elif entry.step is _Step.ASKED:
-            entry.step, entry.due_at = _Step.DUE, now
+        elif entry.step is Step.ASKED:
+            entry.step, entry.due_at = Step.DUE, now
         return self.tick(now=now)
 
     # -- what happens
 
     def connected(self, *, now: float) -> list[Effect]:
         """The registry that was dialled has shaken hands."""
-        self._phase = _Phase.UP
+        self._phase = Phase.UP
         self._knows_tokens = None
         self._questions.clear()
         if not self._entries:
             self._success()
         for entry in self._entries.values():
             spread_s = self._chance.uniform(0.0, RETURN_S_MAX) if entry.is_accepted else 0.0
-            entry.step, entry.due_at, entry.entered = _Step.DUE, now + spread_s, ""
+            entry.step, entry.due_at, entry.entered = Step.DUE, now + spread_s, ""
         for service, endpoint in list(self._leaving):
             self._ask(Unregister(service=service, endpoint=endpoint, token=self._new_token()), now)
         return self.tick(now=now)
 
     def disconnected(self, problem: str, *, now: float) -> list[Effect]:
         """The dialled or connected registry is gone."""
-        if self._phase in (_Phase.DIALLING, _Phase.UP):
+        if self._phase in (Phase.DIALLING, Phase.UP):
             self._lose(problem, now)
         return self.tick(now=now)
 
     def ack(self, ack: RegisterAck, *, now: float) -> list[Effect]:
         """The active registry has answered something, or said something by itself."""
-        if self._phase is not _Phase.UP:
+        if self._phase is not Phase.UP:
             self.tally.stray_answers_count += 1
             return []
         question = None
@@ -270,23 +229,23 @@ class Registrations:
         match question:
             case None:
                 self._hear_unasked(ack, now)
-            case _Question(message=Register() as message):
+            case Question(message=Register() as message):
                 self._hear_registered(message, ack, now)
-            case _Question(message=UpdateWeight() as message):
+            case Question(message=UpdateWeight() as message):
                 self._hear_reweighted(message, ack, now)
-            case _Question(message=Unregister() as message):
+            case Question(message=Unregister() as message):
                 self._hear_unregistered(message, ack, now)
         return self.tick(now=now)
 
     def tick(self, *, now: float) -> list[Effect]:
         """Do what is due."""
-        if self._phase is _Phase.UP:
+        if self._phase is Phase.UP:
             self._check_answers(now)
-        elif self._phase is _Phase.DIALLING and self._until <= now:
+        elif self._phase is Phase.DIALLING and self._until <= now:
             self._give_up(f"did not shake hands within {REGISTRY_ANSWER_S_MAX} s", now)
-        if self._phase is _Phase.RESTING and self._until <= now:
+        if self._phase is Phase.RESTING and self._until <= now:
             self._dial(now)
-        if self._phase is _Phase.UP:
+        if self._phase is Phase.UP:
             for entry in self._entries.values():
                 if entry.due_at <= now:
                     self._speak(entry, now)
@@ -295,7 +254,7 @@ class Registrations:
     # -- the active registry
 
     def _dial(self, now: float) -> None:
-        self._phase = _Phase.DIALLING
+        self._phase = Phase.DIALLING
         self._dialled_at = now
         self._until = now + REGISTRY_ANSWER_S_MAX
         self._effects.append(Dial(registry=self._registries[self._turn]))
@@ -307,14 +266,14 @@ class Registrations:
 
     def _lose(self, problem: str, now: float) -> None:
         self.problems[self._registries[self._turn]] = problem
-        if self._phase is _Phase.UP:
+        if self._phase is Phase.UP:
             self.tally.failovers_count += 1
         else:
             self.tally.dials_failed_count += 1
         self._questions.clear()
         for entry in self._entries.values():
-            entry.step = _Step.DUE
-        self._phase = _Phase.RESTING
+            entry.step = Step.DUE
+        self._phase = Phase.RESTING
         self._turn = (self._turn + 1) % len(self._registries)
         if self._worked:
             # At once, as the specification wants, but a registry that takes everyone in and throws everyone
@@ -331,26 +290,26 @@ class Registrations:
 
     # -- speaking
 
-    def _speak(self, entry: _Entry, now: float) -> None:
-        if entry.step is _Step.DUE:
-            entry.step, entry.is_sent, entry.token = _Step.ASKED, True, self._new_token()
+    def _speak(self, entry: Entry, now: float) -> None:
+        if entry.step is Step.DUE:
+            entry.step, entry.is_sent, entry.token = Step.ASKED, True, self._new_token()
             self._ask(
                 Register(
                     service=entry.service, endpoint=entry.endpoint, weight=entry.weight, token=entry.token
                 ),
                 now,
             )
-        elif entry.step is _Step.REGISTERED:
+        elif entry.step is Step.REGISTERED:
             entry.due_at = now + self._heartbeat_interval_s
             self.tally.heartbeats_count += 1
             self._effects.append(
                 Send(message=Heartbeat(service=entry.service, endpoint=entry.entered, token=entry.token))
             )
 
-    def _leave(self, entry: _Entry, now: float) -> None:
+    def _leave(self, entry: Entry, now: float) -> None:
         endpoint = entry.entered or entry.endpoint
         self._leaving[entry.service, endpoint] = 0
-        if self._phase is not _Phase.UP:
+        if self._phase is not Phase.UP:
             return
         message = Unregister(service=entry.service, endpoint=endpoint, token=self._new_token())
         if self._knows_tokens is False:
@@ -361,7 +320,7 @@ class Registrations:
 
     def _ask(self, message: Register | Unregister | UpdateWeight, now: float) -> None:
         if message.token is not None:
-            self._questions[message.token] = _Question(message=message, answer_by=now + REGISTRY_ANSWER_S_MAX)
+            self._questions[message.token] = Question(message=message, answer_by=now + REGISTRY_ANSWER_S_MAX)
         self._effects.append(Send(message=message))
 
     def _check_answers(self, now: float) -> None:
@@ -389,11 +348,11 @@ class Registrations:
 
     def _hear_registered(self, message: Register, ack: RegisterAck, now: float) -> None:
         entry = self._entries.get(message.service)
-        if entry is None or entry.step is not _Step.ASKED or entry.token != message.token:
+        if entry is None or entry.step is not Step.ASKED or entry.token != message.token:
             return  # No longer wanted, or asked again meanwhile: the newer question counts.
         if self._is_behind(ack) and entry.behind_count < BEHIND_MAX:
             entry.behind_count += 1
-            entry.step, entry.due_at = _Step.DUE, now
+            entry.step, entry.due_at = Step.DUE, now
             return
         entry.behind_count = 0
         registration = Registration(
@@ -412,16 +371,16 @@ class Registrations:
             self.tally.reregistrations_count += 1
         else:
             self.tally.registrations_count += 1
-        entry.step, entry.due_at = _Step.REGISTERED, now + self._heartbeat_interval_s
+        entry.step, entry.due_at = Step.REGISTERED, now + self._heartbeat_interval_s
         entry.entered, entry.token = registration.endpoint, self._new_token()
         entry.is_accepted, entry.is_asked_for = True, False
         entry.backoff.reset()
         self._success()
         self._effects.append(Registered(registration=registration))
 
-    def _hear_refused(self, entry: _Entry, registration: Registration, now: float) -> None:
+    def _hear_refused(self, entry: Entry, registration: Registration, now: float) -> None:
         self.tally.refusals_count += 1
-        entry.step, entry.due_at = _Step.DUE, now + entry.backoff.next_s()
+        entry.step, entry.due_at = Step.DUE, now + entry.backoff.next_s()
         if entry.is_asked_for:
             entry.is_asked_for = False
             self._effects.append(Refused(registration=registration))
@@ -430,11 +389,11 @@ class Registrations:
 
     def _hear_reweighted(self, message: UpdateWeight, ack: RegisterAck, now: float) -> None:
         entry = self._entries.get(message.service)
-        if entry is None or entry.step is not _Step.REGISTERED:
+        if entry is None or entry.step is not Step.REGISTERED:
             return  # Being registered anew, with its weight of now.
         if self._is_behind(ack):
             # Not this weight again: a newer one may be on its way, and a later stamp would undo it.
-            entry.step, entry.due_at = _Step.DUE, now
+            entry.step, entry.due_at = Step.DUE, now
             return
         if ack.status is not AckStatus.OK:
             self._miss(entry, now)
@@ -471,7 +430,7 @@ class Registrations:
             entry
             for entry in self._entries.values()
             if ack.status is not AckStatus.OK
-            and entry.step is _Step.REGISTERED
+            and entry.step is Step.REGISTERED
             and (
                 entry.token == ack.token
                 if ack.token is not None
@@ -483,9 +442,9 @@ class Registrations:
         for entry in lost:
             self._miss(entry, now)
 
-    def _miss(self, entry: _Entry, now: float) -> None:
+    def _miss(self, entry: Entry, now: float) -> None:
         self.tally.missing_count += 1
-        entry.step = _Step.DUE
+        entry.step = Step.DUE
         entry.due_at = now + self._chance.uniform(0.0, REREGISTER_S_MAX)
 
     # -- small things
