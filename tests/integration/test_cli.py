@@ -341,6 +341,18 @@ def test_every_command_explains_itself(command: str) -> None:
     assert command in run("--help")[1]
 
 
+def test_the_same_options_fit_every_command(
+    stack: ExitStack, registry: tuple[Command, dict[str, str]]
+) -> None:
+    _, where = registry
+    both = ("--pub", where["HANSA_PUB"], "--router", where["HANSA_ROUTER"])
+    provide(stack, {}, "shout", "tr a-z A-Z", *both)
+    assert run("call", "shout", "hello", *both) == (0, "HELLO\n", "")
+    status, out, _ = run("services", "--json", *both)
+    assert status == 0
+    assert list(json.loads(out)["services"]) == ["shout"]
+
+
 # ---- over TLS -----------------------------------------------------------------------------------
 
 

@@ -15,7 +15,17 @@ from hansa.cli.exit_status import FAILED, INTERRUPTED, OK, complain, reader_left
 from hansa.cli.fast_loop import run
 from hansa.cli.latencies import Latencies
 from hansa.cli.payload_argument import part_lines, parts_object, read_payload
-from hansa.cli.registry_options import NO_TLS, PUB, SECONDS, AsJson, MsgId, Pubs, TlsFiles
+from hansa.cli.registry_options import (
+    NO_TLS,
+    PUB,
+    ROUTER,
+    SECONDS,
+    AsJson,
+    MsgId,
+    Pubs,
+    Routers,
+    TlsFiles,
+)
 from hansa.errors import HansaError
 from hansa.limits import REQUEST_TIMEOUT_S
 from hansa.messaging.discovery import Discovery
@@ -28,6 +38,7 @@ def call(
     /,
     *,
     pub: Pubs = (PUB,),
+    router: Routers = (ROUTER,),
     msg_id: MsgId = 0,
     timeout: Annotated[float, SECONDS] = REQUEST_TIMEOUT_S,
     count: Annotated[int, Parameter(validator=Number(gte=1))] = 1,
@@ -51,6 +62,8 @@ def call(
         Text; `-` reads standard input, `@path` a file (write `@@` for text that begins with `@`).
     pub
         The PUB endpoint of a registry; repeat it for each, or set HANSA_PUB with commas between.
+    router
+        Not needed here; accepted, so that the same options fit every command.
     msg_id
         Which handler of the provider is meant.
     timeout

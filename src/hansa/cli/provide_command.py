@@ -12,7 +12,18 @@ from cyclopts.validators import Number
 from hansa.cli.exit_status import FAILED, OK, complain
 from hansa.cli.fast_loop import run
 from hansa.cli.log_lines import LogLines
-from hansa.cli.registry_options import ENDPOINT, NO_TLS, ROUTER, SECONDS, AsJson, MsgId, Routers, TlsFiles
+from hansa.cli.registry_options import (
+    ENDPOINT,
+    NO_TLS,
+    PUB,
+    ROUTER,
+    SECONDS,
+    AsJson,
+    MsgId,
+    Pubs,
+    Routers,
+    TlsFiles,
+)
 from hansa.cli.shell_handler import ShellHandler
 from hansa.cli.stop_signals import Stop, stop_signals
 from hansa.errors import HandlerFailed, HansaError
@@ -32,6 +43,7 @@ def provide(
     bind: Annotated[str, ENDPOINT] = "tcp://127.0.0.1:0",
     advertise: Annotated[str | None, ENDPOINT] = None,
     router: Routers = (ROUTER,),
+    pub: Pubs = (PUB,),
     weight: Annotated[int, Parameter(validator=Number(gte=1, lte=0xFFFF_FFFF))] = 1,
     msg_id: Annotated[tuple[MsgId, ...], Parameter(negative="")] = (0,),
     concurrency: Annotated[int, Parameter(validator=Number(gte=1, lte=1_000))] = COMMANDS_MAX,
@@ -62,6 +74,8 @@ def provide(
         What callers are told to connect to, if it is not where the provider is bound.
     router
         The ROUTER endpoint of a registry; repeat it for each, or set HANSA_ROUTER with commas between.
+    pub
+        Not needed here; accepted, so that the same options fit every command.
     weight
         This provider's share of the requests, for callers that balance by weight.
     msg_id

@@ -15,7 +15,16 @@ from hansa.cli.exit_status import OK, complain, reader_left
 from hansa.cli.fast_loop import run
 from hansa.cli.log_lines import LogLines
 from hansa.cli.registry_news import tell_change
-from hansa.cli.registry_options import NO_TLS, PUB, SECONDS, AsJson, Pubs, TlsFiles
+from hansa.cli.registry_options import (
+    NO_TLS,
+    PUB,
+    ROUTER,
+    SECONDS,
+    AsJson,
+    Pubs,
+    Routers,
+    TlsFiles,
+)
 from hansa.cli.services_board import as_object, as_table, summary
 from hansa.cli.stop_signals import Stop, stop_signals
 from hansa.errors import HansaError, TimedOut
@@ -30,6 +39,7 @@ OTHERS_S_MAX: Final = 0.3
 def services(
     *,
     pub: Pubs = (PUB,),
+    router: Routers = (ROUTER,),
     watch: Annotated[bool, Parameter(negative="", show_default=False)] = False,
     timeout: Annotated[float, SECONDS] = 3.0,
     as_json: AsJson = False,
@@ -47,6 +57,8 @@ def services(
     ----------
     pub
         The PUB endpoint of a registry; repeat it for each, or set HANSA_PUB with commas between.
+    router
+        Not needed here; accepted, so that the same options fit every command.
     watch
         Go on and show every change, until Ctrl-C.
     timeout

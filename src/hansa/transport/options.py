@@ -40,11 +40,13 @@ class SocketOptions:
     An interval of None turns heartbeats off. A full inbox (`incoming_*`, of the whole socket) stops reading
     from the peers, so that they feel it and nothing is lost. `takeover` lets a second peer that claims an id
     in use replace the first; otherwise it is refused. `linger_s` bounds how long `close` waits for what was
-    posted to be written and confirmed.
+    posted to be written and confirmed. What is posted in one turn of the loop leaves in one write at its end,
+    but `burst_count` messages leave at once: fewer make the peer begin earlier, and cost more writes.
     """
 
     outgoing_bytes_max: int = limits.OUTGOING_BYTES_MAX
     outgoing_count_max: int = limits.OUTGOING_COUNT_MAX
+    burst_count: int = limits.OUTGOING_COUNT_MAX
     overflow: Overflow = Overflow.BLOCK
     away: Away = Away.WAIT
     incoming_count_max: int = limits.INCOMING_COUNT_MAX

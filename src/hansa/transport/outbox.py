@@ -56,9 +56,11 @@ class Outbox:
     still be sent when nothing else waits.
     """
 
-    def __init__(self, *, bytes_max: int, count_max: int) -> None:
+    def __init__(self, *, bytes_max: int, count_max: int, burst_count: int) -> None:
         self.bytes_max = bytes_max
         self.count_max = count_max
+        self.burst_count = burst_count
+        """So many messages are a turn's worth, however small."""
         self.held_bytes = 0
         self.held_count = 0
         self.taken_count = 0
@@ -106,7 +108,7 @@ class Outbox:
             self._open = Batch()
         if self.stalled:
             return QUIET
-        if self.held_bytes >= WRITE_TURN_BYTES:
+        if self.held_bytes >= WRITE_TURN_BYTES or self.held_count >= self.burst_count:
             return BURST
         if self.due:
             return QUIET

@@ -25,7 +25,11 @@ class Lane:
 
     def __init__(self, peer: bytes, options: SocketOptions) -> None:
         self.peer = peer
-        self.outbox = Outbox(bytes_max=options.outgoing_bytes_max, count_max=options.outgoing_count_max)
+        self.outbox = Outbox(
+            bytes_max=options.outgoing_bytes_max,
+            count_max=options.outgoing_count_max,
+            burst_count=options.burst_count,
+        )
         self.connection: Connection | None = None
         self._overflow = options.overflow
         self._loop = asyncio.get_running_loop()

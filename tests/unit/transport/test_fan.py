@@ -10,7 +10,7 @@ from hansa.wire.frames import encode
 
 
 def outbox(*, count_max: int = 1_000, stalled: bool = False) -> Outbox:
-    box = Outbox(bytes_max=1 << 30, count_max=count_max)
+    box = Outbox(bytes_max=1 << 30, count_max=count_max, burst_count=1 << 30)
     box.stalled = stalled
     return box
 

@@ -4,12 +4,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hansa.limits import WRITE_JOIN_BYTES, WRITE_TURN_BYTES
-from hansa.transport.outbox import FULL, Outbox
+from hansa.transport.outbox import BURST, FULL, QUIET, ROUSE, Outbox
 from hansa.wire.frames import FrameParser
 
 
-def outbox(bytes_max: int = 1 << 30, count_max: int = 1 << 30) -> Outbox:
-    return Outbox(bytes_max=bytes_max, count_max=count_max)
+def outbox(bytes_max: int = 1 << 30, count_max: int = 1 << 30, burst_count: int = 1 << 30) -> Outbox:
+    return Outbox(bytes_max=bytes_max, count_max=count_max, burst_count=burst_count)
 
 
 def drain(box: Outbox) -> tuple[bytes, int]:
@@ -90,3 +90,11 @@ def test_clear_says_how_much_it_forgot() -> None:
     assert box.clear() == 3
     assert box.take() is None
     assert box.held_bytes == 0
+
+
+def test_a_burst_is_a_turns_worth_of_messages_or_of_bytes() -> None:
+    box = outbox(burst_count=3)
+    box.stalled = False
+    assert [box.put([b"x"]) for _ in range(4)] == [ROUSE, QUIET, BURST, BURST]
+    drain(box)
+    assert box.put([bytes(WRITE_TURN_BYTES)]) == BURST

@@ -14,8 +14,10 @@ claims up to its epoch.
   would bring back what the user has seen go.
 - While no voice is heard, what is known stays as it is, whichever grace ends: silence is no news. The next
   list of anybody replaces it (beside those in their grace), except that a registry which says that it is
-  settling (it has just started, and its providers are on their way back) only adds to it, until it or another
-  one speaks as settled.
+  settling only adds to it, until it or another one speaks as settled.
+- A registry is settling when it has just started, or woken from a long stop, and its providers are on their
+  way back. Until it has settled its lists only add to its own earlier ones, too; what it removes meanwhile
+  has a tombstone.
 - The number of an ended voice is remembered for a while, so that nothing older is believed from whoever comes
   back under that id. The same number is: a registry gives a newcomer the list that it last gave to all.
 - After that while any number is believed, so that a registry whose clock was set back is heard again.
@@ -40,6 +42,7 @@ from hansa.limits import (
     SERVICE_NAME_BYTES_MAX,
     SERVICES_MAX,
 )
+from hansa.messaging.carried import carried
 from hansa.messaging.discovery.buried import Buried
 from hansa.messaging.discovery.events import (
     DiscoveryEvent,
@@ -127,13 +130,14 @@ class Directory:
             self._ended.pop(registry_id, None)
             voice = _Voice(list_seq=0, heard_at=now, services={}, tombstones=(), buried={}, sources=set())
             self._voices[registry_id] = voice
-        changed |= _differences(voice.services, told.services)
+        services = carried(voice.services, told) if told.is_settling else told.services
+        changed |= _differences(voice.services, services)
         if voice.tombstones != told.tombstones:
             former, present = set(voice.tombstones), set(told.tombstones)
             changed.update(stone.service for stone in former ^ present)
             changed |= self._buried.remember((s for s in voice.tombstones if s not in present), now=now)
             voice.tombstones, voice.buried = told.tombstones, _by_service(told.tombstones)
-        voice.list_seq, voice.heard_at, voice.services = told.list_seq, now, told.services
+        voice.list_seq, voice.heard_at, voice.services = told.list_seq, now, services
         voice.sources.add(source)
         return self._settle(changed)
 

@@ -13,7 +13,7 @@ from typing import Self
 from hansa.chance import Chance
 from hansa.clock import Clock
 from hansa.errors import AlreadyClosed, Backlogged, BadArgument, TimedOut, UsageError
-from hansa.limits import IN_FLIGHT_MAX, REQUEST_TIMEOUT_S
+from hansa.limits import BURST_COUNT, IN_FLIGHT_MAX, REQUEST_TIMEOUT_S
 from hansa.messaging.discovery import Discovery, ProviderAdded
 from hansa.messaging.gateway.balancers import Balancer
 from hansa.messaging.gateway.calls import Call, as_parts
@@ -63,7 +63,13 @@ class Gateway:
         self._chance = chance or Chance.system()
         # What waited for a provider that left would reach its successor, or nobody; what was dropped would be
         # waited for in vain: the gateway decides.
-        self._options = replace(options or SocketOptions(), away=Away.FAIL, overflow=Overflow.BLOCK)
+        options = options or SocketOptions()
+        self._options = replace(
+            options,
+            away=Away.FAIL,
+            overflow=Overflow.BLOCK,
+            burst_count=min(options.burst_count, BURST_COUNT),
+        )
         self._network = network
         self._tls = tls
         self._completions: Mailbox[Completion] = Mailbox(f"the completions of {name}")

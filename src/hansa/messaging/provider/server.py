@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import Self, TypeVar
 
@@ -13,6 +14,7 @@ from hansa.endpoint import Endpoint, advertised
 from hansa.errors import BadArgument, BadEndpoint, UsageError
 from hansa.ids import check_routing_id, new_routing_id
 from hansa.limits import (
+    BURST_COUNT,
     CONCURRENCY_MAX,
     DRAIN_TIMEOUT_S,
     FAREWELL_S_MAX,
@@ -81,7 +83,7 @@ class Provider:
         self.router = Router(
             self.routing_id,
             network=self._network,
-            options=options,
+            options=replace(options, burst_count=min(options.burst_count, BURST_COUNT)),
             chance=chance,
             on_messages=self._runner.take,
             on_event=self._happened,

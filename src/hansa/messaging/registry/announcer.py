@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from hansa.limits import BROADCAST_PAUSE_S_MAX, BROADCAST_PAUSE_S_MIN, BROADCAST_PAUSE_S_PER_ENTRY
+from hansa.limits import BROADCAST_PAUSE_S_MAX, BROADCAST_PAUSE_S_MIN, BROADCAST_PAUSE_S_PER_ENTRY, WAKING_S
 from hansa.messaging.registry.catalogue import Catalogue
 from hansa.messaging.registry.roster import Roster
 from hansa.wire.listing import (
@@ -54,6 +54,7 @@ class Announcer:
         self._catalogue = catalogue
         self._interval_s = interval_s
         self._rested_since = now
+        self._settling_s = settling_s
         self._settled_at = now + settling_s
         self._is_settling = settling_s > 0.0
         self._held_until: float | None = None
@@ -75,10 +76,15 @@ class Announcer:
             return self._rested_since
         return self._rested_since + self._pause_s()
 
-    def hold(self, *, until: float) -> None:
-        """Tell nothing before this time, and the lists then. One that holds already is not held longer."""
+    def wake(self, *, now: float) -> None:
+        """The process was stopped: tell nothing for a moment, then the lists, and settle as after a start.
+
+        One that holds its lists already does not hold them longer.
+        """
         if self._held_until is None:
-            self._held_until = until
+            self._held_until = now + WAKING_S
+        self._settled_at = now + self._settling_s
+        self._is_settling = self._settling_s > 0.0
 
     def announce(self, *, now: float) -> Announcement:
         """The lists as they are now, under the next number."""

@@ -177,6 +177,17 @@ class Catalogue:
         self._expire(now)
         return self._take_answers()
 
+    def overslept(self, *, now: float) -> list[Answer]:
+        """The process was stopped. What seems overdue may only not have been heard.
+
+        It goes as with a new start, without a tombstone: whoever lives registers again.
+        """
+        while (key := self._holdings.overdue(now)) is not None:
+            self.tally.expired_count += 1
+            self._holdings.remove(key)
+            self._merge((key,))
+        return self._take_answers()
+
     def _expire(self, now: float) -> None:
         if now < self._due_at:
             return

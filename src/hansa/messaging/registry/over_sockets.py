@@ -12,7 +12,6 @@ from hansa.chance import Chance
 from hansa.clock import Clock
 from hansa.endpoint import Endpoint
 from hansa.errors import BadFrame, Unavailable
-from hansa.limits import WAKING_S
 from hansa.messaging.registry.announcer import Announcement, Announcer
 from hansa.messaging.registry.catalogue import Answer, Catalogue, ProviderMessage
 from hansa.messaging.registry.stats import RegistryStats
@@ -219,7 +218,8 @@ class Run:
         """What time it is; if the process was stopped, the next list waits for those who are still there."""
         now = self._loop.time()
         if now - self._awake_at > self._stopped_s:
-            self.announcer.hold(until=now + WAKING_S)
+            self.announcer.wake(now=now)
+            self._answer(self.catalogue.overslept(now=now))
         self._awake_at = now
         return now
 

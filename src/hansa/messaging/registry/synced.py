@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 
 from hansa.limits import REGISTRIES_MAX
+from hansa.messaging.carried import carried
 from hansa.messaging.registry.claim import Claim, Key
 from hansa.wire.listing import ProviderEntry, RegistrySync
 
@@ -71,7 +71,7 @@ class Synced:
         changed += self._heard(peer, connection, now)
         peer.list_seq = message.list_seq
         former = peer.services
-        peer.services = _carried(former, message) if message.is_settling else message.services
+        peer.services = carried(former, message) if message.is_settling else message.services
         changed += self._replace(message.registry_id, former, peer.services)
         self.lists_count += 1
         return changed
@@ -155,25 +155,3 @@ class Synced:
     @staticmethod
     def _keys(services: Mapping[str, tuple[ProviderEntry, ...]]) -> list[Key]:
         return [(service, entry.endpoint) for service, entries in services.items() for entry in entries]
-
-
-def _carried(
-    former: Mapping[str, tuple[ProviderEntry, ...]], message: RegistrySync
-) -> Mapping[str, tuple[ProviderEntry, ...]]:
-    """The list of a registry that has just started, with what it held before and has not again: orphaned.
-
-    Except for what it says was removed: when its tombstone has gone, such a claim would come back to life.
-    """
-    services = message.services
-    buried = {(stone.service, stone.endpoint): stone.epoch for stone in message.tombstones}
-    carried = dict(services)
-    for service, entries in former.items():
-        told = {entry.endpoint for entry in services.get(service, ())}
-        missing = tuple(
-            replace(entry, orphaned=True)
-            for entry in entries
-            if entry.endpoint not in told and entry.epoch > buried.get((service, entry.endpoint), -1)
-        )
-        if missing:
-            carried[service] = (*services.get(service, ()), *missing)
-    return carried

@@ -63,6 +63,20 @@ steps = st.lists(
 )
 
 
+def carry(former: ServiceList, told: ServiceList) -> dict[str, tuple[ProviderEntry, ...]]:
+    """What a settling registry said before and has neither said again nor taken back."""
+    graves = {(stone.service, stone.endpoint): stone.epoch for stone in told.tombstones}
+    result = {}
+    for service in {*former.services, *told.services}:
+        again = list(told.services.get(service, ()))
+        ends = [entry.endpoint for entry in again]
+        for entry in former.services.get(service, ()):
+            if entry.endpoint not in ends and entry.epoch > graves.get((service, entry.endpoint), -1):
+                again.append(entry)
+        result[service] = tuple(again)
+    return result
+
+
 @dataclass
 class Told:
     """What one registry said last, in the naive model."""
@@ -104,6 +118,8 @@ class Naive:
             if voice is not None and heard.list_seq == voice.heard.list_seq:
                 heard = voice.heard
             elif voice is not None:
+                if heard.is_settling:
+                    heard = replace(heard, services=carry(voice.heard, heard))
                 self.bury([stone for stone in voice.heard.tombstones if stone not in heard.tombstones], now)
             known = voice.sources if voice else set()
             self.voices[registry] = Told(heard, now, known | {source})

@@ -127,4 +127,20 @@ def test_a_directory_that_knew_nothing_takes_a_settling_list_as_it_is() -> None:
         "+b",
         "pay available",
     ]
-    assert short(directory.hear(settling(1, 2, {"pay": [entry("a")]}), source=b"s", now=1.0)) == ["-b"]
+    # What a settling registry removes has a tombstone; without one it may have stopped and started again.
+    fewer: Services = {"pay": [entry("a", epoch=5)]}
+    assert directory.hear(settling(1, 2, fewer), source=b"s", now=1.0) == []
+    assert short(directory.hear(settling(1, 3, fewer, ("pay", "b", 5)), source=b"s", now=2.0)) == ["-b"]
+
+
+def test_a_settling_list_only_adds_to_what_its_registry_said_before() -> None:
+    directory = all_of()
+    directory.hear(told(2, 1, {"user": [entry("u")]}), source=b"two", now=0.0)
+    directory.hear(told(1, 1, {"pay": [entry("a", epoch=5), entry("b", epoch=5)]}), source=b"one", now=0.0)
+    # Registry 1 restarts under its id, beside another that is heard all the while.
+    assert directory.hear(settling(1, 2, {"pay": [entry("b", epoch=6)]}), source=b"new", now=1.0) == []
+    assert names(directory) == ["a", "b"]
+    # What it removes while it settles has a tombstone; what never came back goes when it has settled.
+    removed = directory.hear(settling(1, 3, {}, ("pay", "b", 6)), source=b"new", now=2.0)
+    assert short(removed) == ["-b"]
+    assert short(directory.hear(told(1, 4, {}), source=b"new", now=3.0)) == ["-a", "pay unavailable"]

@@ -103,13 +103,18 @@ def test_one_that_speaks_as_settled_ends_the_wait_for_the_others() -> None:
     assert short(events) == ["-a", "pay unavailable"]
 
 
-def test_beside_registries_that_are_heard_one_that_is_settling_is_like_any_other() -> None:
+def test_beside_registries_that_are_heard_one_that_is_settling_only_adds_to_its_own_list() -> None:
     directory = all_of()
     directory.hear(told(1, 1, {"pay": [entry("a")]}), source=b"s1", now=0.0)
     directory.hear(told(2, 1, {"pay": [entry("b")]}), source=b"s2", now=0.0)
     directory.lost(b"s1", now=1.0)
     directory.hear(settling(told(1, 2, {})), source=b"s1", now=2.0)
-    assert names(directory) == ["b"]
+    assert names(directory) == ["a", "b"]
+    # To that of another it is nothing: that one is heard, and answers for itself.
+    directory.hear(told(2, 2, {}), source=b"s2", now=3.0)
+    assert names(directory) == ["a"]
+    directory.hear(told(1, 3, {}), source=b"s1", now=4.0)
+    assert names(directory) == []
 
 
 def test_one_that_ends_while_it_is_settling_leaves_everything_as_it_is() -> None:

@@ -164,14 +164,26 @@ def test_a_registry_that_was_stopped_tells_nothing_until_those_who_live_are_back
     desk.register(ANN)
     announce(desk)
     desk.wait(20.0)
-    desk.announcer.hold(until=desk.now + 1.5)
+    desk.announcer.wake(now=desk.now)
     assert desk.announcer.is_held
     desk.register(BOB, THERE)
+    told_at = desk.now + limits.WAKING_S
+    desk.wait(1.0)
     # Held twice is not held longer: a machine that stops again and again still tells its lists.
-    desk.announcer.hold(until=desk.now + 99.0)
-    assert desk.announcer.deadline() == desk.now + 1.5
-    desk.wait(1.5)
+    desk.announcer.wake(now=desk.now)
+    assert desk.announcer.deadline() == told_at
+    desk.wait(told_at - desk.now)
     announce(desk)
     assert not desk.announcer.is_held
     # Nothing changed since: the next list is the one of the interval.
     assert desk.announcer.deadline() == desk.now + 30.0
+
+
+def test_a_registry_that_was_stopped_settles_again() -> None:
+    desk = Desk()
+    announcer = Announcer(desk.catalogue, interval_s=30.0, list_seq=0, now=100.0, settling_s=15.0)
+    assert not read(announcer.announce(now=120.0).service_list).is_settling
+    announcer.wake(now=200.0)
+    assert read(announcer.announce(now=202.0).service_list).is_settling
+    assert announcer.deadline() == 215.0
+    assert not read(announcer.announce(now=215.0).service_list).is_settling

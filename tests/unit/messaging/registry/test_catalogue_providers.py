@@ -311,3 +311,19 @@ def test_a_heartbeat_costs_the_same_among_ten_thousand() -> None:
     desk.catalogue.expire(now=desk.now)
     assert desk.catalogue.deadline() == 129.0
     assert looked_at == []
+
+
+def test_what_a_stopped_registry_has_not_heard_goes_without_a_tombstone() -> None:
+    desk = Desk()
+    desk.register(ANN)
+    desk.wait(5.0)
+    desk.register(BOB, THERE)
+    desk.now += 12.0
+    desk.told += desk.catalogue.overslept(now=desk.now)
+    assert (desk.who(), desk.who(THERE)) == (None, BOB)
+    assert len(desk.catalogue.tombstones) == 0
+    answer = desk.beat(ANN)
+    assert answer is not None
+    assert answer.error.startswith("not registered")
+    assert desk.register(ANN).status is AckStatus.OK
+    assert desk.who() == ANN
