@@ -16,7 +16,7 @@ from hansa.transport.over_tasks import TaskScope
 from hansa.transport.over_waiters import Waiters
 
 
-class ServiceOwner(Protocol):
+class LinkOwner(Protocol):
     """What the gateway does when a service's connections change."""
 
     def service_ready(self, service: ServiceLink) -> None:
@@ -36,7 +36,7 @@ class ServiceLink:
         self,
         name: str,
         *,
-        owner: ServiceOwner,
+        owner: LinkOwner,
         balancer: Balancer,
         tasks: TaskScope,
         tally: GatewayTally,
