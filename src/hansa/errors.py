@@ -16,6 +16,7 @@ from errno import (
     EMSGSIZE,
     ENOENT,
     ENOSYS,
+    EPERM,
     ETIMEDOUT,
 )
 from typing import ClassVar
@@ -33,7 +34,9 @@ __all__ = [
     "HansaError",
     "InvariantBroken",
     "LimitExceeded",
+    "NoOwner",
     "NoProvider",
+    "NotOwner",
     "NotRegistered",
     "PeerAway",
     "PeerError",
@@ -43,6 +46,7 @@ __all__ = [
     "ProviderLost",
     "RegistrationRefused",
     "TimedOut",
+    "TopicExists",
     "Unavailable",
     "UnknownMsgId",
     "UnknownPeer",
@@ -137,6 +141,20 @@ class RegistrationRefused(UsageError):
         self.status = status
 
 
+class TopicExists(UsageError):
+    """The topic has an owner already, here or at another node."""
+
+    code = "topic-exists"
+    errno = EEXIST
+
+
+class NotOwner(UsageError):
+    """Only the spot that owns the topic may do this."""
+
+    code = "not-owner"
+    errno = EPERM
+
+
 class UnknownMsgId(UsageError):
     """The provider has no handler for the request's msgId."""
 
@@ -226,6 +244,13 @@ class NoProvider(Unavailable):
 
     code = "no-provider"
     errno = EHOSTUNREACH
+
+
+class NoOwner(Unavailable):
+    """Nobody owns the topic now, as far as this node knows. Nothing was published."""
+
+    code = "no-owner"
+    errno = ENOENT
 
 
 class ProviderLost(Unavailable):

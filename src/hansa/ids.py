@@ -35,6 +35,13 @@ def routing_number(peer: bytes) -> int:
     return int.from_bytes(peer[1:], "big")
 
 
+def precedence(peer: bytes) -> tuple[int, bytes]:
+    """What any two ids are compared by: the lower dials, and wins a topic. Ids without a number come last."""
+    if len(peer) != 5 or peer[0] > 1:
+        return _UINT32_MAX + 1, peer
+    return int.from_bytes(peer[1:], "big"), peer
+
+
 def new_routing_id(chance: Chance, taken: Container[bytes] = ()) -> bytes:
     """A random routing id that is not taken."""
     return _draw(_CHOSEN, chance, taken)

@@ -58,6 +58,10 @@ OUTGOING_COUNT_MAX: Final = 100_000
 # Per socket. A full inbox pauses reading, so the number sets memory and not loss.
 INCOMING_COUNT_MAX: Final = 10_000
 INCOMING_BYTES_MAX: Final = 64 * 1024 * 1024
+# What one peer's full buffer still takes of messages that keep the two in step (who owns what, who is
+# subscribed): all topics of a node once over; a peer that lets even these wait is expelled.
+CONTROL_COUNT_MAX: Final = 100_000
+CONTROL_BYTES_MAX: Final = 64 * 1024 * 1024
 # Events nobody reads: the oldest go first, counted.
 EVENTS_COUNT_MAX: Final = 10_000
 # Above this, copying a frame into a joined buffer costs more than a second element in the write.
@@ -81,6 +85,8 @@ ERROR_TEXT_BYTES_MAX: Final = 1024
 ERROR_CODE_BYTES_MAX: Final = 64
 # Today's call header has 30 bytes; the rest is room for later versions.
 CALL_HEADER_BYTES_MAX: Final = 1024
+# Letters of a mesh's service with its cluster; the specification of topics says so.
+SPOT_SERVICE_CHARS_MAX: Final = 64
 # The kernel's room for a Unix socket's path (108 bytes with its closing zero).
 UNIX_PATH_BYTES_MAX: Final = 107
 
@@ -160,3 +166,28 @@ DRAIN_TIMEOUT_S: Final = 30.0
 # --- Randomness -------------------------------------------------------------------------------------------
 # Sixteen thousand taken ids collide once in 260,000 draws: 64 in a row means that the randomness is broken.
 ID_DRAWS_MAX: Final = 64
+
+# --- Topics -----------------------------------------------------------------------------------------------
+# Messages and bytes that wait in one subscription: a burst of a fast publisher, not an archive.
+SUBSCRIPTION_COUNT_MAX: Final = 10_000
+SUBSCRIPTION_BYTES_MAX: Final = 64 * 1024 * 1024
+# Topics that one node owns: all fit in one answer to QUERY, with room for two extension frames.
+OWNED_TOPICS_MAX: Final = TOPICS_MAX - 2
+# Local subscriptions of one node: a thousand spots with some patterns each.
+NODE_SUBSCRIPTIONS_MAX: Final = 65_536
+# Every peer is asked again so often what it owns, in case something was missed.
+QUERY_INTERVAL_S: Final = 30.0
+# A listed node that has not told its topics after this time is not waited for.
+JOIN_S_MAX: Final = 2.0
+# How often an owner looks whether a peer that missed messages has room again to be told so.
+LAGGING_S: Final = 0.1
+# Topics of lost owners that patterns still remember, to say how much was missed if they return.
+FORMER_TOPICS_MAX: Final = 10_000
+# A publisher that never waits lets the loop run after so many messages: no local inbox fills up before.
+PUBLISH_TURN_COUNT: Final = 256
+# How long a survey waits for the slowest node, unless told otherwise.
+SURVEY_S: Final = 1.0
+# Of a PUB/SUB mesh: origins of topics whose last number a node knows, and topics whose count it keeps. Both
+# hold all that a large mesh has; beyond it those that were silent longest begin anew.
+ARRIVALS_MAX: Final = 262_144
+DEPARTURES_MAX: Final = 65_536

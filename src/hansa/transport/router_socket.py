@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Unpack
 
-from hansa.errors import AlreadyClosed, PeerAway, UnknownPeer
+from hansa.errors import AlreadyClosed, Backlogged, PeerAway, UnknownPeer
 from hansa.ids import format_id
+from hansa.limits import CONTROL_BYTES_MAX, CONTROL_COUNT_MAX
 from hansa.transport.events import CloseReason
 from hansa.transport.options import Away
 from hansa.transport.outbound_socket import Outbound
-from hansa.transport.outbox import QUIET
+from hansa.transport.outbox import FULL, QUIET
 from hansa.transport.over_asyncio import Connection
 from hansa.transport.over_lane import Lane
 from hansa.transport.zmtp_socket import SocketSettings, ZmtpSocket
@@ -50,6 +51,28 @@ class Router(ZmtpSocket):
             return await lane.send(parts if type(parts) is list else list(parts))
         except AlreadyClosed as error:
             raise self._missing(peer) from error
+
+    def post_control(self, peer: bytes, parts: Sequence[bytes]) -> None:
+        """As `post`, also when the buffer is full, within the reserve that limits.py keeps for such messages.
+
+        Raises Backlogged when even that is used up, whatever the policy; UnknownPeer, PeerAway, BadArgument.
+        """
+        lane = self._lanes.get(peer)
+        if lane is None:
+            raise self._missing(peer)
+        due = lane.outbox.put_beyond(list(parts), CONTROL_COUNT_MAX, CONTROL_BYTES_MAX)
+        if due == FULL:
+            raise Backlogged(
+                f"{lane.outbox.held_count} messages wait for {format_id(peer)}, which reads none"
+            )
+        lane.act(due)
+
+    def lane(self, peer: bytes) -> Lane:
+        """The way to a connected peer, for a fan-out of one's own. Raises UnknownPeer, PeerAway."""
+        lane = self._lanes.get(peer)
+        if lane is None:
+            raise self._missing(peer)
+        return lane
 
     def expel(self, peer: bytes, detail: str) -> None:
         """End the connection of a peer that sends what makes no sense; `detail` tells it and the events why.

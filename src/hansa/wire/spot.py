@@ -3,10 +3,15 @@
 Frame 0 is the command (one byte; the ROUTER's envelope before it is the transport's), then its fields.
 Frames after those a command is known to have are ignored. MESSAGE may carry one field more than the
 specification: the owner's per-topic sequence (u64), which makes gaps countable and which other nodes ignore.
+
+Nodes of hansa's say more in extension frames, behind a command's own: a tag, then fields of fixed size. A tag
+that is not known for its command is passed over, so that later versions may add some; unknown flags likewise.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
+from struct import Struct
 from typing import Final, TypeAlias
 
 from hansa.errors import BadArgument, BadFrame
@@ -21,6 +26,25 @@ QUERY_RESP: Final = b"\x05"
 TOPIC_ANNOUNCE: Final = b"\x06"
 TOPIC_REMOVE: Final = b"\x07"
 MESSAGE: Final = b"\x08"
+
+_QUERY_TAG: Final = b"HSQ1"
+_ANSWER_TAG: Final = b"HSR1"
+_REPORT_TAG: Final = b"HSP1"
+_MARK_TAG: Final = b"HSM1"
+_REFUSAL_TAG: Final = b"HSX1"
+_TAG_BYTES: Final = 4
+
+# What follows each tag; a report has one of its structures for each topic.
+_QUERY_FIELDS: Final = Struct("<BIQ")
+_ANSWER_FIELDS: Final = Struct("<B")
+_REPORT_FIELDS: Final = Struct("<IQQ")
+_MARK_FIELDS: Final = Struct("<BQQ")
+_REFUSAL_FIELDS: Final = Struct("<I")
+
+_REPORT_WANTED: Final = 1
+_UNCHANGED: Final = 1
+_RETAIN: Final = 1
+_CONFIRM: Final = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,28 +71,67 @@ class Unsubscribe:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
-    """To a peer: which topics do you own?"""
+    """To a peer: which topics do you own? A node of hansa's is told what the asker takes them for."""
+
+    report_wanted: bool = False
+    known_count: int = 0
+    known_digest: int = 0
+    is_extended: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicCounts:
+    """What an owner has counted of one topic."""
+
+    subscribers_count: int
+    published_count: int
+    dropped_count: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryResp:
-    """From a peer: all topics that it owns."""
+    """From a peer: all topics that it owns, or that they are those which the asker knows.
+
+    A report has the counts of each topic, in the order of the topics.
+    """
 
     topics: tuple[str, ...]
+    is_extended: bool = False
+    is_unchanged: bool = False
+    report: tuple[TopicCounts, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """Where an owner stands with a topic: the sequence of its last message, 0 before the first.
+
+    `epoch` tells one ownership of the topic from the next. `confirm` answers SUBSCRIBE.
+    """
+
+    epoch: int
+    sequence: int
+    retain: bool = False
+    confirm: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicAnnounce:
-    """From the owner: this topic is mine now."""
+    """From the owner: this topic is mine now. To one subscribed node also: so far have I come with it."""
 
     topic: str
+    mark: Mark | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicRemove:
-    """From the owner: this topic is no more."""
+    """From the owner: this topic is no more. From a node that was taken for its owner: I am not.
+
+    `refused_count` is how many PUBLISH this refuses; 0 refuses a SUBSCRIBE.
+    """
 
     topic: str
+    mark: Mark | None = None
+    refused_count: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,16 +160,14 @@ def encode(command: SpotCommand) -> list[bytes]:
         case Unsubscribe():
             return [UNSUBSCRIBE, topic_frame(command.topic)]
         case Query():
-            return [QUERY]
+            return [QUERY, *_encode_asked(command)]
         case QueryResp():
-            count = len(command.topics)
-            if count > TOPICS_MAX:
-                raise BadArgument(f"an answer has at most {TOPICS_MAX} topics, not {count}")
-            return [QUERY_RESP, encode_uint(count, "topic count", size=4), *map(topic_frame, command.topics)]
+            return _encode_answer(command)
         case TopicAnnounce():
-            return [TOPIC_ANNOUNCE, topic_frame(command.topic)]
+            return [TOPIC_ANNOUNCE, topic_frame(command.topic), *_encode_mark(command.mark)]
         case TopicRemove():
-            return [TOPIC_REMOVE, topic_frame(command.topic)]
+            mark, refusal = _encode_mark(command.mark), _encode_refusal(command.refused_count)
+            return [TOPIC_REMOVE, topic_frame(command.topic), *mark, *refusal]
 
 
 def topic_frame(topic: str) -> bytes:
@@ -121,6 +182,11 @@ def encode_message(topic: bytes, payload: bytes, sequence: int | None = None) ->
     return [MESSAGE, topic, payload, encode_uint(sequence, "sequence", size=8)]
 
 
+def topic_digest(frame: bytes) -> int:
+    """The digest of one topic's frame; all of a node's, XORed, are the digest of what it owns."""
+    return int.from_bytes(blake2b(frame, digest_size=8).digest(), "little")
+
+
 def decode(frames: Sequence[bytes]) -> SpotCommand:
     """The command in these frames. Raises `BadFrame`, and nothing else, when they hold none."""
     if not frames:
@@ -129,12 +195,12 @@ def decode(frames: Sequence[bytes]) -> SpotCommand:
         raise BadFrame(f"a message has at most {PARTS_MAX} frames, not {len(frames)}")
     command = frames[0]
     if command == QUERY:
-        return Query()
+        return _decode_asked(frames)
     if len(command) != 1 or not PUBLISH <= command <= MESSAGE:
         raise BadFrame(f"command {command[:8].hex()!r} ({len(command)} bytes) is not one of 01 to 08")
     _expect(frames, 3 if command in (MESSAGE, PUBLISH) else 2)
     if command == QUERY_RESP:
-        return QueryResp(topics=_decode_topics(frames))
+        return _decode_answer(frames)
     topic = _decode_topic(frames[1])
     if command == MESSAGE:
         sequence = decode_uint(frames[3], "sequence", size=8) if len(frames) > 3 else None
@@ -146,8 +212,117 @@ def decode(frames: Sequence[bytes]) -> SpotCommand:
     if command == UNSUBSCRIBE:
         return Unsubscribe(topic=topic)
     if command == TOPIC_ANNOUNCE:
-        return TopicAnnounce(topic=topic)
-    return TopicRemove(topic=topic)
+        return TopicAnnounce(topic=topic, mark=_decode_mark(frames))
+    return TopicRemove(topic=topic, mark=_decode_mark(frames), refused_count=_decode_refusal(frames))
+
+
+def _encode_asked(query: Query) -> list[bytes]:
+    flags = bytes((_REPORT_WANTED if query.report_wanted else 0,))
+    count = encode_uint(query.known_count, "known count", size=4)
+    fields = flags + count + encode_uint(query.known_digest, "known digest", size=8)
+    if query.is_extended:
+        return [_QUERY_TAG + fields]
+    if any(fields):
+        raise BadArgument("what a query says besides asking stands in its extension: it must be extended")
+    return []
+
+
+def _decode_asked(frames: Sequence[bytes]) -> Query:
+    frame = _find(frames, 1, _QUERY_TAG, _QUERY_FIELDS)
+    if frame is None:
+        return Query()
+    flags, known_count, known_digest = _QUERY_FIELDS.unpack_from(frame, _TAG_BYTES)
+    return Query(
+        report_wanted=bool(flags & _REPORT_WANTED),
+        known_count=known_count,
+        known_digest=known_digest,
+        is_extended=True,
+    )
+
+
+def _encode_answer(answer: QueryResp) -> list[bytes]:
+    count = len(answer.topics)
+    if count > TOPICS_MAX:
+        raise BadArgument(f"an answer has at most {TOPICS_MAX} topics, not {count}")
+    if answer.is_unchanged and (count or not answer.is_extended):
+        raise BadArgument("an answer that says unchanged is extended and names no topics")
+    frames = [QUERY_RESP, encode_uint(count, "topic count", size=4), *map(topic_frame, answer.topics)]
+    if answer.is_extended:
+        frames.append(_ANSWER_TAG + bytes((_UNCHANGED if answer.is_unchanged else 0,)))
+    if answer.report is not None:
+        if len(answer.report) != count:
+            raise BadArgument(f"a report of {len(answer.report)} topics does not fit {count} topics")
+        frames.append(b"".join([_REPORT_TAG, *map(_encode_counts, answer.report)]))
+    if len(frames) > PARTS_MAX:
+        raise BadArgument(f"{count} topics leave no room for extension frames")
+    return frames
+
+
+def _encode_counts(counts: TopicCounts) -> bytes:
+    subscribers = encode_uint(counts.subscribers_count, "subscribers count", size=4)
+    published = encode_uint(counts.published_count, "published count", size=8)
+    return subscribers + published + encode_uint(counts.dropped_count, "dropped count", size=8)
+
+
+def _decode_answer(frames: Sequence[bytes]) -> QueryResp:
+    topics = _decode_topics(frames)
+    at = 2 + len(topics)
+    extension = _find(frames, at, _ANSWER_TAG, _ANSWER_FIELDS)
+    is_unchanged = extension is not None and bool(extension[_TAG_BYTES] & _UNCHANGED)
+    if is_unchanged and topics:
+        raise BadFrame(f"an answer says unchanged and names {len(topics)} topics")
+    report = _find(frames, at, _REPORT_TAG, _REPORT_FIELDS, len(topics))
+    return QueryResp(
+        topics=topics,
+        is_extended=extension is not None,
+        is_unchanged=is_unchanged,
+        report=None if report is None else _decode_report(report),
+    )
+
+
+def _decode_report(frame: bytes) -> tuple[TopicCounts, ...]:
+    return tuple(
+        TopicCounts(subscribers_count=subscribers, published_count=published, dropped_count=dropped)
+        for subscribers, published, dropped in _REPORT_FIELDS.iter_unpack(frame[_TAG_BYTES:])
+    )
+
+
+def _encode_mark(mark: Mark | None) -> list[bytes]:
+    if mark is None:
+        return []
+    flags = bytes(((_RETAIN if mark.retain else 0) | (_CONFIRM if mark.confirm else 0),))
+    epoch = encode_uint(mark.epoch, "epoch", size=8)
+    return [_MARK_TAG + flags + epoch + encode_uint(mark.sequence, "sequence", size=8)]
+
+
+def _decode_mark(frames: Sequence[bytes]) -> Mark | None:
+    frame = _find(frames, 2, _MARK_TAG, _MARK_FIELDS)
+    if frame is None:
+        return None
+    flags, epoch, sequence = _MARK_FIELDS.unpack_from(frame, _TAG_BYTES)
+    return Mark(epoch=epoch, sequence=sequence, retain=bool(flags & _RETAIN), confirm=bool(flags & _CONFIRM))
+
+
+def _encode_refusal(refused_count: int | None) -> list[bytes]:
+    if refused_count is None:
+        return []
+    return [_REFUSAL_TAG + encode_uint(refused_count, "refused count", size=4)]
+
+
+def _decode_refusal(frames: Sequence[bytes]) -> int | None:
+    frame = _find(frames, 2, _REFUSAL_TAG, _REFUSAL_FIELDS)
+    return None if frame is None else int.from_bytes(frame[_TAG_BYTES:], "little")
+
+
+def _find(frames: Sequence[bytes], at: int, tag: bytes, fields: Struct, count: int = 1) -> bytes | None:
+    """The first extension frame from `at` on with this tag, whose fields are `count` times those given."""
+    for place in range(at, len(frames)):
+        frame = frames[place]
+        if frame.startswith(tag):
+            if len(frame) != _TAG_BYTES + fields.size * count:
+                raise BadFrame(f"extension {tag.decode()} has {len(frame)} bytes, which do not fit")
+            return frame
+    return None
 
 
 def _decode_topics(frames: Sequence[bytes]) -> tuple[str, ...]:

@@ -16,8 +16,9 @@ from hansa.limits import BROADCAST_INTERVAL_S, BROADCASTS_MISSED_MAX, EVENTS_COU
 from hansa.messaging.discovery.directory import Directory
 from hansa.messaging.discovery.events import DiscoveryEvent, ServiceAvailable, ServiceState
 from hansa.messaging.discovery.listeners import Listeners
-from hansa.messaging.discovery.over_feed import DiscoveryEvents, Feed
+from hansa.messaging.discovery.over_feed import DiscoveryEvents
 from hansa.messaging.discovery.stats import DiscoveryStats
+from hansa.messaging.over_events import EventFeed
 from hansa.messaging.provider_info import ProviderInfo
 from hansa.transport import Disconnected, Network, Outbound, SocketEvent, SocketOptions, Sub, Tls
 from hansa.transport.over_waiters import Waiters
@@ -69,7 +70,7 @@ class Discovery:
             name=name,
         )
         self._readers: dict[bytes, ListReader] = {}
-        self._feeds: dict[Feed, None] = {}
+        self._feeds: dict[EventFeed[DiscoveryEvent], None] = {}
         self._waiters: dict[str, Waiters] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._refused: Counter[str] = Counter()
@@ -211,7 +212,9 @@ class Discovery:
         It keeps a bounded number of events for a slow reader; then the oldest go, counted.
         """
         self._check_open()
-        feed = Feed(f"events of {self.name}", count_max=EVENTS_COUNT_MAX, on_drop=self._dropped)
+        feed: EventFeed[DiscoveryEvent] = EventFeed(
+            f"events of {self.name}", count_max=EVENTS_COUNT_MAX, on_drop=self._dropped
+        )
         self._feeds[feed] = None
         unlisten = self._listeners.add(feed.put)
 

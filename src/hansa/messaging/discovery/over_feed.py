@@ -1,69 +1,14 @@
-"""Events for a task that reads them when it gets to it."""
+"""A discovery's events, for a task that reads them when it gets to it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Self
-
-from hansa.errors import AlreadyClosed
 from hansa.messaging.discovery.events import DiscoveryEvent
-from hansa.transport.over_mailbox import Mailbox
+from hansa.messaging.over_events import EventStream
 
 
-class Feed:
-    """A bounded buffer of events: when it is full the oldest goes, counted."""
-
-    def __init__(self, what: str, *, count_max: int, on_drop: Callable[[], None]) -> None:
-        self._events: Mailbox[DiscoveryEvent] = Mailbox(what)
-        self._count_max = count_max
-        self._on_drop = on_drop
-        self.dropped_count = 0
-
-    def put(self, event: DiscoveryEvent) -> None:
-        if len(self._events) >= self._count_max:
-            self._events.drop_oldest()
-            self.dropped_count += 1
-            self._on_drop()
-        self._events.put(event)
-
-    async def get(self) -> DiscoveryEvent:
-        """Raises AlreadyClosed after the end, when all that was kept has been taken."""
-        return await self._events.get()
-
-    def close(self) -> None:
-        self._events.close()
-
-
-class DiscoveryEvents:
+class DiscoveryEvents(EventStream[DiscoveryEvent]):
     """An async iterator over a discovery's events, from the call that made it on.
 
     It ends after `close`, or when the discovery closes, once what it kept is read. Cancelling a step takes
     nothing out. One that is thrown away costs nothing more.
     """
-
-    def __init__(self, feed: Feed, stop: Callable[[], None]) -> None:
-        self._feed = feed
-        self._stop = stop
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> DiscoveryEvent:
-        try:
-            return await self._feed.get()
-        except AlreadyClosed:
-            raise StopAsyncIteration from None
-
-    @property
-    def dropped_count(self) -> int:
-        """Events that went unread because too many waited."""
-        return self._feed.dropped_count
-
-    def close(self) -> None:
-        """Listen no more; what was kept can still be read."""
-        self._stop()
-        self._feed.close()
-
-    def __del__(self) -> None:
-        # The discovery knows the feed and not this handle, so a forgotten iterator is not fed for ever.
-        self._stop()

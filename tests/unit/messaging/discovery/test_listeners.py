@@ -6,7 +6,8 @@ import pytest
 
 from hansa.messaging.discovery.events import DiscoveryEvent, ServiceAvailable, ServiceUnavailable
 from hansa.messaging.discovery.listeners import Listeners
-from hansa.messaging.discovery.over_feed import DiscoveryEvents, Feed
+from hansa.messaging.discovery.over_feed import DiscoveryEvents
+from hansa.messaging.over_events import EventFeed
 
 ONE, TWO, THREE = (ServiceAvailable(service=name) for name in ("one", "two", "three"))
 
@@ -105,7 +106,7 @@ def test_an_interrupt_in_a_listener_passes_and_the_next_events_are_told() -> Non
 
 async def test_a_full_feed_loses_its_oldest_events_counted() -> None:
     drops: list[None] = []
-    feed = Feed("a feed", count_max=2, on_drop=lambda: drops.append(None))
+    feed: EventFeed[DiscoveryEvent] = EventFeed("a feed", count_max=2, on_drop=lambda: drops.append(None))
     events = DiscoveryEvents(feed, lambda: None)
     for event in (ONE, TWO, THREE, ServiceUnavailable(service="one")):
         feed.put(event)
@@ -116,7 +117,7 @@ async def test_a_full_feed_loses_its_oldest_events_counted() -> None:
 
 async def test_an_iterator_that_nobody_holds_is_not_fed_any_more() -> None:
     listeners = Listeners(unexpected)
-    feed = Feed("a feed", count_max=2, on_drop=lambda: None)
+    feed: EventFeed[DiscoveryEvent] = EventFeed("a feed", count_max=2, on_drop=lambda: None)
     events = DiscoveryEvents(feed, listeners.add(feed.put))
     listeners.tell([ONE])
     assert await anext(events) is ONE

@@ -1,0 +1,47 @@
+"""Topics: nodes that own topics by name, and the spots that publish and subscribe through them."""
+
+from hansa.messaging.over_events import EventStream
+from hansa.messaging.spot.events import (
+    MessagesDropped,
+    MessagesMissed,
+    PeerJoined,
+    PeerLeft,
+    PublishesInDoubt,
+    PublishesRefused,
+    SpotEvent,
+    SubscriptionActivated,
+    SubscriptionState,
+    SubscriptionSuspended,
+    TopicAnnounced,
+    TopicDemoted,
+    TopicRemoved,
+)
+from hansa.messaging.spot.inbox import TopicMessage, WhenSlow
+from hansa.messaging.spot.node import SpotNode
+from hansa.messaging.spot.over_spot import Spot
+from hansa.messaging.spot.over_subscription import Subscription
+from hansa.messaging.spot.stats import SpotStats, TopicReport
+
+__all__ = [
+    "EventStream",
+    "MessagesDropped",
+    "MessagesMissed",
+    "PeerJoined",
+    "PeerLeft",
+    "PublishesInDoubt",
+    "PublishesRefused",
+    "Spot",
+    "SpotEvent",
+    "SpotNode",
+    "SpotStats",
+    "Subscription",
+    "SubscriptionActivated",
+    "SubscriptionState",
+    "SubscriptionSuspended",
+    "TopicAnnounced",
+    "TopicDemoted",
+    "TopicMessage",
+    "TopicRemoved",
+    "TopicReport",
+    "WhenSlow",
+]

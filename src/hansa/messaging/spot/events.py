@@ -1,0 +1,126 @@
+"""What happens to topics, subscriptions and nodes, as values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TypeAlias
+
+
+class SubscriptionState(StrEnum):
+    """Whether a subscription has an owner to receive from."""
+
+    PENDING = "pending"
+    """Nobody owns the topic, or the owner has not confirmed the subscription yet."""
+    ACTIVE = "active"
+    """What the owner publishes from now on arrives. Of a pattern: all topics that match, and there is one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubscriptionActivated:
+    """A topic of a subscription is active. `subscription` is the name or pattern that was subscribed."""
+
+    subscription: str
+    topic: str
+    owner: bytes
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubscriptionSuspended:
+    """A topic of a subscription has lost its owner; the subscription waits for the next one."""
+
+    subscription: str
+    topic: str
+    owner: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessagesMissed:
+    """So many messages of a topic were lost on their way from the owner's node to this one."""
+
+    subscription: str
+    topic: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessagesDropped:
+    """So many messages found the subscription's inbox full, since the reader was told last."""
+
+    subscription: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicDemoted:
+    """Another node, of a lower id, owns the topic too: it stays the owner, the spot that is told this is not.
+
+    What is published from now on goes through the winner.
+    """
+
+    topic: str
+    winner: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishesRefused:
+    """The node that was taken for the owner was not: so many publishes reached nobody."""
+
+    topic: str
+    owner: bytes
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishesInDoubt:
+    """The connection to an owner broke: at most so many publishes may or may not have reached it."""
+
+    owner: bytes
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeerJoined:
+    """Another node of the mesh is connected."""
+
+    peer: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeerLeft:
+    """A node's connection ended; its topics have no owner until they are claimed again."""
+
+    peer: bytes
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicAnnounced:
+    """A topic has an owner that it did not have before."""
+
+    topic: str
+    owner: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicRemoved:
+    """A topic has no owner any more."""
+
+    topic: str
+    owner: bytes
+
+
+SpotEvent: TypeAlias = (
+    SubscriptionActivated
+    | SubscriptionSuspended
+    | MessagesMissed
+    | MessagesDropped
+    | TopicDemoted
+    | PublishesRefused
+    | PublishesInDoubt
+    | PeerJoined
+    | PeerLeft
+    | TopicAnnounced
+    | TopicRemoved
+)

@@ -1,0 +1,372 @@
+"""Drives a node's machine over one ROUTER: connections, timers, and what is written and woken.
+
+Of two nodes the one with the lower id dials, so that a pair shares one connection. Whoever dials us is let
+in: who is listed is the discovery's word, and its news may be older than the peer's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from hansa.chance import Chance
+from hansa.clock import Clock
+from hansa.endpoint import Endpoint
+from hansa.errors import AlreadyClosed, Backlogged, BadArgument, BadEndpoint, NoOwner, PeerError, Unavailable
+from hansa.ids import precedence
+from hansa.limits import RECONNECT_S_MAX, WRITE_TURN_BYTES
+from hansa.messaging.provider_info import ProviderInfo
+from hansa.messaging.spot.effects import Broadcast, Effect, Send, Tell
+from hansa.messaging.spot.fanout import Exchange, receive
+from hansa.messaging.spot.mesh import Mesh
+from hansa.messaging.spot.names import check_topic
+from hansa.messaging.spot.over_survey import Survey
+from hansa.messaging.spot.stats import MeshTally, TopicReport
+from hansa.messaging.spot.want import Subscriber
+from hansa.messaging.strikes import Strikes
+from hansa.transport import (
+    Away,
+    Connected,
+    Disconnected,
+    Network,
+    Outbound,
+    Overflow,
+    Router,
+    SocketEvent,
+    SocketOptions,
+)
+from hansa.transport.outbox import BURST, ROUSE, Outbox
+from hansa.transport.over_lane import Lane
+from hansa.transport.over_tasks import TaskScope
+from hansa.transport.over_waiters import Waiters
+from hansa.wire.spot import PUBLISH, QueryResp, decode, encode
+
+
+class RouterMesh:
+    """The ROUTER mesh of one node."""
+
+    def __init__(
+        self,
+        bind: Endpoint | None,
+        *,
+        routing_id: bytes,
+        options: SocketOptions,
+        network: Network,
+        clock: Clock,
+        chance: Chance,
+        query_interval_s: float,
+        on_tell: Callable[[Tell], None],
+        wake: Callable[[object], None],
+        name: str,
+    ) -> None:
+        self.exchange = Exchange(options.frame_bytes_max)
+        self.strikes = Strikes()
+        self.has_owners = True
+        self._name = name
+        self._bind = bind
+        self._routing_id = routing_id
+        self._clock = clock
+        self._on_tell = on_tell
+        self._wake = wake
+        self._mesh = Mesh(routing_id, self.exchange, query_interval_s=query_interval_s)
+        self._router = Router(
+            routing_id,
+            # A node that comes back replaces the connection that it left behind.
+            options=replace(options, away=Away.FAIL, overflow=Overflow.BLOCK, takeover=True),
+            network=network,
+            chance=chance,
+            on_messages=self._received,
+            on_event=self._happened,
+            name=name,
+        )
+        self._lanes: dict[Outbox, Lane] = {}
+        self._listed: dict[bytes, ProviderInfo] = {}
+        self._outbounds: dict[bytes, Outbound] = {}
+        self._surveys: dict[Survey, None] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._steppers = Waiters()
+        self._tasks = TaskScope(name, self._task_failed)
+        self._is_closed = False
+
+    @property
+    def tally(self) -> MeshTally:
+        return self._mesh.tally
+
+    # -- life
+
+    async def start(self) -> Endpoint | None:
+        if self._bind is None:
+            return None
+        return await self._router.bind(self._bind)
+
+    async def close(self) -> None:
+        self._is_closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._listed.clear()
+        self._steppers.wake_all()
+        for survey in list(self._surveys):
+            survey.end()
+        try:
+            await self._router.close()
+        finally:
+            await self._tasks.close()
+
+    # -- nodes that the discovery lists
+
+    def list_node(self, node: ProviderInfo) -> None:
+        if self._is_closed:
+            return
+        self._listed[node.routing_id] = node
+        self._mesh.expect(node.routing_id, now=self._now())
+        self._dial(node.routing_id)
+        self._after()
+
+    def unlist_node(self, node: ProviderInfo) -> None:
+        if self._listed.get(node.routing_id) != node:
+            return  # It is listed elsewhere meanwhile.
+        del self._listed[node.routing_id]
+        self._mesh.unexpect(node.routing_id)
+        self._hang_up(node.routing_id)
+        self._after()
+
+    async def in_step(self) -> None:
+        while not self._mesh.is_in_step and not self._is_closed:
+            await self._steppers.wait()
+
+    def _dial(self, peer: bytes) -> None:
+        """Connect to a listed node if it is ours to do."""
+        node = self._listed.get(peer)
+        is_ours = precedence(self._routing_id) < precedence(peer)
+        if node is None or not is_ours or peer in self._outbounds or peer in self._mesh.peers:
+            return
+        try:
+            self._outbounds[peer] = self._router.connect(node.endpoint)
+        except (BadEndpoint, BadArgument) as error:
+            # What somebody else registered; ours to report, not to die of.
+            self._report(error, f"{self._name} cannot dial {node.endpoint}")
+
+    def _hang_up(self, peer: bytes) -> None:
+        outbound = self._outbounds.pop(peer, None)
+        if outbound is not None:
+            self._tasks.spawn(outbound.close(), f"hangs up on {outbound.endpoint}")
+
+    # -- what spots ask for
+
+    def create(self, topic: bytes, spot: object, *, retain: bool) -> None:
+        wall_ms = int(self._clock.wall() * 1000)
+        self._perform(self._mesh.create(topic, spot, retain=retain, wall_ms=wall_ms))
+
+    def destroy(self, topic: bytes, spot: object) -> None:
+        self._perform(self._mesh.destroy(topic, spot))
+
+    def subscribe(self, subscriber: Subscriber) -> None:
+        self._perform(self._mesh.subscribe(subscriber))
+
+    def unsubscribe(self, subscriber: Subscriber) -> None:
+        self._perform(self._mesh.unsubscribe(subscriber))
+
+    def post(self, topic: str, payload: bytes) -> None:
+        owner, parts = self._route(topic, payload)
+        try:
+            self._router.post(owner, parts)
+        except Backlogged:
+            raise
+        except Unavailable as error:
+            raise self._no_owner(topic) from error
+        self._mesh.peers[owner].published_count += 1
+
+    async def send(self, topic: str, payload: bytes) -> None:
+        owner, parts = self._route(topic, payload)
+        member = self._mesh.peers[owner]
+        try:
+            await self._router.send(owner, parts)
+        except Unavailable as error:
+            raise self._no_owner(topic) from error
+        member.published_count += 1
+
+    def _route(self, topic: str, payload: bytes) -> tuple[bytes, list[bytes]]:
+        if not isinstance(payload, bytes):
+            raise BadArgument(f"the payload is {type(payload).__name__}, not bytes")
+        if len(payload) > self.exchange.payload_bytes_max:
+            raise BadArgument(
+                f"the payload has {len(payload)} bytes; {self.exchange.payload_bytes_max} are the most"
+            )
+        frame = check_topic(topic)
+        owner = self._mesh.owners.owner(frame)
+        if owner is None:
+            raise self._no_owner(topic)
+        return owner, [PUBLISH, frame, payload]
+
+    def _no_owner(self, topic: str) -> NoOwner:
+        return NoOwner(
+            f"nobody owns topic {topic!r} as far as {self._name} knows: create_topic() makes an owner"
+        )
+
+    def flush(self) -> None:
+        exchange = self.exchange
+        exchange.is_due = False
+        if exchange.boxes:
+            for box in exchange.boxes:
+                lane = self._lanes.get(box)
+                if lane is not None:
+                    is_burst = box.held_bytes >= WRITE_TURN_BYTES or box.held_count >= box.burst_count
+                    lane.act(BURST if is_burst else ROUSE)
+            exchange.boxes.clear()
+        if exchange.readers:
+            for reader in exchange.readers:
+                self._wake(reader.owner)
+            exchange.readers.clear()
+        if exchange.lagging:
+            self._mesh.note_lagging(now=self._now())
+            self._set_timer()
+
+    # -- looking
+
+    @property
+    def peers(self) -> tuple[bytes, ...]:
+        return tuple(self._mesh.peers)
+
+    @property
+    def topics(self) -> dict[str, bytes]:
+        known = {topic.decode(): owner for topic, owner in self._mesh.owners.all.items()}
+        return known | dict.fromkeys(self.exchange.outlets_by_name, self._routing_id)
+
+    @property
+    def wanted(self) -> dict[str, int]:
+        count = self._mesh.wants.interests.count
+        return {want.feed.topic: count(topic) for topic, want in self._mesh.wants.all.items()}
+
+    def subscribers(self, topic: bytes) -> tuple[bytes, ...]:
+        outlet = self.exchange.outlets.get(topic)
+        return () if outlet is None else tuple(outlet.subscribers)
+
+    async def survey(self, timeout_s: float) -> tuple[TopicReport, ...]:
+        survey = Survey(self._routing_id, self._mesh.report(), self._mesh.peers)
+        self._surveys[survey] = None
+        try:
+            self._perform(self._mesh.survey())
+            return await survey.result(timeout_s)
+        finally:
+            del self._surveys[survey]
+
+    # -- from the socket and the timer
+
+    def _received(self, peer: bytes, messages: list[list[bytes]]) -> None:
+        exchange = self.exchange
+        member = self._mesh.peers.get(peer)
+        if member is None:
+            return
+        at = receive(exchange, member, messages, 0)
+        while at < len(messages):
+            self._obey(peer, messages[at])
+            at = receive(exchange, member, messages, at + 1)
+        if exchange.is_due:
+            self.flush()
+
+    def _obey(self, peer: bytes, frames: Sequence[bytes]) -> None:
+        try:
+            command = decode(frames)
+            effects = self._mesh.hear(peer, command)
+        except PeerError as error:
+            if self.strikes.strike(peer, error):
+                self._router.expel(peer, f"too many bad messages, the last: {error}")
+            return
+        if isinstance(command, QueryResp):
+            for survey in list(self._surveys):
+                survey.hear(peer, command, is_hansa=self._mesh.peers[peer].is_hansa)
+        self._perform(effects)
+
+    def _happened(self, event: SocketEvent) -> None:
+        match event:
+            case Connected(peer=peer, outbound=is_ours):
+                if is_ours and self._is_impostor(peer):
+                    return
+                if not is_ours:
+                    # It came by itself: one connection is enough.
+                    self._hang_up(peer)
+                lane = self._router.lane(peer)
+                self._lanes[lane.outbox] = lane
+                self._perform(self._mesh.peer_connected(peer, lane.outbox, now=self._now()))
+            case Disconnected(peer=peer):
+                member = self._mesh.peers.get(peer)
+                if member is not None:
+                    self._lanes.pop(member.box, None)
+                self.strikes.forget(peer)
+                lost_count = event.in_doubt_count + event.unsent_count
+                reason = f"{event.reason}: {event.detail}" if event.detail else str(event.reason)
+                self._perform(self._mesh.peer_disconnected(peer, reason, in_doubt_count=lost_count))
+                for survey in list(self._surveys):
+                    survey.left(peer)
+                if not self._is_closed:
+                    self._dial(peer)
+
+    def _is_impostor(self, peer: bytes) -> bool:
+        """Whether somebody else answered than the listed node. Then it is dialled again, a little later."""
+        for listed, outbound in self._outbounds.items():
+            if outbound.peer == peer and listed != peer:
+                self._hang_up(listed)
+                self._tasks.spawn(self._dial_later(listed), f"dials {outbound.endpoint} again")
+                return True
+        return False
+
+    async def _dial_later(self, peer: bytes) -> None:
+        await asyncio.sleep(RECONNECT_S_MAX)
+        self._dial(peer)
+
+    def _perform(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case Send(peer=peer, command=command):
+                    self._send(peer, encode(command))
+                case Broadcast(command=command):
+                    frames = encode(command)
+                    for peer in list(self._mesh.peers):
+                        self._send(peer, frames)
+                case Tell():
+                    self._on_tell(effect)
+        if self.exchange.is_due:
+            self.flush()
+        self._after()
+
+    def _send(self, peer: bytes, frames: list[bytes]) -> None:
+        try:
+            self._router.post_control(peer, frames)
+        except Backlogged as error:
+            self._router.expel(peer, str(error))
+        except (Unavailable, AlreadyClosed):
+            pass  # Its connection has just ended, which will be told.
+
+    def _after(self) -> None:
+        if self._mesh.is_in_step:
+            self._steppers.wake_all()
+        self._set_timer()
+
+    def _tick(self) -> None:
+        self._timer = None
+        self._perform(self._mesh.tick(now=self._now()))
+
+    def _set_timer(self) -> None:
+        """Wake up when the machine wants to. A timer that is early is left: it looks again when it fires."""
+        deadline = self._mesh.deadline()
+        if deadline is None or self._is_closed:
+            return
+        if self._timer is not None:
+            if self._timer.when() <= deadline:
+                return
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_at(deadline, self._tick)
+
+    @staticmethod
+    def _now() -> float:
+        return asyncio.get_running_loop().time()
+
+    def _report(self, error: Exception, message: str) -> None:
+        asyncio.get_running_loop().call_exception_handler({"message": message, "exception": error})
+
+    def _task_failed(self, error: BaseException) -> None:
+        asyncio.get_running_loop().call_exception_handler(
+            {"message": f"a task of {self._name} failed; please report this", "exception": error}
+        )

@@ -1,0 +1,348 @@
+"""Spots: what a program publishes and reads with. They own no socket and no task."""
+
+from __future__ import annotations
+
+import asyncio
+from _thread import get_ident
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from hansa.errors import AlreadyClosed, BadArgument, UsageError, WouldBlock
+from hansa.limits import PUBLISH_TURN_COUNT, SUBSCRIPTION_BYTES_MAX, SUBSCRIPTION_COUNT_MAX
+from hansa.messaging.over_events import EventFeed, EventStream
+from hansa.messaging.spot.events import MessagesDropped, SpotEvent
+from hansa.messaging.spot.inbox import Inbox, Reader, TopicMessage, WhenSlow
+from hansa.messaging.spot.mesh_driver import MeshDriver
+from hansa.messaging.spot.names import check_pattern, check_topic, is_pattern
+from hansa.messaging.spot.over_subscription import Subscription
+from hansa.transport.over_waiters import Waiters
+
+if TYPE_CHECKING:
+    from hansa.messaging.spot.node import SpotNode
+
+
+class Spot:
+    """A light handle that owns topics, publishes and subscribes. Hundreds share one node.
+
+    Made by `node.spot()`, for the node's own thread; other threads use `node.threadsafe_spot()`.
+    Messages are read from the spot, in the order in which they came, or from each subscription by itself.
+    Closing it destroys its topics, ends its subscriptions and drops what was not read.
+    """
+
+    __slots__ = (
+        "_exchange",
+        "_feeds",
+        "_is_closed",
+        "_mesh",
+        "_owned",
+        "_reader",
+        "_subscriptions",
+        "_thread",
+        "_waiters",
+        "name",
+        "node",
+    )
+
+    def __init__(self, node: SpotNode, mesh: MeshDriver, name: str) -> None:
+        self.node = node
+        self.name = name
+        self._mesh = mesh
+        self._exchange = mesh.exchange
+        self._reader = Reader(self)
+        self._thread = get_ident()
+        self._owned: dict[str, None] = {}
+        self._subscriptions: dict[str, Subscription] = {}
+        self._feeds: dict[EventFeed[SpotEvent], None] | None = None
+        self._waiters: Waiters | None = None
+        self._is_closed = False
+
+    # -- life
+
+    async def __aenter__(self) -> Self:
+        self._check()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Destroy its topics and end its subscriptions; who waits gets AlreadyClosed. Twice does no harm."""
+        self._check_thread()
+        self.end()
+
+    @property
+    def is_closed(self) -> bool:
+        return self._is_closed
+
+    # -- topics
+
+    async def create_topic(self, topic: str, *, retain: bool = False) -> None:
+        """Own a topic from now on, and tell every node. With `retain` who subscribes gets the latest message.
+
+        It waits until the listed nodes have told their topics, two seconds at most for one that does not
+        answer. Raises TopicExists (EEXIST) when somebody owns it; BadArgument; AlreadyClosed.
+        """
+        self._check()
+        frame = check_topic(topic)
+        await self._mesh.in_step()
+        self._check()
+        self._mesh.create(frame, self, retain=retain)
+        self._owned[topic] = None
+
+    async def destroy_topic(self, topic: str) -> None:
+        """Own it no more; its subscriptions wait for the next owner. Raises NotOwner, AlreadyClosed."""
+        self._check()
+        self._mesh.destroy(check_topic(topic), self)
+        self._owned.pop(topic, None)
+
+    @property
+    def owned(self) -> tuple[str, ...]:
+        """Topics that this spot owns."""
+        return tuple(self._owned)
+
+    # -- publishing
+
+    async def publish(self, topic: str, payload: bytes) -> None:
+        """Give a message to all who are subscribed now, through the topic's owner if that is another node.
+
+        It never waits for a subscriber, only for room on the way to a remote owner. Cancelling it publishes
+        nothing. Raises NoOwner (ENOENT), BadArgument, AlreadyClosed.
+        """
+        # The hot path of topics (`make bench`, cases topic and local).
+        if get_ident() != self._thread:
+            raise self._misused()
+        exchange = self._exchange
+        if exchange.turn_count >= PUBLISH_TURN_COUNT:
+            exchange.turn_count = 0
+            await asyncio.sleep(0)
+        outlet = exchange.outlets_by_name.get(topic)
+        if outlet is None or self._is_closed:
+            self._check()
+            await self._mesh.send(topic, payload)
+            return
+        outlet.publish(payload, exchange)
+        if exchange.is_due:
+            self._mesh.flush()
+
+    def post(self, topic: str, payload: bytes) -> None:
+        """As `publish`, without waiting. Raises Backlogged too, with nothing published."""
+        self._check()
+        exchange = self._exchange
+        outlet = exchange.outlets_by_name.get(topic)
+        if outlet is None:
+            self._mesh.post(topic, payload)
+            return
+        outlet.publish(payload, exchange)
+        if exchange.is_due:
+            self._mesh.flush()
+
+    # -- subscribing
+
+    async def subscribe(
+        self,
+        topic: str,
+        *,
+        count_max: int = SUBSCRIPTION_COUNT_MAX,
+        bytes_max: int = SUBSCRIPTION_BYTES_MAX,
+        when_slow: WhenSlow = WhenSlow.DROP_OLDEST,
+    ) -> Subscription:
+        """Receive a topic, or with a pattern such as `zone:12:*` all that begin so, now and later.
+
+        It succeeds without an owner; `await subscription.active()` waits for one. At most `count_max`
+        messages and `bytes_max` bytes wait to be read, and `when_slow` says what becomes of the rest. The
+        same text again is the same subscription. Raises BadArgument (EINVAL), AlreadyClosed.
+        """
+        self._check()
+        if is_pattern(topic):
+            return self._subscribe(topic, check_pattern(topic), True, count_max, bytes_max, when_slow)
+        return self._subscribe(topic, check_topic(topic), False, count_max, bytes_max, when_slow)
+
+    async def subscribe_pattern(
+        self,
+        pattern: str,
+        *,
+        count_max: int = SUBSCRIPTION_COUNT_MAX,
+        bytes_max: int = SUBSCRIPTION_BYTES_MAX,
+        when_slow: WhenSlow = WhenSlow.DROP_OLDEST,
+    ) -> Subscription:
+        """As `subscribe`, for patterns only: one `*`, at the end. Raises BadArgument (EINVAL)."""
+        self._check()
+        return self._subscribe(pattern, check_pattern(pattern), True, count_max, bytes_max, when_slow)
+
+    async def unsubscribe(self, topic_or_pattern: str) -> None:
+        """End a subscription; what it holds unread is dropped. Raises BadArgument when there is none."""
+        self._check()
+        subscription = self._subscriptions.get(topic_or_pattern)
+        if subscription is None:
+            raise BadArgument(f"{self} has no subscription to {topic_or_pattern!r}")
+        await subscription.close()
+
+    @property
+    def subscriptions(self) -> tuple[Subscription, ...]:
+        return tuple(self._subscriptions.values())
+
+    def _subscribe(
+        self, text: str, prefix: bytes, is_pattern: bool, count_max: int, bytes_max: int, when_slow: WhenSlow
+    ) -> Subscription:
+        if count_max < 1 or bytes_max < 1:
+            raise BadArgument(f"count_max is {count_max} and bytes_max {bytes_max}; both must be positive")
+        subscription = self._subscriptions.get(text)
+        if subscription is not None:
+            subscription.check_same(count_max, bytes_max, when_slow)
+            return subscription
+        inbox = Inbox(self._reader, count_max, bytes_max, when_slow)
+        subscription = Subscription(self, text, prefix, is_pattern, inbox)
+        self._mesh.subscribe(subscription)
+        self._subscriptions[text] = subscription
+        self._reader.add(inbox)
+        return subscription
+
+    # -- receiving
+
+    async def recv(self) -> TopicMessage:
+        """The next message of any subscription. Raises AlreadyClosed; cancelling it loses nothing."""
+        while True:
+            message = self._next()
+            if message is not None:
+                return message
+            await self.wait()
+
+    def recv_nowait(self) -> TopicMessage:
+        """The next message if one is there. Raises WouldBlock (EAGAIN), AlreadyClosed."""
+        message = self._next()
+        if message is None:
+            raise WouldBlock(f"{self} has no message yet")
+        return message
+
+    async def recv_all(self) -> list[TopicMessage]:
+        """All messages that wait, at least one. Raises AlreadyClosed; cancelling it loses nothing."""
+        reader = self._reader
+        while True:
+            self._check()
+            messages = reader.take_all()
+            if messages:
+                if reader.has_untold:
+                    self._tell_dropped()
+                return messages
+            await self.wait()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> TopicMessage:
+        # As `recv`: the hot path of reading saves a call.
+        if self._is_closed:
+            raise StopAsyncIteration
+        reader = self._reader
+        message = reader.next()
+        if message is None:
+            try:
+                return await self.recv()
+            except AlreadyClosed:
+                raise StopAsyncIteration from None
+        if reader.has_untold:
+            self._tell_dropped()
+        return message
+
+    def events(self) -> EventStream[SpotEvent]:
+        """What happens to this spot's topics and subscriptions from this call on, as an async iterator.
+
+        It keeps a bounded number for a slow reader; then the oldest go, counted.
+        """
+        self._check()
+        feed = self.node.new_feed(f"the events of {self}")
+        feeds = self._feeds
+        if feeds is None:
+            feeds = self._feeds = {}
+        feeds[feed] = None
+        return EventStream(feed, lambda: _forget(feeds, feed))
+
+    def __repr__(self) -> str:
+        return f"<Spot {self.name!r} of {self.node.name}>"
+
+    # -- for the node and for subscriptions
+
+    def end(self) -> None:
+        """What `close` does, in whatever thread."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        for topic in self._owned:
+            self._mesh.destroy(check_topic(topic), self)
+        self._owned.clear()
+        for subscription in list(self._subscriptions.values()):
+            subscription.end()
+        for feed in self._feeds or ():
+            feed.close()
+        self.node.forget(self)
+        self.wake()
+
+    def hear(self, event: SpotEvent) -> None:
+        for feed in self._feeds or ():
+            feed.put(event)
+
+    def lose(self, topic: str) -> None:
+        """A topic of this spot's has another owner."""
+        self._owned.pop(topic, None)
+
+    def wake(self) -> None:
+        if self._waiters is not None:
+            self._waiters.wake_all()
+
+    async def wait(self) -> None:
+        """Until something may have come. Raises AlreadyClosed."""
+        self._check()
+        if self._waiters is None:
+            self._waiters = Waiters()
+        self._reader.is_awaited = True
+        await self._waiters.wait()
+
+    def forget(self, subscription: Subscription) -> None:
+        self._subscriptions.pop(subscription.text, None)
+        self._reader.remove(subscription.inbox)
+
+    def read_aside(self, count: int) -> None:
+        """A subscription was read by itself."""
+        self._reader.passed_by(count)
+        if self._reader.has_untold:
+            self._tell_dropped()
+
+    def check(self) -> None:
+        """Raises AlreadyClosed, UsageError."""
+        self._check()
+
+    # -- small things
+
+    def _next(self) -> TopicMessage | None:
+        self._check()
+        message = self._reader.next()
+        if self._reader.has_untold:
+            self._tell_dropped()
+        return message
+
+    def _tell_dropped(self) -> None:
+        self._reader.has_untold = False
+        for subscription in self._subscriptions.values():
+            count = subscription.inbox.take_untold()
+            if count:
+                self.node.tell(MessagesDropped(subscription=subscription.text, count=count), spot=self)
+
+    def _check(self) -> None:
+        self._check_thread()
+        if self._is_closed:
+            raise AlreadyClosed(f"{self} is closed")
+
+    def _check_thread(self) -> None:
+        if get_ident() != self._thread:
+            raise self._misused()
+
+    def _misused(self) -> UsageError:
+        return UsageError(
+            f"{self} belongs to the thread of its node: other threads use node.threadsafe_spot()"
+        )
+
+
+def _forget(feeds: dict[EventFeed[SpotEvent], None], feed: EventFeed[SpotEvent]) -> None:
+    feeds.pop(feed, None)

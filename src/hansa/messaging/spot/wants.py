@@ -1,0 +1,262 @@
+"""The topics that somebody on this node wants, and how each comes by its messages.
+
+    PENDING -- an owner is known: SUBSCRIBE           --> ASKED
+    ASKED   -- the owner confirms                     --> ACTIVE    (a raw owner confirms nothing: at once)
+    any     -- the owner leaves, removes, is replaced --> PENDING
+
+A confirmation says where the owner stands: its epoch of this topic and the number of its last message. A feed
+that is asked for again after a broken connection therefore knows exactly what it missed, as long as the owner
+is the same. Of a topic that only patterns match, and whose owner was lost, the feed is kept for that reason.
+"""
+
+from __future__ import annotations
+
+from hansa.limits import FORMER_TOPICS_MAX
+from hansa.messaging.spot.effects import Effect, Peer, Send, Tell
+from hansa.messaging.spot.events import MessagesMissed, SubscriptionActivated, SubscriptionSuspended
+from hansa.messaging.spot.fanout import Exchange, Feed
+from hansa.messaging.spot.inbox import Inbox, TopicMessage
+from hansa.messaging.spot.interests import Interests
+from hansa.messaging.spot.owners import Owners
+from hansa.messaging.spot.stats import MeshTally
+from hansa.messaging.spot.want import Subscriber, Want, WantState
+from hansa.wire.spot import Mark, Message, Subscribe, Unsubscribe
+
+
+class Wants:
+    """The part of the mesh's machine that receives. It adds its effects to the machine's."""
+
+    def __init__(
+        self,
+        node: bytes,
+        exchange: Exchange,
+        owners: Owners,
+        peers: dict[bytes, Peer],
+        tally: MeshTally,
+        effects: list[Effect],
+    ) -> None:
+        self.all: dict[bytes, Want] = {}
+        self.interests: Interests[Subscriber] = Interests()
+        self._node = node
+        self._exchange = exchange
+        self._owners = owners
+        self._peers = peers
+        self._tally = tally
+        self._effects = effects
+        # Wants of patterns only, whose owner was lost: the oldest is forgotten first.
+        self._former: dict[bytes, None] = {}
+
+    # -- local subscriptions
+
+    def begin(self, topic: bytes, owner: bytes | None) -> None:
+        """Somebody wants a topic that nobody wanted before."""
+        outlet = self._exchange.outlets.get(topic)
+        feed = Feed(topic.decode()) if outlet is None else outlet.feed
+        want = self.all[topic] = Want(topic, feed)
+        self._exchange.feeds[topic] = feed
+        self._enlist(want)
+        if owner is not None:
+            self._seek(want, owner)
+        if outlet is not None and outlet.latest is not None:
+            feed.deliver(outlet.latest, len(outlet.latest.payload), self._exchange)
+
+    def join(self, want: Want, subscriber: Subscriber) -> None:
+        """One more subscription wants it. Of a retained topic it gets the copy that this node has kept."""
+        feed = want.feed
+        is_new = not want.holds(subscriber.spot)
+        subscriber.matched[want.topic] = want
+        want.add(subscriber.spot)
+        if not subscriber.is_pattern:
+            self._former.pop(want.topic, None)
+        if is_new:
+            feed.inboxes.append(subscriber.inbox)
+        else:
+            feed.inboxes = [one.inbox for one in self.interests.targets(want.topic)]
+        if want.state is not WantState.ACTIVE:
+            return
+        self._tell_active(want, subscriber)
+        outlet = self._exchange.outlets.get(want.topic)
+        kept = feed.kept if outlet is None else outlet.latest
+        if is_new and kept is not None:
+            self._hand(kept, subscriber.inbox)
+
+    def leave(self, want: Want, subscriber: Subscriber) -> None:
+        """One subscription less wants it; it is no longer among the interests."""
+        topic = want.topic
+        del subscriber.matched[topic]
+        # Patterns want what has an owner, and remember what had one.
+        is_known = want.owner is not None or want.feed.owner
+        if not (self.interests.count(topic) if is_known else self.interests.has_exact(topic)):
+            self._end(want)
+            return
+        if want.owner is None and not self.interests.has_exact(topic):
+            self._remember(topic)
+        want.remove(subscriber.spot)
+        inboxes = want.feed.inboxes
+        if want.holds(subscriber.spot):
+            want.feed.inboxes = [one.inbox for one in self.interests.targets(topic)]
+        elif subscriber.inbox in inboxes:
+            inboxes.remove(subscriber.inbox)
+
+    def _enlist(self, want: Want) -> None:
+        """All who want it now: also patterns that came while it had no owner."""
+        for one in self.interests.matching(want.topic):
+            if want.topic not in one.matched:
+                one.matched[want.topic] = want
+                want.add(one.spot)
+        want.feed.inboxes = [one.inbox for one in self.interests.targets(want.topic)]
+
+    def _hand(self, kept: TopicMessage, inbox: Inbox) -> None:
+        if inbox.put(kept, len(kept.payload)):
+            self._exchange.readers.append(inbox.reader)
+            self._exchange.is_due = True
+
+    def _end(self, want: Want) -> None:
+        """Nobody wants it any more, or only patterns that remember it."""
+        topic = want.topic
+        for one in self.interests.matching(topic):
+            one.matched.pop(topic, None)
+        del self.all[topic]
+        del self._exchange.feeds[topic]
+        self._former.pop(topic, None)
+        want.feed.inboxes = []
+        if want.owner is not None and want.owner != self._node:
+            self._effects.append(Send(peer=want.owner, command=Unsubscribe(topic=want.feed.topic)))
+
+    # -- owners
+
+    def moved(self, topic: bytes, owner: bytes | None, *, is_lost: bool) -> None:
+        """The topic has another owner than before, or none; `is_lost` if the one before did not say so."""
+        want = self.all.get(topic)
+        if want is None:
+            if owner is not None and self.interests.count(topic):
+                self.begin(topic, owner)
+            return
+        self._suspend(want)
+        if owner is not None:
+            self._enlist(want)
+            self._seek(want, owner)
+        elif not self.interests.has_exact(topic):
+            if is_lost:
+                self._remember(topic)
+            else:
+                self._end(want)
+
+    def _remember(self, topic: bytes) -> None:
+        self._former[topic] = None
+        if len(self._former) > FORMER_TOPICS_MAX:
+            self._end(self.all[next(iter(self._former))])
+
+    def _seek(self, want: Want, owner: bytes) -> None:
+        want.owner = owner
+        self._former.pop(want.topic, None)
+        if owner == self._node:
+            outlet = self._exchange.outlets[want.topic]
+            self._activate(want, owner, epoch=outlet.epoch, last=outlet.sequence, retain=False)
+            return
+        member = self._peers[owner]
+        self._effects.append(Send(peer=owner, command=Subscribe(topic=want.feed.topic)))
+        if member.is_hansa:
+            want.state = WantState.ASKED
+            return
+        want.feed.source = member
+        self._activate(want, owner, epoch=0, last=0, retain=False)
+
+    def _activate(self, want: Want, owner: bytes, *, epoch: int, last: int, retain: bool) -> None:
+        feed = want.feed
+        if (feed.owner, feed.epoch) != (owner, epoch):
+            feed.kept = None
+        feed.owner, feed.epoch, feed.last, feed.retain = owner, epoch, last, retain
+        want.state = WantState.ACTIVE
+        for one in self.interests.matching(want.topic):
+            self._tell_active(want, one)
+
+    def _tell_active(self, want: Want, subscriber: Subscriber) -> None:
+        feed = want.feed
+        event = SubscriptionActivated(
+            subscription=subscriber.text, topic=feed.topic, owner=feed.owner, epoch=feed.epoch
+        )
+        self._effects.append(Tell(event=event, subscriber=subscriber))
+
+    def _suspend(self, want: Want) -> None:
+        """The want has lost its owner. What the owner's connection still brings is none of ours."""
+        owner = want.owner
+        if owner is None:
+            return
+        if owner != self._node and self._owners.is_claimed_by(want.topic, owner):
+            self._effects.append(Send(peer=owner, command=Unsubscribe(topic=want.feed.topic)))
+        was_active = want.state is WantState.ACTIVE
+        want.state = WantState.PENDING
+        want.owner = None
+        want.feed.source = None
+        if not was_active:
+            return
+        want.inboxes_before = list(want.feed.inboxes)
+        for one in self.interests.matching(want.topic):
+            event = SubscriptionSuspended(subscription=one.text, topic=want.feed.topic, owner=owner)
+            self._effects.append(Tell(event=event, subscriber=one))
+
+    # -- what the owner says
+
+    def marked(self, member: Peer, topic: bytes, mark: Mark) -> None:
+        """The owner says how far it is: to confirm a subscription, or because messages were dropped."""
+        want = self.all.get(topic)
+        if want is None or want.owner != member.id:
+            return
+        if want.state is WantState.ACTIVE:
+            feed, last = want.feed, _last(mark)
+            if mark.epoch == feed.epoch and last > feed.last:
+                missed_count = last - feed.last
+                feed.last = last
+                self._missed(want, missed_count)
+        elif mark.confirm:
+            self._confirmed(want, member, mark)
+
+    def _confirmed(self, want: Want, member: Peer, mark: Mark) -> None:
+        feed, last = want.feed, _last(mark)
+        missed_count = 0
+        if (feed.owner, feed.epoch) == (member.id, mark.epoch) and mark.sequence >= feed.last:
+            last = max(last, feed.last)
+            missed_count = last - feed.last
+        feed.source = member
+        self._activate(want, member.id, epoch=mark.epoch, last=last, retain=mark.retain)
+        if missed_count:
+            self._missed(want, missed_count, before_only=True)
+        if feed.kept is not None and last == mark.sequence:
+            # The feed has what the owner sends again; those who came meanwhile have not.
+            for inbox in feed.inboxes:
+                if inbox not in want.inboxes_before:
+                    self._hand(feed.kept, inbox)
+        want.inboxes_before = []
+
+    def message(self, member: Peer, message: Message) -> None:
+        """One that `receive` left: a gap, a duplicate, one without a number, or one that nobody wants."""
+        want = self.all.get(message.topic.encode())
+        if want is None or want.feed.source is not member:
+            self._tally.unwanted_count += 1
+            return
+        feed, sequence = want.feed, message.sequence or 0
+        if sequence:
+            if sequence <= feed.last and feed.epoch:
+                self._tally.duplicates_count += 1
+                return
+            # A raw owner confirms nothing, so its first number says where it is, and no more.
+            if sequence > feed.last + 1 and (feed.epoch or feed.last):
+                self._missed(want, sequence - feed.last - 1)
+            feed.last = sequence
+        payload = message.payload
+        feed.deliver(TopicMessage(feed.topic, payload, sequence), len(payload), self._exchange)
+
+    def _missed(self, want: Want, count: int, *, before_only: bool = False) -> None:
+        self._tally.missed_count += count
+        for one in self.interests.targets(want.topic):
+            if before_only and one.inbox not in want.inboxes_before:
+                continue
+            one.inbox.missed_count += count
+            event = MessagesMissed(subscription=one.text, topic=want.feed.topic, count=count)
+            self._effects.append(Tell(event=event, subscriber=one))
+
+
+def _last(mark: Mark) -> int:
+    """The number before the next one that comes: a confirmed topic that retains sends its last one again."""
+    return mark.sequence - 1 if mark.confirm and mark.retain and mark.sequence else mark.sequence

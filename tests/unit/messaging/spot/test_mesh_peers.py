@@ -1,0 +1,458 @@
+"""The mesh machine and its peers: coming, telling topics, asking again, leaving."""
+
+import pytest
+
+from hansa.errors import LimitExceeded
+from hansa.ids import routing_id
+from hansa.limits import JOIN_S_MAX, TOPICS_MAX
+from hansa.messaging.spot.events import (
+    PeerJoined,
+    PeerLeft,
+    PublishesInDoubt,
+    PublishesRefused,
+    TopicAnnounced,
+    TopicRemoved,
+)
+from hansa.wire.spot import (
+    Mark,
+    Publish,
+    Query,
+    QueryResp,
+    Subscribe,
+    TopicAnnounce,
+    TopicCounts,
+    TopicRemove,
+    Unsubscribe,
+    topic_digest,
+)
+from tests.support.spot_mesh import (
+    NODE,
+    QUERY_INTERVAL_S,
+    A,
+    B,
+    MeshBench,
+    X,
+    Y,
+    broadcast,
+    sent,
+    told,
+)
+
+
+def asked(known: list[str] | None = None, *, report_wanted: bool = False) -> Query:
+    digest = 0
+    for topic in known or ():
+        digest ^= topic_digest(topic.encode())
+    return Query(
+        is_extended=True,
+        report_wanted=report_wanted,
+        known_count=len(known or ()),
+        known_digest=digest,
+    )
+
+
+# -- coming
+
+
+@pytest.mark.spec("SPT-11")
+def test_a_peer_that_connects_is_asked_first_of_all() -> None:
+    bench = MeshBench()
+    effects = bench.connect(X)
+    assert sent(effects) == [(X, asked())]
+    assert told(effects) == [PeerJoined(peer=X)]
+    assert broadcast(effects) == []
+
+
+@pytest.mark.spec("SPT-11")
+def test_the_answer_tells_every_topic_and_their_owner() -> None:
+    bench = MeshBench()
+    effects = bench.join(X, "t", "u")
+    assert told(effects) == [TopicAnnounced(topic="t", owner=X), TopicAnnounced(topic="u", owner=X)]
+    assert sent(effects) == []
+    assert bench.mesh.owners.all == {b"t": X, b"u": X}
+    assert bench.mesh.owner(b"t") == X
+    assert bench.mesh.owner(b"v") is None
+
+
+@pytest.mark.spec("SPT-11")
+def test_a_query_is_answered_with_all_topics_that_we_own() -> None:
+    bench = MeshBench()
+    bench.create("t")
+    bench.create("u")
+    bench.connect(X)
+    answer = QueryResp(topics=("t", "u"), is_extended=True)
+    assert sent(bench.hear(X, Query(is_extended=True))) == [(X, answer)]
+
+
+def test_a_raw_query_is_answered_with_all_topics_and_no_extension_every_time() -> None:
+    bench = MeshBench()
+    bench.connect(X)
+    # A raw node knows nothing and says nothing: its bare query must not pass for "I know of none".
+    assert sent(bench.hear(X, Query())) == [(X, QueryResp(topics=()))]
+    bench.create("t")
+    for _ in range(2):
+        assert sent(bench.hear(X, Query())) == [(X, QueryResp(topics=("t",)))]
+
+
+def test_what_a_stranger_says_has_no_effect() -> None:
+    bench = MeshBench()
+    assert bench.mesh.hear(X, QueryResp(topics=("t",))) == []
+    assert bench.mesh.owner(b"t") is None
+
+
+def test_an_announced_topic_has_an_owner_and_saying_it_again_changes_nothing() -> None:
+    bench = MeshBench()
+    bench.join(X)
+    assert told(bench.announce(X, "t")) == [TopicAnnounced(topic="t", owner=X)]
+    assert bench.announce(X, "t") == []
+    assert bench.hear(X, TopicAnnounce(topic="t")) == []
+
+
+def test_a_removed_topic_has_none_and_saying_it_again_changes_nothing() -> None:
+    bench = MeshBench()
+    bench.join(X, "t")
+    assert told(bench.remove(X, "t")) == [TopicRemoved(topic="t", owner=X)]
+    assert bench.mesh.owner(b"t") is None
+    assert bench.remove(X, "t") == []
+
+
+def test_nobody_can_remove_the_topic_of_another() -> None:
+    bench = MeshBench()
+    bench.join(X, "t")
+    bench.join(A)
+    bench.create("u")
+    assert bench.remove(A, "t") == []
+    assert bench.remove(A, "u") == []
+    assert bench.mesh.owner(b"t") == X
+    assert bench.mesh.owner(b"u") == NODE
+
+
+@pytest.mark.spec("SEC-05")
+def test_one_claim_too_many_is_refused() -> None:
+    bench = MeshBench()
+    bench.join_raw(X, *map(str, range(TOPICS_MAX)))
+    with pytest.raises(LimitExceeded):
+        bench.hear(X, TopicAnnounce(topic="one more"))
+    assert bench.mesh.owner(b"one more") is None
+    # Another list of the same size, all different: those of before made room.
+    bench.hear(X, QueryResp(topics=tuple(f"new-{n}" for n in range(TOPICS_MAX))))
+    assert bench.mesh.owners.count(X) == TOPICS_MAX
+
+
+# -- asking again
+
+
+def test_every_peer_is_asked_again_after_the_interval_with_what_is_known_of_it() -> None:
+    bench = MeshBench()
+    bench.join(X, "t", "u")
+    bench.now += 1.0
+    bench.join(Y)
+    assert bench.mesh.deadline() == 100.0 + QUERY_INTERVAL_S
+    assert bench.tick(QUERY_INTERVAL_S - 1.5) == []
+    assert sent(bench.tick(0.5)) == [(X, asked(["t", "u"]))]
+    assert sent(bench.tick(1.0)) == [(Y, asked())]
+    assert sent(bench.tick(QUERY_INTERVAL_S)) == [(X, asked(["t", "u"])), (Y, asked())]
+
+
+def test_a_peer_that_left_is_asked_no_more_and_one_that_returned_only_once() -> None:
+    bench = MeshBench()
+    bench.join(X)
+    bench.leave(X)
+    bench.now += 10.0
+    bench.join(X)
+    assert sent(bench.tick(QUERY_INTERVAL_S - 10.0)) == []
+    assert sent(bench.tick(10.0)) == [(X, asked())]
+    bench.leave(X)
+    assert sent(bench.tick(QUERY_INTERVAL_S)) == []
+    assert bench.mesh.deadline() is None
+
+
+def test_an_asker_that_knows_our_topics_is_told_that_nothing_changed() -> None:
+    bench = MeshBench()
+    bench.create("t")
+    bench.create("u")
+    bench.connect(X)
+    unchanged = QueryResp(topics=(), is_extended=True, is_unchanged=True)
+    assert sent(bench.hear(X, asked(["u", "t"]))) == [(X, unchanged)]
+
+
+@pytest.mark.parametrize("known", [[], ["t"], ["t", "v"], ["t", "u", "v"]])
+def test_an_asker_that_knows_something_else_is_told_all(known: list[str]) -> None:
+    bench = MeshBench()
+    bench.create("t")
+    bench.create("u")
+    bench.connect(X)
+    answer = QueryResp(topics=("t", "u"), is_extended=True)
+    assert sent(bench.hear(X, asked(known))) == [(X, answer)]
+
+
+def test_the_digest_follows_what_is_created_destroyed_and_lost() -> None:
+    bench = MeshBench()
+    for topic in ("t", "u", "v", "w"):
+        bench.create(topic)
+    bench.destroy("u")
+    bench.join(A, "v")
+    answer = sent(bench.hear(A, asked(["t", "w"])))
+    assert answer == [(A, QueryResp(topics=(), is_extended=True, is_unchanged=True))]
+
+
+def test_an_answer_that_says_unchanged_changes_nothing() -> None:
+    bench = MeshBench()
+    bench.join(X, "t")
+    assert bench.hear(X, QueryResp(topics=(), is_extended=True, is_unchanged=True)) == []
+    assert bench.mesh.owner(b"t") == X
+
+
+def test_an_answer_that_differs_sets_everything_right() -> None:
+    bench = MeshBench()
+    bench.join(X, "t", "u")
+    effects = bench.hear(X, QueryResp(topics=("u", "v", "v"), is_extended=True))
+    assert told(effects) == [TopicRemoved(topic="t", owner=X), TopicAnnounced(topic="v", owner=X)]
+    assert bench.mesh.owners.all == {b"u": X, b"v": X}
+
+
+# -- counts
+
+
+def test_a_query_that_wants_a_report_gets_the_counts_of_each_topic() -> None:
+    bench = MeshBench(outbox_count_max=2)
+    bench.create("t")
+    bench.create("u")
+    bench.subscribe("u")
+    bench.join(X)
+    bench.hear(X, Subscribe(topic="t"))
+    bench.publish("t", b"1", b"2", b"3")
+    bench.publish("u", b"1")
+    counts = (
+        TopicCounts(subscribers_count=1, published_count=3, dropped_count=1),
+        TopicCounts(subscribers_count=1, published_count=1, dropped_count=0),
+    )
+    answer = QueryResp(topics=("t", "u"), is_extended=True, report=counts)
+    # Also to one who knows the topics: unchanged would say nothing of the counts.
+    assert sent(bench.hear(X, asked(["t", "u"], report_wanted=True))) == [(X, answer)]
+    assert bench.mesh.report() == [("t", counts[0]), ("u", counts[1])]
+
+
+def test_a_survey_asks_everybody_for_a_report() -> None:
+    bench = MeshBench()
+    bench.join(X, "t")
+    bench.join(Y)
+    assert sent(bench.mesh.survey()) == [
+        (X, asked(["t"], report_wanted=True)),
+        (Y, asked(report_wanted=True)),
+    ]
+
+
+# -- being in step
+
+
+def test_a_node_is_in_step_when_every_listed_node_has_answered() -> None:
+    bench = MeshBench()
+    assert bench.mesh.is_in_step
+    for peer in (X, Y):
+        bench.mesh.expect(peer, now=bench.now)
+    bench.connect(X)
+    assert not bench.mesh.is_in_step
+    bench.hear(X, QueryResp(topics=()))
+    assert not bench.mesh.is_in_step
+    bench.join(Y)
+    assert bench.mesh.is_in_step
+
+
+def test_a_listed_node_that_says_nothing_is_given_up_after_a_while() -> None:
+    bench = MeshBench()
+    bench.mesh.expect(X, now=bench.now)
+    bench.connect(Y)
+    assert bench.mesh.deadline() == bench.now + JOIN_S_MAX
+    bench.tick(JOIN_S_MAX - 0.1)
+    assert not bench.mesh.is_in_step
+    bench.tick(0.2)
+    assert bench.mesh.is_in_step
+
+
+def test_a_node_does_not_wait_for_itself_nor_for_one_no_longer_listed_nor_for_one_that_left() -> None:
+    bench = MeshBench()
+    bench.mesh.expect(NODE, now=bench.now)
+    assert bench.mesh.is_in_step
+    bench.mesh.expect(X, now=bench.now)
+    bench.mesh.unexpect(X)
+    assert bench.mesh.is_in_step
+    bench.connect(Y)
+    bench.leave(Y)
+    assert bench.mesh.is_in_step
+
+
+def test_a_node_that_has_answered_is_not_waited_for_when_it_is_listed() -> None:
+    bench = MeshBench()
+    bench.join(X)
+    bench.mesh.expect(X, now=bench.now)
+    assert bench.mesh.is_in_step
+
+
+# -- leaving
+
+
+def test_a_peer_that_leaves_takes_its_topics_and_its_subscriptions_with_it() -> None:
+    bench = MeshBench()
+    bench.create("mine")
+    bench.join(X, "t", "u")
+    bench.hear(X, Subscribe(topic="mine"))
+    effects = bench.leave(X)
+    assert told(effects) == [
+        TopicRemoved(topic="t", owner=X),
+        TopicRemoved(topic="u", owner=X),
+        PeerLeft(peer=X, reason="reset"),
+    ]
+    assert sent(effects) == []
+    assert bench.mesh.owners.all == {}
+    assert bench.outlet("mine").subscribers == {}
+    assert bench.leave(X) == []
+
+
+def test_publishes_to_a_peer_that_leaves_are_in_doubt_but_no_more_than_were_sent() -> None:
+    bench = MeshBench()
+    for in_doubt_count, published_count, told_count in ((5, 3, 3), (2, 3, 2), (5, 0, 0)):
+        bench.join(X)
+        bench.mesh.peers[X].published_count = published_count
+        events = told(bench.leave(X, in_doubt_count=in_doubt_count))
+        doubts = [PublishesInDoubt(owner=X, count=told_count)] if told_count else []
+        assert events == [*doubts, PeerLeft(peer=X, reason="reset")]
+    assert bench.mesh.tally.publishes_in_doubt_count == 5
+
+
+# -- what remote nodes ask of an owner
+
+
+@pytest.mark.spec("SPT-05")
+def test_a_subscribed_node_is_confirmed_and_gets_what_is_published_after() -> None:
+    bench = MeshBench()
+    bench.create("t")
+    bench.publish("t", b"before")
+    bench.join(X)
+    ((peer, confirmed),) = sent(bench.hear(X, Subscribe(topic="t")))
+    epoch = bench.outlet("t").epoch
+    assert peer == X
+    assert confirmed == TopicAnnounce(topic="t", mark=Mark(epoch=epoch, sequence=1, confirm=True))
+    bench.publish("t", b"after")
+    (message,) = bench.posted(X)
+    assert (message.topic, message.payload, message.sequence) == ("t", b"after", 2)  # type: ignore[union-attr]
+
+
+def test_a_raw_node_is_not_confirmed_and_gets_messages_all_the_same() -> None:
+    bench = MeshBench()
+    bench.create("t")
+    bench.join_raw(X)
+    assert bench.hear(X, Subscribe(topic="t")) == []
+    bench.publish("t", b"x")
+    assert len(bench.posted(X)) == 1
+
+
+def test_after_unsubscribing_a_node_gets_nothing_more_and_doing_it_twice_does_no_harm() -> None:
+    bench = MeshBench()
+    bench.create("t")
+    bench.join(X)
+    bench.hear(X, Subscribe(topic="t"))
+    for _ in range(2):
+        assert bench.hear(X, Unsubscribe(topic="t")) == []
+    bench.publish("t", b"x")
+    assert bench.posted(X) == []
+    assert bench.hear(X, Unsubscribe(topic="never heard of")) == []
+
+
+def test_a_node_that_subscribes_twice_gets_each_message_once() -> None:
+    bench = MeshBench()
+    bench.create("t")
+    bench.join(X)
+    for _ in range(2):
+        bench.hear(X, Subscribe(topic="t"))
+    bench.publish("t", b"x")
+    assert len(bench.posted(X)) == 1
+    bench.hear(X, Unsubscribe(topic="t"))
+    bench.publish("t", b"y")
+    assert bench.posted(X) == []
+
+
+@pytest.mark.spec("SPT-05")
+def test_a_publish_for_a_topic_of_ours_reaches_everybody_also_the_one_who_published() -> None:
+    bench = MeshBench()
+    bench.create("t")
+    here = bench.subscribe("t")
+    bench.join(X)
+    bench.join(Y)
+    bench.hear(X, Subscribe(topic="t"))
+    bench.hear(Y, Subscribe(topic="t"))
+    assert bench.hear(X, Publish(topic="t", payload=b"x")) == []
+    assert here.received == [("t", b"x", 1)]
+    for peer in (X, Y):
+        (message,) = bench.posted(peer)
+        assert (message.payload, message.sequence) == (b"x", 1)  # type: ignore[union-attr]
+
+
+def test_a_publish_for_a_topic_that_is_not_ours_is_refused_and_counted() -> None:
+    bench = MeshBench()
+    bench.join(A, "t")
+    bench.join(X)
+    for topic in ("t", "nobody's"):
+        refusal = TopicRemove(topic=topic, refused_count=1)
+        assert sent(bench.hear(X, Publish(topic=topic, payload=b"x"))) == [(X, refusal)]
+    assert bench.mesh.tally.refused_count == 2
+
+
+def test_a_subscribe_for_a_topic_that_is_not_ours_is_refused() -> None:
+    bench = MeshBench()
+    bench.join(X)
+    refusal = TopicRemove(topic="t", refused_count=0)
+    assert sent(bench.hear(X, Subscribe(topic="t"))) == [(X, refusal)]
+    assert bench.mesh.tally.subscribes_refused_count == 1
+    assert bench.mesh.tally.refused_count == 0
+
+
+def test_a_refused_publish_is_told_counted_and_ends_the_claim() -> None:
+    bench = MeshBench()
+    bench.join(X, "t")
+    effects = bench.hear(X, TopicRemove(topic="t", refused_count=1))
+    assert told(effects) == [
+        PublishesRefused(topic="t", owner=X, count=1),
+        TopicRemoved(topic="t", owner=X),
+    ]
+    assert bench.mesh.owner(b"t") is None
+    # The next publish was under way already.
+    effects = bench.hear(X, TopicRemove(topic="t", refused_count=1))
+    assert told(effects) == [PublishesRefused(topic="t", owner=X, count=1)]
+    assert bench.mesh.tally.publishes_refused_count == 2
+
+
+def test_a_refused_subscribe_is_no_refused_publish() -> None:
+    bench = MeshBench()
+    bench.join(X, "t")
+    assert told(bench.hear(X, TopicRemove(topic="t", refused_count=0))) == [TopicRemoved(topic="t", owner=X)]
+    assert bench.mesh.tally.publishes_refused_count == 0
+
+
+# -- many
+
+
+def test_a_thousand_peers_that_come_and_go_leave_nothing_behind() -> None:
+    bench = MeshBench()
+    bench.create("mine")
+    bench.subscribe("*")
+    for number in range(1_000):
+        peer = routing_id(1_000 + number)
+        bench.join(peer, f"of-{number}")
+        bench.hear(peer, Subscribe(topic="mine"))
+        bench.remove(peer, f"of-{number}")
+        bench.leave(peer)
+    assert bench.mesh.peers == {}
+    assert len(bench.mesh.owners) == 0
+    assert set(bench.mesh.wants.all) == {b"mine"}
+    assert set(bench.exchange.feeds) == {b"mine"}
+    assert bench.outlet("mine").subscribers == {}
+    bench.tick(QUERY_INTERVAL_S)
+    assert bench.mesh.deadline() is None
+
+
+def test_ids_of_any_kind_can_be_peers() -> None:
+    bench = MeshBench()
+    for peer in (b"\x00\x00\x00\x00\x07", b"raw", b"\xff" * 255, A, B):
+        bench.join_raw(peer, peer.hex()[:20])
+    assert len(bench.mesh.peers) == 5
