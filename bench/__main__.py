@@ -142,9 +142,14 @@ def _write(run: Run, trials: list[Trial], machine: dict[str, object], out: Path,
     if installed_version("matplotlib"):
         from bench.plot import draw, draw_scale
 
-        if rated := [one for one in summaries if is_rated(one.case)]:
-            draw(rated, out / "results.svg", baseline=baseline)
+        rated = [one for one in summaries if is_rated(one.case)]
+        topics = [one for one in rated if one.case.kind in ("topic", "routed", "pong", "local")]
+        if services := [one for one in rated if one not in topics]:
+            draw(services, out / "results.svg", baseline=baseline)
             written.append("results.svg")
+        if topics:
+            draw(topics, out / "topics.svg", baseline="nats")
+            written.append("topics.svg")
         if scale := [one for one in summaries if one.case.kind == "scale"]:
             draw_scale(scale, out / "scale.svg")
             written.append("scale.svg")

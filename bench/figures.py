@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from bench.units import bytes_text, count_text, share_text, time_text
+from bench.units import bytes_text, count_text, rate_text, share_text, three, time_text
 
 
 def _seconds_text(seconds: float) -> str:
@@ -70,4 +70,21 @@ MEMORY_FIGURES = {
     "pending_provider_bytes": Figure(title="provider, a pending request (1 in 10 runs)", show=bytes_text),
 }
 
-FIGURES = SCALE_FIGURES | MEMORY_FIGURES
+TOPIC_MEMORY_FIGURES = {
+    "spot_bytes": Figure(title="an idle spot with one subscription", show=bytes_text, is_headline=True),
+    "waiting_spot_bytes": Figure(title="the same with a task that waits", show=bytes_text),
+    "owned_topic_bytes": Figure(title="a topic at its owner", show=bytes_text, is_headline=True),
+    "known_topic_bytes": Figure(title="a topic at another node", show=bytes_text, is_headline=True),
+    "subscribed_topic_bytes": Figure(title="on top, when that node receives it", show=bytes_text),
+}
+
+SLOW_FIGURES = {
+    "all_rate": Figure(title="deliveries to the others, all running", show=rate_text),
+    "others_share": Figure(title="with one stopped, as a multiple", show=three, is_headline=True),
+    "owner_cpu_share": Figure(title="the owner's CPU time a message, as a multiple", show=three),
+    "others_lost": Figure(title="lost by the others", show=count_text, is_headline=True),
+    "stopped_missed": Figure(title="missed by the stopped one", show=count_text),
+    "stopped_untold": Figure(title="of these not known to it", show=count_text, is_headline=True),
+}
+
+FIGURES = SCALE_FIGURES | MEMORY_FIGURES | TOPIC_MEMORY_FIGURES | SLOW_FIGURES

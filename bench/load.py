@@ -10,6 +10,8 @@ from bench.link import Link
 BURST_COUNT = 100
 """Messages between two looks at the line; the same for blocking peers."""
 BEACON_S = 0.005
+SETTLE_S = 0.1
+"""After the first answer to a beacon: the answers to the others have come by then."""
 
 
 async def keep_in_flight(request: Callable[[bytes], Awaitable[bytes]], job: Job, link: Link) -> None:

@@ -98,12 +98,22 @@ class Summary:
 
 def is_latency(case: Case) -> bool:
     """Whether the case asks how long, so that less is better, rather than how many."""
-    return case.kind in ("rr", "gw", "sync") and case.width == 1
+    return case.kind in ("rr", "gw", "sync", "pong") and case.width == 1
 
 
 def is_rated(case: Case) -> bool:
     """Whether the case asks for a rate or a latency; the others have figures by name."""
-    return case.kind in ("rr", "pub", "gw", "sync")
+    return case.kind in ("rr", "pub", "gw", "sync", "topic", "routed", "pong", "local")
+
+
+def may_lose(case: Case) -> bool:
+    """Whether something is published, so that it may be lost."""
+    return case.kind in ("pub", "topic", "routed", "local")
+
+
+def baseline_of(case: Case, baseline: str) -> str:
+    """The peer that counts as 1.0 on that case: topics have rivals of their own, others the run's."""
+    return {"topic": "nats", "routed": "nats", "pong": "nats", "local": "mailbox"}.get(case.kind, baseline)
 
 
 def summarise(trials: Iterable[Trial]) -> list[Summary]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.measurement import Summary, is_latency, ratio
+from bench.measurement import Summary, baseline_of, is_latency, ratio
 from bench.report import case_title, headline_text, peer_title
 
 COLUMN_COUNT = 2
@@ -25,25 +25,29 @@ def draw(summaries: Sequence[Summary], path: Path, *, baseline: str) -> None:
     )
     for panel, case in zip(grid.flat, cases, strict=False):
         shown = [one for one in summaries if one.case == case and one.headline][::-1]
-        reference = next((one for one in shown if one.peer == baseline), None)
+        against = baseline_of(case, baseline)
+        reference = next((one for one in shown if one.peer == against), None)
         for position, summary in enumerate(shown):
             spread = summary.headline
             assert spread is not None
             whiskers = [[spread.median - spread.low], [spread.high - spread.median]]
             panel.barh(
-                position, spread.median, color=_colour(summary.peer, baseline), xerr=whiskers, ecolor="#444"
+                position, spread.median, color=_colour(summary.peer, against), xerr=whiskers, ecolor="#444"
             )
             multiple = ratio(summary, reference)
             text = headline_text(summary) + (f"  ({multiple:.2f})" if multiple else "")
             panel.annotate(text, (spread.high, position), xytext=(4, -3), textcoords="offset points")
         panel.set_yticks(range(len(shown)), [peer_title(summary.peer) for summary in shown])
-        panel.set_title(case_title(case) + (", p50: less is better" if is_latency(case) else ""), loc="left")
+        title = case_title(case) + (", p50: less is better" if is_latency(case) else "")
+        panel.set_title(title + (f" [{peer_title(against)}]" if against != baseline else ""), loc="left")
         panel.set_xticks([])
         panel.margins(x=0.25)
         panel.spines[["top", "right", "bottom"]].set_visible(False)
     for panel in list(grid.flat)[len(cases) :]:
         panel.set_visible(False)
-    figure.suptitle(f"In brackets: the multiple of {peer_title(baseline)} in the same run")
+    figure.suptitle(
+        f"In brackets: the multiple of {peer_title(baseline)}, or of whom the title names, in the same run"
+    )
     figure.savefig(path, metadata={"Date": None})
     pyplot.close(figure)
 

@@ -4,9 +4,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from bench.case import Case, size_text
-from bench.figures import FIGURES, MEMORY_FIGURES, SCALE_FIGURES, Figure
+from bench.figures import (
+    FIGURES,
+    MEMORY_FIGURES,
+    SCALE_FIGURES,
+    SLOW_FIGURES,
+    TOPIC_MEMORY_FIGURES,
+    Figure,
+)
 from bench.goals import Outcome, outcomes
-from bench.measurement import Spread, Summary, find, is_latency, is_rated, ratio
+from bench.measurement import Spread, Summary, baseline_of, find, is_latency, is_rated, may_lose, ratio
 from bench.peers import PEERS
 from bench.units import rate_text, three, time_text
 
@@ -18,6 +25,20 @@ One client, one service, one provider with an async handler, found through a reg
 BLOCKING_TEXT = """\
 The same request through `hansa.sync`, from so many threads, beside as many tasks of the asynchronous
 gateway. In brackets: the multiple of the latter."""
+TOPICS_TEXT = """\
+One topic, its owner and each receiver a node in a process of its own, found through a registry: hansa by
+`await spot.publish(...)` and `async for message in spot`. Routed: the publisher is a third node, and the
+owner passes on. There and back: one message in flight on two topics, each node owning one of them. The others
+are the programs of publishing; `hansa, uvloop` is the bare PUB socket. In brackets: the multiple of nats-py.
+[The same as a plot](topics.svg)."""
+LOCAL_TEXT = """\
+One process: published by one spot, received by the task of each of so many others. The bare mailboxes are a
+deque and a task each, without topics, numbers or bounds. In brackets: the multiple of these."""
+SLOW_TEXT = """\
+One of so many spots does not read, or the process of one of so many nodes is stopped, and later goes on. The
+two rates are those of neighbouring seconds."""
+TOPIC_MEMORY_TEXT = """\
+As above: growth of resident memory divided by the spots or topics that a process holds."""
 MEMORY_TEXT = """\
 Growth of a process's resident memory divided by what it holds; the kernel's buffers are not in it."""
 SCALE_TEXT = """\
@@ -35,6 +56,22 @@ def case_title(case: Case) -> str:
             return f"gateway request, {size}, {case.width} in flight"
         case "sync":
             return f"blocking request, {size}, {case.width} {'thread' if case.width == 1 else 'threads'}"
+        case "topic":
+            return f"topic 1->{case.width}, {size}"
+        case "routed":
+            return f"routed topic 1->{case.width}, {size}"
+        case "pong":
+            return f"two topics, there and back, {size}"
+        case "local":
+            return f"topic to {case.width:,} spots, {size}"
+        case "slow":
+            return f"one of {case.width:,} spots stopped, {size}"
+        case "stop":
+            return f"one of {case.width:,} nodes stopped, {size}"
+        case "spots":
+            return f"{case.width:,} spots"
+        case "known":
+            return f"{case.width:,} topics"
         case "scale":
             return f"{case.width:,} providers"
         case "single":
@@ -83,8 +120,23 @@ def markdown(summaries: Sequence[Summary], *, baseline: str, run: Mapping[str, A
         parts += ["## Gateway", "", GATEWAY_TEXT, "", *_overview(gateway, baseline), ""]
     if blocking := _of_kinds(summaries, "sync"):
         parts += ["## Blocking", "", BLOCKING_TEXT, "", *_overview(blocking, "hansa-gateway"), ""]
+    if topics := _of_kinds(summaries, "topic", "routed", "pong"):
+        parts += ["## Topics", "", TOPICS_TEXT, "", *_overview(topics, baseline), ""]
+    if local := _of_kinds(summaries, "local"):
+        parts += ["## Topics in one process", "", LOCAL_TEXT, "", *_overview(local, baseline), ""]
+    if slow := _of_kinds(summaries, "slow", "stop"):
+        parts += ["## Slow subscribers", "", SLOW_TEXT, "", *_figures(slow, SLOW_FIGURES), ""]
     if memory := _of_kinds(summaries, "idle", "pending"):
         parts += ["## Memory", "", MEMORY_TEXT, "", *_figures(memory, MEMORY_FIGURES), ""]
+    if memory := _of_kinds(summaries, "spots", "known"):
+        parts += [
+            "## Memory of topics",
+            "",
+            TOPIC_MEMORY_TEXT,
+            "",
+            *_figures(memory, TOPIC_MEMORY_FIGURES),
+            "",
+        ]
     if scale := _of_kinds(summaries, "scale", "single"):
         parts += ["## Registry at scale", "", SCALE_TEXT, "", *_figures(scale, SCALE_FIGURES), ""]
     rated = [summary for summary in summaries if is_rated(summary.case)]
@@ -143,7 +195,7 @@ def _overview(summaries: Sequence[Summary], baseline: str) -> list[str]:
             if summary is None:
                 cells.append(ABSENT)
                 continue
-            multiple = ratio(summary, find(summaries, case.name, baseline))
+            multiple = ratio(summary, find(summaries, case.name, baseline_of(case, baseline)))
             cells.append(headline_text(summary) + (f" ({three(multiple)})" if multiple else ""))
         rows.append(cells)
     return table(["", *(case_title(case) for case in cases)], rows)
@@ -153,17 +205,20 @@ def _goals(reached: Iterable[Outcome]) -> list[str]:
     rows = []
     for outcome in reached:
         goal = outcome.goal
-        wanted = f">= {goal.at_least}" if goal.at_least is not None else f"<= {goal.at_most}"
-        named = f"{case_title(Case.parse(goal.case))}, against {peer_title(goal.against)}"
-        rows.append([named, wanted, three(outcome.reached), "yes" if outcome.met else "no"])
+        show, show_bound = (FIGURES[goal.figure].show,) * 2 if goal.figure else (three, str)
+        about = f": {FIGURES[goal.figure].title}" if goal.figure else f", against {peer_title(goal.against)}"
+        bounds = ((">=", goal.at_least), ("<=", goal.at_most))
+        wanted = " and ".join(f"{sign} {show_bound(bound)}" for sign, bound in bounds if bound is not None)
+        named = case_title(Case.parse(goal.case)) + about
+        rows.append([named, wanted, show(outcome.reached), "yes" if outcome.met else "no"])
     return table(["goal", "wanted", "reached", "met"], rows)
 
 
 def _details(summaries: Sequence[Summary], baseline: str) -> list[str]:
     case = summaries[0].case
-    reference = find(summaries, case.name, baseline)
+    reference = find(summaries, case.name, baseline_of(case, baseline))
     heads = ["", *(("p50", "p99") if is_latency(case) else ()), "rate", "multiple", "CPU a message"]
-    heads += ["lost"] if case.kind == "pub" else []
+    heads += ["lost"] if may_lose(case) else []
     rows = []
     for summary in summaries:
         multiple = ratio(summary, reference)
@@ -172,7 +227,7 @@ def _details(summaries: Sequence[Summary], baseline: str) -> list[str]:
             cells += [_spread(summary.p50_us, time_text), _spread(summary.p99_us, time_text)]
         cells += [_spread(summary.rate_per_s, rate_text), three(multiple) if multiple else ABSENT]
         cells += [_spread(summary.cpu_us, time_text)]
-        cells += [f"{summary.lost_share:.1%}" if summary.lost_share else "0"] if case.kind == "pub" else []
+        cells += [f"{summary.lost_share:.1%}" if summary.lost_share else "0"] if may_lose(case) else []
         cells[0] += _failures(summary)
         rows.append(cells)
     return table(heads, rows)

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import os
+import signal
 import socket
 import sys
 import tempfile
@@ -85,6 +86,14 @@ class Worker:
         if value.pop("event") != event:
             raise TrialFailed(f"{self.role} sent {line!r} instead of {event}")
         return value
+
+    def freeze(self) -> None:
+        """Stop the process where it stands; it answers nothing until `thaw`."""
+        self._process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let it go on."""
+        self._process.send_signal(signal.SIGCONT)
 
     async def end(self) -> None:
         """End the process; it is gone when this returns."""

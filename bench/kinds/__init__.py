@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from bench.case import KIB, Case
-from bench.kinds import memory, publish, request_reply, scale
+from bench.kinds import local, memory, publish, request_reply, scale, slow
 from bench.measurement import Measurement
 from bench.stage import Stage
 from bench.window import Window
@@ -29,10 +29,18 @@ KINDS = {
     "pub": Kind(measure=publish.measure, cases=_cases("pub", (64, 64 * KIB), (1, 4))),
     "gw": Kind(measure=request_reply.measure, cases=_cases("gw", (64,), (1, 100))),
     "sync": Kind(measure=request_reply.measure, cases=_cases("sync", (64,), (1, 16))),
+    "topic": Kind(measure=publish.measure, cases=_cases("topic", (64,), (1, 4))),
+    "routed": Kind(measure=publish.measure_routed, cases=_cases("routed", (64,), (1,))),
+    "pong": Kind(measure=request_reply.measure_topics, cases=_cases("pong", (64,), (1,))),
+    "local": Kind(measure=local.measure, cases=_cases("local", (64,), (10, 100, 1_000))),
+    "slow": Kind(measure=slow.measure_spot, cases=_cases("slow", (64,), (100,)), rounds_max=3),
+    "stop": Kind(measure=slow.measure_node, cases=_cases("stop", (64,), (4,)), rounds_max=3),
     "scale": Kind(measure=scale.measure, cases=_cases("scale", (0,), (100, 1_000, 10_000)), rounds_max=3),
     "single": Kind(measure=scale.measure_changes, cases=_cases("single", (0,), (10_000,)), rounds_max=3),
     "idle": Kind(measure=memory.measure_idle, cases=_cases("idle", (0,), (1_000,)), rounds_max=3),
     "pending": Kind(measure=memory.measure_pending, cases=_cases("pending", (64,), (10_000,)), rounds_max=3),
+    "spots": Kind(measure=memory.measure_spots, cases=_cases("spots", (0,), (10_000,)), rounds_max=3),
+    "known": Kind(measure=memory.measure_topics, cases=_cases("known", (0,), (10_000,)), rounds_max=3),
 }
 
 CASES = tuple(case for kind in KINDS.values() for case in kind.cases)

@@ -1,4 +1,4 @@
-"""What hansa's services weigh: `width` idle connections, or `width` requests that nobody answers.
+"""What hansa weighs: `width` idle connections, requests that nobody answers, idle spots, or topics.
 
 Each number is the growth of a process's resident memory, divided by the width. So it holds everything: the
 objects of Python, of the event loop, and the buffers they keep; not the kernel's.
@@ -43,6 +43,27 @@ async def measure_pending(stage: Stage, _window: Window) -> Measurement:
         if form == "request":
             await stage.restart()
     return Measurement(figures=figures)
+
+
+async def measure_spots(stage: Stage, _window: Window) -> Measurement:
+    """Spots of one node with a subscription each, then with a task each that waits for a message."""
+    spots = await stage.start("many_spots", s_max=STEP_S_MAX)
+    return Measurement(
+        figures={"spot_bytes": await _weight(spots), "waiting_spot_bytes": await _weight(spots)}
+    )
+
+
+async def measure_topics(stage: Stage, _window: Window) -> Measurement:
+    """Topics at their owner and at another node, which knows them and then subscribes to them."""
+    neighbour = await stage.start("topics_neighbour")
+    owner = await stage.start("topics_owner", s_max=STEP_S_MAX)
+    return Measurement(
+        figures={
+            "owned_topic_bytes": await _weight(owner),
+            "known_topic_bytes": await _weight(neighbour),
+            "subscribed_topic_bytes": await _weight(neighbour),
+        }
+    )
 
 
 async def _weight(worker: Worker) -> float:

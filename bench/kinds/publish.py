@@ -6,6 +6,7 @@ the end the publisher stops and the receivers drain, so what is missing then is 
 """
 
 import asyncio
+from collections.abc import Sequence
 
 from bench.measurement import Measurement
 from bench.stage import Stage, TrialFailed, Worker, cpu_us_by_role
@@ -23,14 +24,14 @@ async def measure(stage: Stage, window: Window) -> Measurement:
     receivers = [await stage.start("receive", index) for index in range(stage.case.width)]
     await _joined(receivers)
     publisher.tell("hush")
-    beacons = await _settled(receivers)
+    beacons = await settled(receivers)
     publisher.tell("go")
     await asyncio.sleep(window.warmup_s)
     before = await stage.samples()
     await asyncio.sleep(window.measured_s)
     after = await stage.samples()
     publisher.tell("halt")
-    received = await _settled(receivers) - beacons
+    received = await settled(receivers) - beacons
     sent = (await publisher.sample()).count * len(receivers)
     count = sum(after[one].count - before[one].count for one in receivers)
     if not count:
@@ -47,7 +48,13 @@ async def measure(stage: Stage, window: Window) -> Measurement:
     )
 
 
-async def _joined(receivers: list[Worker]) -> None:
+async def measure_routed(stage: Stage, window: Window) -> Measurement:
+    """The same with the topic's owner in a process of its own, between the publisher and the receivers."""
+    await stage.start("own")
+    return await measure(stage, window)
+
+
+async def _joined(receivers: Sequence[Worker]) -> None:
     try:
         async with asyncio.timeout(JOIN_S_MAX):
             for receiver in receivers:
@@ -57,7 +64,7 @@ async def _joined(receivers: list[Worker]) -> None:
         raise TrialFailed("a receiver heard no beacon") from None
 
 
-async def _settled(receivers: list[Worker]) -> int:
+async def settled(receivers: Sequence[Worker]) -> int:
     """What all have received when no more comes; after DRAIN_S_MAX what they have then."""
     count, ends_at_s = -1, asyncio.get_running_loop().time() + DRAIN_S_MAX
     while asyncio.get_running_loop().time() < ends_at_s:

@@ -1,4 +1,4 @@
-"""Request/reply: one server, one client that keeps `width` requests in flight, each matched to its caller."""
+"""There and back: one server, one client that keeps `width` requests in flight and waits for each answer."""
 
 import asyncio
 
@@ -8,9 +8,20 @@ from bench.window import Window
 
 
 async def measure(stage: Stage, window: Window) -> Measurement:
+    """Requests, each with a reply that is matched to its caller."""
+    return await _measure(stage, window, ("serve", "call"))
+
+
+async def measure_topics(stage: Stage, window: Window) -> Measurement:
+    """A message on one topic, answered with a message on another: each side publishes and subscribes."""
+    return await _measure(stage, window, ("bounce", "throw"))
+
+
+async def _measure(stage: Stage, window: Window, roles: tuple[str, str]) -> Measurement:
     """Replies seen by the client in the window, and what they cost both processes."""
-    await stage.start("serve")
-    client = await stage.start("call")
+    server_role, client_role = roles
+    await stage.start(server_role)
+    client = await stage.start(client_role)
     await asyncio.sleep(window.warmup_s)
     before = await stage.samples()
     await asyncio.sleep(window.measured_s)

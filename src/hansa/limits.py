@@ -173,6 +173,8 @@ SUBSCRIPTION_COUNT_MAX: Final = 10_000
 SUBSCRIPTION_BYTES_MAX: Final = 64 * 1024 * 1024
 # Topics that one node owns: all fit in one answer to QUERY, with room for two extension frames.
 OWNED_TOPICS_MAX: Final = TOPICS_MAX - 2
+# Topics that a node knows of, over all peers: ten times what a mesh is measured with, and a few hundred MiB.
+CLAIMS_MAX: Final = 1_000_000
 # Local subscriptions of one node: a thousand spots with some patterns each.
 NODE_SUBSCRIPTIONS_MAX: Final = 65_536
 # Every peer is asked again so often what it owns, in case something was missed.
@@ -185,9 +187,13 @@ LAGGING_S: Final = 0.1
 FORMER_TOPICS_MAX: Final = 10_000
 # A publisher that never waits lets the loop run after so many messages: no local inbox fills up before.
 PUBLISH_TURN_COUNT: Final = 256
+# After a chunk of so many messages the readers have their turn before more is read.
+RECEIVE_TURN_COUNT: Final = 256
 # How long a survey waits for the slowest node, unless told otherwise.
 SURVEY_S: Final = 1.0
 # Of a PUB/SUB mesh: origins of topics whose last number a node knows, and topics whose count it keeps. Both
 # hold all that a large mesh has; beyond it those that were silent longest begin anew.
 ARRIVALS_MAX: Final = 262_144
 DEPARTURES_MAX: Final = 65_536
+# Of a PUB/SUB mesh: topics of which a node remembers whom they go to; beyond it all are looked up anew.
+OPEN_FEEDS_MAX: Final = 65_536

@@ -7,6 +7,7 @@ from tests.support import zmtp_bytes as zmtp
 WORDS = [
     *(b"READY", b"ERROR", b"SUBSCRIBE", b"CANCEL", b"PING", b"PONG", b"NULL", b"Socket-Type", b"Identity"),
     *(b"ROUTER", b"DEALER", b"PUB", b"SUB", b"REQ", b"REP", b"XPUB", b"XSUB"),
+    *(b"HTK1", b"HCL1", b"HTS1", b"HST1", b"HSQ1", b"HSR1", b"HSP1", b"HSM1", b"HSX1"),
     *(zmtp.greeting(), zmtp.SIGNATURE, b"\x02" + bytes(7) + b"\xff", b"\x03" + b"\xff" * 8),
 ]
 
@@ -110,7 +111,9 @@ def business_seeds() -> list[bytes]:
 
 
 def spot_seeds() -> list[bytes]:
-    """Every command of the topic mesh."""
+    """Every command of the topic mesh, bare and with each of its extension frames."""
+    counts = spot.TopicCounts(subscribers_count=3, published_count=2**40, dropped_count=1)
+    mark = spot.Mark(epoch=2**50, sequence=7, retain=True, confirm=True)
     commands: list[spot.SpotCommand] = [
         spot.Publish(topic="zone:12", payload=b"x"),
         spot.Subscribe(topic="zone:12"),
@@ -121,5 +124,11 @@ def spot_seeds() -> list[bytes]:
         spot.TopicRemove(topic="zone:12"),
         spot.Message(topic="zone:12", payload=b"x"),
         spot.Message(topic="zone:12", payload=b"", sequence=2**63),
+        spot.Query(report_wanted=True, known_count=2, known_digest=2**60, is_extended=True),
+        spot.QueryResp(topics=(), is_extended=True, is_unchanged=True),
+        spot.QueryResp(topics=("zone:12", "zone:13"), is_extended=True, report=(counts, counts)),
+        spot.TopicAnnounce(topic="zone:12", mark=mark),
+        spot.TopicRemove(topic="zone:12", mark=mark),
+        spot.TopicRemove(topic="zone:12", refused_count=1),
     ]
     return [pack(spot.encode(command)) for command in commands]

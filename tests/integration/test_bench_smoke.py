@@ -1,5 +1,6 @@
 """The benchmark runs: real processes, real sockets, only what hansa itself needs."""
 
+import asyncio
 import json
 import subprocess
 import sys
@@ -8,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bench.case import Case
-from bench.figures import MEMORY_FIGURES, SCALE_FIGURES
+from bench.figures import MEMORY_FIGURES, SCALE_FIGURES, SLOW_FIGURES, TOPIC_MEMORY_FIGURES
 from bench.kinds import KINDS
 from bench.peers import PEERS
 from bench.stage import Stage, TrialFailed
@@ -72,6 +73,72 @@ async def test_memory_is_weighed_in_every_form(name: str, figures: set[str]) -> 
     async with Stage(PEERS["hansa-gateway"], case) as stage:
         measurement = await KINDS[case.kind].measure(stage, Window(warmup_s=0.0, measured_s=0.0))
     assert set(measurement.figures) == figures <= set(MEMORY_FIGURES)
+
+
+@pytest.mark.timeout(90)
+def test_quick_run_of_topics_writes_their_tables(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "bench", "--quick", "--peers", "hansa-topics,hansa-spots,mailbox"]
+    cases = {"topic-64B-x1", "routed-64B-x1", "pong-64B-x1", "local-64B-x10"}
+    command += ["--cases", ",".join(cases), "--out", str(tmp_path)]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=80, check=False)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    results = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))
+    measured = {(trial["case"], trial["peer"]): trial["measurement"] for trial in results["trials"]}
+    assert {case for case, _ in measured} == cases
+    assert all(one["rate_per_s"] > 0 and one["cpu_us"] > 0 for one in measured.values())
+    assert measured["pong-64B-x1", "hansa-topics"]["p50_us"] > 0
+    # Every process of a routed publish takes part, and no local spot is outrun by the publisher.
+    assert measured["routed-64B-x1", "hansa-topics"]["cpu_us_by_role"]["own"] > 0
+    assert measured["local-64B-x10", "hansa-spots"]["lost_count"] == 0
+    assert measured["local-64B-x10", "mailbox"]["lost_count"] == 0
+    page = (tmp_path / "results.md").read_text(encoding="utf-8")
+    assert all(f"## {title}\n" in page for title in ("Topics", "Topics in one process"))
+
+
+@pytest.mark.parametrize(("name", "peer"), [("slow-64B-x10", "hansa-spots"), ("stop-64B-x2", "hansa-mesh")])
+@pytest.mark.timeout(60)
+async def test_stopped_subscriber_costs_the_others_no_message_and_learns_what_it_missed(
+    name: str, peer: str
+) -> None:
+    case = Case.parse(name)
+    async with Stage(PEERS[peer], case) as stage:
+        measurement = await KINDS[case.kind].measure(stage, Window(warmup_s=0.0, measured_s=0.2))
+    assert set(measurement.figures) <= set(SLOW_FIGURES)
+    assert measurement.figures["others_share"] > 0
+    assert measurement.figures["others_lost"] == 0
+    assert measurement.figures["stopped_untold"] == 0
+    if case.kind == "slow":
+        assert measurement.figures["stopped_missed"] > 0
+
+
+@pytest.mark.parametrize(
+    ("name", "peer", "figures"),
+    [
+        ("spots-x500", "hansa-spots", {"spot_bytes", "waiting_spot_bytes"}),
+        (
+            "known-x500",
+            "hansa-mesh",
+            {"owned_topic_bytes", "known_topic_bytes", "subscribed_topic_bytes"},
+        ),
+    ],
+)
+@pytest.mark.timeout(60)
+async def test_spots_and_topics_are_weighed(name: str, peer: str, figures: set[str]) -> None:
+    case = Case.parse(name)
+    async with Stage(PEERS[peer], case) as stage:
+        measurement = await KINDS[case.kind].measure(stage, Window(warmup_s=0.0, measured_s=0.0))
+    assert set(measurement.figures) == figures <= set(TOPIC_MEMORY_FIGURES)
+
+
+async def test_frozen_worker_answers_when_it_goes_on() -> None:
+    async with Stage(PEERS["mailbox"], Case.parse("local-64B-x1")) as stage:
+        worker = await stage.start("publish_here")
+        worker.freeze()
+        asked = asyncio.ensure_future(worker.sample())
+        done, _ = await asyncio.wait([asked], timeout=0.2)
+        assert not done
+        worker.thaw()
+        assert (await asked).count == 0
 
 
 async def test_worker_that_breaks_is_a_failed_trial_that_says_why() -> None:

@@ -10,71 +10,12 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-import hansa
 from tests.support.certificates import Authority
+from tests.support.commands import ANY, NOBODY, RUN_S_MAX, SOURCE, Command, run, start_registry
 from tests.support.held_pipe import HeldPipe
-
-SOURCE = Path(hansa.__file__).resolve().parents[1]
-RUN_S_MAX = 60
-ANY = "tcp://127.0.0.1:0"
-NOBODY = "tcp://127.0.0.1:1"
-
-
-class Command:
-    """A `hansa` command that runs. Leaving the block kills it."""
-
-    def __init__(self, *arguments: str, env: dict[str, str] | None = None) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "hansa.cli", *arguments],
-            env={**os.environ, "PYTHONPATH": str(SOURCE), **(env or {})},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-
-    def __enter__(self) -> Command:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.process.kill()
-        self.process.communicate(timeout=RUN_S_MAX)
-
-    def line(self) -> str:
-        assert self.process.stdout is not None
-        assert self.process.stderr is not None
-        line = self.process.stdout.readline()
-        assert line, self.process.stderr.read()
-        return line.rstrip("\n")
-
-    def event(self, name: str) -> dict[str, Any]:
-        """The next event of this name; others before it are passed over."""
-        while True:
-            event: dict[str, Any] = json.loads(self.line())
-            if event["event"] == name:
-                return event
-
-    def stop(self, number: int = signal.SIGTERM) -> tuple[int, str, str]:
-        self.process.send_signal(number)
-        return self.end()
-
-    def end(self) -> tuple[int, str, str]:
-        out, err = self.process.communicate(timeout=RUN_S_MAX)
-        return self.process.returncode, out, err
-
-
-def run(*arguments: str, given: bytes = b"", env: dict[str, str] | None = None) -> tuple[int, str, str]:
-    done = subprocess.run(
-        [sys.executable, "-m", "hansa.cli", *arguments],
-        env={**os.environ, "PYTHONPATH": str(SOURCE), **(env or {})},
-        input=given,
-        capture_output=True,
-        timeout=RUN_S_MAX,
-    )
-    return done.returncode, done.stdout.decode(), done.stderr.decode()
 
 
 @pytest.fixture
@@ -85,12 +26,7 @@ def stack() -> Iterator[ExitStack]:
 
 @pytest.fixture
 def registry(stack: ExitStack) -> tuple[Command, dict[str, str]]:
-    """A registry, and the environment in which commands find it."""
-    command = stack.enter_context(
-        Command("registry", "--pub", ANY, "--router", ANY, "--broadcast-interval", "1", "--json")
-    )
-    ready = command.event("ready")
-    return command, {"HANSA_PUB": ready["pub"], "HANSA_ROUTER": ready["router"]}
+    return start_registry(stack)
 
 
 def provide(stack: ExitStack, where: dict[str, str], service: str, command: str, *more: str) -> Command:
@@ -333,7 +269,9 @@ def test_calls_without_a_provider_or_a_registry_say_what_was_tried(
     assert "cannot be dialled" in err
 
 
-@pytest.mark.parametrize("command", ["registry", "services", "call", "provide", "demo"])
+@pytest.mark.parametrize(
+    "command", ["registry", "services", "call", "provide", "topics", "publish", "subscribe", "demo"]
+)
 def test_every_command_explains_itself(command: str) -> None:
     status, out, _ = run(command, "--help")
     assert status == 0

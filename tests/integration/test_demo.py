@@ -26,7 +26,8 @@ def demo(*options: str) -> "subprocess.Popen[str]":
     )
 
 
-def test_the_demo_survives_its_kills_and_accounts_for_every_call() -> None:
+@pytest.mark.spec("SPT-13")
+def test_the_demo_survives_its_kills_and_accounts_for_every_call_and_message() -> None:
     process = demo("--seconds", "3", "--in-flight", "4")
     out, _ = process.communicate(timeout=RUN_S_MAX)
     assert process.returncode == 0, out
@@ -38,6 +39,9 @@ def test_the_demo_survives_its_kills_and_accounts_for_every_call() -> None:
         "the client knew after",
         "no registry lists it after",
         "provider 2 is started again",
+        "node 1 is killed (SIGKILL); it owned zone:1:state and zone:1:events",
+        "its topics were pending at the other nodes after",
+        "node 1 is started again; every topic was active everywhere after",
         "the client is killed (SIGKILL)",
         "a new client is started",
     ]
@@ -50,13 +54,28 @@ def test_the_demo_survives_its_kills_and_accounts_for_every_call() -> None:
     assert asked_count == answered_count + open_count
     assert answered_count > 0
     assert open_count <= 4
+    mesh = re.search(
+        r"published ([\d,]+), due to readers ([\d,]+) = delivered ([\d,]+) \+ dropped ([\d,]+)"
+        r" \+ missed ([\d,]+) \+ cut off by the kill ([\d,]+); missing 0$",
+        out,
+        re.MULTILINE,
+    )
+    assert mesh is not None, out
+    published_count, due_count, *parts = (int(number.replace(",", "")) for number in mesh.groups())
+    delivered_count, dropped_count, *_ = parts
+    assert due_count == sum(parts)
+    assert delivered_count > published_count > 0
+    assert dropped_count > 0  # There is a slow reader.
+    hand_over = re.search(r"hand-over ([\d.]+) s from pending to active", out)
+    assert hand_over is not None
+    assert float(hand_over[1]) > 0
 
 
 def test_ctrl_c_ends_the_demo_and_every_process_of_it() -> None:
     process = demo("--seconds", "60")
     assert process.stdout is not None
     told = ""
-    while "and a client" not in told:
+    while "has a slow reader" not in told:
         line = process.stdout.readline()
         assert line, told
         told += line

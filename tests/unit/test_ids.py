@@ -6,7 +6,15 @@ from hypothesis import strategies as st
 
 from hansa.chance import Chance
 from hansa.errors import BadArgument, InvariantBroken
-from hansa.ids import anonymous_id, check_routing_id, format_id, new_routing_id, routing_id, routing_number
+from hansa.ids import (
+    anonymous_id,
+    check_routing_id,
+    format_id,
+    new_routing_id,
+    precedence,
+    routing_id,
+    routing_number,
+)
 
 uint32 = st.integers(0, 2**32 - 1)
 
@@ -45,6 +53,37 @@ def test_the_number_of_an_id_as_the_specification_writes_it_is_read_too() -> Non
 def test_an_id_without_a_number_is_refused(peer: bytes) -> None:
     with pytest.raises(BadArgument):
         routing_number(peer)
+
+
+@pytest.mark.spec("SPT-12")
+def test_any_ids_have_an_order_numbers_first_then_bytes() -> None:
+    in_order = [
+        bytes.fromhex("00 00000007"),
+        bytes.fromhex("01 00000007"),
+        bytes.fromhex("00 00000008"),
+        bytes.fromhex("01 00000008"),
+        bytes.fromhex("00 ffffffff"),
+        bytes.fromhex("01 ffffffff"),
+        b"",
+        b"\0\0\0\0",
+        b"\0\0\0\0\0\0",
+        b"\x02\0\0\0\0",
+        b"alice",
+        b"bob",
+        b"\xff" * 255,
+    ]
+    backwards = in_order[::-1]
+    assert sorted(backwards, key=precedence) == in_order
+
+
+def test_ids_without_a_number_stand_behind_every_number() -> None:
+    assert precedence(routing_id(7)) == (7, routing_id(7))
+    assert precedence(b"alice") == (2**32, b"alice")
+
+
+@given(st.binary(max_size=6), st.binary(max_size=6))
+def test_of_two_different_ids_one_comes_first_for_everybody(a: bytes, b: bytes) -> None:
+    assert (precedence(a) == precedence(b)) == (a == b)
 
 
 def test_a_new_id_is_drawn_again_while_it_is_taken() -> None:

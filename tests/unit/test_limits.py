@@ -27,3 +27,17 @@ def test_the_largest_list_of_one_service_fits_a_message() -> None:
     assert 4 + 2 + 3 * limits.PROVIDERS_MAX <= limits.PARTS_MAX
     assert 4 + 2 * limits.SERVICES_MAX <= limits.PARTS_MAX
     assert 2 + limits.TOPICS_MAX <= limits.PARTS_MAX
+
+
+def test_what_a_node_owns_fits_one_answer_and_its_bounds_fit_what_holds_them() -> None:
+    # The answer's number, its count, and two extension frames.
+    assert 2 + limits.OWNED_TOPICS_MAX + 2 <= limits.PARTS_MAX
+    assert limits.FRAME_BYTES_MAX <= limits.SUBSCRIPTION_BYTES_MAX
+    assert limits.PUBLISH_TURN_COUNT < limits.SUBSCRIPTION_COUNT_MAX
+    assert limits.LAGGING_S < limits.JOIN_S_MAX < limits.QUERY_INTERVAL_S
+
+
+def test_a_full_share_of_messages_leaves_room_for_control_messages() -> None:
+    assert 0 < limits.DATA_SHARE < 1
+    # The largest answer to QUERY, with a report of 20 bytes a topic, is sent when nothing else waits.
+    assert limits.OWNED_TOPICS_MAX * (limits.TOPIC_BYTES_MAX + 2 + 20) <= limits.OUTGOING_BYTES_MAX

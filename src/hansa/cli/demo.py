@@ -15,8 +15,11 @@ from typing import Any
 from rich.console import Console
 from rich.live import Live
 
-from hansa.cli.demo_board import Board, ClientLine, ProviderLine, RegistryLine
+from hansa.cli.demo_board import STORY_LINES_MAX, Board
+from hansa.cli.demo_lines import ClientLine, Line, NodeLine, ProviderLine, RegistryLine
+from hansa.cli.demo_node import owned_topics
 from hansa.cli.demo_player import DemoFailed, Player, cast, free_endpoints
+from hansa.cli.demo_settlement import settle
 from hansa.cli.fast_loop import loop_name
 
 DRAW_INTERVAL_S = 0.25
@@ -26,8 +29,10 @@ SETTLE_S_MAX = 15.0
 AWAY_S = 1.5
 REGISTRIES_COUNT = 3
 PROVIDERS_COUNT = 3
+NODES_COUNT = 3
+SLOW_READER_NODE = 3
 # When each act begins, as a share of the whole.
-REGISTRY_ACT, PROVIDER_ACT, CLIENT_ACT = 0.15, 0.4, 0.75
+REGISTRY_ACT, PROVIDER_ACT, NODE_ACT, CLIENT_ACT = 0.1, 0.35, 0.6, 0.82
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,13 +49,15 @@ class Director:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self._pubs = free_endpoints(2 * REGISTRIES_COUNT + PROVIDERS_COUNT)
+        self._pubs = free_endpoints(2 * REGISTRIES_COUNT + PROVIDERS_COUNT + NODES_COUNT)
         self._routers = [self._pubs.pop() for _ in range(REGISTRIES_COUNT)]
         self._binds = [self._pubs.pop() for _ in range(PROVIDERS_COUNT)]
+        self._node_binds = [self._pubs.pop() for _ in range(NODES_COUNT)]
         self.board = Board(
             loop_name=loop_name(),
             registries=[RegistryLine(number=i + 1, router=self._routers[i]) for i in range(REGISTRIES_COUNT)],
             providers=[ProviderLine(number=i + 1) for i in range(PROVIDERS_COUNT)],
+            nodes=[NodeLine(number=i + 1) for i in range(NODES_COUNT)],
         )
         self._loop = asyncio.get_running_loop()
         self._started_at = self._loop.time()
@@ -75,23 +82,37 @@ class Director:
             await self._until(lambda: all(line.pid for line in self.board.registries), "the registries run")
             providers = [await self._provider(i) for i in range(PROVIDERS_COUNT)]
             client = await self._client()
+            nodes = [await self._node(i) for i in range(NODES_COUNT)]
             await self._until(self.board.everybody_knows, "everybody knows")
             self.say(
                 f"{REGISTRIES_COUNT} registries, {PROVIDERS_COUNT} providers, each registered with one of "
                 f"them, and a client: {self.settings.in_flight_count} calls open at any time"
             )
+            await self._until(self.board.mesh_knows, "every node knows all topics")
+            self.say(
+                f"{NODES_COUNT} nodes own {sum(len(node.owned) for node in self.board.nodes)} topics; each "
+                f"publishes, and reads all of them; node {SLOW_READER_NODE} has a slow reader, too"
+            )
+            for node in nodes:
+                await node.order("go")
             self._begun_at = self._loop.time()
             await self._act_at(REGISTRY_ACT)
             await self._lose_registry(registries, 0)
             await self._act_at(PROVIDER_ACT)
             await self._lose_provider(providers, 1)
+            await self._act_at(NODE_ACT)
+            await self._lose_node(nodes, 0)
             await self._act_at(CLIENT_ACT)
             client = await self._lose_client(client)
             await self._act_at(1.0)
-            self.say("the client asks nothing more and waits for its last answers")
+            self.say("the client asks nothing more and waits for its last answers; the nodes fall silent")
             await client.stop()
+            for node in nodes:
+                await node.order("stop")
             await self._until(lambda: self.board.client.done, "the client has all its answers", SETTLE_S_MAX)
-            for player in (*registries, *providers):
+            what = "every reader has every message, or was told that it has not"
+            await self._until(self.board.mesh_is_settled, what, SETTLE_S_MAX)
+            for player in (*registries, *providers, *nodes):
                 player.kill()
 
     # -- the acts
@@ -128,6 +149,24 @@ class Director:
         providers[i] = await self._provider(i)
         known_s = await self._until_everybody_knows(started_at)
         self.say(f"provider {line.number} is started again, and everybody knew after {known_s:.2f} s")
+
+    async def _lose_node(self, nodes: list[Player], i: int) -> None:
+        line = self.board.nodes[i]
+        killed_at = await self._kill(nodes[i], line)
+        topics = " and ".join(line.owned)
+        self.say(f"node {line.number} is killed (SIGKILL); it owned {topics}")
+        known_s = await self._until_mesh_knows(killed_at)
+        self.say(f"its topics were pending at the other nodes after {known_s:.2f} s; all others went on")
+        self.board.past_nodes.append(line)
+        await asyncio.sleep(AWAY_S)
+        started_at = self._loop.time()
+        nodes[i] = await self._node(i, life=line.life + 1)
+        known_s = await self._until_mesh_knows(started_at)
+        await nodes[i].order("go")
+        self.say(
+            f"node {line.number} is started again; every topic was active everywhere after {known_s:.2f} s, "
+            f"hand-over {self.board.handover_s or 0.0:.2f} s from pending to active"
+        )
 
     async def _lose_client(self, client: Player) -> Player:
         line = self.board.client
@@ -168,19 +207,31 @@ class Director:
         }
         return await self._start("the client", "client", settings, self.board.client)
 
-    async def _start(
-        self, name: str, role: str, settings: dict[str, Any], line: RegistryLine | ProviderLine | ClientLine
-    ) -> Player:
+    async def _node(self, i: int, *, life: int = 1) -> Player:
+        line = NodeLine(number=i + 1, life=life, owned=owned_topics(i + 1))
+        self.board.nodes[i] = line
+        first = i % REGISTRIES_COUNT
+        settings = {
+            "number": line.number,
+            "life": life,
+            "bind": self._node_binds[i],
+            "pubs": self._pubs,
+            "registries": [*self._routers[first:], *self._routers[:first]],
+            "has_slow_reader": line.number == SLOW_READER_NODE,
+        }
+        return await self._start(f"node {line.number}", "node", settings, line)
+
+    async def _start(self, name: str, role: str, settings: dict[str, Any], line: Line) -> Player:
         player = await self._stage.enter_async_context(cast(name, role, settings))
         self._followers.create_task(self._follow(player, line), name=f"following {name}")
         return player
 
-    async def _follow(self, player: Player, line: RegistryLine | ProviderLine | ClientLine) -> None:
+    async def _follow(self, player: Player, line: Line) -> None:
         async for report in player.reports():
             line.hear(report, now=self._loop.time())
             self._heard.set()
 
-    async def _kill(self, player: Player, line: RegistryLine | ProviderLine | ClientLine) -> float:
+    async def _kill(self, player: Player, line: Line) -> float:
         """SIGKILL; when it was sent."""
         killed_at = self._loop.time()
         player.kill()
@@ -197,6 +248,10 @@ class Director:
         """How long it took since then."""
         return await self._until(self.board.everybody_knows, "everybody knows") - since
 
+    async def _until_mesh_knows(self, since: float) -> float:
+        """How long it took since then."""
+        return await self._until(self.board.mesh_knows, "every node knows which topics there are") - since
+
     async def _until(self, happened: Callable[[], bool], what: str, within_s: float = KNOW_S_MAX) -> float:
         """Wait until what the cast reports makes this true; when that was. Raises DemoFailed."""
         try:
@@ -210,7 +265,7 @@ class Director:
 
 
 async def play(settings: Settings) -> int:
-    """The whole demo with its pictures; the exit status: 0 when every call is answered or accounted for."""
+    """The whole demo with its pictures; the exit status: 0 when every call and message is accounted for."""
     console = Console(highlight=False)
     director = Director(settings)
     problems: list[str] = []
@@ -229,21 +284,6 @@ async def play(settings: Settings) -> int:
     return settle(console, director.board) or (1 if problems else 0)
 
 
-def settle(console: Console, board: Board) -> int:
-    """Print the books; 1 when a call failed or has no outcome."""
-    failed_count, missing_count = sum(board.failed.values()), board.client.open_count
-    console.print(
-        f"asked {board.asked_count:,}, answered {board.answered_count:,}, failed {failed_count:,}, "
-        f"missing {missing_count:,}  (open when the client was killed: {board.open_when_killed_count:,}; "
-        f"asked again because a provider was lost: {board.retried_count:,})",
-        style="bold",
-        soft_wrap=True,
-    )
-    for code, count in sorted(board.failed.items()):
-        console.print(f"failed with {code}: {count:,}", style="bold red", soft_wrap=True)
-    return 1 if failed_count or missing_count else 0
-
-
 def leaves(group: BaseExceptionGroup[Any]) -> list[BaseException]:
     """The exceptions of a group and of the groups in it."""
     nested = [
@@ -256,9 +296,12 @@ async def draw_in_place(console: Console, director: Director) -> None:
     with Live(console=console, auto_refresh=False) as live:
         try:
             while True:
-                live.update(director.board.as_screen(director.elapsed_s), refresh=True)
+                screen = director.board.as_screen(director.elapsed_s, story_lines_max=STORY_LINES_MAX)
+                live.update(screen, refresh=True)
                 await asyncio.sleep(DRAW_INTERVAL_S)
         finally:
+            # At the end the whole story, however long: it may scroll now.
+            live.vertical_overflow = "visible"
             live.update(director.board.as_screen(director.elapsed_s), refresh=True)
 
 

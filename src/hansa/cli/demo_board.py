@@ -2,112 +2,19 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
+from rich import box
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from hansa.cli.demo_lines import ClientLine, Line, NodeLine, ProviderLine, RegistryLine
+from hansa.cli.demo_mesh_books import MeshBooks, mesh_books
 from hansa.cli.latencies import Latencies
 
-# Rates and percentiles speak of this many of the latest reports, about one second.
-RECENT_COUNT = 5
-
-
-class Recent:
-    """A count as it was lately, for its rate."""
-
-    def __init__(self) -> None:
-        self._counts: deque[tuple[float, int]] = deque(maxlen=RECENT_COUNT)
-
-    def hear(self, count: int, now: float) -> None:
-        self._counts.append((now, count))
-
-    @property
-    def rate(self) -> float:
-        """Per second; 0 when there is nothing to compare."""
-        if len(self._counts) < 2 or self._counts[-1][0] == self._counts[0][0]:
-            return 0.0
-        return (self._counts[-1][1] - self._counts[0][1]) / (self._counts[-1][0] - self._counts[0][0])
-
-
-@dataclass(slots=True, kw_only=True)
-class RegistryLine:
-    """One registry: what it lists (endpoint and routing id) and which others it hears."""
-
-    number: int
-    router: str
-    pid: int = 0
-    is_up: bool = True
-    listed: dict[str, str] = field(default_factory=dict)
-    peers_heard: set[int] = field(default_factory=set)
-
-    def hear(self, report: Mapping[str, Any], *, now: float) -> None:
-        self.pid, self.listed, self.peers_heard = report["pid"], report["listed"], set(report["peers_heard"])
-
-
-@dataclass(slots=True, kw_only=True)
-class ProviderLine:
-    """One provider: where it is registered, and what it has answered."""
-
-    number: int
-    pid: int = 0
-    is_up: bool = True
-    endpoint: str = ""
-    id: str = ""
-    registry: str | None = None
-    state: str = "starting"
-    answered_count: int = 0
-    recent: Recent = field(default_factory=Recent)
-
-    def hear(self, report: Mapping[str, Any], *, now: float) -> None:
-        for name in ("pid", "endpoint", "id", "registry", "state", "answered_count"):
-            setattr(self, name, report[name])
-        self.recent.hear(self.answered_count, now)
-
-
-@dataclass(slots=True, kw_only=True)
-class ClientLine:
-    """One life of the client: its books and what it knows."""
-
-    pid: int = 0
-    is_up: bool = True
-    asked_count: int = 0
-    answered_count: int = 0
-    retried_count: int = 0
-    failed: dict[str, int] = field(default_factory=dict)
-    listed: dict[str, str] = field(default_factory=dict)
-    connections_count: int = 0
-    registries_heard: set[int] = field(default_factory=set)
-    done: bool = False
-    recent: Recent = field(default_factory=Recent)
-    _latencies: deque[Latencies] = field(default_factory=lambda: deque(maxlen=RECENT_COUNT))
-
-    def hear(self, report: Mapping[str, Any], *, now: float) -> None:
-        for name in ("pid", "asked_count", "answered_count", "retried_count", "failed", "listed"):
-            setattr(self, name, report[name])
-        self.connections_count = report["connections_count"]
-        self.registries_heard = set(report["registries_heard"])
-        self.done = report.get("done", False)
-        self.recent.hear(self.answered_count, now)
-        self._latencies.append(Latencies.from_json(report["latencies"]))
-
-    @property
-    def failed_count(self) -> int:
-        return sum(self.failed.values())
-
-    @property
-    def open_count(self) -> int:
-        return self.asked_count - self.answered_count - self.failed_count
-
-    def latencies(self) -> Latencies:
-        total = Latencies()
-        for latencies in self._latencies:
-            total.add(latencies)
-        return total
+# As much of the story as fits under the table on a small terminal.
+STORY_LINES_MAX = 6
 
 
 @dataclass(slots=True)
@@ -119,6 +26,8 @@ class Board:
     providers: list[ProviderLine] = field(default_factory=list)
     client: ClientLine = field(default_factory=ClientLine)
     past_clients: list[ClientLine] = field(default_factory=list)
+    nodes: list[NodeLine] = field(default_factory=list)
+    past_nodes: list[NodeLine] = field(default_factory=list)
     story: list[str] = field(default_factory=list)
 
     # -- who knows what
@@ -153,6 +62,15 @@ class Board:
             and self.client.registries_heard == numbers
         )
 
+    def mesh_knows(self) -> bool:
+        """Every node that runs is connected to the others that run, and reads their topics and no others."""
+        living = [node for node in self.nodes if node.is_up]
+        topics = {topic for node in living for topic in node.owned}
+        ids = {node.id for node in living}
+        return all(
+            node.id != "" and node.peers == ids - {node.id} and node.active == topics for node in living
+        )
+
     # -- the books
 
     @property
@@ -181,6 +99,18 @@ class Board:
         """What killed clients were waiting for, by their last word: nobody is left who could miss it."""
         return sum(client.open_count for client in self.past_clients)
 
+    def mesh_books(self) -> MeshBooks:
+        return mesh_books([node for node in self.nodes if node.is_up], self.past_nodes)
+
+    def mesh_is_settled(self) -> bool:
+        """Nobody publishes any more, and every reader has what it was due or was told that it has not."""
+        return all(node.is_quiet for node in self.nodes if node.is_up) and not self.mesh_books().missing_count
+
+    @property
+    def handover_s(self) -> float | None:
+        """How long a topic waited for its owner to come back: the longest, as the subscribers measured it."""
+        return max((node.handover_s for node in self.nodes if node.handover_s is not None), default=None)
+
     # -- pictures
 
     def registry_name(self, provider: ProviderLine) -> str:
@@ -191,26 +121,29 @@ class Board:
     def as_line(self, elapsed_s: float) -> str:
         """The state in one line, for a log."""
         client, latencies = self.client, self.client.latencies()
-        up_counts = [sum(line.is_up for line in lines) for lines in (self.registries, self.providers)]
+        up_counts = [
+            sum(line.is_up for line in lines) for lines in (self.registries, self.providers, self.nodes)
+        ]
         where = " ".join(self.registry_name(provider) for provider in self.providers)
+        rate = sum(node.recent.rate for node in self.nodes if node.is_up)
         return (
             f"{elapsed_s:5.1f} s  {client.recent.rate:8,.0f} calls/s  p50 {micros(latencies, 0.5)}"
             f"  p99 {micros(latencies, 0.99)}  failed {sum(self.failed.values())}  open {client.open_count}"
             f"  registries {up_counts[0]}/{len(self.registries)}"
             f"  providers {up_counts[1]}/{len(self.providers)} (registered with {where})"
+            f"  nodes {up_counts[2]}/{len(self.nodes)}  {rate:,.0f} messages/s"
         )
 
-    def as_screen(self, elapsed_s: float) -> Group:
-        """The state as a table, for a terminal."""
-        table = Table(expand=False)
+    def as_screen(self, elapsed_s: float, *, story_lines_max: int | None = None) -> Group:
+        """The state as a table, for a terminal, with as many of the latest lines of the story."""
+        table = Table(expand=False, box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
         for name in ("process", "pid", "state", "knows"):
-            table.add_column(name)
-        for name in ("calls/s", "p50", "p99", "answered", "failed", "open"):
-            table.add_column(name, justify="right")
+            table.add_column(name, no_wrap=True)
+        for name in ("per s", "p50", "p99", "done", "lost", "open"):
+            table.add_column(name, justify="right", no_wrap=True)
         for registry in self.registries:
             knows = f"{count(len(registry.listed), 'provider')}, {count(len(registry.peers_heard), 'peer')}"
             table.add_row(f"registry {registry.number}", *state(registry, "running"), knows)
-        table.add_section()
         for provider in self.providers:
             name = self.registry_name(provider)
             registered = "at no registry" if name == "-" else f"is at registry {name}"
@@ -221,10 +154,16 @@ class Board:
                 registered,
                 *(numbers if provider.is_up else []),
             )
-        table.add_section()
         table.add_row(*self._client_row(), style="bold")
-        head = Text(f"hansa demo  {self.loop_name}  {elapsed_s:4.1f} s", "bold")
-        return Group(head, table, *(Text(line) for line in self.story))
+        for node in self.nodes:
+            table.add_row(*self._node_row(node), style="bold")
+        hand_over = "" if self.handover_s is None else f"  hand-over of topics {self.handover_s:.2f} s"
+        head = Text(f"hansa demo  {self.loop_name}  {elapsed_s:4.1f} s{hand_over}", "bold")
+        legend = (
+            "calls: done is answered, lost is failed; messages: done is delivered, lost is dropped or missed"
+        )
+        story = self.story if story_lines_max is None else self.story[-story_lines_max:]
+        return Group(head, table, Text(legend, "dim"), *(Text(line) for line in story))
 
     def _client_row(self) -> list[str | Text]:
         client, latencies = self.client, self.client.latencies()
@@ -245,8 +184,23 @@ class Board:
             f"{client.open_count:,}",
         ]
 
+    def _node_row(self, node: NodeLine) -> list[str | Text]:
+        cells: list[str | Text] = [f"node {node.number}", *state(node, "publishing")]
+        if not node.is_up:
+            return cells
+        latencies = node.latencies()
+        return [
+            *cells,
+            f"{count(len(node.peers), 'node')}, {count(len(node.active), 'topic')}",
+            f"{node.recent.rate:,.0f}",
+            micros(latencies, 0.5),
+            micros(latencies, 0.99),
+            f"{node.received_count:,}",
+            f"{node.lost_count:,}",
+        ]
 
-def state(line: RegistryLine | ProviderLine | ClientLine, word: str) -> tuple[str, Text]:
+
+def state(line: Line, word: str) -> tuple[str, Text]:
     """The cells for pid and state."""
     if not line.is_up:
         return "-", Text("killed", "bold red")

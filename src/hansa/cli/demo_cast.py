@@ -1,8 +1,6 @@
-"""The processes of the demo: registries, providers, and a client that calls and keeps the books.
+"""The processes of the demo: registries, providers, a client that calls and keeps the books, nodes of topics.
 
-Each is started as `python -m hansa.cli.demo_cast ROLE SETTINGS`, tells its state on stdout as lines of JSON,
-and does what it reads from stdin: "stop" means ask nothing more and end when everything has its outcome; the
-end of stdin means end at once, so that nothing outlives a demo that was killed.
+Each is started as `python -m hansa.cli.demo_cast ROLE SETTINGS`; `demo_acting` says what it tells and obeys.
 
 The books: a request is open from the moment it is asked until its one outcome, which is an answer or a
 failure. The client marks its requests idempotent, so that one whose provider was killed goes to another.
@@ -12,72 +10,29 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import signal
 import sys
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Iterable
 from time import perf_counter
-from typing import Any
 
 from hansa import Discovery, Gateway, HansaError, Provider, ProviderInfo, Registry, Request
+from hansa.cli.demo_acting import (
+    BROADCAST_INTERVAL_S,
+    HEARTBEAT_INTERVAL_S,
+    HEARTBEAT_TIMEOUT_S,
+    OPTIONS,
+    START_S_MAX,
+    TICK_S,
+    Facts,
+    Orders,
+    Reporter,
+    act,
+)
+from hansa.cli.demo_node import play_node
 from hansa.cli.fast_loop import run
 from hansa.cli.latencies import Latencies
-from hansa.transport import SocketOptions
 
 SERVICE = "greeter"
-# A change is told within a tick, everything else now and then.
-TICK_S = 0.02
-START_S_MAX = 20.0
-REPORT_INTERVAL_S = 0.25
-# Short, so that a few seconds show a whole recovery.
-HEARTBEAT_INTERVAL_S = 0.5
-HEARTBEAT_TIMEOUT_S = 2.0
-BROADCAST_INTERVAL_S = 2.0
-OPTIONS = SocketOptions(reconnect_s_min=0.05, reconnect_s_max=0.5)
-
-Facts = dict[str, Any]
-
-
-class Orders:
-    """What stdin says: `stop` is set by the word, `end` by the end of the stream."""
-
-    def __init__(self) -> None:
-        self.stop = asyncio.Event()
-        self.end = asyncio.Event()
-
-    async def read(self) -> None:
-        reader = asyncio.StreamReader()
-        loop = asyncio.get_running_loop()
-        transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
-        try:
-            while line := await reader.readline():
-                if line.strip() == b"stop":
-                    self.stop.set()
-            self.end.set()
-        finally:
-            transport.close()
-
-
-class Reporter:
-    """Tells `state` as soon as it changes, and `state` with `numbers` every so often."""
-
-    def __init__(self, state: Callable[[], Facts], numbers: Callable[[], Facts]) -> None:
-        self._state = state
-        self._numbers = numbers
-
-    def tell(self, **more: Any) -> None:
-        """One line of JSON to whoever started this process."""
-        print(json.dumps({"pid": os.getpid(), **self._state(), **self._numbers(), **more}), flush=True)
-
-    async def report(self) -> None:
-        told: Facts = {}
-        told_at = 0.0
-        while True:
-            now, state = perf_counter(), self._state()
-            if state != told or now - told_at >= REPORT_INTERVAL_S:
-                told, told_at = state, now
-                self.tell()
-            await asyncio.sleep(TICK_S)
 
 
 async def play_registry(settings: Facts) -> None:
@@ -209,17 +164,7 @@ def listing(providers: Iterable[ProviderInfo]) -> dict[str, str]:
     return {provider.endpoint: provider.routing_id.hex() for provider in providers}
 
 
-async def act(orders: Orders, report: Coroutine[Any, Any, None]) -> None:
-    """Report until stdin says "stop" or ends."""
-    async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(step, name="act") for step in (report, orders.read())]
-        waits = [group.create_task(event.wait(), name="wait") for event in (orders.stop, orders.end)]
-        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        for task in (*tasks, *waits):
-            task.cancel()
-
-
-ROLES = {"registry": play_registry, "provider": play_provider, "client": play_client}
+ROLES = {"registry": play_registry, "provider": play_provider, "client": play_client, "node": play_node}
 
 
 def main(arguments: list[str]) -> None:

@@ -17,11 +17,12 @@ def demo(
     in_flight: Annotated[int, Parameter(validator=Number(gte=1, lte=10_000))] = 16,
     payload_bytes: Annotated[int, Parameter(validator=Number(gte=0, lte=1 << 20))] = 64,
 ) -> int:
-    """Watch services find and call each other while their processes are killed.
+    """Watch services call each other and topics reach their readers while their processes are killed.
 
-    Three registries, three providers and a client, each a process of its own. A registry, a provider and the
-    client are killed with SIGKILL in turn and started again. The calls go on, and in the end every one of
-    them is accounted for: exit status 1 if not.
+    Three registries, three providers and a client, and three nodes that own topics, publish and read, each a
+    process of its own. A registry, a provider, a node and the client are killed with SIGKILL in turn and
+    started again. Calls and messages go on, and in the end every one of them is accounted for: exit status 1
+    if not.
 
     Parameters
     ----------

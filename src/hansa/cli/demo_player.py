@@ -45,10 +45,14 @@ class Player:
 
     async def stop(self) -> None:
         """Ask it to end when everything has its outcome."""
-        assert self.process.stdin is not None
         self.dismissed = True
+        await self.order("stop")
+
+    async def order(self, word: str) -> None:
+        """Tell it what to do next."""
+        assert self.process.stdin is not None
         with suppress(ConnectionError):
-            self.process.stdin.write(b"stop\n")
+            self.process.stdin.write(word.encode() + b"\n")
             await self.process.stdin.drain()
 
     def kill(self) -> None:

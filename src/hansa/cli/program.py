@@ -20,6 +20,9 @@ app.command("hansa.cli.registry_command:registry")
 app.command("hansa.cli.services_command:services")
 app.command("hansa.cli.call_command:call")
 app.command("hansa.cli.provide_command:provide")
+app.command("hansa.cli.topics_command:topics")
+app.command("hansa.cli.publish_command:publish")
+app.command("hansa.cli.subscribe_command:subscribe")
 app.command("hansa.cli.demo_command:demo")
 
 

@@ -1,11 +1,11 @@
-"""SIGTERM and Ctrl-C as something a program waits for."""
+"""SIGTERM and Ctrl-C as something a program waits for, or as the end of a block."""
 
 from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Final
 
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
@@ -36,3 +36,35 @@ def stop_signals() -> Iterator[Stop]:
     finally:
         for number in _SIGNALS:
             loop.remove_signal_handler(number)
+
+
+class Cut:
+    """Whether a block was cut short by a signal."""
+
+    def __init__(self, scope: asyncio.Timeout) -> None:
+        self._scope = scope
+        self.was_made = False
+
+    def make(self) -> None:
+        """Cancel the block; what it left open closes in order, and a second signal changes nothing."""
+        if not self.was_made:
+            self.was_made = True
+            self._scope.reschedule(asyncio.get_running_loop().time())
+
+
+@asynccontextmanager
+async def until_stopped() -> AsyncIterator[Cut]:
+    """SIGTERM or SIGINT cancels the block, wherever it waits, and the program goes on after it."""
+    loop = asyncio.get_running_loop()
+    with suppress(TimeoutError):
+        # A deadline that a signal brings near: cancelling one's own task from a handler and telling that from
+        # other cancellations is what asyncio.timeout does.
+        async with asyncio.timeout(None) as scope:
+            cut = Cut(scope)
+            for number in _SIGNALS:
+                loop.add_signal_handler(number, cut.make)
+            try:
+                yield cut
+            finally:
+                for number in _SIGNALS:
+                    loop.remove_signal_handler(number)

@@ -15,9 +15,23 @@ fork, objects of the parent raise UsageError in the child; new ones can be made 
 Errors, values, events, balancers and Tls are those of `hansa`.
 """
 
+from hansa.messaging.spot.over_threads import ThreadsafeSpot, ThreadsafeSubscription
 from hansa.sync.discovery import Discovery, DiscoveryEvents
+from hansa.sync.event_stream import EventStream
 from hansa.sync.gateway import DirectRouter, Gateway
 from hansa.sync.provider import Provider
 from hansa.sync.registry import Registry
+from hansa.sync.spot_node import SpotNode
 
-__all__ = ["DirectRouter", "Discovery", "DiscoveryEvents", "Gateway", "Provider", "Registry"]
+__all__ = [
+    "DirectRouter",
+    "Discovery",
+    "DiscoveryEvents",
+    "EventStream",
+    "Gateway",
+    "Provider",
+    "Registry",
+    "SpotNode",
+    "ThreadsafeSpot",
+    "ThreadsafeSubscription",
+]

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Self
 
 from hansa.chance import Chance
 from hansa.clock import Clock
-from hansa.errors import AlreadyClosed, TimedOut
 from hansa.limits import BROADCAST_INTERVAL_S, BROADCASTS_MISSED_MAX
 from hansa.messaging.discovery import Discovery as AsyncDiscovery
 from hansa.messaging.discovery import DiscoveryEvent, DiscoveryStats, ServiceState
-from hansa.messaging.discovery import DiscoveryEvents as AsyncDiscoveryEvents
 from hansa.messaging.provider_info import ProviderInfo
+from hansa.sync.event_stream import EventStream
 from hansa.sync.mirror import Mirror, shielded
 from hansa.transport import Network, SocketOptions, Tls
 
@@ -152,65 +150,9 @@ class Discovery(Mirror):
         return DiscoveryEvents(self, self._ask(self._inner.events))
 
 
-class DiscoveryEvents:
+class DiscoveryEvents(EventStream[DiscoveryEvent]):
     """A blocking iterator over a discovery's events, from the call that made it on.
 
     It ends after `close`, or when the discovery closes, once what it kept is read. Several threads may share
     one: each event goes to one of them. An interrupted step takes nothing out.
     """
-
-    def __init__(self, discovery: Discovery, inner: AsyncDiscoveryEvents) -> None:
-        self._discovery = discovery
-        self._inner = inner
-
-    def __iter__(self) -> Self:
-        return self
-
-    def __next__(self) -> DiscoveryEvent:
-        event = self._next(None)
-        if event is None:
-            raise StopIteration
-        return event
-
-    def get(self, timeout: float | None = None) -> DiscoveryEvent:
-        """The next event. Raises TimedOut, and AlreadyClosed after the end."""
-        event = self._next(timeout)
-        if event is None:
-            raise AlreadyClosed(f"the events of {self._discovery.name} have ended")
-        return event
-
-    @property
-    def dropped_count(self) -> int:
-        """Events that went unread because too many waited."""
-        return self._inner.dropped_count
-
-    def close(self) -> None:
-        """Listen no more; what was kept can still be read. A thread that waits in it gets the end."""
-        self._discovery._ask(self._inner.close)
-
-    def _next(self, timeout: float | None) -> DiscoveryEvent | None:
-        try:
-            return self._discovery._call(lambda: self._step(timeout), "events")
-        except AlreadyClosed:
-            return self._kept()
-
-    async def _step(self, timeout: float | None) -> DiscoveryEvent | None:
-        try:
-            async with asyncio.timeout(timeout):
-                return await anext(self._inner, None)
-        except TimeoutError:
-            raise TimedOut(f"nothing happened at {self._discovery.name} within {timeout} s") from None
-
-    def _kept(self) -> DiscoveryEvent | None:
-        """What is left when there is no loop any more: a feed that is closed never waits."""
-        step = self._inner.__anext__()
-        try:
-            step.send(None)
-        except StopIteration as done:
-            event: DiscoveryEvent = done.value
-            return event
-        except StopAsyncIteration:
-            return None
-        finally:
-            step.close()
-        return None

@@ -14,10 +14,10 @@ from hansa.limits import IN_FLIGHT_MAX, REQUEST_TIMEOUT_S
 from hansa.messaging.gateway import Balancer, Completion, GatewayStats, RetryPolicy
 from hansa.messaging.gateway import DirectRouter as AsyncDirectRouter
 from hansa.messaging.gateway import Gateway as AsyncGateway
-from hansa.sync.background import Background, Order, Outcome
 from hansa.sync.discovery import Discovery
 from hansa.sync.mirror import Mirror, shielded
 from hansa.transport import Network, SocketOptions, Tls
+from hansa.transport.over_steps import Order, Outcome, Steps
 from hansa.wire.business import TraceContext
 
 Parts = Sequence[bytes] | bytes
@@ -91,18 +91,18 @@ class Gateway(Mirror):
         HandlerFailed and what else of hansa's errors the handler raised; AlreadyClosed when the gateway
         closes. An interrupt (Ctrl-C) gives the request up: its reply is dropped and counted.
         """
-        background = self._background
-        if background is None:
-            background = self._held()
-        if get_ident() == background.ident:
-            background.check_not_inside(f"request of {self.name}")
-        asked = _Request(background, self._inner, service, parts, msg_id, timeout, key, idempotent, trace)
-        background.post(asked)
+        steps = self._steps
+        if steps is None:
+            steps = self._held()
+        if get_ident() == steps.ident:
+            steps.check_not_inside(f"request of {self.name}")
+        asked = _Request(steps, self._inner, service, parts, msg_id, timeout, key, idempotent, trace)
+        steps.post(asked)
         try:
             return asked.wait()
         except BaseException:
             if not asked.is_settled:
-                background.post(Order(asked.abandon))
+                steps.post(Order(asked.abandon))
             raise
 
     def submit(
@@ -259,7 +259,6 @@ class _Request(Outcome[list[bytes]]):
     """
 
     __slots__ = (
-        "_background",
         "_gateway",
         "_idempotent",
         "_key",
@@ -267,6 +266,7 @@ class _Request(Outcome[list[bytes]]):
         "_parts",
         "_request_id",
         "_service",
+        "_steps",
         "_task",
         "_timeout",
         "_trace",
@@ -274,7 +274,7 @@ class _Request(Outcome[list[bytes]]):
 
     def __init__(
         self,
-        background: Background,
+        steps: Steps,
         gateway: AsyncGateway,
         service: str,
         parts: Parts,
@@ -285,7 +285,7 @@ class _Request(Outcome[list[bytes]]):
         trace: TraceContext | None,
     ) -> None:
         super().__init__()
-        self._background = background
+        self._steps = steps
         self._gateway = gateway
         self._service = service
         self._parts = parts
@@ -311,7 +311,7 @@ class _Request(Outcome[list[bytes]]):
             )
         except Backlogged:
             # Rare, and then it takes long in any case: a task waits for room.
-            self._task = self._background.spawn(self._request(), f"a request to {self._service}")
+            self._task = self._steps.spawn(self._request(), f"a request to {self._service}")
             self._task.add_done_callback(self._ended)
         except BaseException as error:
             self.fail(error)

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from hansa.errors import AlreadyClosed, UsageError
 from hansa.sync.background import Background, hold, release
+from hansa.transport.over_steps import Steps
 
 T = TypeVar("T")
 
@@ -19,6 +20,7 @@ class Mirror:
     def __init__(self, name: str) -> None:
         self.name = name
         self._background: Background | None = None
+        self._steps: Steps | None = None
         self._was_open = False
         # Opening and closing, one at a time.
         self._turn = threading.RLock()
@@ -32,11 +34,11 @@ class Mirror:
                 raise UsageError(f"{self.name} is open already")
             background = hold()
             try:
-                background.call(make_work, f"opening {self.name}")
+                background.steps.call(make_work, f"opening {self.name}")
             except BaseException:
                 release(background)
                 raise
-            self._background = background
+            self._background, self._steps = background, background.steps
             self._was_open = True
 
     def _close(self, make_work: Callable[[], Coroutine[Any, Any, object]]) -> None:
@@ -47,14 +49,14 @@ class Mirror:
             if background is None:
                 return
             try:
-                background.call(make_work, f"closing {self.name}")
+                background.steps.call(make_work, f"closing {self.name}")
             finally:
-                self._background = None
+                self._background = self._steps = None
                 release(background)
 
     def _check_not_inside(self, what: str) -> None:
-        if self._background is not None:
-            self._background.check_not_inside(f"{what} {self.name}")
+        if self._steps is not None:
+            self._steps.check_not_inside(f"{what} {self.name}")
 
     def _call(self, make_work: Callable[[], Coroutine[Any, Any, T]], what: str) -> T:
         """Wait for a coroutine. Raises UsageError, AlreadyClosed when it is not open."""
@@ -62,27 +64,27 @@ class Mirror:
 
     def _ask(self, question: Callable[[], T]) -> T:
         """An answer that needs no waiting, also before the object is open and after it was closed."""
-        background = self._background
-        if background is None:
+        steps = self._steps
+        if steps is None:
             with self._direct_turn:
                 return question()
-        if get_ident() == background.ident:
+        if get_ident() == steps.ident:
             return question()
         try:
-            return background.run(question)
+            return steps.run(question)
         except AlreadyClosed:
-            if self._background is not None:
+            if self._steps is not None:
                 raise  # The answer itself.
             with self._direct_turn:
                 return question()
 
-    def _held(self) -> Background:
-        background = self._background
-        if background is None:
+    def _held(self) -> Steps:
+        steps = self._steps
+        if steps is None:
             if self._was_open:
                 raise AlreadyClosed(f"{self.name} is closed")
             raise UsageError(f"{self.name} is used before it was entered: write `with`")
-        return background
+        return steps
 
 
 def shielded(callback: Callable[[T], None]) -> Callable[[T], None]:

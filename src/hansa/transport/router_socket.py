@@ -96,10 +96,15 @@ class Router(ZmtpSocket):
         lane = self._lanes.get(connection.peer)
         if lane is None:
             lane = self._lanes[connection.peer] = Lane(connection.peer, self.options)
+        if former is not None:
+            # Taken over: whoever dialled the connection before has no part in the peer's lane any more.
+            for other in self._outbounds:
+                if other is not outbound and other.lane is former:
+                    other.lane = None
         if outbound is not None:
             if outbound.lane is not None and outbound.lane is not lane:
                 # The peer has come back under another name: what waits was for the one before.
-                self._lanes.pop(outbound.lane.peer, None)
+                self._forget_lane(outbound.lane)
                 self._give_up(outbound.lane, str(outbound.endpoint))
             outbound.lane = lane
         return lane
@@ -115,5 +120,10 @@ class Router(ZmtpSocket):
 
     def _outbound_closed(self, outbound: Outbound) -> None:
         if outbound.lane is not None:
-            self._lanes.pop(outbound.lane.peer, None)
+            self._forget_lane(outbound.lane)
         super()._outbound_closed(outbound)
+
+    def _forget_lane(self, lane: Lane) -> None:
+        """Unless the peer has another one by now."""
+        if self._lanes.get(lane.peer) is lane:
+            del self._lanes[lane.peer]

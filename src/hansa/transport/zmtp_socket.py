@@ -193,6 +193,16 @@ class ZmtpSocket:
                 return
             yield event
 
+    def rest(self, peer: bytes) -> None:
+        """Read from this peer again only when all that is ready now has run: for `on_messages` with readers.
+
+        A stream that is always readable would otherwise be read many times before a task gets its turn.
+        """
+        connection = self._connected.get(peer)
+        if connection is not None:
+            connection.pause_reading()
+            asyncio.get_running_loop().call_soon(connection.resume_reading)
+
     @property
     def peers(self) -> tuple[bytes, ...]:
         """Ids of the peers connected now."""

@@ -8,6 +8,7 @@ Nodes of hansa's say more in extension frames, behind a command's own: a tag, th
 that is not known for its command is passed over, so that later versions may add some; unknown flags likewise.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -33,6 +34,8 @@ _REPORT_TAG: Final = b"HSP1"
 _MARK_TAG: Final = b"HSM1"
 _REFUSAL_TAG: Final = b"HSX1"
 _TAG_BYTES: Final = 4
+
+_CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f]")
 
 # What follows each tag; a report has one of its structures for each topic.
 _QUERY_FIELDS: Final = Struct("<BIQ")
@@ -172,6 +175,8 @@ def encode(command: SpotCommand) -> list[bytes]:
 
 def topic_frame(topic: str) -> bytes:
     """The frame that names a topic. An owner keeps it, so that publishing need not encode the name again."""
+    if _CONTROL.search(topic):
+        raise BadArgument(f"topic {topic!r} has control characters: give it a name that can be shown")
     return encode_text(topic, "topic", bytes_min=1, bytes_max=TOPIC_BYTES_MAX)
 
 
@@ -334,7 +339,11 @@ def _decode_topics(frames: Sequence[bytes]) -> tuple[str, ...]:
 
 
 def _decode_topic(frame: bytes) -> str:
-    return decode_text(frame, "topic", bytes_min=1, bytes_max=TOPIC_BYTES_MAX)
+    topic = decode_text(frame, "topic", bytes_min=1, bytes_max=TOPIC_BYTES_MAX)
+    # Names go to logs and terminals.
+    if _CONTROL.search(topic):
+        raise BadFrame(f"topic {topic!r} has control characters")
+    return topic
 
 
 def _expect(frames: Sequence[bytes], frames_min: int) -> None:

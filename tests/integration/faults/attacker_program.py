@@ -1,4 +1,4 @@
-"""Sends bad messages to a registry or a provider as fast as it goes, and tells what they must have counted.
+"""Sends bad messages to a registry, a provider or a node as fast as it goes; tells what it must have counted.
 
 Blocking sockets and bytes, nothing of hansa's transport. A connection sends a batch, then something that is
 answered: when the answer is there, everything before it has been read. A batch that reaches the number of
@@ -12,6 +12,7 @@ import struct
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
 
@@ -20,9 +21,12 @@ sys.path[0] = str(Path(__file__).resolve().parents[3])
 from hansa.limits import STRIKES_MAX  # noqa: E402
 from hansa.wire.business import encode_call  # noqa: E402
 from hansa.wire.registry import Heartbeat, encode  # noqa: E402
+from hansa.wire.spot import SUBSCRIBE, TOPIC_REMOVE  # noqa: E402
 from tests.integration.faults.bad_messages import (  # noqa: E402
     GARBAGE,
     Frames,
+    node_messages,
+    node_verdict,
     provider_messages,
     provider_verdict,
     registry_messages,
@@ -46,9 +50,15 @@ class Attacker:
         host, _, port = endpoint.removeprefix("tcp://").rpartition(":")
         self._address = host, int(port)
         self._chance = random.Random(seed)
-        self._is_registry = kind == "registry"
-        self._messages = registry_messages(seed, claimed) if self._is_registry else provider_messages(seed)
-        self._verdict = registry_verdict if self._is_registry else provider_verdict
+        self._kind = kind
+        self._messages: Iterator[Frames]
+        self._verdict: Callable[[Frames], tuple[str, bool]]
+        if kind == "registry":
+            self._messages, self._verdict = registry_messages(seed, claimed), registry_verdict
+        elif kind == "provider":
+            self._messages, self._verdict = provider_messages(seed), provider_verdict
+        else:
+            self._messages, self._verdict = node_messages(seed), node_verdict
         self._marker = seed << 16
         self.counts: Counter[str] = Counter()
         self.ended: Counter[str] = Counter()
@@ -105,7 +115,12 @@ class Attacker:
     def _question(self) -> tuple[Frames, bytes]:
         """Something that is answered, and by what its answer is known."""
         self._marker += 1
-        if self._is_registry:
+        if self._kind == "node":
+            # Nobody owns it, which is said with its name.
+            self.counts["subscribe"] += 1
+            topic = b"marker:%d" % self._marker
+            return [SUBSCRIBE, topic], zmtp.frame(TOPIC_REMOVE, more=True) + zmtp.frame(topic, more=True)
+        if self._kind == "registry":
             self.counts["heartbeat"] += 1
             question = Heartbeat(service="nobody", endpoint="tcp://nowhere:1", token=self._marker)
             return encode(question), struct.pack("<I", self._marker)
@@ -136,7 +151,7 @@ def _read_until(peer: socket.socket, mark: bytes) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--kind", choices=["registry", "provider"], required=True)
+    parser.add_argument("--kind", choices=["registry", "provider", "node"], required=True)
     parser.add_argument("--endpoint", required=True)
     parser.add_argument("--frames", type=int, required=True)
     parser.add_argument("--seed", type=int, required=True)

@@ -1,4 +1,4 @@
-"""What hostile peers send to a registry and to a provider, and under what each of it must be counted.
+"""What hostile peers send to a registry, a provider and a node, and under what each of it must be counted.
 
 The expectation comes from the pure decoders, one message at a time: what the processes count after a million
 of them, over real sockets, has to be the same.
@@ -11,11 +11,11 @@ from itertools import islice
 
 from hansa.errors import BadFrame
 from hansa.limits import FRAME_BYTES_MAX, PARTS_MAX
-from hansa.wire import listing
+from hansa.wire import listing, spot
 from hansa.wire.business import ERROR_MSG_ID, decode_call, decode_header, encode_call
 from hansa.wire.registry import Heartbeat, Register, RegisterAck, Unregister, UpdateWeight, decode, encode
 from tests.fuzz.mutation import mutations
-from tests.fuzz.seeds import business_seeds, registry_seeds, unpack
+from tests.fuzz.seeds import business_seeds, registry_seeds, spot_seeds, unpack
 from tests.support import zmtp_bytes as zmtp
 
 MESSAGE_BYTES_MAX = 2_000
@@ -65,6 +65,53 @@ PROVIDER_SPECIALS: dict[str, Frames] = {
     "a thousand parts and an unknown msgId": encode_call(1, 0x0BAD, [b""] * 1_000),
 }
 
+_MARK = b"HSM1" + bytes(17)
+
+NODE_SPECIALS: dict[str, Frames] = {
+    "nothing at all": [b""],
+    "command zero": [b"\x00", b"zone"],
+    "an unknown command": [b"\x09", b"zone"],
+    "a command of two bytes": [b"\x01\x00", b"zone", b"x"],
+    "a PUBLISH without a payload": [b"\x01", b"zone"],
+    "a SUBSCRIBE without a topic": [b"\x02"],
+    "an UNSUBSCRIBE without a topic": [b"\x03"],
+    "a QUERY_RESP without a count": [b"\x05"],
+    "a TOPIC_ANNOUNCE without a topic": [b"\x06"],
+    "a TOPIC_REMOVE without a topic": [b"\x07"],
+    "a MESSAGE without a payload": [b"\x08", b"zone"],
+    "an empty topic": [b"\x02", b""],
+    "a topic that is not UTF-8": [b"\x02", b"\xff\xfe\xfd"],
+    "a topic of half a character": [b"\x06", b"zone \xc3"],
+    "a topic with control characters": [b"\x06", b"\x1b[31mred"],
+    "a topic of 256 bytes": [b"\x06", b"t" * 256],
+    "a topic of 100 kB": [b"\x01", b"t" * 100_000, b"x"],
+    "a count of three bytes": [b"\x05", b"\x01\x00\x00", b"zone"],
+    "a count of more topics than there are": [b"\x05", struct.pack("<I", 2), b"zone"],
+    "a count of four thousand million": [b"\x05", b"\xff" * 4, b"zone"],
+    "an answer with a topic that is none": [b"\x05", struct.pack("<I", 2), b"zone", b"\xff"],
+    "a sequence of seven bytes": [b"\x08", b"zone", b"x", bytes(7)],
+    "half an extension of QUERY": [b"\x04", b"HSQ1" + bytes(5)],
+    "an extension of QUERY and more": [b"\x04", b"HSQ1" + bytes(14)],
+    "half an extension of QUERY_RESP": [b"\x05", bytes(4), b"HSR1"],
+    "an answer that is unchanged and has topics": [b"\x05", struct.pack("<I", 1), b"zone", b"HSR1\x01"],
+    "a report of other topics": [b"\x05", struct.pack("<I", 1), b"zone", b"HSR1\x00", b"HSP1" + bytes(40)],
+    "half a mark": [b"\x06", b"zone", _MARK[:-1]],
+    "a mark and more": [b"\x07", b"zone", _MARK + b"\x00"],
+    "half a refusal": [b"\x07", b"zone", b"HSX1\x00"],
+}
+
+# What can be read and concerns nobody here: topics that nobody owns or has asked for, and wrong claims.
+NODE_NUISANCES: list[Frames] = [
+    [b"\x01", b"nobody:owns:this", b"x"],
+    [b"\x02", b"nobody:owns:this"],
+    [b"\x03", b"nobody:owns:this"],
+    [b"\x07", b"nobody:owns:this", _MARK],
+    [b"\x07", b"nobody:owns:this", b"HSX1" + b"\xff" * 4],
+    [b"\x08", b"nobody:asked:for:this", b"x", b"\xff" * 8],
+    [b"\x06", b"nobody:owns:*", b"XXXX" + bytes(300)],
+    [b"\x05", struct.pack("<I", 1_000), *(b"claimed:%d" % number for number in range(1_000))],
+]
+
 
 # What can be read and is wrong all the same: nobody's entries, and endpoints that nobody could dial.
 REGISTRY_NUISANCES: list[Frames] = [
@@ -83,6 +130,10 @@ def registry_messages(seed: int, claimed: tuple[str, str]) -> Iterator[Frames]:
 
 def provider_messages(seed: int) -> Iterator[Frames]:
     return _messages(business_seeds(), list(PROVIDER_SPECIALS.values()), seed)
+
+
+def node_messages(seed: int) -> Iterator[Frames]:
+    return _messages(spot_seeds(), [*NODE_SPECIALS.values(), *NODE_NUISANCES], seed)
 
 
 def _messages(seeds: list[bytes], specials: list[Frames], seed: int) -> Iterator[Frames]:
@@ -124,6 +175,22 @@ def provider_verdict(frames: Frames) -> tuple[str, bool]:
     if msg_id == ERROR_MSG_ID:
         return "bad not-a-request", True
     return ("unknown" if msg_id else "call"), False
+
+
+def node_verdict(frames: Frames) -> tuple[str, bool]:
+    """What a node counts this as, if nobody there owns or wants what is named, and whether it is a strike."""
+    try:
+        command = spot.decode(frames)
+    except BadFrame as error:
+        return f"bad {error.reason}", True
+    match command:
+        case spot.Publish():
+            return "publish", False
+        case spot.Subscribe():
+            return "subscribe", False
+        case spot.Message():
+            return "message", False
+    return "other", False
 
 
 _HELLO = zmtp.greeting() + zmtp.ready(b"DEALER")

@@ -1,9 +1,10 @@
-"""`make soak`: a million bad messages, live, against a registry and a provider, each a process.
+"""`make soak`: a million bad messages, live, against a registry, a provider and a node, each a process.
 
     python tests/integration/faults/soak.py --frames 1000000 [--seed 7]
 
-All the while a good caller calls the good provider. Afterwards both still serve, what they counted is what
-was sent, and their memory has not grown beyond a bound. It prints what it found; an error ends it.
+All the while a good caller calls the good provider, and the node and another one publish to each other.
+Afterwards all still serve, what they counted is what was sent, and their memory has not grown beyond a bound.
+It prints what it found; an error ends it.
 """
 
 import argparse
@@ -17,6 +18,7 @@ from typing import Any
 
 sys.path[0] = str(Path(__file__).resolve().parents[3])
 
+from tests.integration.faults.soaked_mesh import SoakedMesh  # noqa: E402
 from tests.support.fault_stage import SERVICE, Program  # noqa: E402
 
 RATE = 50
@@ -26,7 +28,7 @@ PATIENCE = ("--heartbeat-interval=4", "--heartbeat-timeout=8")
 
 
 async def soak(frames_count: int, seed: int) -> dict[str, Any]:
-    """Half of the frames for the registry, half for the provider. The findings, or AssertionError."""
+    """A third of the frames for each. The findings, or AssertionError."""
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
         registry = await enter(Program([], "registry_program", *PATIENCE))
@@ -41,9 +43,11 @@ async def soak(frames_count: int, seed: int) -> dict[str, Any]:
             Program([], "client_program", f"--pub={ready['pub']}", f"--service={SERVICE}", f"--rate={RATE}")
         )
         await client.event("calling")
+        mesh = await SoakedMesh().start(stack)
         before = {
             "registry": await registry.ask("stats", "stats"),
             "provider": await provider.ask("stats", "stats"),
+            "node": await mesh.stats(),
         }
 
         began_at = time.monotonic()
@@ -54,19 +58,21 @@ async def soak(frames_count: int, seed: int) -> dict[str, Any]:
                     "attacker_program",
                     f"--kind={kind}",
                     f"--endpoint={target}",
-                    f"--frames={frames_count // 2}",
+                    f"--frames={frames_count // 3 + 1}",
                     f"--seed={seed + number}",
                     "--claim",
                     SERVICE,
                     endpoint,
                 )
             )
-            for number, (kind, target) in enumerate([("registry", ready["router"]), ("provider", endpoint)])
+            for number, (kind, target) in enumerate(
+                [("registry", ready["router"]), ("provider", endpoint), ("node", mesh.endpoint)]
+            )
         ]
         sent = await asyncio.gather(*(attacker.event("done") for attacker in attackers))
         seconds = time.monotonic() - began_at
 
-        # Both serve: the caller got every answer, and the last of them after the attack.
+        # They serve: the caller got every answer, and the last of them after the attack.
         goal = (await client.ask("books", "books"))["replied"] + RATE
         while (await client.ask("books", "books"))["replied"] < goal:
             await asyncio.sleep(0.05)
@@ -78,7 +84,9 @@ async def soak(frames_count: int, seed: int) -> dict[str, Any]:
         after = {
             "registry": await registry.ask("stats", "stats"),
             "provider": await provider.ask("stats", "stats"),
+            "node": await mesh.stats(),
         }
+        await mesh.close(sent[2])
         assert after["registry"]["stats"]["duplicates_count"] > 0
         assert after["registry"]["entries"][SERVICE][endpoint] == b"good".hex()
         check_registry(sent[0], after["registry"]["stats"], beats_before, after["provider"]["stats"])
@@ -93,6 +101,7 @@ async def soak(frames_count: int, seed: int) -> dict[str, Any]:
             "growth_kib": growth,
             "calls": books["sent"],
             "slowest_call_s": round(books["slowest_s"], 3),
+            "published": mesh.published_count,
             "counts": [one["counts"] for one in sent],
         }
 

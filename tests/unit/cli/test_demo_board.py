@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from hansa.cli.demo import settle
-from hansa.cli.demo_board import Board, ClientLine, ProviderLine, Recent, RegistryLine
+from hansa.cli.demo_board import Board
+from hansa.cli.demo_lines import ClientLine, NodeLine, ProviderLine, Recent, RegistryLine
+from hansa.cli.demo_settlement import settle
 from hansa.cli.latencies import Latencies
 
 LISTED = {"tcp://h:1": "aa", "tcp://h:2": "bb"}
@@ -189,3 +190,128 @@ def test_a_process_that_has_not_spoken_yet_is_starting() -> None:
     console.print(board.as_screen(0.1))
     assert console.export_text().count("starting") == 3
     assert not board.everybody_knows()
+
+
+# -- the mesh
+
+
+def node_report(number: int, **changes: Any) -> dict[str, Any]:
+    """A node of two that are connected, own a topic each, and have published nothing."""
+    usual = {
+        "pid": 9,
+        "id": f"id{number}",
+        "peers": [f"id{3 - number}"],
+        "active": ["zone:1", "zone:2"],
+        "handover_s": None,
+        "is_quiet": False,
+        "published": {},
+        "readers": {},
+        "latencies": {},
+    }
+    return usual | changes
+
+
+def mesh_board() -> Board:
+    board = Board(nodes=[NodeLine(number=number, owned=[f"zone:{number}"]) for number in (1, 2)])
+    for node in board.nodes:
+        node.hear(node_report(node.number), now=1.0)
+    return board
+
+
+def test_the_mesh_knows_when_all_are_connected_and_read_what_there_is() -> None:
+    board = mesh_board()
+    assert board.mesh_knows()
+    board.nodes[0].hear(node_report(1, active=["zone:1"]), now=2.0)
+    assert not board.mesh_knows()
+    board.nodes[0].hear(node_report(1, peers=[]), now=2.0)
+    assert not board.mesh_knows()
+
+
+def test_a_killed_node_is_known_when_its_topics_are_pending() -> None:
+    board = mesh_board()
+    board.nodes[0].is_up = False
+    assert not board.mesh_knows()
+    board.nodes[1].hear(node_report(2, peers=[], active=["zone:2"]), now=2.0)
+    assert board.mesh_knows()
+    board.nodes[0] = NodeLine(number=1, life=2, owned=["zone:1"])
+    assert not board.mesh_knows()
+
+
+def test_the_hand_over_is_the_longest_that_anybody_measured() -> None:
+    board = mesh_board()
+    assert board.handover_s is None
+    board.nodes[0].hear(node_report(1, handover_s=0.5), now=2.0)
+    board.nodes[1].hear(node_report(2, handover_s=1.25), now=2.0)
+    assert board.handover_s == 1.25
+
+
+def reader_report(**changes: Any) -> dict[str, Any]:
+    usual = {
+        "wants": ["zone:*"],
+        "streams": {},
+        "received_count": 0,
+        "unordered_count": 0,
+        "missed_count": 0,
+        "dropped_count": 0,
+    }
+    return usual | changes
+
+
+def test_the_mesh_is_settled_when_all_are_quiet_and_nothing_is_missing() -> None:
+    board = mesh_board()
+    published = {"zone:1 1.1": 5}
+    readers = {"reader": reader_report(streams={"zone:1 1.1": [1, 5, 4]}, received_count=4, missed_count=1)}
+    for node, sent in zip(board.nodes, (published, {}), strict=True):
+        node.hear(node_report(node.number, published=sent, readers=readers), now=2.0)
+    assert not board.mesh_is_settled()
+    for node, sent in zip(board.nodes, (published, {}), strict=True):
+        node.hear(node_report(node.number, published=sent, readers=readers, is_quiet=True), now=3.0)
+    assert board.mesh_is_settled()
+    board.nodes[0].published["zone:1 1.1"] = 6
+    assert not board.mesh_is_settled()
+
+
+def test_messages_that_are_missing_or_came_twice_fail_the_demo() -> None:
+    board = mesh_board()
+    streams = {"zone:1 1.1": [1, 5, 5]}
+    readers = {"reader": reader_report(streams=streams, received_count=5)}
+    for node, sent in zip(board.nodes, ({"zone:1 1.1": 5}, {}), strict=True):
+        node.hear(node_report(node.number, published=sent, readers=readers, is_quiet=True), now=2.0)
+    status, text = books(board)
+    assert status == 0
+    equation = "due to readers 10 = delivered 10 + dropped 0 + missed 0 + cut off by the kill 0; missing 0"
+    assert f"published 5, {equation}" in text
+    board.nodes[0].published["zone:1 1.1"] = 6
+    status, text = books(board)
+    assert status == 1
+    assert "missing 2" in text
+    board.nodes[0].published["zone:1 1.1"] = 5
+    twice = {"reader": reader_report(streams=streams, received_count=6, unordered_count=1)}
+    board.nodes[1].hear(node_report(2, readers=twice, is_quiet=True), now=3.0)
+    status, text = books(board)
+    assert status == 1
+    assert "twice or out of order: 1" in text
+
+
+def test_nodes_stand_in_the_line_and_on_the_screen() -> None:
+    board = mesh_board()
+    readers = {"reader": reader_report(received_count=1_000, dropped_count=7, missed_count=4)}
+    board.nodes[0].hear(node_report(1, readers=readers, handover_s=1.5), now=2.0)
+    board.nodes[1].is_up = False
+    assert "nodes 1/2  1,000 messages/s" in board.as_line(2.0)
+    console = Console(width=100, record=True, file=StringIO())
+    console.print(board.as_screen(2.0))
+    screen = console.export_text()
+    row = next(line for line in screen.splitlines() if "node 1" in line)
+    assert "1 node, 2 topics" in row
+    assert row.split()[-2:] == ["1,000", "11"]
+    assert "hand-over of topics 1.50 s" in screen
+    assert "killed" in next(line for line in screen.splitlines() if "node 2" in line)
+
+
+def test_a_small_terminal_shows_the_end_of_the_story() -> None:
+    board = Board(story=[f"line {number}" for number in range(20)])
+    console = Console(width=100, record=True, file=StringIO())
+    console.print(board.as_screen(1.0, story_lines_max=3))
+    shown = [line for line in console.export_text().splitlines() if line.startswith("line")]
+    assert [line.strip() for line in shown] == ["line 17", "line 18", "line 19"]

@@ -20,6 +20,7 @@ from hansa.messaging.spot.inbox import TopicMessage, WhenSlow
 from hansa.messaging.spot.node import SpotNode
 from hansa.messaging.spot.over_spot import Spot
 from hansa.messaging.spot.over_subscription import Subscription
+from hansa.messaging.spot.over_threads import ThreadsafeSpot, ThreadsafeSubscription
 from hansa.messaging.spot.stats import SpotStats, TopicReport
 
 __all__ = [
@@ -38,6 +39,8 @@ __all__ = [
     "SubscriptionActivated",
     "SubscriptionState",
     "SubscriptionSuspended",
+    "ThreadsafeSpot",
+    "ThreadsafeSubscription",
     "TopicAnnounced",
     "TopicDemoted",
     "TopicMessage",

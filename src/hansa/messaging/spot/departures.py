@@ -10,29 +10,31 @@ from __future__ import annotations
 from hansa.errors import invariant
 from hansa.limits import DEPARTURES_MAX
 from hansa.messaging.epoch import EPOCH_MAX
+from hansa.messaging.spot.names import check_topic
 from hansa.wire.publication import encode_origin
 
 
 class Departure:
     """One topic's count."""
 
-    __slots__ = ("origin", "sequence")
+    __slots__ = ("frame", "origin", "sequence")
 
-    def __init__(self, origin: bytes) -> None:
+    def __init__(self, frame: bytes, origin: bytes) -> None:
+        self.frame = frame
         self.origin = origin
         self.sequence = 0
 
 
 class Departures:
-    """The topics that this node publishes, at most `count_max` of them, as frames."""
+    """The topics that this node publishes, at most `count_max` of them."""
 
     def __init__(self, node: bytes, epoch: int, count_max: int = DEPARTURES_MAX) -> None:
         self._node = node
         self._epoch = epoch
         self._origin = encode_origin(node, epoch)
         self._generation_max = max(1, count_max // 2)
-        self._young: dict[bytes, Departure] = {}
-        self._old: dict[bytes, Departure] = {}
+        self._young: dict[str, Departure] = {}
+        self._old: dict[str, Departure] = {}
         self.forgotten_count = 0
         """Topics that had to go for others."""
 
@@ -40,25 +42,25 @@ class Departures:
         return len(self._young) + len(self._old)
 
     @property
-    def counts(self) -> dict[bytes, int]:
+    def counts(self) -> dict[str, int]:
         """How many of each topic were published, in the order of their names."""
         both = {**self._old, **self._young}
         return {topic: both[topic].sequence for topic in sorted(both)}
 
-    def count(self, topic: bytes) -> Departure:
-        """The topic's count, one higher than before: what this publication is numbered."""
+    def count(self, topic: str) -> Departure:
+        """The topic's count, one higher than before: the number of this publication. Raises BadArgument."""
         departure = self._young.get(topic)
         if departure is None:
             departure = self._find_rare(topic)
         departure.sequence += 1
         return departure
 
-    def _find_rare(self, topic: bytes) -> Departure:
+    def _find_rare(self, topic: str) -> Departure:
         departure = self._old.pop(topic, None)
+        if departure is None:
+            departure = Departure(check_topic(topic), self._origin)
         if len(self._young) >= self._generation_max:
             self._age()
-        if departure is None:
-            departure = Departure(self._origin)
         self._young[topic] = departure
         return departure
 

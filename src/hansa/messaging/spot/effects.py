@@ -49,5 +49,15 @@ class Peer:
         self.is_hansa = False
         """It understands extension frames, and confirms subscriptions."""
         self.subscribed: dict[bytes, None] = {}
+        """Topics of ours that it receives."""
+        self.asked: dict[bytes, int] = {}
+        """Topics of its that we asked for, and how many of those questions have no answer yet."""
         self.published_count = 0
-        """PUBLISH that it was sent."""
+        """PUBLISH that it was sent and has not refused."""
+
+    def answered(self, topic: bytes) -> bool:
+        """One SUBSCRIBE has its answer; whether it was the last one that had none."""
+        left_count = self.asked.pop(topic, 1) - 1
+        if left_count:
+            self.asked[topic] = left_count
+        return not left_count

@@ -16,7 +16,7 @@ Compiled by mypyc with the outbox and the inbox (`make bench`, cases topic, rout
 from typing import Any, Final
 
 from hansa.errors import BadArgument
-from hansa.limits import WRITE_JOIN_BYTES
+from hansa.limits import PUBLISH_TURN_COUNT, WRITE_JOIN_BYTES
 from hansa.messaging.spot.inbox import Inbox, Reader, TopicMessage
 from hansa.transport.outbox import FULL, QUIET, Outbox
 
@@ -143,13 +143,19 @@ class Outlet:
         pieces = self.wire(payload, sequence)
         # Four headers, the command, the topic and the number; long headers count as they are.
         wire_bytes = len(pieces[0]) if len(pieces) == 1 else len(pieces[0]) + size_bytes + 10
+        crowded_count = 0
         for box in self._boxes:
+            if box.held_count > box.count_max >> 1 or box.held_bytes > box.bytes_max >> 1:
+                crowded_count += 1
             due = box.put_encoded(pieces, wire_bytes)
             if due == FULL:
                 self._miss(box, exchange)
             elif due != QUIET:
                 exchange.boxes.append(box)
                 exchange.is_due = True
+        if crowded_count == len(self._boxes):
+            # Nobody keeps up, so nobody is slowed when the publisher lets the loop write first.
+            exchange.turn_count = PUBLISH_TURN_COUNT
 
     def _miss(self, box: Outbox, exchange: Exchange) -> None:
         self.dropped_count += 1

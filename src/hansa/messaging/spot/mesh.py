@@ -18,7 +18,14 @@ from collections import deque
 
 from hansa.errors import BadArgument, LimitExceeded, NotOwner, TopicExists
 from hansa.ids import format_id, precedence
-from hansa.limits import JOIN_S_MAX, LAGGING_S, NODE_SUBSCRIPTIONS_MAX, OWNED_TOPICS_MAX, TOPICS_MAX
+from hansa.limits import (
+    CLAIMS_MAX,
+    JOIN_S_MAX,
+    LAGGING_S,
+    NODE_SUBSCRIPTIONS_MAX,
+    OWNED_TOPICS_MAX,
+    TOPICS_MAX,
+)
 from hansa.messaging.provider.stamps import Stamps
 from hansa.messaging.spot.effects import Broadcast, Effect, Peer, Send, Tell
 from hansa.messaging.spot.events import (
@@ -244,6 +251,8 @@ class Mesh:
             return
         if self.owners.count(peer) >= TOPICS_MAX:
             raise LimitExceeded(f"{format_id(peer)} claims more than {TOPICS_MAX} topics")
+        if self.owners.claims_count >= CLAIMS_MAX:
+            raise LimitExceeded(f"all peers together claim {CLAIMS_MAX} topics, which is the most")
         before = self.owners.owner(topic)
         self.owners.claim(topic, peer)
         outlet = self.exchange.outlets.get(topic)
@@ -334,6 +343,9 @@ class Mesh:
             return
         topics = dict.fromkeys(topic.encode() for topic in answer.topics)
         gone = [topic for topic in self.owners.claims(member.id) if topic not in topics]
+        # Before anything is changed: half an answer would be neither what was before nor what is.
+        if self.owners.claims_count - self.owners.count(member.id) + len(topics) > CLAIMS_MAX:
+            raise LimitExceeded(f"all peers together claim more than {CLAIMS_MAX} topics")
         for topic in gone:
             self._disclaim(topic, member.id)
         for topic in topics:
@@ -349,9 +361,14 @@ class Mesh:
         topic = removed.topic.encode()
         if removed.mark is not None:
             self.wants.marked(member, topic, removed.mark)
-        if removed.refused_count:
-            self.tally.publishes_refused_count += removed.refused_count
-            self._tell(PublishesRefused(topic=removed.topic, owner=member.id, count=removed.refused_count))
+        if removed.refused_count == 0:
+            member.answered(topic)
+        # A peer cannot refuse more than it was sent.
+        refused_count = min(removed.refused_count or 0, member.published_count)
+        if refused_count:
+            member.published_count -= refused_count
+            self.tally.publishes_refused_count += refused_count
+            self._tell(PublishesRefused(topic=removed.topic, owner=member.id, count=refused_count))
         self._disclaim(topic, member.id)
 
     def _subscribe(self, member: Peer, name: str) -> None:

@@ -39,12 +39,15 @@ from hansa.messaging.spot.effects import Tell
 from hansa.messaging.spot.events import SpotEvent, TopicDemoted
 from hansa.messaging.spot.mesh_driver import MeshDriver
 from hansa.messaging.spot.names import SERVICE, check_service, check_topic
+from hansa.messaging.spot.over_pubsub import PubSubMesh
 from hansa.messaging.spot.over_router import RouterMesh
 from hansa.messaging.spot.over_spot import Spot
 from hansa.messaging.spot.over_subscription import Subscription
+from hansa.messaging.spot.over_threads import LOOP_ADVICE, ThreadsafeSpot
 from hansa.messaging.spot.stats import SpotStats, TopicReport
 from hansa.transport import Network, SocketOptions, Tls
 from hansa.transport.over_route import default_route_host
+from hansa.transport.over_steps import Steps
 from hansa.transport.over_streams import SystemNetwork
 from hansa.transport.over_tasks import TaskScope
 
@@ -102,6 +105,7 @@ class SpotNode:
         self._join_timeout_s = join_timeout_s
         self._network = network or SystemNetwork(tls, handshake_s_max=options.handshake_s_max)
         self._spots: dict[Spot, None] = {}
+        self._steps: Steps | None = None
         self._feeds: dict[EventFeed[SpotEvent], None] = {}
         self._events_dropped_count = 0
         self._tasks = TaskScope(name, self._task_failed)
@@ -166,6 +170,8 @@ class SpotNode:
             spot.end()
         for feed in self._feeds:
             feed.close()
+        if self._steps is not None:
+            await self._steps.close()
         try:
             if self._machine.registry is not None:
                 await self._line.unregister_all(timeout_s=FAREWELL_S_MAX)
@@ -186,6 +192,16 @@ class SpotNode:
         spot = Spot(self, self.mesh, name)
         self._spots[spot] = None
         return spot
+
+    def threadsafe_spot(self, name: str = "") -> ThreadsafeSpot:
+        """A new spot for all other threads; its calls block. Call this in the node's own thread.
+
+        Raises UsageError before entering, AlreadyClosed after closing.
+        """
+        self._check_open()
+        if self._steps is None:
+            self._steps = Steps(self.name, LOOP_ADVICE)
+        return ThreadsafeSpot(self.spot(name), self._steps)
 
     # -- the mesh
 
@@ -391,6 +407,18 @@ class SpotNode:
                 clock=clock,
                 chance=chance,
                 query_interval_s=query_interval_s,
+                on_tell=self._told,
+                wake=_wake,
+                name=self.name,
+            )
+        if kind == "pubsub":
+            return PubSubMesh(
+                self._bind,
+                routing_id=self.routing_id,
+                options=options,
+                network=self._network,
+                clock=clock,
+                chance=chance,
                 on_tell=self._told,
                 wake=_wake,
                 name=self.name,

@@ -15,9 +15,9 @@ from hansa.clock import Clock
 from hansa.endpoint import Endpoint
 from hansa.errors import AlreadyClosed, Backlogged, BadArgument, BadEndpoint, NoOwner, PeerError, Unavailable
 from hansa.ids import precedence
-from hansa.limits import RECONNECT_S_MAX, WRITE_TURN_BYTES
+from hansa.limits import RECEIVE_TURN_COUNT, RECONNECT_S_MAX, WRITE_TURN_BYTES
 from hansa.messaging.provider_info import ProviderInfo
-from hansa.messaging.spot.effects import Broadcast, Effect, Send, Tell
+from hansa.messaging.spot.effects import Broadcast, Effect, Peer, Send, Tell
 from hansa.messaging.spot.fanout import Exchange, receive
 from hansa.messaging.spot.mesh import Mesh
 from hansa.messaging.spot.names import check_topic
@@ -81,7 +81,8 @@ class RouterMesh:
             name=name,
         )
         self._lanes: dict[Outbox, Lane] = {}
-        self._listed: dict[bytes, ProviderInfo] = {}
+        # By id and endpoint: a node that came back elsewhere is listed twice until its old entry expires.
+        self._listed: dict[bytes, dict[str, ProviderInfo]] = {}
         self._outbounds: dict[bytes, Outbound] = {}
         self._surveys: dict[Survey, None] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -119,17 +120,21 @@ class RouterMesh:
     def list_node(self, node: ProviderInfo) -> None:
         if self._is_closed:
             return
-        self._listed[node.routing_id] = node
-        self._mesh.expect(node.routing_id, now=self._now())
+        entries = self._listed.setdefault(node.routing_id, {})
+        if not entries:
+            self._mesh.expect(node.routing_id, now=self._now())
+        entries[node.endpoint] = node
         self._dial(node.routing_id)
         self._after()
 
     def unlist_node(self, node: ProviderInfo) -> None:
-        if self._listed.get(node.routing_id) != node:
-            return  # It is listed elsewhere meanwhile.
-        del self._listed[node.routing_id]
-        self._mesh.unexpect(node.routing_id)
-        self._hang_up(node.routing_id)
+        entries = self._listed.get(node.routing_id, {})
+        if entries.pop(node.endpoint, None) is None:
+            return
+        if not entries:
+            del self._listed[node.routing_id]
+            self._mesh.unexpect(node.routing_id)
+        self._dial(node.routing_id)
         self._after()
 
     async def in_step(self) -> None:
@@ -137,16 +142,21 @@ class RouterMesh:
             await self._steppers.wait()
 
     def _dial(self, peer: bytes) -> None:
-        """Connect to a listed node if it is ours to do."""
-        node = self._listed.get(peer)
+        """Keep up the connection to a listed node, where it was last, if that is ours to do."""
+        entries = self._listed.get(peer, {}).values()
+        newest = max(entries, key=lambda node: (node.registered_at, node.endpoint), default=None)
+        outbound = self._outbounds.get(peer)
+        if outbound is not None and (newest is None or str(outbound.endpoint) != newest.endpoint):
+            self._hang_up(peer)
+            outbound = None
         is_ours = precedence(self._routing_id) < precedence(peer)
-        if node is None or not is_ours or peer in self._outbounds or peer in self._mesh.peers:
+        if newest is None or not is_ours or outbound is not None or peer in self._mesh.peers:
             return
         try:
-            self._outbounds[peer] = self._router.connect(node.endpoint)
+            self._outbounds[peer] = self._router.connect(newest.endpoint)
         except (BadEndpoint, BadArgument) as error:
             # What somebody else registered; ours to report, not to die of.
-            self._report(error, f"{self._name} cannot dial {node.endpoint}")
+            self._report(error, f"{self._name} cannot dial {newest.endpoint}")
 
     def _hang_up(self, peer: bytes) -> None:
         outbound = self._outbounds.pop(peer, None)
@@ -260,28 +270,37 @@ class RouterMesh:
         if member is None:
             return
         at = receive(exchange, member, messages, 0)
-        while at < len(messages):
-            self._obey(peer, messages[at])
+        while at < len(messages) and self._obey(member, messages[at]):
             at = receive(exchange, member, messages, at + 1)
         if exchange.is_due:
             self.flush()
+        if len(messages) > RECEIVE_TURN_COUNT:
+            # Not before the readers were woken: they run first.
+            self._router.rest(peer)
 
-    def _obey(self, peer: bytes, frames: Sequence[bytes]) -> None:
+    def _obey(self, member: Peer, frames: Sequence[bytes]) -> bool:
+        """Whether to go on with what it sent: not when it was expelled."""
+        peer = member.id
         try:
             command = decode(frames)
             effects = self._mesh.hear(peer, command)
         except PeerError as error:
-            if self.strikes.strike(peer, error):
+            is_expelled = self.strikes.strike(peer, error)
+            if is_expelled:
                 self._router.expel(peer, f"too many bad messages, the last: {error}")
-            return
+            return not is_expelled
         if isinstance(command, QueryResp):
             for survey in list(self._surveys):
-                survey.hear(peer, command, is_hansa=self._mesh.peers[peer].is_hansa)
+                survey.hear(peer, command, is_hansa=member.is_hansa)
         self._perform(effects)
+        return self._mesh.peers.get(peer) is member
 
     def _happened(self, event: SocketEvent) -> None:
         match event:
             case Connected(peer=peer, outbound=is_ours):
+                if peer == self._routing_id:
+                    self._router.expel(peer, "this is the id of the node that you talk to")
+                    return
                 if is_ours and self._is_impostor(peer):
                     return
                 if not is_ours:
@@ -291,11 +310,13 @@ class RouterMesh:
                 self._lanes[lane.outbox] = lane
                 self._perform(self._mesh.peer_connected(peer, lane.outbox, now=self._now()))
             case Disconnected(peer=peer):
+                lost_count = event.in_doubt_count + event.unsent_count
                 member = self._mesh.peers.get(peer)
                 if member is not None:
                     self._lanes.pop(member.box, None)
+                    # What waits for a connection that was taken over is not for its successor.
+                    lost_count += member.box.clear()
                 self.strikes.forget(peer)
-                lost_count = event.in_doubt_count + event.unsent_count
                 reason = f"{event.reason}: {event.detail}" if event.detail else str(event.reason)
                 self._perform(self._mesh.peer_disconnected(peer, reason, in_doubt_count=lost_count))
                 for survey in list(self._surveys):

@@ -17,6 +17,8 @@ class Owners:
     """The claims of all connected peers. Topics are frames."""
 
     def __init__(self) -> None:
+        self.claims_count = 0
+        """Of all peers together."""
         self._owner: dict[bytes, bytes] = {}
         # Only of topics with more than one claim: those that lost, in order.
         self._rivals: dict[bytes, list[bytes]] = {}
@@ -57,6 +59,7 @@ class Owners:
         if topic in claims:
             return
         claims[topic] = None
+        self.claims_count += 1
         self._digests[peer] = self._digests.get(peer, 0) ^ topic_digest(topic)
         owner = self._owner.get(topic)
         if owner is None:
@@ -73,6 +76,7 @@ class Owners:
         if claims is None or topic not in claims:
             return
         del claims[topic]
+        self.claims_count -= 1
         self._digests[peer] ^= topic_digest(topic)
         if not claims:
             del self._claims[peer]

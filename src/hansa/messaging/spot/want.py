@@ -35,6 +35,11 @@ class Want:
         """Whether a subscription of this spot is among those that want it."""
         return id(spot) in self._spots
 
+    @property
+    def is_held(self) -> bool:
+        """Whether there is still a subscription that wants it."""
+        return bool(self._spots)
+
     def add(self, spot: object) -> None:
         self._spots[id(spot)] += 1
 

@@ -86,7 +86,9 @@ class Wants:
         del subscriber.matched[topic]
         # Patterns want what has an owner, and remember what had one.
         is_known = want.owner is not None or want.feed.owner
-        if not (self.interests.count(topic) if is_known else self.interests.has_exact(topic)):
+        # One that came while there was no owner has nothing to remember, and would never leave.
+        others = (topic in one.matched for one in self.interests.matching(topic))
+        if not (any(others) if is_known else self.interests.has_exact(topic)):
             self._end(want)
             return
         if want.owner is None and not self.interests.has_exact(topic):
@@ -132,12 +134,14 @@ class Wants:
             if owner is not None and self.interests.count(topic):
                 self.begin(topic, owner)
             return
+        before = want.owner
         self._suspend(want)
         if owner is not None:
             self._enlist(want)
             self._seek(want, owner)
         elif not self.interests.has_exact(topic):
-            if is_lost:
+            # Who never confirmed takes nothing with it of what is known of the one before.
+            if is_lost or want.feed.owner not in (b"", before):
                 self._remember(topic)
             else:
                 self._end(want)
@@ -158,6 +162,7 @@ class Wants:
         self._effects.append(Send(peer=owner, command=Subscribe(topic=want.feed.topic)))
         if member.is_hansa:
             want.state = WantState.ASKED
+            member.asked[want.topic] = member.asked.get(want.topic, 0) + 1
             return
         want.feed.source = member
         self._activate(want, owner, epoch=0, last=0, retain=False)
@@ -183,7 +188,11 @@ class Wants:
         owner = want.owner
         if owner is None:
             return
-        if owner != self._node and self._owners.is_claimed_by(want.topic, owner):
+        member = self._peers.get(owner)
+        # One that is no owner any more may be so again when it reads a SUBSCRIBE that is on its way.
+        if member is not None and (
+            self._owners.is_claimed_by(want.topic, owner) or want.topic in member.asked
+        ):
             self._effects.append(Send(peer=owner, command=Unsubscribe(topic=want.feed.topic)))
         was_active = want.state is WantState.ACTIVE
         want.state = WantState.PENDING
@@ -200,6 +209,8 @@ class Wants:
 
     def marked(self, member: Peer, topic: bytes, mark: Mark) -> None:
         """The owner says how far it is: to confirm a subscription, or because messages were dropped."""
+        if mark.confirm and not member.answered(topic):
+            return  # An UNSUBSCRIBE and another SUBSCRIBE are still on their way to it.
         want = self.all.get(topic)
         if want is None or want.owner != member.id:
             return

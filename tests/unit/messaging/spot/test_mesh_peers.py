@@ -139,6 +139,28 @@ def test_one_claim_too_many_is_refused() -> None:
     assert bench.mesh.owners.count(X) == TOPICS_MAX
 
 
+@pytest.mark.spec("SEC-05")
+def test_all_peers_together_claim_so_many_topics_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hansa.messaging.spot.mesh.CLAIMS_MAX", 4)
+    bench = MeshBench()
+    bench.subscribe("*")
+    bench.join(X, "t", "u")
+    bench.join(Y, "v", "w")
+    for too_many in (
+        TopicAnnounce(topic="x"),
+        QueryResp(topics=("x", "y", "z"), is_extended=True),
+    ):
+        with pytest.raises(LimitExceeded):
+            bench.hear(X, too_many)
+        # A refused answer leaves everything as it was, and nothing to be done.
+        assert bench.mesh.owners.all == {b"t": X, b"u": X, b"v": Y, b"w": Y}
+        assert bench.tick(0.0) == []
+    bench.hear(X, QueryResp(topics=("x", "y"), is_extended=True))
+    bench.leave(Y)
+    bench.hear(X, QueryResp(topics=("x", "y", "z", "t"), is_extended=True))
+    assert bench.mesh.owners.claims_count == 4
+
+
 # -- asking again
 
 
@@ -410,6 +432,7 @@ def test_a_subscribe_for_a_topic_that_is_not_ours_is_refused() -> None:
 def test_a_refused_publish_is_told_counted_and_ends_the_claim() -> None:
     bench = MeshBench()
     bench.join(X, "t")
+    bench.mesh.peers[X].published_count = 3
     effects = bench.hear(X, TopicRemove(topic="t", refused_count=1))
     assert told(effects) == [
         PublishesRefused(topic="t", owner=X, count=1),
@@ -419,6 +442,19 @@ def test_a_refused_publish_is_told_counted_and_ends_the_claim() -> None:
     # The next publish was under way already.
     effects = bench.hear(X, TopicRemove(topic="t", refused_count=1))
     assert told(effects) == [PublishesRefused(topic="t", owner=X, count=1)]
+    assert bench.mesh.tally.publishes_refused_count == 2
+    # Those are not in doubt, whatever becomes of the connection.
+    assert PublishesInDoubt(owner=X, count=1) in told(bench.leave(X, in_doubt_count=9))
+
+
+@pytest.mark.spec("SEC-05")
+def test_nobody_refuses_more_than_was_published_to_it() -> None:
+    bench = MeshBench()
+    bench.join(X)
+    assert bench.hear(X, TopicRemove(topic="t", refused_count=2**32 - 1)) == []
+    bench.mesh.peers[X].published_count = 2
+    for _ in range(2):
+        bench.hear(X, TopicRemove(topic="t", refused_count=2**32 - 1))
     assert bench.mesh.tally.publishes_refused_count == 2
 
 

@@ -1,0 +1,60 @@
+"""What a reader of topics received, in numbers that do not depend on hansa's own.
+
+Every message carries its source (a node in one of its lives), a number that counts from 1 for each stream
+(one source in one topic), and when it was sent. So a reader can say without asking anybody what is missing
+between the first and the last, and whether anything came twice or out of order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+def write_message(source: str, number: int, sent_at: float) -> bytes:
+    return f"{source} {number} {sent_at:.6f}".encode()
+
+
+def stream_name(topic: str, source: str) -> str:
+    return f"{topic} {source}"
+
+
+@dataclass(slots=True)
+class Stream:
+    """What came of one stream: the first and the last number, and how many in all."""
+
+    first: int
+    last: int
+    count: int
+
+
+class Ledger:
+    """The streams of one reader."""
+
+    def __init__(self) -> None:
+        self.streams: dict[str, Stream] = {}
+        self.received_count = 0
+        self.unordered_count = 0
+        """Messages that came twice, or after later ones."""
+
+    def note(self, topic: str, payload: bytes) -> float:
+        """Enter a message; when it was sent."""
+        source, number_text, sent_at = payload.decode().split(" ")
+        name, number = stream_name(topic, source), int(number_text)
+        self.received_count += 1
+        stream = self.streams.get(name)
+        if stream is None:
+            self.streams[name] = Stream(number, number, 1)
+        elif number <= stream.last:
+            self.unordered_count += 1
+        else:
+            stream.last = number
+            stream.count += 1
+        return float(sent_at)
+
+    def as_json(self) -> dict[str, list[int]]:
+        return {name: [stream.first, stream.last, stream.count] for name, stream in self.streams.items()}
+
+
+def streams_from_json(plain: Mapping[str, list[int]]) -> dict[str, Stream]:
+    return {name: Stream(*numbers) for name, numbers in plain.items()}

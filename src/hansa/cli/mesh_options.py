@@ -1,0 +1,98 @@
+"""Options of the commands that join a topic mesh, and how they join it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from typing import Annotated, Final
+
+from cyclopts import Parameter
+
+from hansa.cli.registry_options import ENDPOINT, PUB, ROUTER, SECONDS, Pubs, Routers
+from hansa.errors import TimedOut
+from hansa.messaging.discovery import Discovery
+from hansa.messaging.spot import SpotNode
+from hansa.messaging.spot.names import SERVICE
+from hansa.transport import Tls
+
+LOOK_INTERVAL_S: Final = 0.01
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Mesh:
+    """Where the mesh is, and where this command's own node stands in it.
+
+    Parameters
+    ----------
+    pub
+        The PUB endpoint of a registry; repeat it for each, or set HANSA_PUB with commas between.
+    router
+        The ROUTER endpoint of a registry; repeat it for each, or set HANSA_ROUTER with commas between.
+    bind
+        Where other nodes connect to this one; port 0 takes any free port.
+    advertise
+        What other nodes are told to connect to, if it is not where this one is bound.
+    service
+        The mesh: `spot-node`, or `spot-node.NAME` for one of several on the same registries.
+    timeout
+        How long joining the mesh may take.
+    """
+
+    pub: Pubs = (PUB,)
+    router: Routers = (ROUTER,)
+    bind: Annotated[str, ENDPOINT] = "tcp://127.0.0.1:0"
+    advertise: Annotated[str | None, ENDPOINT] = None
+    service: str = SERVICE
+    timeout: Annotated[float, SECONDS] = 5.0
+
+    @asynccontextmanager
+    async def joined(self, name: str, tls: Tls | None) -> AsyncIterator[SpotNode]:
+        """A node that has registered and knows the topics of the others, for as long as the block.
+
+        Raises BadArgument and BadEndpoint for options that cannot work, TimedOut without a registry.
+        """
+        discovery = Discovery(self.pub, tls=tls)
+        node = SpotNode(
+            self.bind,
+            self.router,
+            discovery=discovery,
+            service=self.service,
+            advertise=self.advertise,
+            tls=tls,
+            name=name,
+        )
+        end_at = asyncio.get_running_loop().time() + self.timeout
+        async with discovery, node:
+            await self._be_known(node, discovery, end_at)
+            # A node that is listed and does not answer, because it was killed, must not stop this one.
+            with suppress(TimedOut):
+                await node.in_step(_left_s(end_at))
+            yield node
+
+    async def _be_known(self, node: SpotNode, discovery: Discovery, end_at: float) -> None:
+        """Wait until a registry lists this node: whoever came before is listed then, too."""
+        try:
+            await node.registered(_left_s(end_at))
+        except TimedOut as error:
+            raise TimedOut(
+                f"no registry took this node within {self.timeout:g} s; tried {', '.join(self.router)}. Is "
+                "one running (`hansa registry`), and is that its ROUTER endpoint?"
+            ) from error
+        while all(one.routing_id != node.routing_id for one in discovery.providers(self.service)):
+            if asyncio.get_running_loop().time() >= end_at:
+                raise TimedOut(
+                    f"no registry was heard to list this node within {self.timeout:g} s; tried "
+                    f"{', '.join(self.pub)}. Is that the PUB endpoint of the registry at "
+                    f"{', '.join(self.router)}?"
+                )
+            await asyncio.sleep(LOOK_INTERVAL_S)
+
+
+ANY_MESH: Final = Mesh()
+
+
+def _left_s(end_at: float) -> float:
+    return max(0.0, end_at - asyncio.get_running_loop().time())

@@ -1,0 +1,118 @@
+"""stdin and stdout of a program that must go on while they stall.
+
+Reads and writes of pipes, files and terminals may block for ever. Each runs in a thread that does not keep
+the process alive, one at a time, on the bare descriptor: Python's own stream objects have locks, which a
+blocked thread would hold when the process ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from typing import Final, TypeVar
+
+from hansa.errors import BadArgument
+from hansa.limits import FRAME_BYTES_MAX
+
+T = TypeVar("T")
+
+_READ_BYTES: Final = 64 * 1024
+# How long the end of a program waits for the reader to take the last lines.
+FLUSH_S_MAX: Final = 1.0
+
+
+class Lines:
+    """Cuts a stream of bytes into lines, without their ends."""
+
+    def __init__(self, line_bytes_max: int = FRAME_BYTES_MAX) -> None:
+        self._line_bytes_max = line_bytes_max
+        self._rest = bytearray()
+
+    def cut(self, chunk: bytes) -> list[bytes]:
+        """The lines that the chunk completes. Raises BadArgument for one that is too long to be sent."""
+        *ended, rest = chunk.split(b"\n")
+        lines = []
+        for line in ended:
+            lines.append(bytes(self._rest) + line)
+            self._rest.clear()
+        self._rest += rest
+        if max(map(len, (*lines, self._rest))) > self._line_bytes_max:
+            raise BadArgument(
+                f"a line is longer than the {self._line_bytes_max} bytes that one part may have"
+            )
+        return lines
+
+    def last(self) -> list[bytes]:
+        """What came after the last line's end, if anything did."""
+        return [bytes(self._rest)] if self._rest else []
+
+
+async def read_lines(descriptor: int = 0) -> AsyncIterator[bytes]:
+    """Every line as it comes, until the stream ends. Reads no further than the lines are taken.
+
+    Raises BadArgument for a line that is too long to be sent.
+    """
+    lines = Lines()
+    while chunk := await _in_thread(lambda: os.read(descriptor, _READ_BYTES), "reading lines")[0]:
+        for line in lines.cut(chunk):
+            yield line
+    for line in lines.last():
+        yield line
+
+
+class Output:
+    """Writes to a descriptor, stdout if not said otherwise, without stopping the event loop."""
+
+    def __init__(self, descriptor: int = 1) -> None:
+        self._descriptor = descriptor
+        self._thread: threading.Thread | None = None
+
+    async def write(self, chunk: bytes) -> None:
+        """Returns when the reader has room for all of it. Raises BrokenPipeError when the reader has left.
+
+        A call that is cancelled has still written, or goes on to: `flush` waits for it.
+        """
+        written, self._thread = _in_thread(lambda: self._write(chunk), "writing lines")
+        await written
+
+    def flush(self) -> None:
+        """Wait a moment for what a cancelled call is still writing."""
+        if self._thread is not None:
+            self._thread.join(FLUSH_S_MAX)
+
+    def _write(self, chunk: bytes) -> None:
+        while chunk:
+            chunk = chunk[os.write(self._descriptor, chunk) :]
+
+
+def _in_thread(call: Callable[[], T], name: str) -> tuple[asyncio.Future[T], threading.Thread]:
+    """Run one blocking call in a thread of its own; the future of its outcome, and the thread.
+
+    Not an executor: those wait at the end of the program until every call has returned.
+    """
+    loop = asyncio.get_running_loop()
+    outcome: asyncio.Future[T] = loop.create_future()
+
+    def settle(result: T | None, error: OSError | None) -> None:
+        if outcome.cancelled():
+            return
+        if error is not None:
+            outcome.set_exception(error)
+        else:
+            outcome.set_result(result)  # type: ignore[arg-type]  # There is one unless there is an error.
+
+    def work() -> None:
+        result, error = None, None
+        try:
+            result = call()
+        except OSError as problem:
+            error = problem
+        with suppress(RuntimeError):  # The loop has ended, and nobody waits any more.
+            loop.call_soon_threadsafe(settle, result, error)
+
+    thread = threading.Thread(target=work, name=name, daemon=True)
+    thread.start()
+    return outcome, thread

@@ -1,0 +1,72 @@
+"""Events for threads that read them when they get to it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Generic, Self, TypeVar
+
+from hansa.errors import AlreadyClosed, TimedOut, WouldBlock
+from hansa.messaging.over_events import EventStream as AsyncEventStream
+from hansa.sync.mirror import Mirror
+from hansa.transport.over_steps import Order
+
+E = TypeVar("E")
+
+
+class EventStream(Generic[E]):
+    """A blocking iterator over events, from the call that made it on.
+
+    It ends after `close`, or when what it listens to closes, once what it kept is read. Several threads may
+    share one: each event goes to one of them. An interrupted step takes nothing out.
+    """
+
+    def __init__(self, source: Mirror, inner: AsyncEventStream[E]) -> None:
+        self._source = source
+        self._inner = inner
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> E:
+        try:
+            return self.get()
+        except AlreadyClosed:
+            raise StopIteration from None
+
+    def get(self, timeout: float | None = None) -> E:
+        """The next event. Raises TimedOut, and AlreadyClosed after the end."""
+        try:
+            return self._source._call(lambda: self._get(timeout), "events")
+        except AlreadyClosed:
+            # There may be no loop any more, and something left.
+            return self._source._ask(self._get_kept)
+
+    @property
+    def dropped_count(self) -> int:
+        """Events that went unread because too many waited."""
+        return self._inner.dropped_count
+
+    def close(self) -> None:
+        """Listen no more; what was kept can still be read. A thread that waits in it gets the end."""
+        self._source._ask(self._inner.close)
+
+    def __del__(self) -> None:
+        # The loop's thread may be going over those who listen: what is thrown away leaves them there.
+        steps = self._source._steps
+        if steps is not None:
+            steps.post(Order(self._inner.close))
+
+    async def _get(self, timeout: float | None) -> E:
+        try:
+            async with asyncio.timeout(timeout):
+                return await anext(self._inner)
+        except TimeoutError:
+            raise TimedOut(f"nothing happened at {self._source.name} within {timeout} s") from None
+        except StopAsyncIteration:
+            raise AlreadyClosed(f"the events of {self._source.name} have ended") from None
+
+    def _get_kept(self) -> E:
+        try:
+            return self._inner.get_nowait()
+        except WouldBlock:
+            raise AlreadyClosed(f"the events of {self._source.name} have ended") from None

@@ -1,0 +1,163 @@
+"""The node of the topic mesh for threads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Literal, Self
+
+from hansa.chance import Chance
+from hansa.clock import Clock
+from hansa.endpoint import Endpoint
+from hansa.limits import HEARTBEAT_INTERVAL_S, JOIN_S_MAX, QUERY_INTERVAL_S, REGISTER_TIMEOUT_S, SURVEY_S
+from hansa.messaging.spot import SpotEvent, SpotStats, TopicReport
+from hansa.messaging.spot import SpotNode as AsyncSpotNode
+from hansa.messaging.spot.names import SERVICE
+from hansa.messaging.spot.over_threads import ThreadsafeSpot
+from hansa.sync.discovery import Discovery
+from hansa.sync.event_stream import EventStream
+from hansa.sync.mirror import Mirror
+from hansa.transport import Network, SocketOptions, Tls
+
+
+class SpotNode(Mirror):
+    """Knows all topics of the mesh and carries their messages. One serves any number of spots and threads.
+
+    As `hansa.SpotNode`, for threads: use it once, in a `with` block, inside the discovery's. Without a
+    discovery it works LOCAL: its spots reach each other and nobody else. Leaving the block closes its spots
+    in the order in which they were made; calls that wait on one, in whatever thread, end with AlreadyClosed.
+    """
+
+    def __init__(
+        self,
+        bind: str | None = None,
+        registries: Sequence[str] = (),
+        *,
+        discovery: Discovery | None = None,
+        service: str = SERVICE,
+        mesh: Literal["router", "pubsub"] = "router",
+        advertise: str | None = None,
+        routing_id: bytes = b"",
+        join_timeout_s: float = JOIN_S_MAX,
+        query_interval_s: float = QUERY_INTERVAL_S,
+        heartbeat_interval_s: float = HEARTBEAT_INTERVAL_S,
+        tls: Tls | None = None,
+        network: Network | None = None,
+        clock: Clock | None = None,
+        chance: Chance | None = None,
+        options: SocketOptions | None = None,
+        name: str = "node",
+    ) -> None:
+        """Raises BadArgument (EINVAL), BadEndpoint."""
+        super().__init__(name)
+        self._inner = AsyncSpotNode(
+            bind,
+            registries,
+            discovery=None if discovery is None else discovery._inner,
+            service=service,
+            mesh=mesh,
+            advertise=advertise,
+            routing_id=routing_id,
+            join_timeout_s=join_timeout_s,
+            query_interval_s=query_interval_s,
+            heartbeat_interval_s=heartbeat_interval_s,
+            tls=tls,
+            network=network,
+            clock=clock,
+            chance=chance,
+            options=options,
+            name=name,
+        )
+
+    def __enter__(self) -> Self:
+        self._open(self._inner.__aenter__)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the spots in order, tell the others, end every connection. Closing twice does no harm."""
+        self._close(self._inner.close)
+
+    def spot(self, name: str = "") -> ThreadsafeSpot:
+        """A new spot, for any number of threads. Raises UsageError before entering, AlreadyClosed later."""
+        steps = self._held()
+        return steps.run(lambda: ThreadsafeSpot(self._inner.spot(name), steps))
+
+    # -- the mesh
+
+    def registered(self, timeout: float | None = REGISTER_TIMEOUT_S) -> None:
+        """Return when a registry has this node. Raises TimedOut, RegistrationRefused, UsageError."""
+        self._call(lambda: self._inner.registered(timeout), "registered")
+
+    def in_step(self, timeout: float | None = None) -> None:
+        """Return when every listed node has told its topics, or was given up. Raises TimedOut."""
+        self._call(lambda: self._inner.in_step(timeout), "in_step")
+
+    def survey(self, timeout: float = SURVEY_S) -> tuple[TopicReport, ...]:
+        """Ask every node for the counts of its topics; sorted by topic. Who is late is left out."""
+        return self._call(lambda: self._inner.survey(timeout), "survey")
+
+    def events(self) -> EventStream[SpotEvent]:
+        """An iterator over everything that happens on this node from this call on; it blocks for more.
+
+        It keeps a bounded number of events for a slow reader; then the oldest go, counted.
+        """
+        return EventStream(self, self._held().run(self._inner.events))
+
+    def subscribers(self, topic: str) -> tuple[bytes, ...]:
+        """The other nodes that are subscribed to a topic of this node's."""
+        return self._ask(lambda: self._inner.subscribers(topic))
+
+    @property
+    def service(self) -> str:
+        """The name under which nodes of this mesh find each other."""
+        return self._inner.service
+
+    @property
+    def routing_id(self) -> bytes:
+        """The id of this node in the mesh."""
+        return self._inner.routing_id
+
+    @property
+    def endpoint(self) -> Endpoint | None:
+        """Where it is bound, with the real port; before entering, as it was given."""
+        return self._ask(lambda: self._inner.endpoint)
+
+    @property
+    def registry(self) -> str | None:
+        """The active registry, while it is connected."""
+        return self._ask(lambda: self._inner.registry)
+
+    @property
+    def peers(self) -> tuple[bytes, ...]:
+        """Nodes that are connected now."""
+        return self._ask(lambda: self._inner.peers)
+
+    @property
+    def topics(self) -> dict[str, bytes]:
+        """Every known topic and the routing id of its owner, this node's own included."""
+        return self._ask(lambda: self._inner.topics)
+
+    @property
+    def owned(self) -> tuple[str, ...]:
+        """Topics that spots of this node own."""
+        return self._ask(lambda: self._inner.owned)
+
+    @property
+    def wanted(self) -> dict[str, int]:
+        """Topics that spots of this node want, and how many subscriptions match each."""
+        return self._ask(lambda: self._inner.wanted)
+
+    @property
+    def has_owners(self) -> bool:
+        """Whether topics of this mesh have owners: in a ROUTER mesh, not in a PUB/SUB mesh."""
+        return self._inner.has_owners
+
+    @property
+    def stats(self) -> SpotStats:
+        """What it has counted."""
+        return self._ask(lambda: self._inner.stats)

@@ -1,0 +1,206 @@
+"""What the programs of a node do with its spots: every call there is, and what each may raise."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from hansa.chance import Chance
+from hansa.errors import AlreadyClosed, Backlogged, BadArgument, NoOwner, NotOwner, TimedOut, TopicExists
+from hansa.messaging.spot.inbox import WhenSlow
+from hansa.testing.host import Host
+from hansa.testing.scenarios.spot_cast import Cast, Player, Session
+from hansa.testing.scenarios.spot_posts import Fate, Post
+from hansa.testing.scenarios.spot_reading import Reading
+from hansa.testing.scenarios.spot_witness import Witness, floor_of
+
+__all__ = ["Acting"]
+
+SPOTS_MAX = 4
+PUBLISH_S_MAX = 1.0
+ROOMY_COUNT = 10_000
+PACES_S = (0.0, 0.0, 0.0, 1.0, 3.0)
+NOBODYS_TOPIC = "nobody:home"
+
+
+class Acting:
+    """The deeds of one session. Each is one call, with the errors that it may end with."""
+
+    def __init__(self, host: Host, cast: Cast, session: Session, witness: Witness, chance: Chance) -> None:
+        self._host = host
+        self._cast = cast
+        self._session = session
+        self._witness = witness
+        self._chance = chance
+        self._spots_count = 0
+
+    # Spots.
+
+    def open_spot(self, group: asyncio.TaskGroup) -> Player:
+        """One more spot, with somebody who reads it."""
+        self._spots_count += 1
+        label = f"{self._session.label}.s{self._spots_count}"
+        chance = self._chance.fork(f"spot {self._spots_count}")
+        player = Player(self._session.node.spot(label), label, pace_s=chance.choose(PACES_S))
+        reading = Reading(self._host, self._cast, player, chance)
+        group.create_task(reading.read(), name=f"{label} reader")
+        group.create_task(reading.listen(), name=f"{label} listener")
+        self._session.players.append(player)
+        self._host.record(f"opens {label}")
+        return player
+
+    async def close_spot(self, player: Player) -> None:
+        self._host.record(f"closes {player.label}")
+        self._session.players.remove(player)
+        topics = player.spot.owned
+        self._cast.close_player(player)
+        await player.spot.close()
+        for topic in topics:
+            await self._witness.end(topic)
+        await self._try_closed(player)
+
+    async def _try_closed(self, player: Player) -> None:
+        """Whatever is asked of a closed spot is an error that says so."""
+        spot = player.spot
+        topic = self._chance.choose(self._cast.topics)
+        calls: tuple[Callable[[], Awaitable[object]], ...] = (
+            lambda: spot.create_topic(topic),
+            lambda: spot.destroy_topic(topic),
+            lambda: spot.publish(topic, b"too late"),
+            lambda: spot.subscribe(topic),
+            lambda: spot.subscribe_pattern("zone:*"),
+            lambda: spot.unsubscribe(topic),
+            lambda: spot.recv(),
+            lambda: spot.recv_all(),
+        )
+        try:
+            await self._chance.choose(calls)()
+        except AlreadyClosed:
+            await spot.close()
+        else:
+            self._cast.world.fail("a closed spot says so", f"{player.label} did as it was asked")
+
+    # Topics.
+
+    async def create(self, player: Player, topic: str) -> bool:
+        """Whether the spot owns it now."""
+        retain = topic in self._cast.retained
+        try:
+            await self._witness.create(player.spot, topic, retain=retain)
+        except TopicExists as error:
+            self._host.record(f"{player.label} cannot create: {error}")
+            return False
+        self._host.record(f"{player.label} creates {topic}{', retained' if retain else ''}")
+        return True
+
+    async def destroy(self, player: Player, topic: str) -> None:
+        is_owned = topic in player.spot.owned
+        try:
+            await player.spot.destroy_topic(topic)
+        except NotOwner as error:
+            if is_owned:
+                self._cast.world.fail("an owner may destroy its topic", f"{player.label}: {error}")
+            return
+        self._host.record(f"{player.label} destroys {topic}")
+        if not is_owned:
+            self._cast.world.fail("only the owner destroys a topic", f"{player.label} destroyed {topic}")
+        await self._witness.end(topic)
+
+    # Publishing.
+
+    async def publish(self, player: Player, topic: str) -> Post:
+        """Publish one message, waiting for room or not."""
+        posts, chance = self._cast.posts, self._chance
+        size_bytes = chance.choose((0, 10, 100, 700)) if self._cast.is_chaotic else 10
+        post = posts.open(player.label, self._session.label, topic, size_bytes=size_bytes)
+        self._host.record(f"publishes {post}")
+        try:
+            if chance.flip(0.3):
+                player.spot.post(topic, post.payload)
+            else:
+                async with asyncio.timeout(PUBLISH_S_MAX):
+                    await player.spot.publish(topic, post.payload)
+        except (NoOwner, Backlogged) as error:
+            self._host.record(f"cannot publish {post}: {error.code}")
+            posts.settle(post, Fate.REFUSED)
+        except (TimeoutError, asyncio.CancelledError) as error:
+            self._host.record(f"gave up {post}")
+            posts.settle(post, Fate.GIVEN_UP)
+            if isinstance(error, asyncio.CancelledError):
+                raise
+        else:
+            posts.settle(post, Fate.DONE)
+        return post
+
+    # Subscribing.
+
+    async def subscribe(self, player: Player, text: str) -> None:
+        chance = self._chance
+        when_slow = chance.choose(tuple(WhenSlow))
+        count_max = chance.choose((1, 3, ROOMY_COUNT, ROOMY_COUNT))
+        await self._subscribe(player, text, count_max=count_max, when_slow=when_slow)
+
+    async def subscribe_roomily(self, player: Player, text: str) -> None:
+        """So that nothing is ever dropped."""
+        await self._subscribe(player, text, count_max=ROOMY_COUNT, when_slow=WhenSlow.DROP_OLDEST)
+
+    async def _subscribe(self, player: Player, text: str, *, count_max: int, when_slow: WhenSlow) -> None:
+        if text in player.accounts:
+            await self._subscribe_again(player, text)
+            return
+        # What was told of an earlier subscription to the same has been heard by then.
+        await asyncio.sleep(0.001)
+        is_pattern = text.endswith("*")
+        subscribe = player.spot.subscribe_pattern if is_pattern and self._chance.flip(0.5) else None
+        subscription = await (subscribe or player.spot.subscribe)(
+            text, count_max=count_max, when_slow=when_slow
+        )
+        account = self._cast.accounts.open(player.label, text, player.accounts.values())
+        account.is_roomy = count_max == ROOMY_COUNT and when_slow is not WhenSlow.KEEP_LATEST
+        for topic in self._cast.topics:
+            floor = floor_of(self._session.node, topic) if account.matches(topic) else None
+            if floor is not None:
+                account.floors[topic] = floor
+        player.accounts[text] = account
+        player.subscriptions[text] = subscription
+        self._host.record(f"subscribes {account}, {count_max}, {when_slow.value}")
+
+    async def _subscribe_again(self, player: Player, text: str) -> None:
+        former = player.subscriptions[text]
+        try:
+            again = await player.spot.subscribe(text)
+        except BadArgument:
+            return  # With other options.
+        if again is not former:
+            self._cast.world.fail("subscribing again changes nothing", f"{player.label}: {text}")
+
+    async def unsubscribe(self, player: Player, text: str) -> None:
+        if text not in player.accounts:
+            try:
+                await player.spot.unsubscribe(text)
+            except BadArgument:
+                return
+            self._cast.world.fail("only what was subscribed is unsubscribed", f"{player.label}: {text}")
+        self._host.record(f"unsubscribes {player.accounts[text]}")
+        subscription = player.subscriptions[text]
+        self._cast.close_account(player, text)
+        if self._chance.flip(0.5):
+            await player.spot.unsubscribe(text)
+        else:
+            await subscription.close()
+
+    async def await_state(self, player: Player, text: str) -> None:
+        """Wait a while for the subscription to become active, or pending."""
+        subscription, chance = player.subscriptions[text], self._chance
+        wait = subscription.active if chance.flip(0.7) else subscription.pending
+        try:
+            await wait(timeout=chance.uniform(0.0, 2.0))
+        except TimedOut:
+            self._host.record(f"waited in vain for {player.accounts[text]}")
+
+    async def survey(self) -> None:
+        """Ask everybody; whoever is not heard is left out."""
+        reports = await self._session.node.survey(timeout=0.5)
+        topics = [report.topic for report in reports]
+        if topics != sorted(topics):
+            self._cast.world.fail("a survey is sorted", f"{self._session.label}: {topics}")

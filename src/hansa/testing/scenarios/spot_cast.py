@@ -1,0 +1,199 @@
+"""Who plays in the topic mesh, on which topics, and what their programs share: the phase, the books."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from enum import Enum, auto
+
+from hansa.chance import Chance
+from hansa.messaging.discovery.client import Discovery
+from hansa.messaging.spot.inbox import WhenSlow
+from hansa.messaging.spot.node import SpotNode
+from hansa.messaging.spot.over_spot import Spot
+from hansa.messaging.spot.over_subscription import Subscription
+from hansa.testing.scenarios.cluster import socket_options
+from hansa.testing.scenarios.spot_accounts import Account, Accounts
+from hansa.testing.scenarios.spot_posts import Posts
+from hansa.testing.scenarios.spot_tenures import Tenures
+from hansa.testing.scenarios.spot_witness import Witness
+from hansa.testing.world import World
+from hansa.transport import SocketOptions
+
+__all__ = ["MESH_PORT", "PUB_PORT", "ROUTER_PORT", "Cast", "Phase", "Player", "Session"]
+
+PUB_PORT = 5550
+ROUTER_PORT = 5551
+MESH_PORT = 7000
+SHARED_TOPICS = ("shared:1", "shared:2")
+
+
+class Phase(Enum):
+    """What the programs do: anything; come to rest; publish the final round; nothing more."""
+
+    CHAOS = auto()
+    CALM = auto()
+    ROUNDS = auto()
+    CLOSING = auto()
+
+
+class Player:
+    """One open spot, and the books of its subscriptions."""
+
+    def __init__(self, spot: Spot, label: str, *, pace_s: float) -> None:
+        self.spot = spot
+        self.label = label
+        self.pace_s = pace_s
+        """How long it rests between two reads while all is chaos."""
+        self.accounts: dict[str, Account] = {}
+        """Open ones, by what was subscribed."""
+        self.subscriptions: dict[str, Subscription] = {}
+        self.is_over = False
+        """Its books are closed."""
+
+    def read_count(self, text: str) -> int:
+        """How many messages of a subscription were read, by its own counts."""
+        one = self.subscriptions[text]
+        has_refused = one.inbox.when_slow is WhenSlow.DROP_NEWEST
+        return one.received_count - one.waiting_count - (0 if has_refused else one.dropped_count)
+
+    def target(self, topic: str) -> Account | None:
+        """The account that receives this topic: the exact one, else that of the longest pattern."""
+        matching = [account for account in self.accounts.values() if account.matches(topic)]
+        return max(matching, key=lambda one: (not one.is_pattern, len(one.text)), default=None)
+
+
+class Session:
+    """One node from its binding to its end; a host has one after the other, all at one endpoint."""
+
+    def __init__(self, host: str, label: str, node: SpotNode, discovery: Discovery) -> None:
+        self.host = host
+        self.label = label
+        self.node = node
+        self.discovery = discovery
+        self.witness: Witness | None = None
+        self.players: list[Player] = []
+        """Open spots."""
+        self.is_steady = False
+        """It does nothing more that others could notice."""
+        self.has_finished = False
+        """It has published its part of the final round."""
+        self.is_over = False
+
+    @property
+    def spots(self) -> list[Spot]:
+        """All open ones, the witness among them."""
+        witnesses = [] if self.witness is None else [self.witness.spot]
+        return witnesses + [player.spot for player in self.players]
+
+
+class Cast:
+    """Shared by all programs of one run, and drawn from its seed."""
+
+    def __init__(self, world: World, chance: Chance) -> None:
+        self.world = world
+        self.phase = Phase.CHAOS
+        self.round_called = asyncio.Event()
+        """All agree: the final round may be published."""
+        self.registries = ("r1", "r2")[: 1 + chance.below(2)]
+        self.nodes = tuple(f"n{number}" for number in range(1, 4 + chance.below(5)))
+        is_contested = chance.flip(0.4)
+        self.homes = {
+            name: (f"zone:{number}:state", f"zone:{number}:events")
+            for number, name in enumerate(self.nodes, 1)
+        }
+        """Which topics a node may create: its own, of which it knows that nobody else creates them."""
+        self.contested = frozenset(SHARED_TOPICS if is_contested else ())
+        """Topics that anybody creates."""
+        self.topics = (
+            *(topic for topics in self.homes.values() for topic in topics),
+            *sorted(self.contested),
+        )
+        self.retained = frozenset(topic for topic in self.topics if chance.flip(0.3))
+        # An owner without a subscription of its own takes other paths, so not every topic has a witness.
+        self.watched = frozenset(topic for topic in self.topics if chance.flip(0.75))
+        self.patterns = ("zone:*", "zone:1:*", "zone:2:*", "zone:2:s*", "shared:*", "*")
+        self.query_interval_s = chance.choose((2.0, 3.0, 5.0))
+        self.broadcast_interval_s = chance.choose((2.0, 3.0))
+        self.outgoing_count_max = chance.choose((10_000, 10_000, 12))
+        # Some nodes come back under the id they had.
+        self.faithful = frozenset(name for name in self.nodes if chance.flip(0.3))
+        self.posts = Posts(world)
+        self.tenures = Tenures(world)
+        self.accounts = Accounts(
+            world,
+            self.tenures,
+            topics=self.topics,
+            watched=self.watched,
+            contested=self.contested,
+            retained=self.retained,
+        )
+        self.sessions: dict[str, Session] = {}
+        """The present one of each host."""
+        self.crashed: set[str] = set()
+        """Sessions that had no time to say anything."""
+
+    @property
+    def is_chaotic(self) -> bool:
+        return self.phase is Phase.CHAOS
+
+    def players(self) -> Iterator[Player]:
+        """All open spots."""
+        for session in self.sessions.values():
+            yield from session.players
+
+    def mesh_options(self, chance: Chance) -> SocketOptions:
+        """Quick to notice and to return; in some runs with little room on the way to a peer."""
+        quick = socket_options(chance)
+        return SocketOptions(
+            heartbeat_interval_s=quick.heartbeat_interval_s,
+            heartbeat_timeout_s=quick.heartbeat_timeout_s,
+            handshake_s_max=quick.handshake_s_max,
+            reconnect_s_min=quick.reconnect_s_min,
+            reconnect_s_max=quick.reconnect_s_max,
+            linger_s=quick.linger_s,
+            outgoing_count_max=self.outgoing_count_max,
+        )
+
+    # The ends of things.
+
+    def close_account(self, player: Player, text: str, *, settled: bool = False) -> None:
+        """The subscription ends now, or has told its last counts."""
+        read_count = player.read_count(text)
+        account = player.accounts.pop(text)
+        subscription = player.subscriptions.pop(text)
+        if read_count != account.given_count:
+            self.world.fail(
+                "a subscription counts what it gave",
+                f"{account} says {read_count}, and gave {account.given_count}",
+            )
+        self.accounts.close(
+            account,
+            unread=subscription.waiting_count,
+            dropped=subscription.dropped_count,
+            missed=subscription.missed_count,
+            settled=settled,
+        )
+
+    def close_player(self, player: Player) -> None:
+        """The spot ends now; what it reads after this is in no book."""
+        for text in list(player.accounts):
+            self.close_account(player, text)
+        player.is_over = True
+
+    def close_session(self, session: Session, *, crashed: bool) -> None:
+        """The node ends now. Closing it twice changes nothing."""
+        if session.is_over:
+            return
+        session.is_over = True
+        session.is_steady = False
+        if session.witness is not None:
+            session.witness.close()
+        for player in session.players:
+            for account in player.accounts.values():
+                account.heard_all = False
+            self.close_player(player)
+        session.players.clear()
+        if crashed:
+            self.crashed.add(session.label)
+        self.posts.end_node(session.label)

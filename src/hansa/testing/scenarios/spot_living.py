@@ -1,0 +1,236 @@
+"""What runs on the hosts of nodes: a node and its spots, which act, come to rest, and publish a last time."""
+
+from __future__ import annotations
+
+import asyncio
+
+from hansa.chance import Chance
+from hansa.ids import new_routing_id
+from hansa.messaging.discovery.client import Discovery
+from hansa.messaging.spot.events import PublishesInDoubt, PublishesRefused, SpotEvent, TopicDemoted
+from hansa.messaging.spot.node import SpotNode
+from hansa.testing.host import Host
+from hansa.testing.scenarios.cluster import HEARTBEAT_INTERVAL_S, POLL_S, socket_options
+from hansa.testing.scenarios.spot_acting import NOBODYS_TOPIC, SPOTS_MAX, Acting
+from hansa.testing.scenarios.spot_cast import MESH_PORT, PUB_PORT, ROUTER_PORT, Cast, Player, Session
+from hansa.testing.scenarios.spot_posts import Fate, Post
+from hansa.testing.scenarios.spot_witness import Witness
+
+__all__ = ["Living"]
+
+PAUSE_S_MAX = 0.6
+REST_S_MAX = 2.0
+# A packet that is sent again is later than this only when a fault holds it.
+GENTLE_S = 0.4
+GENTLE_COUNT = 2
+BURST_COUNT = 5
+
+DEEDS = (
+    *("publish",) * 8,
+    *("subscribe",) * 3,
+    *("create",) * 3,
+    "unsubscribe",
+    "destroy",
+    "wait",
+    "open",
+    "close",
+    "survey",
+    "leave",
+)
+
+
+class Living:
+    """The program of one node's host."""
+
+    def __init__(self, host: Host, cast: Cast) -> None:
+        self._host = host
+        self._cast = cast
+        self._chance = host.chance
+
+    async def run(self) -> None:
+        """One node after the other, until the host is stopped."""
+        number = 0
+        while True:
+            number += 1
+            chance = self._chance.fork(f"session {number}")
+            session = self._session(number, chance)
+            # The tasks end because what they read is closed before.
+            async with asyncio.TaskGroup() as group, session.discovery, session.node:
+                self._cast.sessions[self._host.name] = session
+                self._host.record(f"is node {session.node.routing_id.hex()} in session {session.label}")
+                witness = session.witness = Witness(self._host, self._cast, session.label, session.node)
+                group.create_task(witness.run(), name=f"{session.label} witness")
+                group.create_task(self._listen(session, witness), name=f"{session.label} listener")
+                acting = Acting(self._host, self._cast, session, witness, chance.fork("deeds"))
+                try:
+                    await self._live(session, acting, group, chance.fork("life"))
+                finally:
+                    self._cast.close_session(session, crashed=False)
+            await asyncio.sleep(chance.choose((0.0, chance.uniform(0.0, REST_S_MAX))))
+
+    def _session(self, number: int, chance: Chance) -> Session:
+        host, cast = self._host, self._cast
+        label = f"{host.life}.{number}"
+        discovery = Discovery(
+            [f"tcp://{name}:{PUB_PORT}" for name in cast.registries],
+            silence_s=3 * cast.broadcast_interval_s,
+            network=host.network,
+            clock=host.clock,
+            chance=chance.fork("discovery"),
+            options=socket_options(chance.fork("discovery options")),
+            name=f"{label} discovery",
+        )
+        node = SpotNode(
+            f"tcp://*:{MESH_PORT}",
+            [f"tcp://{name}:{ROUTER_PORT}" for name in cast.registries],
+            discovery=discovery,
+            advertise=f"tcp://{host.name}:{MESH_PORT}",
+            routing_id=new_routing_id(Chance.seeded(host.name)) if host.name in cast.faithful else b"",
+            join_timeout_s=chance.choose((0.1, 1.0)),
+            query_interval_s=cast.query_interval_s,
+            heartbeat_interval_s=HEARTBEAT_INTERVAL_S,
+            network=host.network,
+            clock=host.clock,
+            chance=chance.fork("node"),
+            options=cast.mesh_options(chance.fork("options")),
+            name=label,
+        )
+        return Session(host.name, label, node, discovery)
+
+    async def _listen(self, session: Session, witness: Witness) -> None:
+        async for event in session.node.events():
+            self._host.record(_line(event))
+            match event:
+                case PublishesRefused():
+                    self._cast.posts.report_refused(session.label, event.topic, event.count)
+                case PublishesInDoubt():
+                    self._cast.posts.report_in_doubt(session.label, event.count)
+                case TopicDemoted():
+                    await witness.demoted(event.topic)
+
+    # The phases.
+
+    async def _live(self, session: Session, acting: Acting, group: asyncio.TaskGroup, chance: Chance) -> None:
+        """Returns when the node leaves, to come back as another."""
+        cast = self._cast
+        for _ in range(1 + chance.below(SPOTS_MAX)):
+            acting.open_spot(group)
+        for player in session.players:
+            await self._act("create", session, acting, group, chance)
+            await acting.subscribe(player, chance.choose((*cast.topics, *cast.patterns)))
+        while cast.is_chaotic:
+            await asyncio.sleep(chance.uniform(0.0, PAUSE_S_MAX))
+            deed = chance.choose(DEEDS)
+            if deed == "leave" and chance.flip(0.15):
+                return
+            await self._act(deed, session, acting, group, chance)
+        await self._come_to_rest(session, acting, group, chance)
+        session.is_steady = True
+        await cast.round_called.wait()
+        await self._publish_rounds(session, acting, chance)
+        session.has_finished = True
+        await asyncio.Event().wait()
+
+    async def _act(
+        self, deed: str, session: Session, acting: Acting, group: asyncio.TaskGroup, chance: Chance
+    ) -> None:
+        cast, players = self._cast, session.players
+        player = chance.choose(players)
+        text = chance.choose(list(player.accounts)) if player.accounts else chance.choose(cast.patterns)
+        match deed:
+            case "publish":
+                topic = self._topic_to_publish(session, player, chance)
+                for _ in range(chance.choose((1, 2, 8))):
+                    if (await acting.publish(player, topic)).fate is not Fate.DONE:
+                        break
+            case "subscribe":
+                names = cast.patterns if chance.flip(0.3) else cast.topics
+                await acting.subscribe(player, chance.choose(names))
+            case "create":
+                await acting.create(player, self._topic_to_create(chance))
+            case "unsubscribe":
+                await acting.unsubscribe(player, text)
+            case "destroy":
+                topics = player.spot.owned if chance.flip(0.8) else ()
+                await acting.destroy(player, chance.choose(topics or cast.topics))
+            case "wait" if text in player.accounts:
+                await acting.await_state(player, text)
+            case "open" if len(players) < SPOTS_MAX:
+                acting.open_spot(group)
+            case "close" if len(players) > 1:
+                await acting.close_spot(player)
+            case "survey":
+                await acting.survey()
+
+    async def _come_to_rest(
+        self, session: Session, acting: Acting, group: asyncio.TaskGroup, chance: Chance
+    ) -> None:
+        """Own what is ours to own, with something left out, and subscribe what is left to see."""
+        cast = self._cast
+        for topic in cast.homes[self._host.name]:
+            # Nobody else creates it, but a life before may not have been forgotten yet.
+            while chance.flip(0.7) and topic not in session.node.owned:
+                if await acting.create(chance.choose(session.players), topic):
+                    break
+                await asyncio.sleep(POLL_S)
+        for topic in sorted(cast.contested):
+            if chance.flip(0.5):
+                await acting.create(chance.choose(session.players), topic)
+        for player in session.players:
+            await acting.subscribe_roomily(player, chance.choose((*cast.topics, *cast.patterns)))
+
+    async def _publish_rounds(self, session: Session, acting: Acting, chance: Chance) -> None:
+        """A gentle round that must arrive, a burst that must be counted, and the last ones."""
+        for count, pause_s in ((GENTLE_COUNT, GENTLE_S), (BURST_COUNT, 0.0), (1, GENTLE_S)):
+            await asyncio.sleep(GENTLE_S)
+            for player in session.players:
+                topics = list(player.spot.owned)
+                if session.node.topics and pause_s:
+                    topics.append(chance.choose(sorted(session.node.topics)))
+                for topic in topics:
+                    for _ in range(count):
+                        self._expect(session, await acting.publish(player, topic))
+                        await asyncio.sleep(pause_s)
+                    # What waits for a peer has gone by then, also where there is little room for it.
+                    await asyncio.sleep(GENTLE_S)
+        await self._publish_in_vain(session, acting)
+
+    def _expect(self, session: Session, post: Post) -> None:
+        if post.fate is not Fate.DONE:
+            self._cast.world.fail("an owned topic can be published to", f"{session.label}: {post}")
+        for player in self._cast.players():
+            account = player.target(post.topic)
+            if account is not None and account.is_roomy:
+                self._cast.accounts.expect(account, post)
+
+    async def _publish_in_vain(self, session: Session, acting: Acting) -> None:
+        """Nobody owns this one; and what somebody owns cannot be created again."""
+        player = session.players[0]
+        if (await acting.publish(player, NOBODYS_TOPIC)).fate is not Fate.REFUSED:
+            self._cast.world.fail("what nobody owns cannot be published to", session.label)
+        for topic in session.node.topics:
+            if await acting.create(player, topic):
+                self._cast.world.fail("a topic has one owner", f"{session.label} created {topic} again")
+
+    # What to do it with.
+
+    def _topic_to_publish(self, session: Session, player: Player, chance: Chance) -> str:
+        known = sorted(session.node.topics)
+        match chance.choose(("own", "own", "known", "known", "known", "any")):
+            case "own" if player.spot.owned:
+                return chance.choose(player.spot.owned)
+            case "known" if known:
+                return chance.choose(known)
+        return chance.choose((*self._cast.topics, NOBODYS_TOPIC))
+
+    def _topic_to_create(self, chance: Chance) -> str:
+        contested = sorted(self._cast.contested)
+        if contested and chance.flip(0.4):
+            return chance.choose(contested)
+        return chance.choose(self._cast.homes[self._host.name])
+
+
+def _line(event: SpotEvent) -> str:
+    values = [getattr(event, name) for name in type(event).__dataclass_fields__]
+    shown = [value.hex() if isinstance(value, bytes) else str(value) for value in values]
+    return f"{type(event).__name__} {' '.join(shown)}"

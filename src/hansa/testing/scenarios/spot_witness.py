@@ -1,0 +1,122 @@
+"""Stands at a node and sees everything that the node's own topics give out.
+
+The witness is a spot like others, with an exact subscription to every watched topic that its node owns, from
+the moment of creation, and with an inbox that never overflows. It also reads from the machine what programs
+are not told: under which epoch a topic was created, and how far a topic has come at this node.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hansa.errors import AlreadyClosed, InvariantBroken, WouldBlock
+from hansa.messaging.spot.inbox import TopicMessage
+from hansa.messaging.spot.mesh import Mesh
+from hansa.messaging.spot.node import SpotNode
+from hansa.messaging.spot.over_router import RouterMesh
+from hansa.messaging.spot.over_spot import Spot
+from hansa.messaging.spot.want import WantState
+from hansa.testing.host import Host
+from hansa.testing.scenarios.spot_accounts import Floor
+from hansa.testing.scenarios.spot_tenures import Tenure
+
+if TYPE_CHECKING:
+    from hansa.testing.scenarios.spot_cast import Cast
+
+__all__ = ["Witness", "floor_of"]
+
+
+class Witness:
+    """Of one node, as long as it lives."""
+
+    def __init__(self, host: Host, cast: Cast, label: str, node: SpotNode) -> None:
+        self._host = host
+        self._cast = cast
+        self._label = label
+        self._node = node
+        self._spot: Spot = node.spot("witness")
+        self._tenures: dict[str, Tenure] = {}
+        """Open ones, by topic."""
+
+    @property
+    def spot(self) -> Spot:
+        return self._spot
+
+    async def run(self) -> None:
+        """See until the node closes."""
+        try:
+            while True:
+                self._saw(await self._spot.recv_all())
+        except AlreadyClosed:
+            return
+
+    async def create(self, spot: Spot, topic: str, *, retain: bool) -> None:
+        """Let the spot create the topic, and watch it from the first message on. Raises as `create_topic`."""
+        await spot.create_topic(topic, retain=retain)
+        if topic not in self._cast.watched:
+            return
+        self.drain()
+        if topic in self._tenures:
+            # It gave way to another that is gone again, before its listener heard of either.
+            self._tenures[topic].is_demoted = True
+        epoch = _machine(self._node).exchange.outlets[topic.encode()].epoch
+        self._tenures[topic] = self._cast.tenures.begin(
+            topic, self._node.routing_id, epoch, retain=retain, node=self._label
+        )
+        await self._spot.subscribe(topic)
+
+    async def end(self, topic: str) -> None:
+        """The topic was destroyed, just now."""
+        self.drain()
+        if self._tenures.pop(topic, None) is not None:
+            await self._spot.unsubscribe(topic)
+
+    async def demoted(self, topic: str) -> None:
+        """The node said that it gave way to a lower id, some time ago: it may own the topic again."""
+        if topic in self._tenures and topic not in self._node.owned:
+            self._tenures[topic].is_demoted = True
+            await self.end(topic)
+
+    def drain(self) -> None:
+        """See what waits, now."""
+        try:
+            while True:
+                self._saw([self._spot.recv_nowait()])
+        except (WouldBlock, AlreadyClosed):
+            return
+
+    def close(self) -> None:
+        """The node ends now, or has crashed."""
+        self.drain()
+        for topic, tenure in self._tenures.items():
+            tenure.is_demoted = topic not in self._node.owned
+        self._tenures.clear()
+
+    def _saw(self, messages: list[TopicMessage]) -> None:
+        for message in messages:
+            post = self._cast.posts.receive(
+                f"{self._label} witness", message.topic, message.payload, message.sequence
+            )
+            tenure = self._tenures.get(message.topic)
+            if tenure is not None:
+                self._cast.tenures.saw(tenure, message.sequence, post)
+
+
+def floor_of(node: SpotNode, topic: str) -> Floor | None:
+    """How far an active topic has come at this node."""
+    machine, frame = _machine(node), topic.encode()
+    outlet = machine.exchange.outlets.get(frame)
+    if outlet is not None:
+        return Floor(owner=node.routing_id, epoch=outlet.epoch, last=outlet.sequence)
+    want = machine.wants.all.get(frame)
+    if want is None or want.state is not WantState.ACTIVE:
+        return None
+    return Floor(owner=want.feed.owner, epoch=want.feed.epoch, last=want.feed.last)
+
+
+def _machine(node: SpotNode) -> Mesh:
+    """What decides behind the node."""
+    driver = node.mesh
+    if not isinstance(driver, RouterMesh):
+        raise InvariantBroken("the scenario plays on the ROUTER mesh")
+    return driver._mesh

@@ -1,0 +1,348 @@
+"""`hansa topics`, `hansa publish` and `hansa subscribe` as a user runs them: real processes, real signals."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.certificates import Authority
+from tests.support.commands import ANY, NOBODY, RUN_S_MAX, Command, run, start_registry
+
+Where = dict[str, str]
+
+
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack
+
+
+@pytest.fixture
+def where(stack: ExitStack) -> Where:
+    """The environment in which commands find a registry that runs."""
+    return start_registry(stack)[1]
+
+
+def subscribe(stack: ExitStack, where: Where, *arguments: str) -> Command:
+    """A subscriber that is in the mesh, and waits for an owner."""
+    subscriber = stack.enter_context(Command("subscribe", *arguments, "--json", env=where))
+    subscriber.news("pending")
+    return subscriber
+
+
+def own(stack: ExitStack, where: Where, topic: str, *options: str) -> Command:
+    """An owner of the topic, which has published one message and publishes what it is given as lines."""
+    owner = stack.enter_context(
+        Command("publish", topic, "first", "--create", "--wait", "0", "--hold", "--json", *options, env=where)
+    )
+    assert json.loads(owner.line())["published_count"] == 1
+    return owner
+
+
+def message(command: Command) -> tuple[str, str]:
+    got: dict[str, Any] = json.loads(command.line())
+    return got["topic"], got["payload"]
+
+
+# ---- from a publisher to a subscriber -----------------------------------------------------------
+
+
+@pytest.mark.spec("SPT-05")
+@pytest.mark.spec("SPT-07")
+def test_a_line_is_a_topic_a_tab_and_a_payload(stack: ExitStack, where: Where) -> None:
+    subscriber = stack.enter_context(Command("subscribe", "chat:*", "news", "--count", "5", env=where))
+    assert subscriber.process.stderr is not None
+    assert subscriber.process.stderr.readline() == "chat:*: pending, no topic matches yet\n"
+    assert subscriber.process.stderr.readline() == "news: pending, nobody owns it yet\n"
+    assert run("publish", "chat:room1", "hello", "--create", env=where) == (0, "", "")
+    status, out, err = run("publish", "news", "--create", "--lines", given=b"one\n\nlast", env=where)
+    assert (status, out) == (0, "")
+    assert err == "3 published to news, 1 node subscribed\n"
+    assert run("publish", "chat:room2", "-", "--create", given=b"two\nlines\n", env=where)[0] == 0
+    status, out, err = subscriber.end()
+    assert status == 0
+    assert out == "chat:room1\thello\nnews\tone\nnews\t\nnews\tlast\nchat:room2\ttwo\\nlines\n"
+    assert "chat:room1 (chat:*): active, owned by 01:" in err
+    assert err.endswith("5 messages, 0 missed, 0 dropped\n")
+
+
+@pytest.mark.spec("SPT-05")
+def test_a_message_goes_through_the_owner_of_its_topic(stack: ExitStack, where: Where) -> None:
+    subscriber = subscribe(stack, where, "state")
+    owner = own(stack, where, "state")
+    subscriber.news("active")
+    assert run("publish", "state", "routed", "--count", "3", "--json", env=where)[0] == 0
+    assert [message(subscriber) for _ in range(3)] == [("state", "routed")] * 3
+    status, _, err = owner.stop()
+    assert status == 0, err
+    assert subscriber.news("pending")["topic"] == "state"
+    assert subscriber.stop()[0] == 0
+
+
+def test_bytes_that_are_no_text_arrive_as_they_are(stack: ExitStack, where: Where, tmp_path: Path) -> None:
+    subscriber = subscribe(stack, where, "raw", "--count", "2")
+    (tmp_path / "payload").write_bytes(b"\x00\xff")
+    assert run("publish", "raw", f"@{tmp_path}/payload", "--create", "--count", "2", env=where)[0] == 0
+    status, out, _ = subscriber.end()
+    assert status == 0
+    assert [json.loads(line) for line in out.splitlines()] == [
+        {"topic": "raw", "encoding": "base64", "payload": "AP8=", "sequence": number} for number in (1, 2)
+    ]
+
+
+def test_who_subscribes_late_gets_the_retained_message(stack: ExitStack, where: Where) -> None:
+    own(stack, where, "config", "--retain")
+    assert run("subscribe", "config", "--count", "1", env=where)[:2] == (0, "config\tfirst\n")
+
+
+def test_publishing_waits_for_as_many_subscribers_as_were_asked_for(stack: ExitStack, where: Where) -> None:
+    publisher = stack.enter_context(
+        Command("publish", "chat", "hello", "--create", "--wait", "2", "--timeout", "60", env=where)
+    )
+    # One by one: the second one finds a topic that exists.
+    subscribers = [
+        stack.enter_context(Command("subscribe", "chat", "--count", "1", env=where)) for _ in range(2)
+    ]
+    for subscriber in subscribers:
+        assert subscriber.end()[:2] == (0, "chat\thello\n")
+    assert publisher.end()[0] == 0
+
+
+# ---- what goes wrong ----------------------------------------------------------------------------
+
+
+@pytest.mark.spec("SPT-02")
+@pytest.mark.spec("SPT-05")
+def test_without_an_owner_and_with_two_it_says_what_to_do(stack: ExitStack, where: Where) -> None:
+    status, out, err = run("publish", "state", "x", "--json", env=where)
+    assert status == 1
+    assert json.loads(out)["error"] == "no-owner"
+    assert "give --create" in err
+    own(stack, where, "state")
+    status, out, err = run("publish", "state", "x", "--create", "--json", env=where)
+    assert status == 2
+    assert json.loads(out)["error"] == "topic-exists"
+    assert "Leave out --create" in err
+
+
+def test_a_topic_that_nobody_wants_is_not_published_in_vain(where: Where) -> None:
+    status, out, err = run("publish", "state", "x", "--create", "--timeout", "2", env=where)
+    assert (status, out) == (1, "")
+    assert "0 of 1 nodes subscribed to 'state'" in err
+    assert run("publish", "state", "x", "--create", "--wait", "0", env=where)[0] == 0
+
+
+@pytest.mark.spec("SPT-15")
+def test_two_meshes_on_one_registry_do_not_see_each_other(stack: ExitStack, where: Where) -> None:
+    own(stack, where, "state", "--service", "spot-node.blue")
+    assert run("publish", "state", "x", env=where)[0] == 1
+    assert run("publish", "state", "x", "--service", "spot-node.blue", env=where)[0] == 0
+    assert json.loads(run("topics", "--json", "--interval", "0.1", env=where)[1]) == {
+        "nodes": [],
+        "topics": [],
+    }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["publish", "chat:*", "x"], "whole name"),
+        (["publish", "chat", "x", "--retain"], "give --create"),
+        (["publish", "chat", "x", "--lines"], "leave out the payload"),
+        (["publish", "chat", "@no such file"], "No such file"),
+        (["publish", "chat", "x", "--count", "0"], "Must be >= 1"),
+        (["publish"], "requires an argument"),
+        (["subscribe"], "requires an argument"),
+        (["subscribe", "a*b"], "write 'a*'"),
+        (["subscribe", "a", "--service", "greeter"], "spot-node"),
+        (["subscribe", "a", "--bind", "tcp://127.0.0.1"], "add a port"),
+        (["topics", "--tls-cert", "cert.pem"], "--tls-ca together"),
+    ],
+)
+def test_what_cannot_work_is_said_in_a_sentence(arguments: list[str], said: str) -> None:
+    status, out, err = run(*arguments)
+    assert (status, out) == (2, "")
+    assert said in err
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("arguments", [["publish", "a", "x"], ["subscribe", "a"], ["topics"]])
+def test_without_a_registry_it_says_what_was_tried(arguments: list[str], where: Where) -> None:
+    status, out, err = run(*arguments, "--router", NOBODY, "--pub", NOBODY, "--timeout", "0.5", "--json")
+    assert status == 1
+    assert json.loads(out)["error"] == "timed-out"
+    assert f"tried {NOBODY}" in err.splitlines()[-1]
+    # The ROUTER is right, the PUB is not: nobody would ever be found.
+    status, _, err = run(
+        *arguments, "--pub", NOBODY, "--timeout", "2", env={"HANSA_ROUTER": where["HANSA_ROUTER"]}
+    )
+    assert status == 1
+    assert "PUB endpoint" in err
+
+
+# ---- owners that come and go --------------------------------------------------------------------
+
+
+@pytest.mark.spec("SPT-13")
+def test_a_subscriber_outlives_an_owner_that_is_killed_and_comes_back(stack: ExitStack, where: Where) -> None:
+    subscriber = subscribe(stack, where, "state")
+    owner = own(stack, where, "state", "--retain")
+    first = subscriber.news("active")
+    assert message(subscriber) == ("state", "first")
+    owner.process.kill()
+    assert subscriber.news("pending")["owner"] == first["owner"]
+    assert run("publish", "state", "x", env=where)[0] == 1
+    own(stack, where, "state", "--retain")
+    assert subscriber.news("active")["owner"] != first["owner"]
+    assert message(subscriber) == ("state", "first")
+    assert run("publish", "state", "second", env=where)[0] == 0
+    assert message(subscriber) == ("state", "second")
+    status, _, err = subscriber.stop()
+    assert status == 0
+    ended = json.loads(err.splitlines()[-1])
+    assert (ended["messages_count"], ended["missed_count"], ended["dropped_count"]) == (3, 0, 0)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_signals_end_commands_in_order(stack: ExitStack, number: int) -> None:
+    registry, where = start_registry(stack)
+    subscriber = subscribe(stack, where, "log")
+    publisher = stack.enter_context(Command("publish", "log", "--create", "--lines", env=where))
+    publisher.write("one")
+    assert message(subscriber) == ("log", "one")
+    # Its stdin is open, and there would be more.
+    assert publisher.stop(number)[0] == 130
+    assert subscriber.news("pending")["topic"] == "log"
+    status, out, err = subscriber.stop(number)
+    assert (status, out) == (0, "")
+    assert json.loads(err.splitlines()[-1])["event"] == "ended"
+    # Both said goodbye: nobody has to wait until their heartbeats are overdue.
+    for _ in range(2):
+        registry.event("provider-removed")
+
+
+def test_a_subscriber_ends_when_its_reader_has_left(stack: ExitStack, where: Where) -> None:
+    subscriber = subscribe(stack, where, "log")
+    publisher = stack.enter_context(Command("publish", "log", "--create", "--lines", env=where))
+    publisher.write("one")
+    assert message(subscriber) == ("log", "one")
+    assert subscriber.process.stdout is not None
+    subscriber.process.stdout.close()
+    publisher.write("two")
+    assert subscriber.process.wait(RUN_S_MAX) == 0
+
+
+# ---- readers that are slow ----------------------------------------------------------------------
+
+
+@pytest.mark.spec("SPT-21")
+@pytest.mark.spec("SPT-22")
+def test_a_reader_that_stalls_is_told_exactly_how_much_it_did_not_get(stack: ExitStack, where: Where) -> None:
+    lines_count = 30_000
+    subscriber = subscribe(stack, where, "log")
+    publisher = stack.enter_context(Command("publish", "log", "--create", "--lines", env=where))
+    subscriber_is_there = "go"
+    publisher.write(subscriber_is_there)
+    assert message(subscriber) == ("log", subscriber_is_there)
+    # Nobody reads the subscriber's lines from here on; a pipe holds 64 KiB.
+    publisher.write(*(f"{number:06} {'x' * 100}" for number in range(lines_count)))
+    watching = stack.enter_context(Command("topics", "--watch", "--json", "--interval", "0.1", env=where))
+    while watching.event("topic")["published_count"] < 1 + lines_count:
+        continue
+    publisher.write("end")
+    payloads = [subscriber_is_there]
+    while payloads[-1] != "end":
+        payloads.append(message(subscriber)[1])
+    assert payloads[1:-1] == sorted(set(payloads[1:-1]))
+    status, _, err = subscriber.stop()
+    assert status == 0
+    ended = json.loads(err.splitlines()[-1])
+    assert ended["messages_count"] == len(payloads)
+    assert ended["dropped_count"] > 0
+    assert ended["messages_count"] + ended["missed_count"] + ended["dropped_count"] == lines_count + 2
+
+
+# ---- hansa topics -------------------------------------------------------------------------------
+
+
+def test_topics_are_shown_as_a_table_and_as_json(stack: ExitStack, where: Where) -> None:
+    assert run("topics", "--interval", "0.1", env=where)[1] == "0 topics at 0 nodes\n"
+    subscriber = subscribe(stack, where, "chat:*")
+    own(stack, where, "chat:room1")
+    own(stack, where, "news")
+    owner = subscriber.news("active")["owner"]
+    status, out, err = run("topics", "--json", "--interval", "0.1", env=where)
+    assert (status, err) == (0, "")
+    found = json.loads(out)
+    assert len(found["nodes"]) == 3
+    room, news = found["topics"]
+    assert (room["topic"], room["owner"], room["subscribers_count"]) == ("chat:room1", owner, 1)
+    assert (news["topic"], news["subscribers_count"], news["published_count"]) == ("news", 0, 1)
+    assert (news["dropped_count"], news["messages_per_s"]) == (0, 0.0)
+    out = run("topics", "--interval", "0.1", env={**where, "COLUMNS": "120"})[1]
+    (row,) = [line for line in out.splitlines() if "chat:room1" in line]
+    assert owner in row
+    assert out.endswith("2 topics at 3 nodes, 0 messages/s\n")
+
+
+def test_watching_topics_tells_rates_and_removals(stack: ExitStack, where: Where) -> None:
+    watching = stack.enter_context(Command("topics", "--watch", "--json", "--interval", "0.1", env=where))
+    assert watching.event("ready")["nodes_count"] == 0
+    publisher = stack.enter_context(
+        Command("publish", "log", "--create", "--wait", "0", "--lines", env=where)
+    )
+    assert watching.event("topic")["topic"] == "log"
+    publisher.write(*map(str, range(500)))
+    while (seen := watching.event("topic"))["published_count"] < 500:
+        continue
+    assert seen["messages_per_s"] > 0
+    assert publisher.stop()[0] == 130
+    assert watching.event("topic-removed")["topic"] == "log"
+    assert watching.stop(signal.SIGINT)[0] == 0
+
+
+def test_watching_topics_ends_when_its_reader_has_left(stack: ExitStack, where: Where) -> None:
+    watching = stack.enter_context(Command("topics", "--watch", "--interval", "0.1", env=where))
+    assert watching.line() == "watching: 0 topics at 0 nodes"
+    assert watching.process.stdout is not None
+    watching.process.stdout.close()
+    own(stack, where, "state")
+    assert watching.process.wait(RUN_S_MAX) == 0
+
+
+# ---- over TLS -----------------------------------------------------------------------------------
+
+
+def test_topics_cross_tls_and_strangers_stay_out(stack: ExitStack, tmp_path: Path) -> None:
+    def environment(authority: Authority, name: str) -> Where:
+        tls = authority.issue(name)
+        return {"HANSA_TLS_CERT": tls.cert, "HANSA_TLS_KEY": tls.key, "HANSA_TLS_CA": tls.ca}
+
+    ours, theirs = Authority.create(tmp_path / "ours"), Authority.create(tmp_path / "theirs")
+    any_port = ANY.replace("tcp", "tls")
+    registry = stack.enter_context(
+        Command(
+            *("registry", "--pub", any_port, "--router", any_port, "--json"),
+            env=environment(ours, "registry"),
+        )
+    )
+    ready = registry.event("ready")
+    where = {"HANSA_PUB": ready["pub"], "HANSA_ROUTER": ready["router"]}
+    subscriber = subscribe(stack, {**where, **environment(ours, "reader")}, "chat", "--bind", any_port)
+    assert run(
+        *("publish", "chat", "hello", "--create", "--bind", any_port),
+        env={**where, **environment(ours, "writer")},
+    ) == (0, "", "")
+    assert message(subscriber) == ("chat", "hello")
+    status, _, err = run(
+        *("publish", "chat", "hello", "--create", "--bind", any_port, "--timeout", "1"),
+        env={**where, **environment(theirs, "stranger")},
+    )
+    assert status == 1
+    assert "Traceback" not in err
