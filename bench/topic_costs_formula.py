@@ -102,7 +102,10 @@ class Mesh:
 
     def steady(self) -> Traffic:
         """In a second."""
-        beats, queries = self.peers_count / self.heartbeat_interval_s, self.peers_count / self.query_interval_s
+        beats, queries = (
+            self.peers_count / self.heartbeat_interval_s,
+            self.peers_count / self.query_interval_s,
+        )
         return _both_ways(
             (PING, beats, PING_BYTES),
             (PONG, beats, PONG_BYTES),

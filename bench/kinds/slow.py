@@ -17,6 +17,9 @@ ALTERNATIONS_COUNT = 5
 ALTERNATION_SHARE = 0.5
 """Of the trial's window: each alternation has two of them."""
 STEP_S_MAX = 60.0
+MISSED_COUNT_MIN = 1_000
+"""So much the stopped node misses at least once, however slow the machine is, within this time."""
+MISSED_S_MAX = 20.0
 DRAIN_S_MAX = 5.0
 POLL_S = 0.02
 
@@ -47,8 +50,9 @@ async def measure_node(stage: Stage, window: Window) -> Measurement:
     owner = await stage.start("flood")
     trial = _NodeTrial(owner, [await stage.start("follow", index) for index in range(stage.case.width)])
     await owner.do("gather", s_max=STEP_S_MAX)
-    for _ in range(ALTERNATIONS_COUNT):
-        await trial.alternate(window.warmup_s, window.measured_s * ALTERNATION_SHARE)
+    seconds = window.measured_s * ALTERNATION_SHARE
+    for number in range(1, ALTERNATIONS_COUNT + 1):
+        await trial.alternate(window.warmup_s, seconds, until_missed=number == ALTERNATIONS_COUNT)
     return Measurement(figures=trial.figures())
 
 
@@ -63,7 +67,7 @@ class _NodeTrial:
         self._without: list[tuple[float, float]] = []
         self._others_lost = self._missed = self._told = 0
 
-    async def alternate(self, warmup_s: float, seconds: float) -> None:
+    async def alternate(self, warmup_s: float, seconds: float, *, until_missed: bool) -> None:
         """All run, the last is stopped, it goes on and all drain."""
         await self._owner.do("run", s_max=STEP_S_MAX)
         await asyncio.sleep(warmup_s)
@@ -73,6 +77,8 @@ class _NodeTrial:
         self._stopped.freeze()
         try:
             self._without.append(await self._window(seconds))
+            if until_missed:
+                await self._overflow()
         finally:
             self._stopped.thaw()
         sent = (await self._owner.do("rest", s_max=STEP_S_MAX))["sent"]
@@ -102,6 +108,14 @@ class _NodeTrial:
             raise TrialFailed("no delivery in the whole window")
         rate = sum(received) / (after[0].at_s - before[0].at_s)
         return rate, (after[0].cpu_s - before[0].cpu_s) * 1e6 / sent
+
+    async def _overflow(self) -> None:
+        """Until the stopped node's buffers, the kernel's among them, are full and it has missed something."""
+        ends_at_s = asyncio.get_running_loop().time() + MISSED_S_MAX
+        while (await self._owner.sample()).figures["dropped"] < MISSED_COUNT_MIN:
+            if asyncio.get_running_loop().time() > ends_at_s:
+                raise TrialFailed("the owner never dropped anything for the stopped node")
+            await asyncio.sleep(POLL_S)
 
     async def _account(self, sent: int) -> None:
         """Wait until everybody has each message or knows that it was lost; then note who has what."""

@@ -118,6 +118,7 @@ async def flood(job: Job, link: Link) -> None:
         one = Flood(job, link, node, spot)
         tasks.create_task(one.listen(progress), name="listen")
         tasks.create_task(one.keep_publishing(), name="publish")
+        link.gauges = lambda: {"dropped": node.stats.dropped_count}
         link.ready(**facts())
         await one.obey(progress)
 

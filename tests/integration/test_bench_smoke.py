@@ -106,9 +106,8 @@ async def test_stopped_subscriber_costs_the_others_no_message_and_learns_what_it
     assert set(measurement.figures) <= set(SLOW_FIGURES)
     assert measurement.figures["others_share"] > 0
     assert measurement.figures["others_lost"] == 0
+    assert measurement.figures["stopped_missed"] > 0
     assert measurement.figures["stopped_untold"] == 0
-    if case.kind == "slow":
-        assert measurement.figures["stopped_missed"] > 0
 
 
 @pytest.mark.parametrize(

@@ -40,8 +40,8 @@ def test_the_demo_survives_its_kills_and_accounts_for_every_call_and_message() -
         "no registry lists it after",
         "provider 2 is started again",
         "node 1 is killed (SIGKILL); it owned zone:1:state and zone:1:events",
-        "its topics were pending at the other nodes after",
-        "node 1 is started again; every topic was active everywhere after",
+        "its topics were pending after",
+        "node 1 is started again; all topics were active after",
         "the client is killed (SIGKILL)",
         "a new client is started",
     ]
@@ -66,7 +66,7 @@ def test_the_demo_survives_its_kills_and_accounts_for_every_call_and_message() -
     assert due_count == sum(parts)
     assert delivered_count > published_count > 0
     assert dropped_count > 0  # There is a slow reader.
-    hand_over = re.search(r"hand-over ([\d.]+) s from pending to active", out)
+    hand_over = re.search(r"hand-over ([\d.]+) s$", out, re.MULTILINE)
     assert hand_over is not None
     assert float(hand_over[1]) > 0
 

@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "reference" / "from-the-specs.md"
 
-# Every name that begins with zmq in the document on service discovery.
+# Every name that begins with zmq in the documents on service discovery and on topics.
 NAMES = """
 ZMQ_EXPORT ZMQ_GATEWAY_LB_ROUND_ROBIN ZMQ_GATEWAY_LB_WEIGHTED ZMQ_REQUEST_TIMEOUT_DEFAULT ZMQ_ROUTING_ID
 ZMQ_SNDMORE zmq_ctx_new zmq_ctx_term zmq_discovery_connect_registry zmq_discovery_destroy
@@ -26,7 +26,9 @@ zmq_provider_update_weight zmq_registry_add_peer zmq_registry_destroy zmq_regist
 zmq_registry_set_broadcast_interval zmq_registry_set_endpoints zmq_registry_set_heartbeat zmq_registry_set_id
 zmq_registry_start zmq_request_send zmq_request_recv zmq_routing_id_t zmq_spot_new zmq_spot_node_bind
 zmq_spot_node_connect_registry zmq_spot_node_new zmq_spot_node_register zmq_spot_node_set_discovery
-zmq_spot_subscribe
+zmq_spot_subscribe zmq_spot_destroy zmq_spot_new_threadsafe zmq_spot_node_destroy zmq_spot_node_unregister
+zmq_spot_publish zmq_spot_recv zmq_spot_subscribe_pattern zmq_spot_topic_create zmq_spot_topic_destroy
+zmq_spot_unsubscribe
 """
 
 # Its structs with their fields, its events, states, messages and settings.
@@ -47,6 +49,8 @@ REGISTER REGISTER_ACK UNREGISTER HEARTBEAT SERVICE_LIST REGISTRY_SYNC UPDATE_WEI
 0x0001 0x0002 0x0003 0x0004 0x0005 0x0006 0x0007 0x00 0x01 0x02 0xFF
 registry_id list_seq service_count provider_count request_id msgId
 5000 15000 30000 200 spot-node
+PUBLISH SUBSCRIBE UNSUBSCRIBE QUERY QUERY_RESP TOPIC_ANNOUNCE TOPIC_REMOVE MESSAGE
+0x03 0x04 0x05 0x06 0x07 0x08 OWNED ROUTED Pending Active EEXIST ENOENT LOCAL
 """
 TESTS = """
 test_registry_basic test_provider_bind test_provider_register test_provider_update_weight
@@ -56,6 +60,9 @@ test_gateway_request_send_recv test_gateway_request_timeout test_gateway_threads
 test_gateway_router_mixing_guard test_gateway_auto_connect test_gateway_auto_disconnect test_heartbeat_timeout
 test_request_id test_load_balancing test_weighted_lb_update test_registry_cluster test_registry_failover
 test_endpoint_auto_detect test_service_list_seq
+test_spot_topic_unique test_spot_pending_subscribe test_spot_publish_no_owner test_spot_local_fanout
+test_spot_remote_fanout test_spot_refcount_subscribe test_spot_pattern_subscribe test_spot_owner_conflict
+test_spot_pending_reactivate
 """
 
 _ROW = re.compile(r"^\| (?P<theirs>.+?) \| (?P<ours>.*?) \|", re.MULTILINE)

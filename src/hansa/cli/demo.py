@@ -156,7 +156,7 @@ class Director:
         topics = " and ".join(line.owned)
         self.say(f"node {line.number} is killed (SIGKILL); it owned {topics}")
         known_s = await self._until_mesh_knows(killed_at)
-        self.say(f"its topics were pending at the other nodes after {known_s:.2f} s; all others went on")
+        self.say(f"its topics were pending after {known_s:.2f} s; all others went on")
         self.board.past_nodes.append(line)
         await asyncio.sleep(AWAY_S)
         started_at = self._loop.time()
@@ -164,8 +164,8 @@ class Director:
         known_s = await self._until_mesh_knows(started_at)
         await nodes[i].order("go")
         self.say(
-            f"node {line.number} is started again; every topic was active everywhere after {known_s:.2f} s, "
-            f"hand-over {self.board.handover_s or 0.0:.2f} s from pending to active"
+            f"node {line.number} is started again; all topics were active after {known_s:.2f} s, hand-over "
+            f"{self.board.handover_s or 0.0:.2f} s"
         )
 
     async def _lose_client(self, client: Player) -> Player:

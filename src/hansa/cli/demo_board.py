@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from rich import box
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
@@ -127,8 +126,8 @@ class Board:
         where = " ".join(self.registry_name(provider) for provider in self.providers)
         rate = sum(node.recent.rate for node in self.nodes if node.is_up)
         return (
-            f"{elapsed_s:5.1f} s  {client.recent.rate:8,.0f} calls/s  p50 {micros(latencies, 0.5)}"
-            f"  p99 {micros(latencies, 0.99)}  failed {sum(self.failed.values())}  open {client.open_count}"
+            f"{elapsed_s:5.1f} s  {client.recent.rate:8,.0f} calls/s  p50 {micros(latencies, 0.5)} us"
+            f"  p99 {micros(latencies, 0.99)} us  failed {sum(self.failed.values())}  open {client.open_count}"
             f"  registries {up_counts[0]}/{len(self.registries)}"
             f"  providers {up_counts[1]}/{len(self.providers)} (registered with {where})"
             f"  nodes {up_counts[2]}/{len(self.nodes)}  {rate:,.0f} messages/s"
@@ -136,17 +135,18 @@ class Board:
 
     def as_screen(self, elapsed_s: float, *, story_lines_max: int | None = None) -> Group:
         """The state as a table, for a terminal, with as many of the latest lines of the story."""
-        table = Table(expand=False, box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
+        # Without lines and with few words it fits 80 columns, or nearly.
+        table = Table(expand=False, box=None, padding=(0, 1, 0, 0), header_style="bold underline")
         for name in ("process", "pid", "state", "knows"):
             table.add_column(name, no_wrap=True)
-        for name in ("per s", "p50", "p99", "done", "lost", "open"):
+        for name in ("per s", "p50 us", "p99 us", "done", "lost"):
             table.add_column(name, justify="right", no_wrap=True)
         for registry in self.registries:
             knows = f"{count(len(registry.listed), 'provider')}, {count(len(registry.peers_heard), 'peer')}"
             table.add_row(f"registry {registry.number}", *state(registry, "running"), knows)
         for provider in self.providers:
             name = self.registry_name(provider)
-            registered = "at no registry" if name == "-" else f"is at registry {name}"
+            registered = "at no registry" if name == "-" else f"at registry {name}"
             numbers = [f"{provider.recent.rate:,.0f}", "", "", f"{provider.answered_count:,}"]
             table.add_row(
                 f"provider {provider.number}",
@@ -159,29 +159,21 @@ class Board:
             table.add_row(*self._node_row(node), style="bold")
         hand_over = "" if self.handover_s is None else f"  hand-over of topics {self.handover_s:.2f} s"
         head = Text(f"hansa demo  {self.loop_name}  {elapsed_s:4.1f} s{hand_over}", "bold")
-        legend = (
-            "calls: done is answered, lost is failed; messages: done is delivered, lost is dropped or missed"
-        )
+        legend = "done: answered, or delivered; lost: failed, or dropped and missed"
         story = self.story if story_lines_max is None else self.story[-story_lines_max:]
         return Group(head, table, Text(legend, "dim"), *(Text(line) for line in story))
 
     def _client_row(self) -> list[str | Text]:
         client, latencies = self.client, self.client.latencies()
-        knows = (
-            f"{count(client.connections_count, 'provider')}, {len(client.registries_heard)} registries"
-            if client.is_up
-            else "-"
-        )
+        knows = f"{count(client.connections_count, 'provider')}, {client.open_count:,} open"
         return [
             f"client {len(self.past_clients) + 1}",
             *state(client, "calling"),
-            knows,
+            knows if client.is_up else "-",
             f"{client.recent.rate:,.0f}",
-            micros(latencies, 0.5),
-            micros(latencies, 0.99),
+            *(micros(latencies, share) for share in (0.5, 0.99)),
             f"{client.answered_count:,}",
             f"{client.failed_count:,}",
-            f"{client.open_count:,}",
         ]
 
     def _node_row(self, node: NodeLine) -> list[str | Text]:
@@ -193,8 +185,7 @@ class Board:
             *cells,
             f"{count(len(node.peers), 'node')}, {count(len(node.active), 'topic')}",
             f"{node.recent.rate:,.0f}",
-            micros(latencies, 0.5),
-            micros(latencies, 0.99),
+            *(micros(latencies, share) for share in (0.5, 0.99)),
             f"{node.received_count:,}",
             f"{node.lost_count:,}",
         ]
@@ -215,4 +206,4 @@ def count(number: int, what: str) -> str:
 
 def micros(latencies: Latencies, share: float) -> str:
     latency_s = latencies.quantile_s(share)
-    return "-" if latency_s is None else f"{latency_s * 1e6:,.0f} us"
+    return "-" if latency_s is None else f"{latency_s * 1e6:,.0f}"

@@ -97,8 +97,8 @@ class Gateway(Mirror):
         if get_ident() == steps.ident:
             steps.check_not_inside(f"request of {self.name}")
         asked = _Request(steps, self._inner, service, parts, msg_id, timeout, key, idempotent, trace)
-        steps.post(asked)
         try:
+            steps.post(asked)
             return asked.wait()
         except BaseException:
             if not asked.is_settled:

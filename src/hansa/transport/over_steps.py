@@ -82,11 +82,15 @@ class Steps:
         # Without a lock: `_take` clears the flag before it takes, so a step is either seen by it or finds the
         # flag down. Two that find it down wake the loop twice, which does no harm.
         if not self._is_woken:
-            self._is_woken = True
             try:
+                self._is_woken = True
                 self._loop.call_soon_threadsafe(self._take)
             except RuntimeError:
                 self.refuse(AlreadyClosed(f"the event loop of {self._name} is closed"))
+            except BaseException:
+                # An interrupt: perhaps the loop was not woken, and then the next one must do it.
+                self._is_woken = False
+                raise
         if self.refusal is not None:
             self._refuse_rest()
 
@@ -109,9 +113,7 @@ class Steps:
         Raises UsageError in the loop's own thread, where waiting would stop everything.
         """
         self.check_not_inside(what)
-        job = Job(self, make_work, what)
-        self.post(job)
-        return job.wait()
+        return Job(self, make_work, what).carry_out()
 
     def check_not_inside(self, what: str) -> None:
         """Raises UsageError in the loop's own thread."""
@@ -248,14 +250,19 @@ class Job(Outcome[T]):
         if task.cancelled():
             self.fail(AlreadyClosed(f"{self._what} was given up"))
 
-    def wait(self) -> T:
+    def carry_out(self) -> T:
+        """Post it, and wait for what comes of it."""
+        is_posted = False
         try:
-            return super().wait()
+            self._steps.post(self)
+            is_posted = True
+            return self.wait()
         except BaseException:
             # Its own error, or an interrupt of this thread. Then what it began must end before going on.
             if not self.is_settled:
                 self._steps.post(Order(self._cancel))
-                self._lock.acquire()
+                if is_posted:
+                    self._lock.acquire()
             raise
 
     def _cancel(self) -> None:

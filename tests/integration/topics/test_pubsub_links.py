@@ -1,7 +1,8 @@
 """A node of the PUB/SUB mesh and the publishers that are listed: dialled, asked for prefixes, given up."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -12,6 +13,7 @@ from hansa.endpoint import Endpoint
 from hansa.ids import routing_id
 from hansa.limits import JOIN_S_MAX
 from hansa.messaging.provider_info import ProviderInfo
+from hansa.messaging.spot.over_pubsub import PubSubMesh
 from hansa.transport import Pub
 from tests.support.discovery_cast import ANY, OPTIONS, WITHIN_S, until
 from tests.support.reserved_ports import reserved_endpoints
@@ -86,6 +88,26 @@ async def test_a_subscription_that_is_refused_is_not_asked_for(monkeypatch: pyte
         await until(lambda: publisher.asked == [(b"first", True)], "it is asked for one")
         await spot.unsubscribe("first")
         await until(lambda: publisher.asked[1:] == [(b"first", False)], "and for no other")
+
+
+async def test_a_message_is_not_compared_with_every_prefix() -> None:
+    class NotLookedThrough(Counter[bytes]):
+        def __iter__(self) -> Iterator[bytes]:
+            raise AssertionError("all prefixes are looked at")
+
+    async with TopicCast() as cast, publishing() as publisher, asyncio.timeout(WITHIN_S):
+        node = await node_of(cast)
+        node.mesh.list_node(publisher.listed())
+        await node.in_step()
+        spot = node.spot()
+        subscription = await spot.subscribe("zone:1")
+        await spot.subscribe("zone:2")
+        await spot.unsubscribe("zone:2")
+        await until(lambda: publisher.asked[-1:] == [(b"zone:2", False)], "it is asked for one")
+        assert isinstance(node.mesh, PubSubMesh)
+        node.mesh._sub._wanted = NotLookedThrough(node.mesh._sub._wanted)
+        publisher.pub.post([b"zone:1", b"found at once"])
+        assert await payloads(subscription, 1) == [b"found at once"]
 
 
 @pytest.mark.spec("SPT-14")

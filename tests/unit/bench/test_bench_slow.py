@@ -40,7 +40,13 @@ class Pretender:
         self.stage.now_s += 0.5
         if self.role == "flood":
             self.stage.sent += 1_000 if self.stage.anyone_frozen else 2_000
-            return Sample(at_s=self.stage.now_s, count=self.stage.sent, cpu_s=self.stage.now_s)
+            self.stage.dropped += 400 if self.stage.anyone_frozen else 0
+            return Sample(
+                at_s=self.stage.now_s,
+                count=self.stage.sent,
+                cpu_s=self.stage.now_s,
+                figures={"dropped": self.stage.dropped},
+            )
         count = int(self.stage.sent * self.share)
         missed = self.stage.sent - count if self.is_told_all else 0
         return Sample(at_s=self.stage.now_s, count=count, cpu_s=0.0, figures={"missed": missed, "dropped": 0})
@@ -58,6 +64,7 @@ class PretendedStage:
         self.workers: list[Pretender] = []
         self.answers: list[dict[str, Any]] = []
         self.sent = 0
+        self.dropped = 0
         self.now_s = 0.0
         self._prepare = prepare
 
@@ -155,3 +162,18 @@ async def test_spots_are_compared_by_pairs_and_counted_at_the_end() -> None:
     assert figures["others_share"] == pytest.approx(0.95)
     assert figures["all_rate"] == 100.0
     assert (figures["others_lost"], figures["stopped_missed"], figures["stopped_untold"]) == (7, 50, 5)
+
+
+async def test_node_stays_stopped_until_it_has_missed_something() -> None:
+    stage = PretendedStage(NODES)
+    await slow.measure_node(stage.as_stage(), MOMENT)
+    assert stage.dropped >= slow.MISSED_COUNT_MIN
+
+
+async def test_owner_that_drops_nothing_fails_the_trial(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slow, "MISSED_S_MAX", -1.0)
+    monkeypatch.setattr(slow, "MISSED_COUNT_MIN", 1_000_000)
+    stage = PretendedStage(NODES)
+    with pytest.raises(TrialFailed, match="never dropped"):
+        await slow.measure_node(stage.as_stage(), MOMENT)
+    assert not stage.anyone_frozen

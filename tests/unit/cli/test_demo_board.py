@@ -179,7 +179,7 @@ def test_who_is_where_stands_in_the_line_and_on_the_screen() -> None:
     console.print(board.as_screen(2.0))
     screen = console.export_text()
     assert "killed" in screen
-    assert "is at registry 1" in screen
+    assert "at registry 1" in screen
     assert "1,250" in screen
     assert "it began" in screen
 

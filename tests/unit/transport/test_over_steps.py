@@ -205,6 +205,44 @@ def test_an_interrupt_returns_when_what_it_interrupts_has_ended(loop: LoopThread
     assert ended == ["ended"]
 
 
+class InterruptedLoop:
+    """A loop of which a thread is interrupted, once, just before or just after it has woken it."""
+
+    def __init__(self, inner: asyncio.AbstractEventLoop, *, is_woken: bool) -> None:
+        self._inner = inner
+        self._is_woken = is_woken
+        self._is_due = True
+
+    def call_soon_threadsafe(self, callback: Callable[[], None]) -> None:
+        is_due, self._is_due = self._is_due, False
+        if self._is_woken or not is_due:
+            self._inner.call_soon_threadsafe(callback)
+        if is_due:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("is_woken", [True, False])
+def test_an_interrupt_on_the_way_in_leaves_the_way_open_and_no_task(
+    loop: LoopThread, monkeypatch: pytest.MonkeyPatch, is_woken: bool
+) -> None:
+    steps = loop.steps
+    monkeypatch.setattr(steps, "_loop", InterruptedLoop(steps._loop, is_woken=is_woken))
+    with pytest.raises(KeyboardInterrupt):
+        steps.call(forever, "waiting")
+    assert loop.awaited(five) == 5
+    assert loop.inside(lambda: len(steps._tasks._tasks)) == 1  # That of the steps themselves.
+    monkeypatch.setattr(steps, "_loop", InterruptedLoop(steps._loop, is_woken=is_woken))
+    with pytest.raises(KeyboardInterrupt):
+        steps.run(lambda: None)
+    assert loop.awaited(five) == 5
+    monkeypatch.undo()
+
+
+async def five() -> int:
+    await asyncio.sleep(0)
+    return 5
+
+
 def test_after_a_fork_everything_is_refused_and_the_loop_is_left_alone(loop: LoopThread) -> None:
     async def make() -> Steps:
         return Steps("copy", "")

@@ -97,9 +97,7 @@ class ThreadsafeSpot:
         steps = self._steps
         if get_ident() == steps.ident:
             steps.check_not_inside(f"publish of {self}")
-        publishing = _Publishing(steps, self._inner, topic, payload)
-        steps.post(publishing)
-        publishing.wait()
+        _Publishing(steps, self._inner, topic, payload).carry_out()
 
     def post(self, topic: str, payload: bytes) -> None:
         """As `publish`, without waiting for room, also in the loop's thread. Raises Backlogged too."""

@@ -97,7 +97,7 @@ class Cast:
         """All agree: the final round may be published."""
         self.registries = ("r1", "r2")[: 1 + chance.below(2)]
         self.nodes = tuple(f"n{number}" for number in range(1, 4 + chance.below(5)))
-        is_contested = chance.flip(0.4)
+        is_contested = chance.flip(0.5)
         self.homes = {
             name: (f"zone:{number}:state", f"zone:{number}:events")
             for number, name in enumerate(self.nodes, 1)
@@ -111,11 +111,11 @@ class Cast:
         )
         self.retained = frozenset(topic for topic in self.topics if chance.flip(0.3))
         # An owner without a subscription of its own takes other paths, so not every topic has a witness.
-        self.watched = frozenset(topic for topic in self.topics if chance.flip(0.75))
+        self.watched = frozenset(topic for topic in self.topics if chance.flip(0.85))
         self.patterns = ("zone:*", "zone:1:*", "zone:2:*", "zone:2:s*", "shared:*", "*")
         self.query_interval_s = chance.choose((2.0, 3.0, 5.0))
         self.broadcast_interval_s = chance.choose((2.0, 3.0))
-        self.outgoing_count_max = chance.choose((10_000, 10_000, 12))
+        self.outgoing_count_max = chance.choose((10_000, 12))
         # Some nodes come back under the id they had.
         self.faithful = frozenset(name for name in self.nodes if chance.flip(0.3))
         self.posts = Posts(world)

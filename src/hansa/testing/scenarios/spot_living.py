@@ -140,7 +140,7 @@ class Living:
         match deed:
             case "publish":
                 topic = self._topic_to_publish(session, player, chance)
-                for _ in range(chance.choose((1, 2, 8))):
+                for _ in range(chance.choose((1, 1, 3, 16))):
                     if (await acting.publish(player, topic)).fate is not Fate.DONE:
                         break
             case "subscribe":

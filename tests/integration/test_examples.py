@@ -1,0 +1,33 @@
+"""The programs under examples/ do what they say."""
+
+import asyncio
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+
+
+async def output_of(*command: str) -> str:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+    )
+    out, _ = await process.communicate()
+    assert process.returncode == 0, out.decode()
+    return out.decode()
+
+
+@pytest.mark.spec("SPT-13")
+async def test_a_game_world_of_four_servers_survives_the_kill_of_one() -> None:
+    out = await output_of(str(EXAMPLES / "mmorpg_zones.py"), "--seconds", "4")
+    assert "zones 26 to 38 are dark" in out
+    # Two servers border on the one that was killed, with two topics each.
+    handed_over = re.search(r"hand-over: (\d+) border topics", out)
+    assert handed_over is not None, out
+    assert int(handed_over[1]) == 4
+    rows = re.findall(r"^ +(\d) +(\d+) +(\d+) +(\d+) +(\d+)", out, re.MULTILINE)
+    assert [number for number, *_ in rows] == ["0", "1", "2", "3"]
+    assert all(int(published) and int(received) for _, published, received, *_ in rows)
+    assert "came, or was reported" in out
