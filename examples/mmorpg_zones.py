@@ -1,10 +1,11 @@
 """Fifty zones of a game world on four servers, one of which is killed and comes back.
 
 Every zone has two topics, `zone:7:state` and `zone:7:events`, owned by the server that runs the zone. A
-server publishes the state of its zones ten times a second and subscribes to the zones beside them (`zone:8:*`),
-so that players see over the border. A player who crosses it is handed over with an event, published to a topic
-that another server owns; which one, nobody needs to know. When a server is killed its zones are dark and its
-neighbours wait; when it is back it creates its topics again, and everything goes on by itself.
+server publishes the state of its zones ten times a second and subscribes to the zones beside them, with
+`zone:8:*`, so that players see over the border. A player who crosses it is handed over with an event, which
+is published to a topic that another server owns; which one, nobody needs to know. When a server is killed
+its zones are dark and its neighbours wait; when it is back it creates its topics again, and everything goes
+on by itself.
 
 Run it:  python examples/mmorpg_zones.py [--seconds 8]
 """

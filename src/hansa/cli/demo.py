@@ -105,7 +105,7 @@ class Director:
             await self._act_at(CLIENT_ACT)
             client = await self._lose_client(client)
             await self._act_at(1.0)
-            self.say("the client asks nothing more and waits for its last answers; the nodes fall silent")
+            self.say("the client asks nothing more, the nodes publish nothing more")
             await client.stop()
             for node in nodes:
                 await node.order("stop")
@@ -163,9 +163,11 @@ class Director:
         nodes[i] = await self._node(i, life=line.life + 1)
         known_s = await self._until_mesh_knows(started_at)
         await nodes[i].order("go")
+        others = [node for node in self.board.nodes if node.number != line.number]
+        await self._until(lambda: all(node.handover_s for node in others), "the hand-over was measured")
         self.say(
             f"node {line.number} is started again; all topics were active after {known_s:.2f} s, hand-over "
-            f"{self.board.handover_s or 0.0:.2f} s"
+            f"{self.board.handover_s:.2f} s"
         )
 
     async def _lose_client(self, client: Player) -> Player:

@@ -127,8 +127,8 @@ class Board:
         rate = sum(node.recent.rate for node in self.nodes if node.is_up)
         return (
             f"{elapsed_s:5.1f} s  {client.recent.rate:8,.0f} calls/s  p50 {micros(latencies, 0.5)} us"
-            f"  p99 {micros(latencies, 0.99)} us  failed {sum(self.failed.values())}  open {client.open_count}"
-            f"  registries {up_counts[0]}/{len(self.registries)}"
+            f"  p99 {micros(latencies, 0.99)} us  failed {sum(self.failed.values())}"
+            f"  open {client.open_count}  registries {up_counts[0]}/{len(self.registries)}"
             f"  providers {up_counts[1]}/{len(self.providers)} (registered with {where})"
             f"  nodes {up_counts[2]}/{len(self.nodes)}  {rate:,.0f} messages/s"
         )
@@ -136,7 +136,9 @@ class Board:
     def as_screen(self, elapsed_s: float, *, story_lines_max: int | None = None) -> Group:
         """The state as a table, for a terminal, with as many of the latest lines of the story."""
         # Without lines and with few words it fits 80 columns, or nearly.
-        table = Table(expand=False, box=None, padding=(0, 1, 0, 0), header_style="bold underline")
+        table = Table(
+            expand=False, box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold underline"
+        )
         for name in ("process", "pid", "state", "knows"):
             table.add_column(name, no_wrap=True)
         for name in ("per s", "p50 us", "p99 us", "done", "lost"):

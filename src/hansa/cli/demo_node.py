@@ -110,10 +110,10 @@ class TopicReader:
 
 
 class HandOvers:
-    """How long topics had no owner: from suspended to active again."""
+    """How long topics had no owner, from suspended to active again: the longest."""
 
     def __init__(self) -> None:
-        self.last_s: float | None = None
+        self.longest_s: float | None = None
         self._suspended_at: dict[str, float] = {}
 
     async def follow(self, spot: Spot) -> None:
@@ -122,7 +122,8 @@ class HandOvers:
                 case SubscriptionSuspended(topic=topic):
                     self._suspended_at[topic] = monotonic()
                 case SubscriptionActivated(topic=topic) if topic in self._suspended_at:
-                    self.last_s = monotonic() - self._suspended_at.pop(topic)
+                    elapsed_s = monotonic() - self._suspended_at.pop(topic)
+                    self.longest_s = max(elapsed_s, self.longest_s or 0.0)
 
 
 async def play_node(settings: Facts) -> None:
@@ -160,7 +161,7 @@ async def play_node(settings: Facts) -> None:
                 "id": node.routing_id.hex(),
                 "peers": sorted(peer.hex() for peer in node.peers),
                 "active": sorted(active),
-                "handover_s": hand_overs.last_s,
+                "handover_s": hand_overs.longest_s,
                 "is_quiet": publisher.is_quiet,
             }
 

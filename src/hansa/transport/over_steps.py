@@ -252,22 +252,30 @@ class Job(Outcome[T]):
 
     def carry_out(self) -> T:
         """Post it, and wait for what comes of it."""
-        is_posted = False
         try:
             self._steps.post(self)
-            is_posted = True
             return self.wait()
         except BaseException:
-            # Its own error, or an interrupt of this thread. Then what it began must end before going on.
+            # Its own error, or an interrupt of this thread.
             if not self.is_settled:
-                self._steps.post(Order(self._cancel))
-                if is_posted:
-                    self._lock.acquire()
+                self._give_up()
             raise
 
-    def _cancel(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
+    def _give_up(self) -> None:
+        """Return when whatever has begun has ended. It may not even have been posted."""
+        try:
+            is_begun = self._steps.run(self._cancel)
+        except HansaError:
+            return  # Everything is ended.
+        if is_begun:
+            self._lock.acquire()
+
+    def _cancel(self) -> bool:
+        """Whether there is something that will end."""
+        if self._task is None:
+            return False
+        self._task.cancel()
+        return True
 
 
 # ---- after a fork ----------------------------------------------------------------------------------

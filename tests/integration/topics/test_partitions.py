@@ -151,17 +151,18 @@ async def test_a_node_that_returns_at_once_under_its_id_takes_the_place_of_the_o
         events = cast.heard(spot)
         subscription = await spot.subscribe(ROOM)
         where: tuple[Any, ...] = (1, str(registry.pub), str(registry.router))
-        async with NodeProcess(*where, create=ROOM) as first, NodeProcess(*where, create=ROOM) as second:
+        async with NodeProcess(*where, create=ROOM) as first:
             await first.ready()
             await subscription.active()
             await first.do("publish", topic=ROOM, first=0, count=10)
             assert [int(payload) for payload in await payloads(subscription, 10)] == list(range(10))
             first.freeze()
-            await second.ready()
-            await events.wait(SubscriptionActivated, count=2)
-            await second.do("publish", topic=ROOM, first=10, count=10)
-            assert [int(payload) for payload in await payloads(subscription, 10)] == list(range(10, 20))
-            (before, after) = events.of(SubscriptionActivated)
+            async with NodeProcess(*where, create=ROOM) as second:
+                await second.ready()
+                await events.wait(SubscriptionActivated, count=2)
+                await second.do("publish", topic=ROOM, first=10, count=10)
+                assert [int(payload) for payload in await payloads(subscription, 10)] == list(range(10, 20))
+            before, after = events.of(SubscriptionActivated)
             assert after.epoch > before.epoch
             assert subscription.missed_count == 0
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import signal
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -14,7 +13,7 @@ from functools import partial
 import pytest
 
 from hansa.errors import AlreadyClosed, HansaError, UsageError
-from hansa.transport.over_steps import Order, Steps
+from hansa.transport.over_steps import Order, Outcome, Steps
 from tests.support.loop_thread import WITHIN_S, LoopThread, loop_thread
 
 
@@ -188,21 +187,42 @@ def test_a_loop_that_was_closed_with_its_tasks_alive_refuses() -> None:
     gc.collect()
 
 
-def test_an_interrupt_returns_when_what_it_interrupts_has_ended(loop: LoopThread) -> None:
-    ended: list[str] = []
-    main_ident = threading.get_ident()
+def test_an_interrupt_returns_when_what_it_interrupts_has_ended(
+    loop: LoopThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, ended = threading.Event(), []
 
     async def wait() -> None:
         try:
-            signal.pthread_kill(main_ident, signal.SIGINT)
+            begun.set()
             await forever()
         finally:
             await asyncio.sleep(0)  # Tidying up takes its time.
             ended.append("ended")
 
+    def interrupted(outcome: Outcome[None]) -> None:
+        monkeypatch.undo()
+        assert begun.wait(WITHIN_S)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Outcome, "wait", interrupted)
     with pytest.raises(KeyboardInterrupt):
         loop.steps.call(wait, "waiting")
     assert ended == ["ended"]
+
+
+def test_an_interrupt_while_it_is_closed_returns_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = LoopThread()
+
+    def interrupted(outcome: Outcome[None]) -> None:
+        monkeypatch.undo()
+        loop.leave()
+        outcome.is_settled = False  # As if this thread had not seen it yet.
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Outcome, "wait", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        loop.steps.call(forever, "waiting")
 
 
 class InterruptedLoop:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 
 import pytest
 
 from hansa.errors import AlreadyClosed, TimedOut, WouldBlock
-from hansa.messaging.spot import TopicMessage, WhenSlow
+from hansa.messaging.spot import TopicMessage, WhenSlow, over_tap
 from hansa.messaging.spot.over_tap import LOOK_COUNT_MAX
 from tests.support.loop_thread import WITHIN_S
 from tests.support.thread_spots import ThreadSpots, thread_spots
@@ -164,25 +163,56 @@ def test_not_waiting_is_told_from_waiting_too_long(stage: ThreadSpots) -> None:
     assert stage.reader._tap._task is None
 
 
-def test_an_interrupt_leaves_nothing_behind_and_loses_nothing(stage: ThreadSpots) -> None:
+class InterruptedLock:
+    """What the thread waits on; it is interrupted there when `then` returns."""
+
+    def __init__(self, then: Callable[[], None]) -> None:
+        self._then = then
+        self._is_held = False
+
+    def acquire(self, timeout: float = -1) -> bool:
+        if self._is_held:
+            self._then()
+            raise KeyboardInterrupt
+        self._is_held = True
+        return True
+
+    def release(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("timeout", [None, WITHIN_S])
+def test_an_interrupt_leaves_nothing_behind(
+    stage: ThreadSpots, monkeypatch: pytest.MonkeyPatch, timeout: float | None
+) -> None:
     stage.reader.subscribe("t")
-    main_ident = threading.get_ident()
-
-    def interrupt() -> None:
-        stage.until_waiting(1)
-        signal.pthread_kill(main_ident, signal.SIGINT)
-
-    with ThreadPoolExecutor(1) as pool:
-        interrupting = pool.submit(interrupt)
-        with pytest.raises(KeyboardInterrupt):
-            stage.reader.recv()
-        interrupting.result(WITHIN_S)
+    lock = InterruptedLock(lambda: stage.until_waiting(1))
+    monkeypatch.setattr(over_tap, "allocate_lock", lambda: lock)
+    with pytest.raises(KeyboardInterrupt):
+        stage.reader.recv(timeout)
     assert not stage.reader._tap._line
     stage.until(lambda: stage.reader._tap._task is None)
     waiters = stage.reader._inner._waiters
     assert waiters is not None
     assert len(waiters) == 0
     stage.post(b"0", b"1")
+    assert payloads(stage.reader.recv_all(WITHIN_S)) == [b"0", b"1"]
+
+
+def test_an_interrupt_as_the_message_comes_loses_nothing(
+    stage: ThreadSpots, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage.reader.subscribe("t")
+
+    def message_comes() -> None:
+        stage.until_waiting(1)
+        stage.post(b"0", b"1")
+        stage.until(lambda: len(stage.reader._tap) == 2)
+
+    lock = InterruptedLock(message_comes)
+    monkeypatch.setattr(over_tap, "allocate_lock", lambda: lock)
+    with pytest.raises(KeyboardInterrupt):
+        stage.reader.recv()
     assert payloads(stage.reader.recv_all(WITHIN_S)) == [b"0", b"1"]
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import signal
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -31,6 +30,7 @@ from hansa.messaging.spot import (
     SubscriptionSuspended,
 )
 from hansa.messaging.spot.over_threads import ThreadsafeSpot, ThreadsafeSubscription
+from hansa.transport.over_steps import Outcome
 from tests.support.loop_thread import WITHIN_S, LoopThread
 from tests.support.thread_spots import ThreadSpots, thread_spots
 
@@ -217,18 +217,16 @@ def test_an_interrupt_of_a_publisher_ends_its_wait_for_room(
     stage: ThreadSpots, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     way = FullWay(monkeypatch)
-    main_ident = threading.get_ident()
 
-    def interrupt() -> None:
+    def interrupted(outcome: Outcome[None]) -> None:
+        monkeypatch.undo()
         assert way.begun.wait(WITHIN_S)
-        signal.pthread_kill(main_ident, signal.SIGINT)
+        raise KeyboardInterrupt
 
-    with ThreadPoolExecutor(1) as pool:
-        interrupting = pool.submit(interrupt)
-        with pytest.raises(KeyboardInterrupt):
-            stage.owner.publish("t", b"")
-        assert way.ended.is_set()
-        interrupting.result(WITHIN_S)
+    monkeypatch.setattr(Outcome, "wait", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        stage.owner.publish("t", b"")
+    assert way.ended.is_set()
 
 
 # ---- the loop's own thread ---------------------------------------------------------------------
