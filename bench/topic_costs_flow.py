@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 GREETING: Final = "greeting"
 READY: Final = "READY"
@@ -78,6 +78,13 @@ class Flow:
             }
         )
 
+    def as_json(self) -> dict[str, list[float]]:
+        return {kind: [share.count, share.size_bytes] for kind, share in sorted(self.by_kind.items())}
+
+    @classmethod
+    def from_json(cls, written: Mapping[str, tuple[float, float]]) -> Flow:
+        return cls({kind: Share(count, size_bytes) for kind, (count, size_bytes) in written.items()})
+
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
@@ -91,3 +98,10 @@ class Traffic:
 
     def times(self, factor: float) -> Traffic:
         return Traffic(self.sent.times(factor), self.received.times(factor))
+
+    def as_json(self) -> dict[str, Any]:
+        return {"sent": self.sent.as_json(), "received": self.received.as_json()}
+
+    @classmethod
+    def from_json(cls, written: Mapping[str, Any]) -> Traffic:
+        return cls(Flow.from_json(written["sent"]), Flow.from_json(written["received"]))

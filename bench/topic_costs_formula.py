@@ -36,11 +36,13 @@ from hansa.limits import HEARTBEAT_INTERVAL_S, QUERY_INTERVAL_S
 
 TOPIC_BYTES: Final = len("topic:000000")
 ID_BYTES: Final = 5
-_NOTHING: Final = Flow({})
+SUBSCRIBED_COUNTS: Final = (1, 10, 100, 1_000)
+
+Shares = tuple[tuple[str, float, float], ...]
 
 
 def frames_bytes(*bodies: int) -> int:
-    """Short frames of these sizes with their headers."""
+    """Short frames of these sizes, with their headers."""
     return sum(2 + body for body in bodies)
 
 
@@ -50,17 +52,17 @@ _ANSWERED_BYTES: Final = 4 + 1
 _MARK_BYTES: Final = 4 + 1 + 8 + 8
 
 GREETING_BYTES: Final = 64
-# A command's name; of each property its name and value, with one and four bytes for their lengths.
+# A command's name, then each property's name and value behind one and four bytes for their lengths.
 READY_BYTES: Final = frames_bytes(6 + (1 + 11 + 4 + 6) + (1 + 8 + 4 + ID_BYTES))
-# The name, a time to live, and the number of messages sent before.
+# The name, a time to live, and the number of messages sent before; the answer gives that number back.
 PING_BYTES: Final = frames_bytes(5 + 2 + 8)
 PONG_BYTES: Final = frames_bytes(5 + 8)
 QUERY_BYTES: Final = frames_bytes(1, _ASKED_BYTES)
 UNCHANGED_BYTES: Final = frames_bytes(1, 4, _ANSWERED_BYTES)
 
 
-def answer_bytes(topics_count: int, topic_bytes: int) -> int:
-    """An answer that names so many topics; without any it is the short one."""
+def answer_bytes(topics_count: float, topic_bytes: int) -> float:
+    """An answer that names so many topics; without any it is as long as the one that says unchanged."""
     return UNCHANGED_BYTES + topics_count * frames_bytes(topic_bytes)
 
 
@@ -75,8 +77,8 @@ def asking_bytes(topic_bytes: int) -> int:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mesh:
-    """Topic i belongs to node i modulo N; what is said of a node is said of the one in the middle."""
+class Shape:
+    """A mesh in which topic i belongs to node i modulo N. "The node" is the one in the middle."""
 
     nodes_count: int
     topics_count: int
@@ -89,114 +91,96 @@ class Mesh:
         """The node's."""
         return self.nodes_count // 2
 
-    @property
-    def peers_count(self) -> int:
-        return self.nodes_count - 1
-
     def owned_count(self, node: int, below: int | None = None) -> int:
         """How many topics a node owns, of all or of those with a number below this one."""
         topics_count = self.topics_count if below is None else min(below, self.topics_count)
         return len(range(node, topics_count, self.nodes_count))
 
-    # -- what each thing costs the node
-
     def steady(self) -> Traffic:
         """In a second."""
-        beats, queries = (
-            self.peers_count / self.heartbeat_interval_s,
-            self.peers_count / self.query_interval_s,
+        peers_count = self.nodes_count - 1
+        beats, queries = peers_count / self.heartbeat_interval_s, peers_count / self.query_interval_s
+        flow = Flow.of(
+            (
+                (PING, beats, PING_BYTES),
+                (PONG, beats, PONG_BYTES),
+                (QUERY, queries, QUERY_BYTES),
+                (UNCHANGED, queries, UNCHANGED_BYTES),
+            )
         )
-        return _both_ways(
-            (PING, beats, PING_BYTES),
-            (PONG, beats, PONG_BYTES),
-            (QUERY, queries, QUERY_BYTES),
-            (UNCHANGED, queries, UNCHANGED_BYTES),
-        )
+        return Traffic(flow, flow)
 
-    def join(self) -> Traffic:
-        """It connects to all, with the topics that it owns, and hears theirs."""
-        own_count = self.owned_count(self.number)
+    def changes(self) -> dict[str, Traffic]:
+        """Of each change what it costs the node. `elsewhere` and `other` are what another node does."""
+        others_count, own_count = self.nodes_count - 1, self.owned_count(self.number)
+        marked = marked_bytes(self.topic_bytes)
+        confirming = ((PONG, 1, PONG_BYTES),)
+        costs = {
+            "join": self._join(),
+            "create": _traffic(sent=((ANNOUNCE, others_count, marked),)),
+            "destroy": _traffic(sent=((REMOVE, others_count, marked),)),
+            "create elsewhere": _traffic(received=((ANNOUNCE, 1, marked),)),
+            "destroy elsewhere": _traffic(received=((REMOVE, 1, marked),)),
+            # It owns nothing yet.
+            "other joins": _traffic(
+                sent=(*_opening(1), *self._answers(own_count, 1)),
+                received=(*_opening(1), (UNCHANGED, 1, UNCHANGED_BYTES)),
+            ),
+            # Its connection says so, and nobody need be told.
+            "other is lost": _traffic(),
+            # Node 0 takes its topics back, and asks whether that was read.
+            "other leaves": _traffic(
+                sent=confirming, received=((REMOVE, self.owned_count(0), marked), (PING, 1, PING_BYTES))
+            ),
+            "leave": _traffic(
+                sent=((REMOVE, own_count * others_count, marked), (PING, others_count, PING_BYTES)),
+                received=((PONG, others_count, PONG_BYTES),),
+            ),
+        }
+        for count in SUBSCRIBED_COUNTS:
+            if count <= self.topics_count:
+                costs |= self._subscribing(count)
+        return costs
+
+    def _join(self) -> Traffic:
+        """It connects to all, tells what it owns, and hears what they own."""
+        others_count, own_count = self.nodes_count - 1, self.owned_count(self.number)
         owners_count = min(self.topics_count, self.nodes_count) - (1 if own_count else 0)
-        told_count = self.topics_count - own_count
-        topic_bytes = frames_bytes(self.topic_bytes)
-        shaking = _shaking(self.peers_count)
-        answers = self._answers(own_count, self.peers_count)
-        heard = (
-            (UNCHANGED, self.peers_count - owners_count, UNCHANGED_BYTES),
-            (ANSWER, owners_count, UNCHANGED_BYTES + topic_bytes * told_count / max(owners_count, 1)),
-        )
-        return Traffic(Flow.of((*shaking, *answers)), Flow.of((*shaking, *heard)))
-
-    def newcomer(self) -> Traffic:
-        """Another node joins, which owns nothing yet."""
-        answers = self._answers(self.owned_count(self.number), 1)
-        return Traffic(
-            Flow.of((*_shaking(1), *answers)), Flow.of((*_shaking(1), (UNCHANGED, 1, UNCHANGED_BYTES)))
+        told_count = (self.topics_count - own_count) / max(owners_count, 1)
+        return _traffic(
+            sent=(*_opening(others_count), *self._answers(own_count, others_count)),
+            received=(
+                *_opening(others_count),
+                *self._answers(told_count, owners_count),
+                *self._answers(0, others_count - owners_count),
+            ),
         )
 
-    def create(self) -> Traffic:
-        """It creates a topic."""
-        return Traffic(Flow.of([(ANNOUNCE, self.peers_count, marked_bytes(self.topic_bytes))]), _NOTHING)
+    def _subscribing(self, count: int) -> dict[str, Traffic]:
+        """The first so many topics; only those of other nodes cost anything."""
+        theirs_count = count - self.owned_count(self.number, count)
+        asking, marked = asking_bytes(self.topic_bytes), marked_bytes(self.topic_bytes)
+        return {
+            f"subscribe {count}": _traffic(
+                sent=((SUBSCRIBE, theirs_count, asking),), received=((CONFIRM, theirs_count, marked),)
+            ),
+            f"unsubscribe {count}": _traffic(sent=((UNSUBSCRIBE, theirs_count, asking),)),
+        }
 
-    def destroy(self) -> Traffic:
-        """It destroys one."""
-        return Traffic(Flow.of([(REMOVE, self.peers_count, marked_bytes(self.topic_bytes))]), _NOTHING)
-
-    def create_elsewhere(self) -> Traffic:
-        """Another node creates a topic."""
-        return Traffic(_NOTHING, Flow.of([(ANNOUNCE, 1, marked_bytes(self.topic_bytes))]))
-
-    def destroy_elsewhere(self) -> Traffic:
-        return Traffic(_NOTHING, Flow.of([(REMOVE, 1, marked_bytes(self.topic_bytes))]))
-
-    def subscribe(self, matching_count: int) -> Traffic:
-        """It subscribes the topics with a number below this one; only other nodes' cost anything."""
-        theirs_count = self._theirs_count(matching_count)
-        return Traffic(
-            Flow.of([(SUBSCRIBE, theirs_count, asking_bytes(self.topic_bytes))]),
-            Flow.of([(CONFIRM, theirs_count, marked_bytes(self.topic_bytes))]),
-        )
-
-    def unsubscribe(self, matching_count: int) -> Traffic:
-        theirs_count = self._theirs_count(matching_count)
-        return Traffic(Flow.of([(UNSUBSCRIBE, theirs_count, asking_bytes(self.topic_bytes))]), _NOTHING)
-
-    def lost(self) -> Traffic:
-        """Another node dies. Its connection says so, and nobody need be told."""
-        return Traffic(_NOTHING, _NOTHING)
-
-    def left(self) -> Traffic:
-        """Node 0 leaves in good order: it takes its topics back, and asks whether that was read."""
-        removed = (REMOVE, self.owned_count(0), marked_bytes(self.topic_bytes))
-        return Traffic(Flow.of([(PONG, 1, PONG_BYTES)]), Flow.of([removed, (PING, 1, PING_BYTES)]))
-
-    def leave(self, peers_count: int) -> Traffic:
-        """It leaves so itself, with so many connections."""
-        own_count = self.owned_count(self.number)
-        removed = (REMOVE, own_count * peers_count, marked_bytes(self.topic_bytes))
-        return Traffic(
-            Flow.of([removed, (PING, peers_count, PING_BYTES)]), Flow.of([(PONG, peers_count, PONG_BYTES)])
-        )
-
-    # -- small things
-
-    def _answers(self, own_count: int, peers_count: int) -> tuple[tuple[str, float, float]]:
-        kind = ANSWER if own_count else UNCHANGED
-        return ((kind, peers_count, answer_bytes(own_count, self.topic_bytes)),)
-
-    def _theirs_count(self, matching_count: int) -> int:
-        return min(matching_count, self.topics_count) - self.owned_count(self.number, matching_count)
+    def _answers(self, topics_count: float, count: float) -> Shares:
+        """To a first QUERY, which knows of no topic: who has none says that this is right."""
+        kind = ANSWER if topics_count else UNCHANGED
+        return ((kind, count, answer_bytes(topics_count, self.topic_bytes)),)
 
 
-def _shaking(peers_count: int) -> tuple[tuple[str, float, float], ...]:
-    """What both sides of a new connection say first."""
+def _opening(connections_count: int) -> Shares:
+    """What both sides of new connections say first."""
     return (
-        (GREETING, peers_count, GREETING_BYTES),
-        (READY, peers_count, READY_BYTES),
-        (QUERY, peers_count, QUERY_BYTES),
+        (GREETING, connections_count, GREETING_BYTES),
+        (READY, connections_count, READY_BYTES),
+        (QUERY, connections_count, QUERY_BYTES),
     )
 
 
-def _both_ways(*shares: tuple[str, float, float]) -> Traffic:
-    flow = Flow.of(shares)
-    return Traffic(flow, flow)
+def _traffic(*, sent: Shares = (), received: Shares = ()) -> Traffic:
+    return Traffic(Flow.of(sent), Flow.of(received))

@@ -8,12 +8,12 @@ made: its peers are real nodes too, whose discovery lists nobody but it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any, Final, cast
 
 from bench.topic_costs_flow import Traffic
-from bench.topic_costs_formula import Mesh
+from bench.topic_costs_formula import SUBSCRIBED_COUNTS, Shape
 from bench.topic_costs_meter import MeteredNetwork
 from hansa.errors import invariant
 from hansa.ids import routing_id
@@ -24,13 +24,48 @@ from hansa.messaging.spot.names import SERVICE
 from hansa.messaging.spot.node import SpotNode
 from hansa.messaging.spot.over_spot import Spot
 from hansa.testing import Host, World
+from hansa.transport import SocketOptions
 
 PORT: Final = 7_000
-# Twice each: in so long every connection has the same number of heartbeats and queries, whenever it began.
+# In whole query intervals every connection has the same number of queries and heartbeats, whenever it began.
 STEADY_QUERIES_COUNT: Final = 2
 # All that a change causes has happened by then: some round trips of a millisecond.
 SETTLING_S: Final = 0.1
-PATTERN_DIGITS: Final = (1, 2, 3)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Costs:
+    """What was counted at one node: in a second in which nothing happens, and for each change."""
+
+    shape: Shape
+    is_full: bool
+    steady: Traffic
+    changes: dict[str, Traffic]
+
+    def as_json(self) -> dict[str, Any]:
+        changes = {name: traffic.as_json() for name, traffic in self.changes.items()}
+        told = {"is_full": self.is_full, "steady": self.steady.as_json(), "changes": changes}
+        return {"shape": asdict(self.shape)} | told
+
+    @classmethod
+    def from_json(cls, written: Mapping[str, Any]) -> Costs:
+        return cls(
+            shape=Shape(**written["shape"]),
+            is_full=written["is_full"],
+            steady=Traffic.from_json(written["steady"]),
+            changes={name: Traffic.from_json(one) for name, one in written["changes"].items()},
+        )
+
+
+def measure(shape: Shape, *, is_full: bool) -> Costs:
+    """Play it in virtual time. The query interval must be a multiple of the heartbeat interval."""
+    with World(1) as world:
+        return world.run(Play(world, shape, is_full=is_full).run())
+
+
+def topic(shape: Shape, number: int) -> str:
+    """All names have the same length, and those of the first ten, hundred, thousand a beginning."""
+    return f"topic:{number:0{shape.topic_bytes - 6}}"
 
 
 class Listing:
@@ -58,162 +93,131 @@ class Listing:
 
 
 class Member:
-    """A node on its host."""
+    """A node on its host. Those beyond the mesh's number own nothing."""
 
-    def __init__(self, world: World, number: int, mesh: Mesh) -> None:
+    node: SpotNode
+    spot: Spot
+
+    def __init__(self, world: World, shape: Shape, number: int) -> None:
         self.name = f"node{number}"
         self.listing = Listing()
         self.is_open = asyncio.Event()
-        self._number = number
-        self._mesh = mesh
-        self._loop = world.loop
-        self.host = world.host(self.name, self._program)
-        self.node: SpotNode
-        self.spot: Spot
-
-    @property
-    def info(self) -> ProviderInfo:
-        return ProviderInfo(
+        self.info = ProviderInfo(
             service=SERVICE,
             endpoint=f"tcp://{self.name}:{PORT}",
-            routing_id=routing_id(self._number),
+            routing_id=routing_id(number),
             weight=1,
             registered_at=0.0,
         )
+        topics_count = shape.topics_count if number < shape.nodes_count else 0
+        self._topics = [topic(shape, one) for one in range(number, topics_count, shape.nodes_count)]
+        self._shape = shape
+        self._loop = world.loop
+        self.host = world.host(self.name, self._program)
 
     async def does(self, deed: Coroutine[Any, Any, Any]) -> None:
         """Let it run on the host."""
         await self._loop.spawn(deed, name=f"a deed of {self.name}", life=self.host.life)
 
     async def _program(self, host: Host) -> None:
+        shape = self._shape
         async with SpotNode(
             f"tcp://*:{PORT}",
             discovery=cast("Discovery", self.listing),
-            advertise=f"tcp://{self.name}:{PORT}",
-            routing_id=routing_id(self._number),
+            advertise=self.info.endpoint,
+            routing_id=self.info.routing_id,
+            query_interval_s=shape.query_interval_s,
             network=host.network,
             clock=host.clock,
             chance=host.chance,
+            options=SocketOptions(
+                heartbeat_interval_s=shape.heartbeat_interval_s,
+                heartbeat_timeout_s=3 * shape.heartbeat_interval_s,
+            ),
             name=self.name,
         ) as self.node:
             self.spot = self.node.spot()
-            if self._number < self._mesh.nodes_count:
-                for number in range(self._number, self._mesh.topics_count, self._mesh.nodes_count):
-                    await self.spot.create_topic(topic(number))
+            for name in self._topics:
+                await self.spot.create_topic(name)
             self.is_open.set()
             await asyncio.Event().wait()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Costs:
-    """What was counted at one node: in a second when nothing happens, and for each change."""
-
-    mesh: Mesh
-    is_full: bool
-    steady: Traffic
-    changes: dict[str, Traffic]
-    predicted: dict[str, Traffic]
-
-
-def measure(mesh: Mesh, *, is_full: bool) -> Costs:
-    """Play it in virtual time."""
-    with World(1) as world:
-        return world.run(Play(world, mesh, is_full=is_full).run())
-
-
-def topic(number: int) -> str:
-    """All names have the same length."""
-    return f"topic:{number:06}"
-
-
 class Play:
-    """One mesh from its beginning to the measured node's leaving."""
+    """One mesh, from its beginning to the measured node's leaving."""
 
-    def __init__(self, world: World, mesh: Mesh, *, is_full: bool) -> None:
-        self._mesh = mesh
-        self._is_full = is_full
+    def __init__(self, world: World, shape: Shape, *, is_full: bool) -> None:
         self._world = world
-        self._measured = f"node{mesh.number}"
-        self._network = world.network = MeteredNetwork(world, [self._measured])
-        members = [Member(world, number, mesh) for number in range(mesh.nodes_count)]
-        self._ego = members.pop(mesh.number)
-        self._peers = members
-        self._newcomer = Member(world, mesh.nodes_count, mesh)
+        self._shape = shape
+        self._is_full = is_full
+        self._network = world.network = MeteredNetwork(world, [f"node{shape.number}"])
+        members = [Member(world, shape, number) for number in range(shape.nodes_count)]
+        self._node = members.pop(shape.number)
+        self._others = members
+        self._newcomers = [Member(world, shape, shape.nodes_count + number) for number in range(2)]
         self._changes: dict[str, Traffic] = {}
-        self._predicted: dict[str, Traffic] = {}
 
     async def run(self) -> Costs:
-        mesh, ego, peers = self._mesh, self._ego, self._peers
-        await self._open(ego, *peers)
-        began_s = self._world.elapsed_s()
-        await self._change("join", mesh.join(), self._join())
-        # Halfway between two heartbeats, so that no border of the window is near any.
-        await self._until(began_s + mesh.heartbeat_interval_s / 2)
-        window_s = STEADY_QUERIES_COUNT * mesh.query_interval_s
-        before = self._network.traffic(self._measured)
-        await self._until(began_s + mesh.heartbeat_interval_s / 2 + window_s)
-        steady = self._network.traffic(self._measured).since(before).times(1 / window_s)
+        shape, world = self._shape, self._world
+        await self._open(self._node, *self._others)
+        began_s = world.elapsed_s()
+        await self._cost("join", self._join())
+        # Halfway between two heartbeats, so that nothing is near a border of the window.
+        await asyncio.sleep(began_s + shape.heartbeat_interval_s / 2 - world.elapsed_s())
+        window_s = STEADY_QUERIES_COUNT * shape.query_interval_s
+        before = self._traffic()
+        await asyncio.sleep(window_s)
+        steady = self._traffic().since(before).times(1 / window_s)
         await self._change_topics()
         await self._change_subscriptions()
         await self._change_nodes()
-        spent_s = self._world.elapsed_s() - began_s - window_s
-        invariant(spent_s < mesh.heartbeat_interval_s, "changes did not fit between two heartbeats")
-        return Costs(
-            mesh=mesh,
-            is_full=self._is_full,
-            steady=steady,
-            changes=self._changes,
-            predicted=self._predicted,
-        )
+        spent_s = world.elapsed_s() - began_s - window_s
+        invariant(spent_s < shape.heartbeat_interval_s, "the changes did not fit between two heartbeats")
+        return Costs(shape=shape, is_full=self._is_full, steady=steady, changes=self._changes)
 
     # -- what happens
 
     async def _join(self) -> None:
-        ego, peers = self._ego, self._peers
-        for peer in peers:
-            others = [one for one in (ego, *peers) if one is not peer] if self._is_full else [ego]
-            await peer.does(peer.listing.add(others))
-        await ego.does(ego.listing.add(peers))
-        await ego.node.in_step()
+        everybody = (self._node, *self._others)
+        for other in self._others:
+            listed = [one for one in everybody if one is not other] if self._is_full else [self._node]
+            await other.does(other.listing.add(listed))
+        await self._node.does(self._node.listing.add(self._others))
+        await self._node.node.in_step()
 
     async def _change_topics(self) -> None:
-        mesh, ego, other = self._mesh, self._ego, self._peers[0]
-        fresh = topic(mesh.topics_count)
-        await self._change("create", mesh.create(), ego.spot.create_topic(fresh))
-        await self._change("destroy", mesh.destroy(), ego.spot.destroy_topic(fresh))
-        await self._change(
-            "create elsewhere", mesh.create_elsewhere(), other.spot.create_topic(fresh), by=other
-        )
-        await self._change(
-            "destroy elsewhere", mesh.destroy_elsewhere(), other.spot.destroy_topic(fresh), by=other
-        )
+        fresh, other = topic(self._shape, self._shape.topics_count), self._others[0]
+        await self._cost("create", self._node.does(self._node.spot.create_topic(fresh)))
+        await self._cost("destroy", self._node.does(self._node.spot.destroy_topic(fresh)))
+        await self._cost("create elsewhere", other.does(other.spot.create_topic(fresh)))
+        await self._cost("destroy elsewhere", other.does(other.spot.destroy_topic(fresh)))
 
     async def _change_subscriptions(self) -> None:
-        mesh, spot = self._mesh, self._ego.spot
-        wanted = {1: topic(0)}
-        wanted |= {10**digits: f"{topic(0)[:-digits]}*" for digits in PATTERN_DIGITS}
-        for count, text in wanted.items():
-            if count <= mesh.topics_count:
-                await self._change(f"subscribe {count}", mesh.subscribe(count), spot.subscribe(text))
-                await self._change(f"unsubscribe {count}", mesh.unsubscribe(count), spot.unsubscribe(text))
+        does, spot, first = self._node.does, self._node.spot, topic(self._shape, 0)
+        for digits, count in enumerate(SUBSCRIBED_COUNTS):
+            if count <= self._shape.topics_count:
+                text = f"{first[:-digits]}*" if digits else first
+                await self._cost(f"subscribe {count}", does(spot.subscribe(text)))
+                await self._cost(f"unsubscribe {count}", does(spot.unsubscribe(text)))
 
     async def _change_nodes(self) -> None:
-        mesh, ego, newcomer = self._mesh, self._ego, self._newcomer
-        await self._open(newcomer)
-        await self._change("newcomer", mesh.newcomer(), self._come())
-        await self._change("lost", mesh.lost(), self._lose())
-        await self._change("left", mesh.left(), self._peers[0].host.stop())
-        await self._change("leave", mesh.leave(len(ego.node.peers)), ego.host.stop())
+        await self._open(*self._newcomers)
+        await self._cost("other joins", self._let_in(self._newcomers[0]))
+        await self._cost("other is lost", self._lose(self._others[-1]))
+        await self._cost("other leaves", self._others[0].host.stop())
+        # As many as before.
+        await self._let_in(self._newcomers[1])
+        await self._cost("leave", self._node.host.stop())
 
-    async def _come(self) -> None:
-        newcomer, others = self._newcomer, (self._ego, *(self._peers if self._is_full else ()))
-        await newcomer.does(newcomer.listing.add(others))
-        for other in others:
+    async def _let_in(self, newcomer: Member) -> None:
+        living = [one for one in self._others if one.host.is_up] if self._is_full else []
+        await newcomer.does(newcomer.listing.add([self._node, *living]))
+        for other in (self._node, *living):
             await other.does(other.listing.add([newcomer]))
         await newcomer.node.in_step()
 
-    async def _lose(self) -> None:
-        self._world.crash(self._peers[-1].name)
+    async def _lose(self, other: Member) -> None:
+        self._world.crash(other.name)
 
     # -- small things
 
@@ -223,20 +227,14 @@ class Play:
         for member in members:
             await member.is_open.wait()
 
-    async def _change(
-        self, name: str, predicted: Traffic, deed: Coroutine[Any, Any, Any], *, by: Member | None = None
-    ) -> None:
-        before = self._network.traffic(self._measured)
-        if name in ("join", "newcomer", "lost", "left", "leave"):
-            await deed
-        else:
-            await (by or self._ego).does(deed)
+    async def _cost(self, change: str, deed: Awaitable[object]) -> None:
+        before = self._traffic()
+        await deed
         await asyncio.sleep(SETTLING_S)
-        self._changes[name] = self._network.traffic(self._measured).since(before)
-        self._predicted[name] = predicted
+        self._changes[change] = self._traffic().since(before)
 
-    async def _until(self, elapsed_s: float) -> None:
-        await asyncio.sleep(elapsed_s - self._world.elapsed_s())
+    def _traffic(self) -> Traffic:
+        return self._network.traffic(self._node.name)
 
 
 def _nobody(event: DiscoveryEvent) -> None:

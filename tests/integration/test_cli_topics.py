@@ -88,7 +88,7 @@ def test_a_message_goes_through_the_owner_of_its_topic(stack: ExitStack, where: 
 def test_bytes_that_are_no_text_arrive_as_they_are(stack: ExitStack, where: Where, tmp_path: Path) -> None:
     subscriber = subscribe(stack, where, "raw", "--count", "2")
     (tmp_path / "payload").write_bytes(b"\x00\xff")
-    assert run("publish", "raw", f"@{tmp_path}/payload", "--create", "--count", "2", env=where)[0] == 0
+    assert run("publish", "raw", f"@{tmp_path}/payload", "--create", "--count", "5", env=where)[0] == 0
     status, out, _ = subscriber.end()
     assert status == 0
     assert [json.loads(line) for line in out.splitlines()] == [
@@ -99,6 +99,14 @@ def test_bytes_that_are_no_text_arrive_as_they_are(stack: ExitStack, where: Wher
 def test_who_subscribes_late_gets_the_retained_message(stack: ExitStack, where: Where) -> None:
     own(stack, where, "config", "--retain")
     assert run("subscribe", "config", "--count", "1", env=where)[:2] == (0, "config\tfirst\n")
+
+
+def test_everybody_who_was_there_before_the_topic_gets_its_first_message(
+    stack: ExitStack, where: Where
+) -> None:
+    subscribers = [subscribe(stack, where, text, "--count", "1") for text in ("chat:room1", "chat:*", "*")]
+    assert run("publish", "chat:room1", "hello", "--create", env=where) == (0, "", "")
+    assert [message(subscriber) for subscriber in subscribers] == [("chat:room1", "hello")] * 3
 
 
 def test_publishing_waits_for_as_many_subscribers_as_were_asked_for(stack: ExitStack, where: Where) -> None:
@@ -207,6 +215,45 @@ def test_a_subscriber_outlives_an_owner_that_is_killed_and_comes_back(stack: Exi
     assert status == 0
     ended = json.loads(err.splitlines()[-1])
     assert (ended["messages_count"], ended["missed_count"], ended["dropped_count"]) == (3, 0, 0)
+
+
+def publish_lines(stack: ExitStack, where: Where, subscriber: Command) -> Command:
+    """A publisher of lines whose first one has arrived, through an owner elsewhere."""
+    publisher = stack.enter_context(
+        Command("publish", "state", "--lines", "--timeout", "3", "--json", env=where)
+    )
+    publisher.write("one")
+    assert message(subscriber) == ("state", "one")
+    return publisher
+
+
+def test_a_publisher_says_when_the_owner_is_gone(stack: ExitStack, where: Where) -> None:
+    subscriber = subscribe(stack, where, "state")
+    owner = own(stack, where, "state")
+    subscriber.news("active")
+    publisher = publish_lines(stack, where, subscriber)
+    owner.stop()
+    subscriber.news("pending")
+    publisher.write("two")
+    status, out, err = publisher.end()
+    assert status == 1
+    # Either it knew, or the owner refused what came late: nothing is lost unseen.
+    told = json.loads(out)
+    assert told.get("error") == "no-owner" or told["refused_count"] == 1 or told["in_doubt_count"] == 1
+    assert "after 1 published" in err or "refused" in err or "lost" in err
+
+
+def test_a_publisher_says_when_the_owner_does_not_answer(stack: ExitStack, where: Where) -> None:
+    subscriber = subscribe(stack, where, "state")
+    owner = own(stack, where, "state")
+    subscriber.news("active")
+    publisher = publish_lines(stack, where, subscriber)
+    owner.process.send_signal(signal.SIGSTOP)
+    publisher.write("two")
+    status, out, err = publisher.end()
+    assert status == 1
+    assert json.loads(out)["error"] == "timed-out"
+    assert "did not answer within 3 s: some of the 2 messages may not have reached it" in err
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -37,7 +37,8 @@ def test_what_a_node_owns_fits_one_answer_and_its_bounds_fit_what_holds_them() -
     assert limits.LAGGING_S < limits.JOIN_S_MAX < limits.QUERY_INTERVAL_S
 
 
-def test_a_full_share_of_messages_leaves_room_for_control_messages() -> None:
-    assert 0 < limits.DATA_SHARE < 1
-    # The largest answer to QUERY, with a report of 20 bytes a topic, is sent when nothing else waits.
-    assert limits.OWNED_TOPICS_MAX * (limits.TOPIC_BYTES_MAX + 2 + 20) <= limits.OUTGOING_BYTES_MAX
+def test_a_full_buffer_still_takes_all_topics_of_a_node() -> None:
+    assert limits.OWNED_TOPICS_MAX <= limits.CONTROL_COUNT_MAX
+    # One answer to QUERY, with a report of 20 bytes a topic.
+    assert limits.OWNED_TOPICS_MAX * (limits.TOPIC_BYTES_MAX + 2 + 20) <= limits.CONTROL_BYTES_MAX
+    assert limits.OWNED_TOPICS_MAX <= limits.CLAIMS_MAX

@@ -144,7 +144,7 @@ class Board:
         for name in ("per s", "p50 us", "p99 us", "done", "lost"):
             table.add_column(name, justify="right", no_wrap=True)
         for registry in self.registries:
-            knows = f"{count(len(registry.listed), 'provider')}, {count(len(registry.peers_heard), 'peer')}"
+            knows = f"{len(registry.listed)} listed, {count(len(registry.peers_heard), 'peer')}"
             table.add_row(f"registry {registry.number}", *state(registry, "running"), knows)
         for provider in self.providers:
             name = self.registry_name(provider)
@@ -167,7 +167,7 @@ class Board:
 
     def _client_row(self) -> list[str | Text]:
         client, latencies = self.client, self.client.latencies()
-        knows = f"{count(client.connections_count, 'provider')}, {client.open_count:,} open"
+        knows = f"{client.connections_count} called, {client.open_count:,} open"
         return [
             f"client {len(self.past_clients) + 1}",
             *state(client, "calling"),

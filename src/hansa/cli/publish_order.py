@@ -56,7 +56,7 @@ class Outcome:
 
     def explained(self, error: HansaError) -> HansaError:
         """The error with what to do about it, and how far it came before."""
-        before = f" any more, after {self.published_count:,} messages" if self.published_count else ""
+        before = f" any more, after {self.published_count:,} published" if self.published_count else ""
         if isinstance(error, NoOwner):
             return NoOwner(
                 f"nobody owns {self.topic!r}{before}. Start its owner, or give --create: then this command "

@@ -15,7 +15,8 @@ from hansa import (
     WouldBlock,
 )
 from tests.support.discovery_cast import WITHIN_S, until
-from tests.support.topics_cast import TopicCast, messages, numbered, payloads, waiting
+from tests.support.reserved_ports import reserved_endpoints
+from tests.support.topics_cast import NODES, TopicCast, messages, numbered, payloads, waiting
 from tests.support.topics_pubsub import PUBSUB, ZONE, linked
 
 pytestmark = pytest.mark.timeout(60)
@@ -228,6 +229,21 @@ async def test_nodes_that_leave_are_told_and_the_others_go_on() -> None:
         await linked(back.spot(), ZONE, subscription)
         assert (subscription.missed_count, here.stats.duplicates_count) == (0, 0)
         assert len(events.of(PeerLeft)) == 1
+
+
+@pytest.mark.spec("SPT-20")
+async def test_a_node_does_not_dial_itself_where_another_was_listed_before() -> None:
+    with reserved_endpoints(1) as (bind,):
+        async with TopicCast() as cast, asyncio.timeout(WITHIN_S):
+            registry = await cast.registry()
+            former = await cast.provider(registry)
+            await former.register(NODES, advertise=bind)
+            discovery = await cast.discovery(registry, services=(NODES,))
+            await discovery.wait_available(NODES)
+            # Entering waits for whom it dials.
+            node = await cast.local(bind=bind, discovery=discovery, **PUBSUB)
+            assert [one.endpoint for one in discovery.providers(NODES)] == [str(node.endpoint)]
+            assert node.peers == ()
 
 
 @pytest.mark.spec("SPT-17")

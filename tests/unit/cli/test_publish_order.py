@@ -45,7 +45,7 @@ def test_errors_say_what_to_do() -> None:
     late = TimedOut("late")
     assert outcome.explained(late) is late
     outcome.published_count = 1_200
-    assert "any more, after 1,200 messages" in str(outcome.explained(NoOwner("nobody")))
+    assert "any more, after 1,200 published" in str(outcome.explained(NoOwner("nobody")))
 
 
 def test_all_is_well_only_when_everything_reached_the_owner() -> None:

@@ -109,11 +109,12 @@ async def test_flushing_waits_for_what_a_cancelled_write_still_writes(pipe: Pipe
 
     def read_all() -> None:
         nonlocal received
-        while received < len(chunk):
-            received += len(os.read(pipe.reading, 65536))
+        while taken := os.read(pipe.reading, 65536):
+            received += len(taken)
 
     reader = threading.Thread(target=read_all)
     reader.start()
     output.flush()
+    pipe.close(pipe.writing)
     reader.join(WITHIN_S)
     assert received == len(chunk)

@@ -39,6 +39,7 @@ from hansa.messaging.spot.events import (
     TopicRemoved,
 )
 from hansa.messaging.spot.fanout import Exchange, Feed, Outlet
+from hansa.messaging.spot.inbox import TopicMessage
 from hansa.messaging.spot.owners import Owners
 from hansa.messaging.spot.stats import MeshTally
 from hansa.messaging.spot.topic_index import TopicIndex
@@ -92,11 +93,17 @@ class Mesh:
     def owner(self, topic: bytes) -> bytes | None:
         return self.node if topic in self.exchange.outlets else self.owners.owner(topic)
 
+    @property
+    def topics_count(self) -> int:
+        """Every known topic."""
+        return len(self._index)
+
     # -- peers
 
     def expect(self, peer: bytes, *, now: float) -> None:
         """A listed node: until it has told its topics, we are not in step."""
         if peer not in self.peers and peer != self.node:
+            self._awaited.pop(peer, None)
             self._awaited[peer] = now + JOIN_S_MAX
 
     def unexpect(self, peer: bytes) -> None:
@@ -183,7 +190,8 @@ class Mesh:
         return self._done()
 
     def deadline(self) -> float | None:
-        due = list(self._awaited.values())
+        # All wait equally long, so the one that began first is due first.
+        due = [next(iter(self._awaited.values()))] if self._awaited else []
         if self._asking:
             due.append(self._asking[0][0])
         if self._lag_at is not None:
@@ -383,10 +391,8 @@ class Mesh:
         if member.is_hansa:
             mark = _mark(outlet, confirm=True)
             self._effects.append(Send(peer=member.id, command=TopicAnnounce(topic=name, mark=mark)))
-        latest = outlet.latest
-        if latest is not None:
-            again = Message(topic=name, payload=latest.payload, sequence=latest.sequence)
-            self._effects.append(Send(peer=member.id, command=again))
+        if outlet.latest is not None:
+            self._effects.append(Send(peer=member.id, command=_again(outlet.latest)))
 
     def _unsubscribe(self, member: Peer, topic: bytes) -> None:
         if topic not in member.subscribed:
@@ -415,8 +421,15 @@ class Mesh:
             del exchange.lagging[box]
             if member is not None and member.is_hansa:
                 for outlet in outlets:
-                    announce = TopicAnnounce(topic=outlet.feed.topic, mark=_mark(outlet))
-                    self._effects.append(Send(peer=member.id, command=announce))
+                    self._tell_lag(member, outlet)
+
+    def _tell_lag(self, member: Peer, outlet: Outlet) -> None:
+        """How far the topic is; of a retained one the latest message again, which must not stay unknown."""
+        latest = outlet.latest
+        mark = _mark(outlet) if latest is None else _mark_before(outlet)
+        self._effects.append(Send(peer=member.id, command=TopicAnnounce(topic=outlet.feed.topic, mark=mark)))
+        if latest is not None:
+            self._effects.append(Send(peer=member.id, command=_again(latest)))
 
     def _forget_lag(self, member: Peer, outlet: Outlet) -> None:
         lagging = self.exchange.lagging.get(member.box)
@@ -439,6 +452,15 @@ class Mesh:
 
 def _mark(outlet: Outlet, *, confirm: bool = False) -> Mark:
     return Mark(epoch=outlet.epoch, sequence=outlet.sequence, retain=outlet.retain, confirm=confirm)
+
+
+def _mark_before(outlet: Outlet) -> Mark:
+    """As if the latest message were still to come."""
+    return Mark(epoch=outlet.epoch, sequence=outlet.sequence - 1, retain=outlet.retain)
+
+
+def _again(latest: TopicMessage) -> Message:
+    return Message(topic=latest.topic, payload=latest.payload, sequence=latest.sequence)
 
 
 def _counts(outlet: Outlet) -> TopicCounts:

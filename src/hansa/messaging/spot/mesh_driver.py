@@ -69,6 +69,9 @@ class MeshDriver(Protocol):
         """Every known topic and its owner."""
 
     @property
+    def topics_count(self) -> int: ...
+
+    @property
     def wanted(self) -> dict[str, int]:
         """Wanted topics, and how many local subscriptions match each."""
 

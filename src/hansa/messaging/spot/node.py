@@ -295,7 +295,7 @@ class SpotNode:
             spots_count=len(self._spots),
             subscriptions_count=len(subscriptions),
             peers_count=len(self.mesh.peers),
-            topics_count=len(self.mesh.topics),
+            topics_count=self.mesh.topics_count,
             owned_count=len(outlets),
             published_count=sum(outlet.sequence for outlet in outlets) + exchange.former_published_count,
             dropped_count=sum(outlet.dropped_count for outlet in outlets) + exchange.former_dropped_count,

@@ -201,6 +201,10 @@ class PubSubMesh:
         return dict.fromkeys(self._machine.departures.counts, self._routing_id)
 
     @property
+    def topics_count(self) -> int:
+        return len(self._machine.departures.counts)
+
+    @property
     def wanted(self) -> dict[str, int]:
         return self._machine.wanted
 

@@ -245,6 +245,10 @@ class RouterMesh:
         return known | dict.fromkeys(self.exchange.outlets_by_name, self._routing_id)
 
     @property
+    def topics_count(self) -> int:
+        return self._mesh.topics_count
+
+    @property
     def wanted(self) -> dict[str, int]:
         count = self._mesh.wants.interests.count
         return {want.feed.topic: count(topic) for topic, want in self._mesh.wants.all.items()}
@@ -326,8 +330,11 @@ class RouterMesh:
 
     def _is_impostor(self, peer: bytes) -> bool:
         """Whether somebody else answered than the listed node. Then it is dialled again, a little later."""
+        known = self._outbounds.get(peer)
+        if known is not None and known.peer == peer:
+            return False
         for listed, outbound in self._outbounds.items():
-            if outbound.peer == peer and listed != peer:
+            if outbound.peer == peer:
                 self._hang_up(listed)
                 self._tasks.spawn(self._dial_later(listed), f"dials {outbound.endpoint} again")
                 return True

@@ -84,16 +84,16 @@ class Wants:
         """One subscription less wants it; it is no longer among the interests."""
         topic = want.topic
         del subscriber.matched[topic]
-        # Patterns want what has an owner, and remember what had one.
+        want.remove(subscriber.spot)
+        has_exact = self.interests.has_exact(topic)
+        # Patterns want what has an owner, and remember what had one. Those that came while there was no owner
+        # have nothing to remember, and do not hold it.
         is_known = want.owner is not None or want.feed.owner
-        # One that came while there was no owner has nothing to remember, and would never leave.
-        others = (topic in one.matched for one in self.interests.matching(topic))
-        if not (any(others) if is_known else self.interests.has_exact(topic)):
+        if not (want.is_held if is_known else has_exact):
             self._end(want)
             return
-        if want.owner is None and not self.interests.has_exact(topic):
+        if want.owner is None and not has_exact:
             self._remember(topic)
-        want.remove(subscriber.spot)
         inboxes = want.feed.inboxes
         if want.holds(subscriber.spot):
             want.feed.inboxes = [one.inbox for one in self.interests.targets(topic)]
@@ -141,7 +141,7 @@ class Wants:
             self._seek(want, owner)
         elif not self.interests.has_exact(topic):
             # Who never confirmed takes nothing with it of what is known of the one before.
-            if is_lost or want.feed.owner not in (b"", before):
+            if want.feed.owner and (is_lost or want.feed.owner != before):
                 self._remember(topic)
             else:
                 self._end(want)
@@ -215,16 +215,22 @@ class Wants:
         if want is None or want.owner != member.id:
             return
         if want.state is WantState.ACTIVE:
-            feed, last = want.feed, _last(mark)
-            if mark.epoch == feed.epoch and last > feed.last:
-                missed_count = last - feed.last
-                feed.last = last
+            feed = want.feed
+            if mark.epoch > feed.epoch:
+                # It was demoted, by one that we do not hear, and owns the topic again: without us.
+                self._suspend(want)
+                self._seek(want, member.id)
+            elif mark.epoch == feed.epoch and mark.sequence > feed.last:
+                missed_count = mark.sequence - feed.last
+                feed.last = mark.sequence
                 self._missed(want, missed_count)
         elif mark.confirm:
             self._confirmed(want, member, mark)
 
     def _confirmed(self, want: Want, member: Peer, mark: Mark) -> None:
-        feed, last = want.feed, _last(mark)
+        feed = want.feed
+        # The owner sends a retained message again: the next one for this feed, unless it had it.
+        last = mark.sequence - 1 if mark.retain and mark.sequence else mark.sequence
         missed_count = 0
         if (feed.owner, feed.epoch) == (member.id, mark.epoch) and mark.sequence >= feed.last:
             last = max(last, feed.last)
@@ -266,8 +272,3 @@ class Wants:
             one.inbox.missed_count += count
             event = MessagesMissed(subscription=one.text, topic=want.feed.topic, count=count)
             self._effects.append(Tell(event=event, subscriber=one))
-
-
-def _last(mark: Mark) -> int:
-    """The number before the next one that comes: a confirmed topic that retains sends its last one again."""
-    return mark.sequence - 1 if mark.confirm and mark.retain and mark.sequence else mark.sequence

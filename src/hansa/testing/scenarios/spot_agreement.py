@@ -8,6 +8,7 @@ from itertools import combinations
 
 from hansa.ids import format_id
 from hansa.messaging.spot.events import SubscriptionState
+from hansa.messaging.spot.names import SERVICE
 from hansa.testing.scenarios.spot_cast import Cast, Session
 
 __all__ = ["disagreement"]
@@ -20,6 +21,8 @@ def disagreement(cast: Cast) -> str:
         session = cast.sessions.get(name)
         if session is None or session.is_over or not session.is_steady:
             return f"{name} has not come to rest"
+    if problem := _unlisted(cast, sessions):
+        return problem
     owners: dict[str, bytes] = {}
     for session in sessions:
         for spot in session.spots:
@@ -33,6 +36,18 @@ def disagreement(cast: Cast) -> str:
         if problem:
             return f"{session.label} {problem}"
     return _surplus_connections(cast)
+
+
+def _unlisted(cast: Cast, sessions: list[Session]) -> str:
+    """Registries and discoveries show exactly the nodes there are; before, the mesh cannot rest."""
+    nodes = {session.node.routing_id for session in sessions}
+    shown = {name: registry.services for name, registry in cast.keepers.items()}
+    shown |= {session.discovery.name: session.discovery.services for session in sessions}
+    for name, services in shown.items():
+        listed = {one.routing_id for one in services.get(SERVICE, ())}
+        if listed != nodes:
+            return f"{name} lists {_ids(listed)}, not {_ids(nodes)}"
+    return ""
 
 
 def _known(session: Session, owners: dict[str, bytes], nodes: Iterable[bytes]) -> str:

@@ -8,6 +8,7 @@ from enum import Enum, auto
 
 from hansa.chance import Chance
 from hansa.messaging.discovery.client import Discovery
+from hansa.messaging.registry import Registry
 from hansa.messaging.spot.inbox import WhenSlow
 from hansa.messaging.spot.node import SpotNode
 from hansa.messaging.spot.over_spot import Spot
@@ -128,6 +129,8 @@ class Cast:
             contested=self.contested,
             retained=self.retained,
         )
+        self.keepers: dict[str, Registry] = {}
+        """The present registry of each of their hosts."""
         self.sessions: dict[str, Session] = {}
         """The present one of each host."""
         self.crashed: set[str] = set()

@@ -108,7 +108,7 @@ class SpotMesh(Scenario):
 
     async def _keep_registry(self, host: Host) -> None:
         cast, chance = self.cast, host.chance
-        async with Registry(
+        registry = cast.keepers[host.name] = Registry(
             f"tcp://*:{PUB_PORT}",
             f"tcp://*:{ROUTER_PORT}",
             peers=[f"tcp://{name}:{PUB_PORT}" for name in cast.registries if name != host.name],
@@ -120,5 +120,6 @@ class SpotMesh(Scenario):
             chance=chance.fork("registry"),
             options=socket_options(chance.fork("options")),
             name=str(host.life),
-        ):
+        )
+        async with registry:
             await asyncio.Event().wait()

@@ -260,6 +260,21 @@ def test_of_two_others_the_lower_id_is_the_owner_and_subscriptions_follow_it() -
     assert bench.mesh.tally.conflicts_count == 0
 
 
+@pytest.mark.spec("SPT-12")
+def test_an_owner_that_was_demoted_and_owns_the_topic_again_is_asked_again() -> None:
+    # X was demoted by a node that we do not hear: it forgot its subscribers and said nothing.
+    bench = MeshBench()
+    one = bench.subscribe("t")
+    bench.join(X, "t")
+    bench.confirm(X, "t", 7)
+    effects = bench.announce(X, "t", epoch=EPOCH + 1)
+    assert sent(effects) == [(X, Unsubscribe(topic="t")), (X, Subscribe(topic="t"))]
+    assert told_to(effects, one) == [SubscriptionSuspended(subscription="t", topic="t", owner=X)]
+    bench.confirm(X, "t", 0, epoch=EPOCH + 1)
+    bench.message(X, "t", 1)
+    assert one.received == [("t", b"1", 1)]
+
+
 @pytest.mark.parametrize("way", ["leave", "remove", "answer"])
 def test_a_claim_that_wins_because_a_better_one_went_is_believed_and_verified(way: str) -> None:
     bench = MeshBench()

@@ -211,6 +211,16 @@ def test_subscribing_again_after_the_last_has_gone_asks_again() -> None:
 
 
 @pytest.mark.spec("SPT-08")
+def test_a_subscribe_that_finds_the_topic_gone_and_come_again_does_not_stay_without_anybody() -> None:
+    bench = MeshBench()
+    one = bench.subscribe("t*")
+    bench.join(X, "t")
+    # X has removed it, and may create it again before it reads our SUBSCRIBE.
+    assert sent(bench.remove(X, "t")) == [(X, Unsubscribe(topic="t"))]
+    assert sent(bench.mesh.unsubscribe(one)) == []
+
+
+@pytest.mark.spec("SPT-08")
 def test_unsubscribing_without_an_owner_or_from_ourselves_tells_nobody() -> None:
     bench = MeshBench()
     bench.join(X)
