@@ -5,14 +5,17 @@ from tests.support.spot_mesh import EPOCH, FakeSubscriber, MeshBench, X, told
 
 
 def missed(one: FakeSubscriber, count: int, topic: str = "t") -> SpotEvent:
+    """What a subscription is told."""
     return MessagesMissed(subscription=one.text, topic=topic, count=count)
 
 
-def missed_by(effects: list[SpotEvent]) -> int:
-    return sum(event.count for event in effects if isinstance(event, MessagesMissed))
+def missed_by(events: list[SpotEvent]) -> int:
+    """All that these events say was missed."""
+    return sum(event.count for event in events if isinstance(event, MessagesMissed))
 
 
 def numbers(one: FakeSubscriber) -> list[int]:
+    """Of what it has received since this was asked last."""
     return [sequence for _, _, sequence in one.received]
 
 

@@ -4,6 +4,7 @@ import pytest
 
 from hansa.messaging.spot.events import SubscriptionActivated
 from hansa.wire.spot import Mark, Message, TopicAnnounce, TopicRemove
+from tests.support.spot_gaps import active, missed, missed_by, numbers, returned
 from tests.support.spot_mesh import (
     EPOCH,
     A,
