@@ -35,7 +35,7 @@ INSTALL := .venv/.stamp-install-$(HERE)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup compiled test check fix demo sim fuzz soak bench spec docs clean build/pure
+.PHONY: help setup compiled test check fix demo sim fuzz soak costs bench spec docs clean build/pure
 
 help: ## List these commands
 	@echo "hansa: make <command>"
@@ -72,6 +72,9 @@ fuzz: compiled .venv/.stamp-fuzz-$(HERE) ## Feed the parsers random and mutated 
 
 soak: compiled ## A million bad messages against a registry and a provider: FRAMES=1000000
 	@$(PY) tests/integration/faults/soak.py --frames $(FRAMES) $(ARGS)
+
+costs: compiled .venv/.stamp-bench-$(HERE) ## Count what a topic mesh says, up to 3,000 nodes in the simulator
+	@$(PY) -m bench.topic_costs $(ARGS)
 
 bench: compiled .venv/.stamp-bench-$(HERE) ## Measure hansa beside others: ROUNDS=5 CASES=names
 	@$(PY) -m bench --rounds $(ROUNDS) $(if $(CASES),--cases $(CASES)) $(ARGS)

@@ -215,6 +215,7 @@ class Play:
         for other in (self._node, *living):
             await other.does(other.listing.add([newcomer]))
         await newcomer.node.in_step()
+        await self._node.node.in_step()
 
     async def _lose(self, other: Member) -> None:
         self._world.crash(other.name)

@@ -1,4 +1,4 @@
-"""Counts what simulated connections carry, by kind: every ZMTP message and command, when it leaves its writer.
+"""Counts what simulated connections carry: each ZMTP message and command, by kind, when it leaves its writer.
 
 What flies when a window ends is therefore in the count of both sides.
 """

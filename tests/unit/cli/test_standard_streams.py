@@ -109,12 +109,12 @@ async def test_flushing_waits_for_what_a_cancelled_write_still_writes(pipe: Pipe
 
     def read_all() -> None:
         nonlocal received
-        while taken := os.read(pipe.reading, 65536):
-            received += len(taken)
+        while received < len(chunk):
+            received += len(os.read(pipe.reading, 65536))
 
     reader = threading.Thread(target=read_all)
     reader.start()
     output.flush()
-    pipe.close(pipe.writing)
+    assert "writing lines" not in {thread.name for thread in threading.enumerate()}
     reader.join(WITHIN_S)
     assert received == len(chunk)

@@ -14,6 +14,8 @@ WITHIN_S = 20.0
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_a_signal_cancels_the_block_and_the_program_goes_on(number: int) -> None:
     closed = False
+    problems: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: problems.append(context))
     async with asyncio.timeout(WITHIN_S), until_stopped() as cut:
         try:
             os.kill(os.getpid(), number)
@@ -25,6 +27,7 @@ async def test_a_signal_cancels_the_block_and_the_program_goes_on(number: int) -
             closed = True
     assert closed
     assert cut.was_made
+    assert problems == []
 
 
 async def test_a_block_that_ends_by_itself_was_not_cut() -> None:

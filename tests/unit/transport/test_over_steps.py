@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -232,6 +233,9 @@ class InterruptedLoop:
         self._inner = inner
         self._is_woken = is_woken
         self._is_due = True
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
 
     def call_soon_threadsafe(self, callback: Callable[[], None]) -> None:
         is_due, self._is_due = self._is_due, False

@@ -36,10 +36,8 @@ from hansa.transport import (
     SocketOptions,
     Sub,
 )
-from hansa.transport.over_asyncio import Connection
 from hansa.transport.over_tasks import TaskScope
 from hansa.transport.over_waiters import Waiters
-from hansa.transport.zmtp_socket import ZmtpSocket
 
 
 class PubSubMesh:
@@ -69,7 +67,7 @@ class PubSubMesh:
         epoch = first_epoch(int(clock.wall() * 1000))
         self._machine = OpenMesh(self.exchange, Arrivals(), Departures(routing_id, epoch))
         self._pub = Pub(options=options, network=network, chance=chance, name=f"{name}'s PUB")
-        self._sub = _Ear(
+        self._sub = Sub(
             options=options,
             network=network,
             chance=chance,
@@ -283,13 +281,3 @@ class _Link:
         self.outbound = outbound
         self.until = until
         self.is_joined = False
-
-
-class _Ear(Sub):
-    """A SUB that passes on what comes late for a subscription that has ended.
-
-    The machine matches every publication anyway, by name; a plain SUB would compare each with every prefix.
-    """
-
-    def connection_received(self, connection: Connection, messages: list[list[bytes]]) -> None:
-        ZmtpSocket.connection_received(self, connection, messages)

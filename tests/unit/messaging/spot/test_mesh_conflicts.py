@@ -306,6 +306,7 @@ def test_however_many_claims_win_at_once_their_node_is_asked_once() -> None:
     asked = [(peer, command) for peer, command in sent(bench.leave(A)) if isinstance(command, Query)]
     assert [peer for peer, _ in asked] == [B, X]
     assert [command.known_count for _, command in asked] == [10, 50]
+    assert bench.tick(0.0) == []
 
 
 def test_a_loser_that_goes_changes_nothing() -> None:

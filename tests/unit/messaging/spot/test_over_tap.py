@@ -190,6 +190,7 @@ def test_an_interrupt_leaves_nothing_behind(
     monkeypatch.setattr(over_tap, "allocate_lock", lambda: lock)
     with pytest.raises(KeyboardInterrupt):
         stage.reader.recv(timeout)
+    monkeypatch.undo()
     assert not stage.reader._tap._line
     stage.until(lambda: stage.reader._tap._task is None)
     waiters = stage.reader._inner._waiters
@@ -213,6 +214,7 @@ def test_an_interrupt_as_the_message_comes_loses_nothing(
     monkeypatch.setattr(over_tap, "allocate_lock", lambda: lock)
     with pytest.raises(KeyboardInterrupt):
         stage.reader.recv()
+    monkeypatch.undo()
     assert payloads(stage.reader.recv_all(WITHIN_S)) == [b"0", b"1"]
 
 
