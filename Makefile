@@ -25,7 +25,7 @@ ARGS ?=
 
 # The tests that run a second time against the uncompiled form of the compiled modules; of the conformance
 # suite one transport and one loop, since the others differ below the compiled modules.
-PURE_TESTS := $(wildcard tests/unit/wire tests/unit/transport tests/conformance) -k "not (ipc or tls or inproc or uvloop)"
+PURE_TESTS := $(wildcard tests/unit/wire tests/unit/transport tests/unit/messaging/spot tests/conformance) -k "not (ipc or tls or inproc or uvloop)"
 
 # An environment knows where its project stands: a copied or moved tree installs itself anew.
 HERE := $(shell pwd | cksum | cut -d ' ' -f 1)
@@ -43,11 +43,11 @@ help: ## List these commands
 
 setup: compiled ## Make .venv, install hansa into it, compile the hot modules
 
-test: compiled build/pure ## Run every test, then the wire and transport tests once more uncompiled
+test: compiled build/pure ## Run every test, then those of the compiled modules once more uncompiled
 	@echo "== tests"
 	@$(PYTEST) -n $(JOBS) --dist=worksteal --requirement-results=new $(ARGS)
 	@if ls build/compiled/*/*.so >/dev/null 2>&1; then \
-		echo "== wire and transport tests, uncompiled" && \
+		echo "== wire, transport and topic tests, uncompiled" && \
 		PYTHONPATH=build/pure $(PYTEST) -n $(JOBS) --dist=worksteal --requirement-results=add --requirement-form=uncompiled $(ARGS) $(PURE_TESTS) || [ $$? -eq 5 ]; \
 	fi
 

@@ -19,6 +19,8 @@ from hansa.cli.demo_lines import NodeLine, ReaderLine
 class MeshBooks:
     """Sums over all readers that are alive."""
 
+    published_count: int = 0
+    """As far as anybody knows: a killed node may have had more to tell."""
     due_count: int = 0
     delivered_count: int = 0
     dropped_count: int = 0
@@ -42,6 +44,7 @@ def mesh_books(living: Sequence[NodeLine], past: Sequence[NodeLine]) -> MeshBook
     books = MeshBooks()
     open_ends = _open_ends(living, past)
     closed = {stream: count for node in living for stream, count in node.published.items()}
+    books.published_count = sum(closed.values()) + sum(open_ends.values())
     for node in living:
         for reader in node.readers.values():
             _enter(books, node, reader, closed, open_ends)

@@ -8,7 +8,7 @@ from hansa.cli.demo_board import Board
 
 
 def settle(console: Console, board: Board) -> int:
-    """Print the books; 1 when a call failed or has no outcome."""
+    """Print the books; 1 when a call failed or has no outcome, or a message is not accounted for."""
     failed_count, missing_count = sum(board.failed.values()), board.client.open_count
     console.print(
         f"asked {board.asked_count:,}, answered {board.answered_count:,}, failed {failed_count:,}, "
@@ -26,11 +26,8 @@ def settle(console: Console, board: Board) -> int:
 def settle_mesh(console: Console, board: Board) -> bool:
     """Print the books of the topics; whether every message is accounted for."""
     books = board.mesh_books()
-    published_count = sum(
-        count for node in (*board.past_nodes, *board.nodes) for count in node.published.values()
-    )
     console.print(
-        f"published {published_count:,}, due to readers {books.due_count:,} = delivered "
+        f"published {books.published_count:,}, due to readers {books.due_count:,} = delivered "
         f"{books.delivered_count:,} + dropped {books.dropped_count:,} + missed {books.missed_count:,} + cut "
         f"off by the kill {books.cut_off_count:,}; missing {books.missing_count:,}",
         style="bold",

@@ -117,7 +117,7 @@ async def _tell_changes(survey: Survey, cut: Cut, *, as_json: bool) -> None:
     loop = asyncio.get_running_loop()
 
     def broken() -> None:
-        pass
+        loop.call_soon_threadsafe(cut.make)
 
     with LogLines(as_json=as_json, on_broken=broken) as log:
         before = await survey.look()

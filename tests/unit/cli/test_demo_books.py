@@ -126,6 +126,7 @@ def test_what_only_some_had_when_the_publisher_was_killed_is_cut_off_for_the_oth
     living = [node(2, a=reader({"zone:1 1.1": (1, 53, 53)})), node(3, a=reader({"zone:1 1.1": (1, 51, 51)}))]
     books = mesh_books(living, [killed])
     assert (books.due_count, books.delivered_count, books.cut_off_count) == (106, 104, 2)
+    assert books.published_count == 53
     assert books.is_balanced
     # By its last word it had published more than anybody saw.
     killed.published["zone:1 1.1"] = 60

@@ -124,8 +124,6 @@ class Tap:
                 # It was woken and takes nothing: that was the next one's turn.
                 self._line.popleft().release()
             is_empty = not self._line
-        if is_empty:
-            self._steps.post(Order(self._rest))
 
     def _check(self) -> None:
         error = self._steps.refusal or self._error

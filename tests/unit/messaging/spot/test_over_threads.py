@@ -219,8 +219,8 @@ def test_an_interrupt_of_a_publisher_ends_its_wait_for_room(
     way = FullWay(monkeypatch)
 
     def interrupted(outcome: Outcome[None]) -> None:
-        monkeypatch.undo()
         assert way.begun.wait(WITHIN_S)
+        monkeypatch.undo()
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Outcome, "wait", interrupted)
