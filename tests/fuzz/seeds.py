@@ -1,6 +1,6 @@
 """Valid input to start from, made here rather than stored: a changed format leaves no stale seeds behind."""
 
-from hansa.wire import business, listing, registry, spot
+from hansa.wire import business, listing, publication, registry, spot
 from tests.support import zmtp_bytes as zmtp
 
 # Words that are hard to guess byte by byte.
@@ -132,3 +132,12 @@ def spot_seeds() -> list[bytes]:
         spot.TopicRemove(topic="zone:12", refused_count=1),
     ]
     return [pack(spot.encode(command)) for command in commands]
+
+
+def publication_seeds() -> list[bytes]:
+    """What a PUB/SUB mesh publishes: plain, counted, and with a frame of somebody else's."""
+    origin = publication.encode_origin(b"\x01\x00\x00\x00\x09", 7)
+    counted = publication.encode_publication(b"zone:12", b"x", origin, 3)
+    return [
+        pack(frames) for frames in ([b"zone:12", b"x"], counted, [b"zone:12", b"", b"other"], [*counted, b""])
+    ]

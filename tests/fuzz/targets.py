@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from hansa.errors import BadFrame
 from hansa.transport.link import Effect, Ended, Established, Link, LinkState, Write
 from hansa.transport.options import SocketOptions
-from hansa.wire import business, registry, spot
+from hansa.wire import business, publication, registry, spot
 from tests.fuzz.seeds import (
     business_seeds,
     connection_seeds,
     frame_seeds,
+    publication_seeds,
     registry_seeds,
     spot_seeds,
     unpack,
@@ -131,6 +132,17 @@ def check_spot(data: bytes) -> None:
     assert spot.decode(spot.encode(command)) == command
 
 
+def check_publication(data: bytes) -> None:
+    """The same for what a PUB/SUB mesh publishes; frames behind the known ones are not kept."""
+    frames = frames_in(data)
+    try:
+        topic, payload, origin, sequence = publication.decode_publication(frames)
+    except BadFrame:
+        return
+    again = publication.encode_publication(topic, payload, origin, sequence)
+    assert again == frames[: len(again)]
+
+
 def check_business(data: bytes) -> None:
     """The same for calls, their headers and their errors."""
     frames = frames_in(data)
@@ -156,11 +168,12 @@ def check_business(data: bytes) -> None:
 TARGETS = {
     target.name: target
     for target in (
-        Target(name="parser", share=0.35, check=check_parser, seeds=frame_seeds),
+        Target(name="parser", share=0.3, check=check_parser, seeds=frame_seeds),
         Target(name="connection", share=0.3, check=check_link, seeds=connection_seeds),
         Target(name="socket", share=0.05, check=check_socket, seeds=connection_seeds),
         Target(name="registry", share=0.1, check=check_registry, seeds=registry_seeds),
         Target(name="business", share=0.1, check=check_business, seeds=business_seeds),
         Target(name="spot", share=0.1, check=check_spot, seeds=spot_seeds),
+        Target(name="publication", share=0.05, check=check_publication, seeds=publication_seeds),
     )
 }

@@ -12,10 +12,10 @@ opened and has ended when the last one is closed. What waits can be interrupted 
 that thread and must not wait; a blocking call from inside one raises UsageError instead of hanging. After a
 fork, objects of the parent raise UsageError in the child; new ones can be made there.
 
+Topics are the same again: `sync.SpotNode` gives spots that any number of threads share (`hansa.ThreadsafeSpot`).
 Errors, values, events, balancers and Tls are those of `hansa`.
 """
 
-from hansa.messaging.spot.over_threads import ThreadsafeSpot, ThreadsafeSubscription
 from hansa.sync.discovery import Discovery, DiscoveryEvents
 from hansa.sync.event_stream import EventStream
 from hansa.sync.gateway import DirectRouter, Gateway
@@ -32,6 +32,4 @@ __all__ = [
     "Provider",
     "Registry",
     "SpotNode",
-    "ThreadsafeSpot",
-    "ThreadsafeSubscription",
 ]

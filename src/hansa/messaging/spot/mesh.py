@@ -272,6 +272,10 @@ class Mesh:
         self.tally.conflicts_count += 1
         if precedence(peer) < precedence(self.node):
             self.tally.demotions_count += 1
+            # A last word for those who miss some of our messages; who heard the winner first ignores it.
+            for member in [self.peers[subscriber] for subscriber in outlet.subscribers]:
+                if outlet in self.exchange.lagging.get(member.box, ()):
+                    self._tell_lag(member, outlet)
             self._give_up(topic, outlet)
             self._effects.append(
                 Tell(event=TopicDemoted(topic=outlet.feed.topic, winner=peer), spot=outlet.spot)

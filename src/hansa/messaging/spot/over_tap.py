@@ -124,6 +124,8 @@ class Tap:
                 # It was woken and takes nothing: that was the next one's turn.
                 self._line.popleft().release()
             is_empty = not self._line
+        if is_empty:
+            self._steps.post(Order(self._rest))
 
     def _check(self) -> None:
         error = self._steps.refusal or self._error
@@ -161,8 +163,7 @@ class Tap:
         with self._turn:
             self._error = error
             self._messages.clear()
-            while self._line:
-                self._line.popleft().release()
+            pass
 
     def keep(self, is_wanted: Callable[[str], bool]) -> None:
         """Drop what waits here of topics that are not wanted any more."""

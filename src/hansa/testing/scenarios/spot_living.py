@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from hansa.chance import Chance
-from hansa.ids import new_routing_id
+from hansa.ids import new_routing_id, precedence
 from hansa.messaging.discovery.client import Discovery
 from hansa.messaging.spot.events import PublishesInDoubt, PublishesRefused, SpotEvent, TopicDemoted
 from hansa.messaging.spot.node import SpotNode
@@ -106,6 +106,8 @@ class Living:
                 case PublishesInDoubt():
                     self._cast.posts.report_in_doubt(session.label, event.count)
                 case TopicDemoted():
+                    if precedence(event.winner) >= precedence(session.node.routing_id):
+                        self._cast.world.fail("the lower id wins", f"{session.label}: {_line(event)}")
                     await witness.demoted(event.topic)
 
     # The phases.

@@ -136,13 +136,19 @@ class Posts:
 
     # Judgement, when everything has come to rest.
 
+    def lost(self, watched: Container[str]) -> list[Post]:
+        """Posts on watched topics that were published for good and that nobody gave out."""
+        return [
+            post
+            for post in self._posts
+            if post.topic in watched and not post.seen_by and post.fate is Fate.DONE
+        ]
+
     def judge(self, watched: Container[str], *, crashed: Container[str]) -> None:
         """Fail if a post on a watched topic is lost and its node did not say so, or said so of too many."""
         lost: dict[str, list[Post]] = {}
         unseen: Counter[tuple[str, str]] = Counter()
-        for post in self._posts:
-            if post.topic not in watched or post.seen_by or post.fate is not Fate.DONE:
-                continue
+        for post in self.lost(watched):
             unseen[post.node, post.topic] += 1
             if not self._is_excused(post, crashed):
                 lost.setdefault(post.node, []).append(post)

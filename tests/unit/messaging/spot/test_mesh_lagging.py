@@ -3,8 +3,8 @@
 import pytest
 
 from hansa.limits import LAGGING_S
-from hansa.wire.spot import Mark, Subscribe, TopicAnnounce, Unsubscribe
-from tests.support.spot_mesh import MeshBench, X, Y, sent
+from hansa.wire.spot import Mark, Subscribe, TopicAnnounce, TopicRemove, Unsubscribe
+from tests.support.spot_mesh import A, MeshBench, X, Y, sent
 
 
 def lagging() -> MeshBench:
@@ -99,3 +99,13 @@ def test_a_node_that_is_no_longer_subscribed_is_not_told(way: str) -> None:
     assert sent(bench.tick(LAGGING_S)) == []
     assert bench.exchange.lagging == {}
     assert bench.mesh.deadline() is None or bench.mesh.deadline() != bench.now + LAGGING_S
+
+
+@pytest.mark.spec("SPT-22")
+def test_a_demoted_owner_leaves_nobody_in_the_dark_about_what_it_dropped() -> None:
+    bench = lagging()
+    mark = Mark(epoch=bench.outlet("t").epoch, sequence=6)
+    bench.join(A)
+    effects = bench.hear(A, TopicAnnounce(topic="t"))
+    assert (X, TopicAnnounce(topic="t", mark=mark)) in sent(effects)
+    assert not any(isinstance(command, TopicRemove) for _, command in sent(effects))

@@ -1,0 +1,245 @@
+"""The topic mesh finds what it is there to find: each test plants one bug, which is caught."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from hansa.messaging.provider.stamps import Stamps
+from hansa.messaging.spot import mesh as mesh_module
+from hansa.messaging.spot import over_router, owners
+from hansa.messaging.spot.inbox import TopicMessage
+from hansa.messaging.spot.mesh import Mesh
+from hansa.messaging.spot.over_router import RouterMesh
+from hansa.messaging.spot.over_spot import Spot
+from hansa.messaging.spot.over_subscription import Subscription
+from hansa.messaging.spot.wants import Wants
+from hansa.testing import Failure, Simulation, SimulationFailed
+from hansa.testing.scenarios import SpotMesh
+
+SEEDS_MAX = 60
+
+SETTLED = "all is well 120 s after the last fault"
+UNHANDLED = "no error goes unhandled"
+LOST = "what is lost is reported, and no more"
+UNREPORTED = "a publish that reached nobody is reported"
+
+
+def first_failure() -> SimulationFailed:
+    for seed in range(SEEDS_MAX):
+        simulation = Simulation(seed, SpotMesh, shrink_tries_max=2)
+        if isinstance(simulation.play(), Failure):
+            with pytest.raises(SimulationFailed) as caught:
+                simulation.run()
+            assert f"replay: make sim SEED={seed} SEEDS=1 SCENARIO=spot_mesh" in str(caught.value)
+            return caught.value
+    raise AssertionError(f"{SEEDS_MAX} seeds did not find the bug")
+
+
+def broken() -> str:
+    return first_failure().failure.broken.invariant
+
+
+def nothing(*arguments: Any, **settings: Any) -> None:
+    """What should be done is not."""
+
+
+# Who owns what.
+
+
+def test_nodes_that_never_ask_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Mesh, "_ask", nothing)
+    assert broken() in (SETTLED, UNHANDLED)
+
+
+def test_topics_that_outlive_their_owner_s_connection_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = Mesh.peer_disconnected
+
+    def forgetful(self: Mesh, peer: bytes, reason: str, *, in_doubt_count: int) -> Any:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(owners.Owners, "claims", lambda self, peer: ())
+            return original(self, peer, reason, in_doubt_count=in_doubt_count)
+
+    monkeypatch.setattr(Mesh, "peer_disconnected", forgetful)
+    assert broken() in (SETTLED, UNHANDLED)
+
+
+def test_two_owners_that_both_stay_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mesh_module, "precedence", lambda peer: 0)
+    assert broken() in (SETTLED, "an owner numbers its messages one by one")
+
+
+def test_a_higher_id_that_wins_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    def reversed_precedence(peer: bytes) -> tuple[int, bytes]:
+        return -int.from_bytes(peer[1:], "big"), peer
+
+    monkeypatch.setattr(mesh_module, "precedence", reversed_precedence)
+    monkeypatch.setattr(owners, "precedence", reversed_precedence)
+    assert broken() == "the lower id wins"
+
+
+def test_a_topic_that_is_created_twice_under_one_epoch_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Stamps, "next", lambda self, wall_ms: 7)
+    assert broken() in ("an epoch is never used twice", LOST, SETTLED, UNHANDLED)
+
+
+def test_both_nodes_of_a_pair_dialling_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(over_router, "precedence", Precedes)
+    assert broken() == SETTLED
+
+
+class Precedes:
+    """Compares as lower than anything."""
+
+    def __init__(self, peer: bytes) -> None:
+        self.peer = peer
+
+    def __lt__(self, other: object) -> bool:
+        return True
+
+
+# Who is subscribed.
+
+
+def test_an_owner_that_ignores_unsubscribe_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Mesh, "_unsubscribe", nothing)
+    assert broken() == SETTLED
+
+
+def test_a_confirmation_that_is_lost_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = Wants._confirmed
+    heard = {"count": 0}
+
+    def forgetful(self: Wants, *arguments: Any) -> None:
+        heard["count"] += 1
+        if heard["count"] % 50:
+            original(self, *arguments)
+
+    monkeypatch.setattr(Wants, "_confirmed", forgetful)
+    assert broken() == SETTLED
+
+
+def test_a_subscription_that_is_not_asked_for_again_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = Wants._seek
+
+    def lazy(self: Wants, want: Any, owner: bytes) -> None:
+        if owner != want.feed.owner:
+            original(self, want, owner)
+
+    monkeypatch.setattr(Wants, "_seek", lazy)
+    assert broken() == SETTLED
+
+
+# What is given to whom.
+
+
+def with_each_chunk(
+    monkeypatch: pytest.MonkeyPatch, deed: Callable[[Any, Any, list[list[bytes]]], list[list[bytes]]]
+) -> None:
+    """Let something else happen to the messages of a chunk before they are received."""
+    original = RouterMesh._received
+
+    def received(self: RouterMesh, peer: bytes, messages: list[list[bytes]]) -> None:
+        original(self, peer, deed(self, peer, messages))
+
+    monkeypatch.setattr(RouterMesh, "_received", received)
+
+
+def test_a_message_that_is_given_twice_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    def again(mesh: RouterMesh, peer: bytes, messages: list[list[bytes]]) -> list[list[bytes]]:
+        feed = mesh.exchange.feeds.get(messages[0][1]) if len(messages[0]) == 4 else None
+        if feed is not None and feed.source is not None:
+            sequence = int.from_bytes(messages[0][3], "little")
+            message = TopicMessage(feed.topic, messages[0][2], sequence)
+            feed.deliver(message, len(message.payload), mesh.exchange)
+        return messages
+
+    with_each_chunk(monkeypatch, again)
+    assert broken() in ("nothing is delivered twice", "a spot receives once")
+
+
+def test_a_message_that_vanishes_on_its_way_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = {"count": 0}
+
+    def some(mesh: RouterMesh, peer: bytes, messages: list[list[bytes]]) -> list[list[bytes]]:
+        seen["count"] += 1
+        return messages if seen["count"] % 20 else [one for one in messages if len(one) != 4]
+
+    with_each_chunk(monkeypatch, some)
+    monkeypatch.setattr(Wants, "_missed", nothing)
+    assert broken() in (LOST, SETTLED)
+
+
+def test_messages_in_another_order_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    def swapped(mesh: RouterMesh, peer: bytes, messages: list[list[bytes]]) -> list[list[bytes]]:
+        return messages[::-1] if all(len(one) == 3 for one in messages) else messages
+
+    with_each_chunk(monkeypatch, swapped)
+    assert broken() == "messages of one publisher keep their order"
+
+
+def test_what_is_missed_and_not_counted_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Wants, "_missed", nothing)
+    assert broken() == LOST
+
+
+def test_what_is_missed_and_counted_twice_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = Wants._missed
+
+    def twice(self: Wants, want: Any, count: int, **settings: Any) -> None:
+        original(self, want, 2 * count, **settings)
+
+    monkeypatch.setattr(Wants, "_missed", twice)
+    assert broken() == LOST
+
+
+def test_what_is_dropped_and_not_counted_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = Subscription.waiting_count.fget
+    assert original is not None
+    monkeypatch.setattr(
+        Subscription, "dropped_count", property(lambda self: self.inbox.dropped_count - (self.text == "*"))
+    )
+    assert broken() in (LOST, "a subscription counts what it gave", "a message comes through a subscription")
+
+
+def test_a_topic_that_retains_unasked_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = Mesh.create
+
+    def hoarding(self: Mesh, topic: bytes, spot: object, *, retain: bool, wall_ms: int) -> Any:
+        return original(self, topic, spot, retain=True, wall_ms=wall_ms)
+
+    monkeypatch.setattr(Mesh, "create", hoarding)
+    assert broken() in (
+        "of what was before, only the latest is delivered, if it is retained",
+        "a spot receives once",
+        LOST,
+    )
+
+
+# What is said about it.
+
+
+def test_publishes_that_are_refused_silently_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = Mesh._removed
+
+    def silent(self: Mesh, member: Any, removed: Any) -> None:
+        if not removed.refused_count:
+            original(self, member, removed)
+
+    monkeypatch.setattr(Mesh, "_removed", silent)
+    assert broken() in (UNREPORTED, SETTLED)
+
+
+def test_publishes_that_are_in_doubt_silently_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = Mesh.peer_disconnected
+
+    def confident(self: Mesh, peer: bytes, reason: str, *, in_doubt_count: int) -> Any:
+        return original(self, peer, reason, in_doubt_count=0)
+
+    monkeypatch.setattr(Mesh, "peer_disconnected", confident)
+    assert broken() == UNREPORTED
+
+
+def test_a_closed_spot_that_does_not_say_so_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Spot, "_check", nothing)
+    assert broken() in ("a closed spot says so", UNHANDLED)
