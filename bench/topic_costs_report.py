@@ -243,12 +243,14 @@ def _draw_steady(costs: Sequence[Costs], counts: Any, sizes: Any) -> None:
     counts.plot(line, [flow.messages_count for flow in formula], color=points[0].get_color())
     counts.set_xlabel("nodes")
     sizes.set_title("steady: bytes a second, sent (received is the same)", loc="left")
-    for topics_count in sorted({one.shape.topics_count for one in costs}):
+    for rank, topics_count in enumerate(sorted({one.shape.topics_count for one in costs})):
         chosen = [one for one in costs if one.shape.topics_count == topics_count]
+        # All lie on each other: the later ones are smaller, so that each is seen.
         sizes.plot(
             [one.shape.nodes_count for one in chosen],
             [one.steady.sent.size_bytes for one in chosen],
             "o",
+            markersize=14 - 2.5 * rank,
             label=f"{topics_count:,} topics",
         )
     sizes.plot(line, [flow.size_bytes for flow in formula], color="#444")
@@ -259,6 +261,8 @@ def _draw_change(costs: Sequence[Costs], panel: Any) -> None:
     chosen = [one for one in costs if one.shape.topics_count == SHOWN_TOPICS_COUNT]
     nodes = [one.shape.nodes_count for one in chosen]
     panel.set_title(f"a change: bytes sent and received, {SHOWN_TOPICS_COUNT:,} topics", loc="left")
+    # Room for the names above.
+    panel.margins(y=0.3)
     for change in ("leave", "create", "other leaves", "subscribe 100", "other joins", "create elsewhere"):
         counted = [one.changes[change] for one in chosen]
         predicted = [one.shape.changes()[change] for one in chosen]

@@ -62,6 +62,8 @@ INCOMING_BYTES_MAX: Final = 64 * 1024 * 1024
 # subscribed): all topics of a node once over; a peer that lets even these wait is expelled.
 CONTROL_COUNT_MAX: Final = 100_000
 CONTROL_BYTES_MAX: Final = 64 * 1024 * 1024
+# Read at once: what stays in a core's cache while it is parsed.
+READ_BYTES: Final = 64 * 1024
 # Events nobody reads: the oldest go first, counted.
 EVENTS_COUNT_MAX: Final = 10_000
 # Above this, copying a frame into a joined buffer costs more than a second element in the write.

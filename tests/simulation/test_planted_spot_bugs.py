@@ -7,7 +7,7 @@ import pytest
 
 from hansa.messaging.provider.stamps import Stamps
 from hansa.messaging.spot import mesh as mesh_module
-from hansa.messaging.spot import over_router, owners
+from hansa.messaging.spot import owners
 from hansa.messaging.spot.inbox import TopicMessage
 from hansa.messaging.spot.mesh import Mesh
 from hansa.messaging.spot.over_router import RouterMesh
@@ -81,21 +81,6 @@ def test_a_higher_id_that_wins_is_caught(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_a_topic_that_is_created_twice_under_one_epoch_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Stamps, "next", lambda self, wall_ms: 7)
     assert broken() in ("an epoch is never used twice", LOST, SETTLED, UNHANDLED)
-
-
-def test_both_nodes_of_a_pair_dialling_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(over_router, "precedence", Precedes)
-    assert broken() == SETTLED
-
-
-class Precedes:
-    """Compares as lower than anything."""
-
-    def __init__(self, peer: bytes) -> None:
-        self.peer = peer
-
-    def __lt__(self, other: object) -> bool:
-        return True
 
 
 # Who is subscribed.
@@ -194,11 +179,7 @@ def test_what_is_missed_and_counted_twice_is_caught(monkeypatch: pytest.MonkeyPa
 
 
 def test_what_is_dropped_and_not_counted_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = Subscription.waiting_count.fget
-    assert original is not None
-    monkeypatch.setattr(
-        Subscription, "dropped_count", property(lambda self: self.inbox.dropped_count - (self.text == "*"))
-    )
+    monkeypatch.setattr(Subscription, "dropped_count", property(lambda self: self.inbox.dropped_count // 2))
     assert broken() in (LOST, "a subscription counts what it gave", "a message comes through a subscription")
 
 

@@ -12,7 +12,7 @@ opened and has ended when the last one is closed. What waits can be interrupted 
 that thread and must not wait; a blocking call from inside one raises UsageError instead of hanging. After a
 fork, objects of the parent raise UsageError in the child; new ones can be made there.
 
-Topics are the same again: `sync.SpotNode` gives spots that any number of threads share (`hansa.ThreadsafeSpot`).
+Spots of a `sync.SpotNode` are shared by any number of threads; they are of the kind `hansa.ThreadsafeSpot`.
 Errors, values, events, balancers and Tls are those of `hansa`.
 """
 

@@ -6,9 +6,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    import asyncio
-
     from hansa.endpoint import Endpoint
+    from hansa.transport.over_chunks import StreamProtocol
 
 
 class Listener(Protocol):
@@ -32,10 +31,10 @@ class Network(Protocol):
     (a TLS handshake that failed), so that whoever counts connections counts right.
     """
 
-    async def listen(self, endpoint: Endpoint, factory: Callable[[], asyncio.Protocol]) -> Listener:
+    async def listen(self, endpoint: Endpoint, factory: Callable[[], StreamProtocol]) -> Listener:
         """Raises AddressInUse, BadEndpoint."""
         ...
 
-    async def dial(self, endpoint: Endpoint, factory: Callable[[], asyncio.Protocol]) -> None:
+    async def dial(self, endpoint: Endpoint, factory: Callable[[], StreamProtocol]) -> None:
         """Returns when the stream stands. Raises Unavailable when nobody answers there."""
         ...

@@ -18,9 +18,10 @@ from collections.abc import Callable
 from hansa.endpoint import Endpoint
 from hansa.limits import ACCEPT_BACKLOG_MAX, ACCEPT_RETRY_S, ACCEPT_TURN_COUNT_MAX, CLOSE_S_MAX
 from hansa.transport.over_asyncio import Turnstile
+from hansa.transport.over_chunks import StreamProtocol
 from hansa.transport.over_tasks import TaskScope
 
-Factory = Callable[[], asyncio.Protocol]
+Factory = Callable[[], StreamProtocol]
 
 
 class SocketListener:
@@ -88,7 +89,7 @@ class SocketListener:
             else:
                 self._tasks.spawn(self._open(accepted, inner), "opening a connection")
 
-    async def _open(self, accepted: socket.socket, inner: asyncio.Protocol) -> None:
+    async def _open(self, accepted: socket.socket, inner: StreamProtocol) -> None:
         problem = "the connection was broken off"
         self._opening[accepted] = None
         try:

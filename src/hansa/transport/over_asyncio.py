@@ -20,6 +20,7 @@ from hansa.transport.link import (
 )
 from hansa.transport.options import SocketOptions
 from hansa.transport.outbox import Batch
+from hansa.transport.over_chunks import ChunkReader
 from hansa.transport.over_lane import Lane
 from hansa.transport.over_waiters import Waiters
 
@@ -33,10 +34,11 @@ class ConnectionOwner(Protocol):
     def connection_ended(self, connection: Connection) -> None: ...
 
 
-class Turnstile(asyncio.Protocol):
+class Turnstile(ChunkReader):
     """What a connection over a limit gets: nothing, at once."""
 
     def __init__(self, on_refused: Callable[[str], None]) -> None:
+        super().__init__()
         self._on_refused = on_refused
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -54,7 +56,7 @@ class Turnstile(asyncio.Protocol):
             accepted.close()
 
 
-class Connection(asyncio.Protocol):
+class Connection(ChunkReader):
     """One stream to one peer. Its owner hears of its end exactly once, after `connection_lost`."""
 
     def __init__(
@@ -66,6 +68,7 @@ class Connection(asyncio.Protocol):
         options: SocketOptions,
         outbound: bool,
     ) -> None:
+        super().__init__()
         self.outbound = outbound
         self.peer = b""
         self.address = ""

@@ -12,11 +12,12 @@ from contextvars import copy_context
 
 from hansa.endpoint import Endpoint
 from hansa.errors import AddressInUse, Unavailable
+from hansa.transport.over_chunks import StreamProtocol
 from hansa.transport.over_memory_stream import MemoryTransport, Wire
 
 __all__ = ["MemoryListener", "MemoryNetwork"]
 
-Factory = Callable[[], asyncio.Protocol]
+Factory = Callable[[], StreamProtocol]
 # What kind of address or its whole text, the host or nothing, the port or 0.
 Place = tuple[str, str, int]
 

@@ -21,7 +21,8 @@ from collections.abc import Callable, Iterable
 from contextvars import Context
 from typing import Any
 
-from hansa.errors import BadArgument, invariant
+from hansa.errors import BadArgument, InvariantBroken, invariant
+from hansa.transport.over_chunks import ChunkReader, StreamProtocol
 
 __all__ = ["END_OF_STREAM", "MemoryTransport", "Wire"]
 
@@ -44,7 +45,7 @@ class MemoryTransport(asyncio.Transport):
         super().__init__({"sockname": sockname, "peername": peername})
         self.loop = loop
         self.context = context
-        self._protocol: asyncio.Protocol | None = None
+        self._protocol: StreamProtocol | None = None
         self._buffer: deque[bytes] = deque()
         self._buffer_bytes = 0
         self._high_bytes = WRITE_HIGH_BYTES
@@ -142,12 +143,13 @@ class MemoryTransport(asyncio.Transport):
         self._high_bytes = high
         self._low_bytes = low
 
-    def get_protocol(self) -> asyncio.Protocol:
+    def get_protocol(self) -> StreamProtocol:
         return self._made_protocol
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
-        invariant(isinstance(protocol, asyncio.Protocol), "a stream needs an asyncio.Protocol")
-        self._protocol = protocol  # type: ignore[assignment]
+        if not isinstance(protocol, asyncio.Protocol | ChunkReader):
+            raise InvariantBroken("a stream needs a protocol that takes chunks")
+        self._protocol = protocol
 
     # What the network and the wires call.
 
@@ -155,7 +157,7 @@ class MemoryTransport(asyncio.Transport):
         self._wire_in = incoming
         self._wire_out = outgoing
 
-    def open(self, protocol: asyncio.Protocol) -> None:
+    def open(self, protocol: StreamProtocol) -> None:
         """Hand the connection to its protocol; bytes follow in later turns of the loop."""
         self._protocol = protocol
         protocol.connection_made(self)
@@ -247,7 +249,7 @@ class MemoryTransport(asyncio.Transport):
             return None
 
     @property
-    def _made_protocol(self) -> asyncio.Protocol:
+    def _made_protocol(self) -> StreamProtocol:
         invariant(self._protocol is not None, "the transport was used before connection_made")
         return self._protocol  # type: ignore[return-value]
 

@@ -27,6 +27,7 @@ from hansa.transport.network import Listener, Network
 from hansa.transport.options import SocketOptions, Tls
 from hansa.transport.outbound_socket import Outbound
 from hansa.transport.over_asyncio import Connection, Turnstile
+from hansa.transport.over_chunks import StreamProtocol
 from hansa.transport.over_lane import Lane
 from hansa.transport.over_mailbox import Mailbox
 from hansa.transport.over_streams import SystemNetwork
@@ -313,7 +314,7 @@ class ZmtpSocket:
         tally.unsent_count += unsent_count
         self._emit_disconnected(connection, unsent_count=unsent_count)
 
-    def _accept(self, door: Door) -> asyncio.Protocol:
+    def _accept(self, door: Door) -> StreamProtocol:
         if self._closing:
             return Turnstile(lambda address: None)
         reason = door.enter()

@@ -92,7 +92,11 @@ async def test_two_clusters_at_one_registry_do_not_see_each_other() -> None:
         registry = await cast.registry()
         red = await cast.mesh(registry, 1, 2, service="spot-node.red")
         blue = await cast.mesh(registry, 3, 4, service="spot-node.blue")
-        plain = await cast.node(registry, 5)
+        # This one hears of all nodes, and its id is the lowest: it would dial them.
+        everything = await cast.discovery(registry, services=())
+        everything.subscribe_all()
+        plain = await cast.node(registry, 0, discovery=everything)
+        await until(lambda: len(everything.services) == 3, "it has heard of them")
         assert {name: len(found) for name, found in registry.services.items()} == {
             "spot-node.red": 2,
             "spot-node.blue": 2,

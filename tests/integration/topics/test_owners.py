@@ -8,6 +8,7 @@ from hansa import (
     NotOwner,
     SubscriptionState,
     TopicAnnounced,
+    TopicExists,
     TopicRemoved,
 )
 from tests.support.discovery_cast import WITHIN_S, until
@@ -21,6 +22,7 @@ from tests.support.topics_wire import (
     UNSUBSCRIBE,
     WirePeer,
     mark,
+    query_resp,
 )
 
 ROOM = "chat:room1"
@@ -66,6 +68,38 @@ async def test_every_peer_is_told_what_is_created_and_destroyed_however_it_goes(
         await node.close()
         await until(lambda: low.router.peers == high.router.peers == (), "it has left")
         assert [[frames[1] for frames in peer.of(REMOVE)] for peer in peers] == 2 * [[b"b", b"a", b"c", b"d"]]
+
+
+@pytest.mark.spec("SPT-02")
+async def test_who_creates_a_topic_waits_for_the_word_of_a_node_that_has_just_come() -> None:
+    async with TopicCast() as cast, WirePeer(9, ROOM) as peer, asyncio.timeout(WITHIN_S):
+        registry = await cast.registry()
+        node = await cast.node(registry, 5)
+        spot = node.spot()
+        peer.answers = False
+        await peer.register(registry)
+        await until(lambda: peer.of(QUERY) != [], "it is asked")
+        creating = [asyncio.ensure_future(spot.create_topic(topic)) for topic in (ROOM, "chat:room2")]
+        await peer.heard_all(node)
+        assert not any(task.done() for task in creating)
+        peer.say(node, *query_resp(peer.topics))
+        with pytest.raises(TopicExists):
+            await creating[0]
+        await creating[1]
+        assert node.topics == {ROOM: peer.routing_id, "chat:room2": node.routing_id}
+
+
+@pytest.mark.spec("SPT-02")
+async def test_who_never_says_what_it_owns_holds_nobody_up_for_long() -> None:
+    async with TopicCast() as cast, WirePeer(9, ROOM) as peer, asyncio.timeout(WITHIN_S):
+        registry = await cast.registry()
+        node = await cast.node(registry, 5)
+        spot = node.spot()
+        peer.answers = False
+        await peer.register(registry)
+        await until(lambda: peer.of(QUERY) != [], "it is asked")
+        await spot.create_topic(ROOM)
+        assert node.owned == (ROOM,)
 
 
 @pytest.mark.spec("SPT-03")

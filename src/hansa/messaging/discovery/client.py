@@ -73,6 +73,8 @@ class Discovery:
         self._feeds: dict[EventFeed[DiscoveryEvent], None] = {}
         self._waiters: dict[str, Waiters] = {}
         self._timer: asyncio.TimerHandle | None = None
+        # Kept here, because uvloop's handle for a time that is past has none.
+        self._timer_at = 0.0
         self._refused: Counter[str] = Counter()
         self._events_count = 0
         self._events_dropped_count = 0
@@ -282,9 +284,10 @@ class Discovery:
         if deadline is None or self._closed:
             return
         if self._timer is not None:
-            if self._timer.when() <= deadline:
+            if self._timer_at <= deadline:
                 return
             self._timer.cancel()
+        self._timer_at = deadline
         self._timer = asyncio.get_running_loop().call_at(deadline, self._ticked)
 
     # -- small things

@@ -27,6 +27,14 @@ MESSAGE: Final = b"\x08"
 _MESSAGE_FRAME: Final = b"\x01\x01\x08"
 _SEQUENCE_HEADER: Final = b"\x00\x08"
 _SHORT_MORE: Final = [bytes((1, n)) for n in range(256)]
+# The same header with the lowest byte of the number.
+_SEQUENCE_START: Final = [_SEQUENCE_HEADER + bytes((n,)) for n in range(256)]
+
+# What `publish` has done, and what it asks of its caller.
+DONE: Final = 0
+DUE: Final = 1  # Published; something waits to be flushed.
+REST: Final = 2  # Not published: let the loop run first.
+ELSEWHERE: Final = 3  # Not published: the topic is not ours.
 
 
 class Exchange:
@@ -97,6 +105,11 @@ class Outlet:
         """By peer. Change it through `add` and `remove`."""
         self._boxes: list[Outbox] = []
         self._start = _MESSAGE_FRAME + _SHORT_MORE[len(frame)] + frame
+        # Payloads of one size follow each other, and numbers differ in their lowest byte: the rest is kept.
+        self._head = self._start + _SHORT_MORE[0]
+        self._head_bytes = 0
+        self._high = bytes(7)
+        self._high_number = 0
 
     def add(self, peer: bytes, box: Outbox) -> None:
         self.subscribers[peer] = box
@@ -131,9 +144,16 @@ class Outlet:
     def wire(self, payload: bytes, sequence: int) -> list[bytes]:
         """A MESSAGE in wire form, in one piece if it is small."""
         size_bytes = len(payload)
-        number = sequence.to_bytes(8, "little")
         if size_bytes < 256:
-            return [b"".join([self._start, _SHORT_MORE[size_bytes], payload, _SEQUENCE_HEADER, number])]
+            if size_bytes != self._head_bytes:
+                self._head_bytes = size_bytes
+                self._head = self._start + _SHORT_MORE[size_bytes]
+            high = sequence >> 8
+            if high != self._high_number:
+                self._high_number = high
+                self._high = high.to_bytes(7, "little")
+            return [b"".join([self._head, payload, _SEQUENCE_START[sequence & 255], self._high])]
+        number = sequence.to_bytes(8, "little")
         header = self._start + b"\x03" + size_bytes.to_bytes(8, "big")
         if size_bytes < WRITE_JOIN_BYTES:
             return [b"".join([header, payload, _SEQUENCE_HEADER, number])]
@@ -165,6 +185,17 @@ class Outlet:
         if topics is None:
             topics = exchange.lagging[box] = {}
         topics[self] = None
+
+
+def publish(exchange: Exchange, topic: str, payload: Any) -> int:
+    """Publish a topic of this node's: DONE, DUE, REST or ELSEWHERE. Raises BadArgument."""
+    if exchange.turn_count >= PUBLISH_TURN_COUNT:
+        return REST
+    outlet = exchange.outlets_by_name.get(topic)
+    if outlet is None:
+        return ELSEWHERE
+    outlet.publish(payload, exchange)
+    return DUE if exchange.is_due else DONE
 
 
 def receive(exchange: Exchange, source: object, messages: list[list[bytes]], at: int) -> int:

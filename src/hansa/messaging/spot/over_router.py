@@ -18,6 +18,7 @@ from hansa.ids import precedence
 from hansa.limits import RECEIVE_TURN_COUNT, RECONNECT_S_MAX, WRITE_TURN_BYTES
 from hansa.messaging.provider_info import ProviderInfo
 from hansa.messaging.spot.effects import Broadcast, Effect, Peer, Send, Tell
+from hansa.messaging.spot.events import TopicAnnounced, TopicRemoved
 from hansa.messaging.spot.fanout import Exchange, receive
 from hansa.messaging.spot.mesh import Mesh
 from hansa.messaging.spot.names import check_topic
@@ -84,8 +85,12 @@ class RouterMesh:
         # By id and endpoint: a node that came back elsewhere is listed twice until its old entry expires.
         self._listed: dict[bytes, dict[str, ProviderInfo]] = {}
         self._outbounds: dict[bytes, Outbound] = {}
+        # Of topics that are published here and owned elsewhere: the owner, and the topic's frame.
+        self._routes: dict[str, tuple[bytes, bytes]] = {}
         self._surveys: dict[Survey, None] = {}
         self._timer: asyncio.TimerHandle | None = None
+        # Kept here, because uvloop's handle for a time that is past has none.
+        self._timer_at = 0.0
         self._steppers = Waiters()
         self._tasks = TaskScope(name, self._task_failed)
         self._is_closed = False
@@ -204,11 +209,14 @@ class RouterMesh:
             raise BadArgument(
                 f"the payload has {len(payload)} bytes; {self.exchange.payload_bytes_max} are the most"
             )
-        frame = check_topic(topic)
-        owner = self._mesh.owners.owner(frame)
-        if owner is None:
-            raise self._no_owner(topic)
-        return owner, [PUBLISH, frame, payload]
+        route = self._routes.get(topic)
+        if route is None:
+            frame = check_topic(topic)
+            owner = self._mesh.owners.owner(frame)
+            if owner is None:
+                raise self._no_owner(topic)
+            route = self._routes[topic] = (owner, frame)
+        return route[0], [PUBLISH, route[1], payload]
 
     def _no_owner(self, topic: str) -> NoOwner:
         return NoOwner(
@@ -219,7 +227,8 @@ class RouterMesh:
         exchange = self.exchange
         exchange.is_due = False
         if exchange.boxes:
-            for box in exchange.boxes:
+            # Each once: a box that is full enough is named again with every message.
+            for box in dict.fromkeys(exchange.boxes):
                 lane = self._lanes.get(box)
                 if lane is not None:
                     is_burst = box.held_bytes >= WRITE_TURN_BYTES or box.held_count >= box.burst_count
@@ -353,7 +362,9 @@ class RouterMesh:
                     frames = encode(command)
                     for peer in list(self._mesh.peers):
                         self._send(peer, frames)
-                case Tell():
+                case Tell(event=event):
+                    if isinstance(event, TopicAnnounced | TopicRemoved):
+                        self._routes.pop(event.topic, None)
                     self._on_tell(effect)
         if self.exchange.is_due:
             self.flush()
@@ -382,9 +393,10 @@ class RouterMesh:
         if deadline is None or self._is_closed:
             return
         if self._timer is not None:
-            if self._timer.when() <= deadline:
+            if self._timer_at <= deadline:
                 return
             self._timer.cancel()
+        self._timer_at = deadline
         self._timer = asyncio.get_running_loop().call_at(deadline, self._tick)
 
     @staticmethod

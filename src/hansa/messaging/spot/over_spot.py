@@ -8,9 +8,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from hansa.errors import AlreadyClosed, BadArgument, UsageError, WouldBlock
-from hansa.limits import PUBLISH_TURN_COUNT, SUBSCRIPTION_BYTES_MAX, SUBSCRIPTION_COUNT_MAX
+from hansa.limits import SUBSCRIPTION_BYTES_MAX, SUBSCRIPTION_COUNT_MAX
 from hansa.messaging.over_events import EventFeed, EventStream
 from hansa.messaging.spot.events import MessagesDropped, SpotEvent
+from hansa.messaging.spot.fanout import DUE, ELSEWHERE, REST, Exchange, publish
 from hansa.messaging.spot.inbox import Inbox, Reader, TopicMessage, WhenSlow
 from hansa.messaging.spot.mesh_driver import MeshDriver
 from hansa.messaging.spot.names import check_pattern, check_topic, is_pattern
@@ -113,18 +114,21 @@ class Spot:
         # The hot path of topics (`make bench`, cases topic and local).
         if get_ident() != self._thread:
             raise self._misused()
-        exchange = self._exchange
-        if exchange.turn_count >= PUBLISH_TURN_COUNT:
-            exchange.turn_count = 0
+        due = publish(self._exchange, topic, payload)
+        if due:
+            await self._act(due, topic, payload)
+
+    async def _act(self, due: int, topic: str, payload: bytes) -> None:
+        """What publishing asked for. Nothing has been published if the loop must run first."""
+        while due == REST:
+            self._exchange.turn_count = 0
             await asyncio.sleep(0)
-        outlet = exchange.outlets_by_name.get(topic)
-        if outlet is None or self._is_closed:
+            due = publish(self._exchange, topic, payload)
+        if due == DUE:
+            self._mesh.flush()
+        elif due == ELSEWHERE:
             self._check()
             await self._mesh.send(topic, payload)
-            return
-        outlet.publish(payload, exchange)
-        if exchange.is_due:
-            self._mesh.flush()
 
     def post(self, topic: str, payload: bytes) -> None:
         """As `publish`, without waiting. Raises Backlogged too, with nothing published."""
@@ -203,11 +207,12 @@ class Spot:
 
     async def recv(self) -> TopicMessage:
         """The next message of any subscription. Raises AlreadyClosed; cancelling it loses nothing."""
-        while True:
+        message = self._reader.quick()
+        while message is None:
             message = self._next()
-            if message is not None:
-                return message
-            await self.wait()
+            if message is None:
+                await self.wait()
+        return message
 
     def recv_nowait(self) -> TopicMessage:
         """The next message if one is there. Raises WouldBlock (EAGAIN), AlreadyClosed."""
@@ -233,18 +238,13 @@ class Spot:
 
     async def __anext__(self) -> TopicMessage:
         # As `recv`: the hot path of reading saves a call.
-        if self._is_closed:
-            raise StopAsyncIteration
-        reader = self._reader
-        message = reader.next()
-        if message is None:
-            try:
-                return await self.recv()
-            except AlreadyClosed:
-                raise StopAsyncIteration from None
-        if reader.has_untold:
-            self._tell_dropped()
-        return message
+        message = self._reader.quick()
+        if message is not None:
+            return message
+        try:
+            return await self.recv()
+        except AlreadyClosed:
+            raise StopAsyncIteration from None
 
     def events(self) -> EventStream[SpotEvent]:
         """What happens to this spot's topics and subscriptions from this call on, as an async iterator.
@@ -269,6 +269,8 @@ class Spot:
         if self._is_closed:
             return
         self._is_closed = True
+        # Whoever publishes through it from now on finds nothing, and then looks why.
+        self._exchange = Exchange(0)
         for topic in self._owned:
             self._mesh.destroy(check_topic(topic), self)
         self._owned.clear()

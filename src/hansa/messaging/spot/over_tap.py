@@ -163,7 +163,8 @@ class Tap:
         with self._turn:
             self._error = error
             self._messages.clear()
-            pass
+            while self._line:
+                self._line.popleft().release()
 
     def keep(self, is_wanted: Callable[[str], bool]) -> None:
         """Drop what waits here of topics that are not wanted any more."""

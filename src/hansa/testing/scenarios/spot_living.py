@@ -22,7 +22,6 @@ PAUSE_S_MAX = 0.6
 REST_S_MAX = 2.0
 # A packet that is sent again is later than this only when a fault holds it.
 GENTLE_S = 0.4
-GENTLE_COUNT = 2
 BURST_COUNT = 5
 
 DEEDS = (
@@ -182,19 +181,19 @@ class Living:
             await acting.subscribe_roomily(player, chance.choose((*cast.topics, *cast.patterns)))
 
     async def _publish_rounds(self, session: Session, acting: Acting, chance: Chance) -> None:
-        """A gentle round that must arrive, a burst that must be counted, and the last ones."""
-        for count, pause_s in ((GENTLE_COUNT, GENTLE_S), (BURST_COUNT, 0.0), (1, GENTLE_S)):
+        """Gentle rounds that must arrive, a burst that must be counted, and a last round."""
+        for count in (1, 1, BURST_COUNT, 1):
             await asyncio.sleep(GENTLE_S)
             for player in session.players:
                 topics = list(player.spot.owned)
-                if session.node.topics and pause_s:
+                if count == 1 and session.node.topics:
                     topics.append(chance.choose(sorted(session.node.topics)))
                 for topic in topics:
                     for _ in range(count):
                         self._expect(session, await acting.publish(player, topic))
-                        await asyncio.sleep(pause_s)
-                    # What waits for a peer has gone by then, also where there is little room for it.
-                    await asyncio.sleep(GENTLE_S)
+                    if count > 1:
+                        # It has left by then, also where there is little room on the way to a peer.
+                        await asyncio.sleep(GENTLE_S)
         await self._publish_in_vain(session, acting)
 
     def _expect(self, session: Session, post: Post) -> None:

@@ -291,6 +291,16 @@ def test_what_was_taken_of_a_topic_is_dropped_when_it_is_unsubscribed(stage: Thr
         subscription.recv(WITHIN_S)
 
 
+def test_what_was_taken_of_a_subscription_is_dropped_with_it(stage: ThreadSpots) -> None:
+    subscription = stage.reader.subscribe("t")
+    stage.post(b"0", b"1", b"2")
+    assert subscription.recv(WITHIN_S).payload == b"0"
+    stage.reader.unsubscribe("t")
+    for read in (subscription.recv, subscription.recv_nowait, subscription.recv_all):
+        with pytest.raises(AlreadyClosed, match="was unsubscribed"):
+            read()
+
+
 def test_a_failure_of_the_source_reaches_who_waits(
     stage: ThreadSpots, monkeypatch: pytest.MonkeyPatch
 ) -> None:
