@@ -214,7 +214,7 @@ def _nodes_counts(costs: Sequence[Costs]) -> list[int]:
 
 def draw(costs: Sequence[Costs], path: Path) -> None:
     """Points are counted, lines are the formula. Needs matplotlib."""
-    pyplot = plot._pyplot()
+    pyplot = plot.pyplot()
     figure, grid = pyplot.subplots(2, 2, figsize=(12, 9), layout="constrained")
     own = _own(costs)
     _draw_steady(own, grid[0][0], grid[0][1])
@@ -224,7 +224,7 @@ def draw(costs: Sequence[Costs], path: Path) -> None:
         panel.set_xscale("log")
         panel.set_yscale("log")
         panel.grid(visible=True, alpha=0.3)
-        panel.legend(frameon=False)
+        panel.legend(frameon=False, loc="upper left", ncols=2 if panel is grid[1][0] else 1)
         panel.spines[["top", "right"]].set_visible(False)
     figure.suptitle("The control plane of topics, one node: points were counted, lines are the formula")
     figure.savefig(path, metadata={"Date": None})

@@ -32,6 +32,13 @@ TRANSPORT_CASES = (
     "publish 1->1, 64 KiB",
 )
 GATEWAY_CASES = ("gateway request, 64 B, 1 in flight", "gateway request, 64 B, 100 in flight")
+TOPIC_CASES = (
+    "topic 1->1, 64 B",
+    "topic 1->4, 64 B",
+    "routed topic 1->1, 64 B",
+    "two topics, there and back, 64 B",
+)
+LOCAL_CASES = ("topic to 10 spots, 64 B", "topic to 100 spots, 64 B", "topic to 1,000 spots, 64 B")
 
 _LINK = re.compile(r"(?<!!)\[[^\]]+\]\((?P<target>[^)\s]+)\)")
 _FENCE = re.compile(r"^(```|~~~).*?^\1", re.MULTILINE | re.DOTALL)
@@ -243,7 +250,13 @@ def readme() -> str:
     if not RESULTS.exists():
         return text
     results = RESULTS.read_text(encoding="utf-8")
-    for mark, cases in (("transport", TRANSPORT_CASES), ("gateway", GATEWAY_CASES)):
+    marks = (
+        ("transport", TRANSPORT_CASES),
+        ("gateway", GATEWAY_CASES),
+        ("topics", TOPIC_CASES),
+        ("local", LOCAL_CASES),
+    )
+    for mark, cases in marks:
         before, begin, rest = text.partition(f"<!-- bench:{mark} -->\n")
         _, end, after = rest.partition(f"<!-- /bench:{mark} -->")
         table = chosen_columns(results, cases)

@@ -15,12 +15,14 @@ from hansa import sync
 from hansa.errors import AlreadyClosed, NoOwner, NotOwner, TimedOut, TopicExists, UsageError
 from hansa.messaging.spot import (
     PeerLeft,
+    Spot,
     SubscriptionActivated,
     SubscriptionState,
     SubscriptionSuspended,
     TopicAnnounced,
 )
 from hansa.messaging.spot.over_threads import ThreadsafeSpot
+from hansa.transport import SocketOptions
 from tests.support.sync_mesh import Mesh, opened
 from tests.support.sync_stage import WITHIN_S
 
@@ -92,6 +94,39 @@ def test_many_threads_publish_and_receive_and_every_message_arrives_once_and_in_
     assert stats.published_count == all_count
     assert (stats.dropped_count, stats.inbox_dropped_count) == (0, 0)
     assert mesh.right.stats.missed_count == 0
+
+
+def test_threads_wait_for_room_on_the_way_to_a_remote_owner(monkeypatch: pytest.MonkeyPatch) -> None:
+    waited_count = 0
+    publish_plainly = Spot.publish
+
+    async def publish(spot: Spot, topic: str, payload: bytes) -> None:
+        nonlocal waited_count
+        waited_count += 1
+        await publish_plainly(spot, topic, payload)
+
+    monkeypatch.setattr(Spot, "publish", publish)
+    with opened(options=SocketOptions(outgoing_bytes_max=1_000_000)) as mesh:
+        owner, routed = mesh.left.spot(), mesh.right.spot()
+        owner.create_topic("big")
+        subscription = owner.subscribe("big")
+        mesh.right.in_step(WITHIN_S)
+        while "big" not in mesh.right.topics:
+            pass
+        payload = bytes(400_000)
+
+        def publish_some(number: int) -> None:
+            for step in range(10):
+                routed.publish("big", f"{number} {step} ".encode() + payload)
+
+        with ThreadPoolExecutor(THREADS) as pool:
+            publishing = [pool.submit(publish_some, number) for number in range(THREADS)]
+            found = [subscription.recv(WITHIN_S).payload.split()[:2] for _ in range(THREADS * 10)]
+            for future in publishing:
+                future.result(WITHIN_S)
+    assert waited_count > 0
+    for number in range(THREADS):
+        assert [step for who, step in found if who == b"%d" % number] == [b"%d" % step for step in range(10)]
 
 
 @pytest.mark.spec("SPT-18")
@@ -233,14 +268,30 @@ def test_events_are_a_blocking_iterator_that_ends_with_the_node() -> None:
         assert events.dropped_count == 0
 
 
-def test_a_forgotten_iterator_leaves_in_the_loops_thread() -> None:
+def test_events_that_were_kept_are_read_after_the_end() -> None:
     with sync.SpotNode() as node:
         events = node.events()
+        node.spot().create_topic("a")
         with pytest.raises(TimedOut):
-            events.get(0.01)
-        assert len(node._inner._feeds) == 1
+            while True:
+                assert events.get(0.01) == TopicAnnounced(topic="a", owner=node.routing_id)
+        node.spot().create_topic("b")
+    assert events.get() == TopicAnnounced(topic="b", owner=node.routing_id)
+    with pytest.raises(AlreadyClosed):
+        for _ in range(10):  # The end of the topics may be told, too.
+            events.get()
+
+
+def test_a_forgotten_iterator_leaves_in_the_loops_thread() -> None:
+    with sync.SpotNode() as node, ThreadPoolExecutor(1) as pool:
+        events = node.events()
+        held = threading.Event()
+        holding = pool.submit(node._held().run, lambda: held.wait(WITHIN_S))
         del events
         gc.collect()
+        assert len(node._inner._feeds) == 1  # The loop was busy, perhaps with these.
+        held.set()
+        assert holding.result(WITHIN_S)
         assert node.stats.spots_count == 0  # One step later.
         assert len(node._inner._feeds) == 0
 

@@ -18,6 +18,7 @@ from hansa import (
 )
 from tests.support.discovery_cast import ANY, WITHIN_S, until
 from tests.support.discovery_processes import RegistryProcess
+from tests.support.leftovers import alive
 from tests.support.reserved_ports import reserved_endpoints
 from tests.support.topics_cast import NODES, TopicCast, meshed, payloads, waiting
 from tests.support.topics_wire import WirePeer
@@ -61,9 +62,12 @@ async def test_of_two_nodes_the_lower_id_dials_and_one_connection_is_enough() ->
 
 
 def remote_ports() -> list[int]:
-    """The far ends of all TCP connections that stand on this machine."""
+    """The far ends of the TCP connections of this process that stand."""
+    mine = {descriptor.split()[1] for descriptor in alive().descriptors}
     rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
-    return [int(row[2].rpartition(":")[2], 16) for row in rows if row[3] == "01"]
+    return [
+        int(row[2].rpartition(":")[2], 16) for row in rows if row[3] == "01" and f"socket:[{row[9]}]" in mine
+    ]
 
 
 @pytest.mark.spec("SPT-14")
@@ -90,12 +94,12 @@ async def test_without_discovery_a_node_works_locally() -> None:
 async def test_two_clusters_at_one_registry_do_not_see_each_other() -> None:
     async with TopicCast() as cast, asyncio.timeout(WITHIN_S):
         registry = await cast.registry()
-        red = await cast.mesh(registry, 1, 2, service="spot-node.red")
-        blue = await cast.mesh(registry, 3, 4, service="spot-node.blue")
         # This one hears of all nodes, and its id is the lowest: it would dial them.
         everything = await cast.discovery(registry, services=())
         everything.subscribe_all()
         plain = await cast.node(registry, 0, discovery=everything)
+        red = await cast.mesh(registry, 1, 2, service="spot-node.red")
+        blue = await cast.mesh(registry, 3, 4, service="spot-node.blue")
         await until(lambda: len(everything.services) == 3, "it has heard of them")
         assert {name: len(found) for name, found in registry.services.items()} == {
             "spot-node.red": 2,

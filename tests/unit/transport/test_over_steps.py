@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from hansa.errors import AlreadyClosed, HansaError, UsageError
-from hansa.transport.over_steps import Order, Outcome, Steps
+from hansa.transport.over_steps import Order, Outcome, Step, Steps
 from tests.support.loop_thread import WITHIN_S, LoopThread, loop_thread
 
 
@@ -198,7 +198,7 @@ def test_an_interrupt_returns_when_what_it_interrupts_has_ended(
             begun.set()
             await forever()
         finally:
-            await asyncio.sleep(0)  # Tidying up takes its time.
+            await asyncio.sleep(0.05)  # Tidying up takes its time.
             ended.append("ended")
 
     def interrupted(outcome: Outcome[None]) -> None:
@@ -210,6 +210,18 @@ def test_an_interrupt_returns_when_what_it_interrupts_has_ended(
     with pytest.raises(KeyboardInterrupt):
         loop.steps.call(wait, "waiting")
     assert ended == ["ended"]
+
+
+def test_an_interrupt_before_anything_was_asked_waits_for_nothing(
+    loop: LoopThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(steps: Steps, step: Step) -> None:
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Steps, "post", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        loop.steps.call(forever, "waiting")
 
 
 def test_an_interrupt_while_it_is_closed_returns_as_well(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -79,6 +79,7 @@ class Tap:
 
     def recv_all(self, timeout: float | None) -> list[TopicMessage]:
         """All that wait, at least one. Raises as `recv`."""
+        self._check()  # In a forked child first of all: whoever has the lock there is not there.
         with self._turn:
             self._greedy_count += 1
         try:

@@ -110,9 +110,13 @@ class Cast:
             *(topic for topics in self.homes.values() for topic in topics),
             *sorted(self.contested),
         )
+        self.hot_topic = chance.choose(self.topics)
+        """Everybody publishes to it, and its owner often changes its mind."""
         self.retained = frozenset(topic for topic in self.topics if chance.flip(0.3))
         # An owner without a subscription of its own takes other paths, so not every topic has a witness.
-        self.watched = frozenset(topic for topic in self.topics if chance.flip(0.85))
+        self.watched = frozenset(
+            topic for topic in self.topics if topic == self.hot_topic or chance.flip(0.85)
+        )
         self.patterns = ("zone:*", "zone:1:*", "zone:2:*", "zone:2:s*", "shared:*", "*")
         self.query_interval_s = chance.choose((2.0, 3.0, 5.0))
         self.broadcast_interval_s = chance.choose((2.0, 3.0))

@@ -29,7 +29,7 @@ DEEDS = (
     *("subscribe",) * 3,
     *("create",) * 3,
     "unsubscribe",
-    "destroy",
+    *("destroy",) * 2,
     "wait",
     "open",
     "close",
@@ -153,7 +153,10 @@ class Living:
                 await acting.unsubscribe(player, text)
             case "destroy":
                 topics = player.spot.owned if chance.flip(0.8) else ()
-                await acting.destroy(player, chance.choose(topics or cast.topics))
+                is_hot = cast.hot_topic in topics
+                await acting.destroy(
+                    player, cast.hot_topic if is_hot else chance.choose(topics or cast.topics)
+                )
             case "wait" if text in player.accounts:
                 await acting.await_state(player, text)
             case "open" if len(players) < SPOTS_MAX:
@@ -221,14 +224,17 @@ class Living:
             case "own" if player.spot.owned:
                 return chance.choose(player.spot.owned)
             case "known" if known:
-                return chance.choose(known)
+                is_hot = self._cast.hot_topic in known and chance.flip(0.5)
+                return self._cast.hot_topic if is_hot else chance.choose(known)
         return chance.choose((*self._cast.topics, NOBODYS_TOPIC))
 
     def _topic_to_create(self, chance: Chance) -> str:
         contested = sorted(self._cast.contested)
         if contested and chance.flip(0.4):
             return chance.choose(contested)
-        return chance.choose(self._cast.homes[self._host.name])
+        homes = self._cast.homes[self._host.name]
+        is_hot = self._cast.hot_topic in homes and chance.flip(0.5)
+        return self._cast.hot_topic if is_hot else chance.choose(homes)
 
 
 def _line(event: SpotEvent) -> str:
