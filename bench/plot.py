@@ -17,7 +17,7 @@ COLOURS = {"hansa": "#1b6ca8", "baseline": "#d1883a", "other": "#9aa5b1"}
 
 def draw(summaries: Sequence[Summary], path: Path, *, baseline: str) -> None:
     """Write the bars as SVG. Needs matplotlib, which is imported only when something is drawn."""
-    pyplot = pyplot()
+    pyplot = load_pyplot()
     cases = list(dict.fromkeys(summary.case for summary in summaries))
     row_count = -(-len(cases) // COLUMN_COUNT)
     figure, grid = pyplot.subplots(
@@ -100,7 +100,7 @@ SCALE_PANELS = (
 
 def draw_scale(summaries: Sequence[Summary], path: Path) -> None:
     """Write how costs grow with the providers, both axes logarithmic, as SVG."""
-    pyplot = pyplot()
+    pyplot = load_pyplot()
     figure, grid = pyplot.subplots(2, 2, figsize=(12, 9), layout="constrained")
     by_width = sorted(summaries, key=lambda summary: summary.case.width)
     for panel, curves in zip(grid.flat, SCALE_PANELS, strict=True):
@@ -127,7 +127,7 @@ def draw_scale(summaries: Sequence[Summary], path: Path) -> None:
     pyplot.close(figure)
 
 
-def pyplot() -> Any:
+def load_pyplot() -> Any:
     """The drawing library, set up for files that change only where a number did."""
     import matplotlib  # type: ignore[import-not-found, unused-ignore]
 

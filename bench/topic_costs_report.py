@@ -214,7 +214,7 @@ def _nodes_counts(costs: Sequence[Costs]) -> list[int]:
 
 def draw(costs: Sequence[Costs], path: Path) -> None:
     """Points are counted, lines are the formula. Needs matplotlib."""
-    pyplot = plot.pyplot()
+    pyplot = plot.load_pyplot()
     figure, grid = pyplot.subplots(2, 2, figsize=(12, 9), layout="constrained")
     own = _own(costs)
     _draw_steady(own, grid[0][0], grid[0][1])
