@@ -119,8 +119,17 @@ def test_threads_wait_for_room_on_the_way_to_a_remote_owner(monkeypatch: pytest.
             for step in range(10):
                 routed.publish("big", f"{number} {step} ".encode() + payload)
 
-        with ThreadPoolExecutor(THREADS) as pool:
-            publishing = [pool.submit(publish_some, number) for number in range(THREADS)]
+        steps, held = mesh.right._held(), threading.Event()
+
+        def hold() -> None:
+            held.set()
+            while len(steps._steps) < THREADS:
+                pass  # Until all threads want something at once.
+
+        with ThreadPoolExecutor(THREADS + 1) as pool:
+            publishing = [pool.submit(steps.run, hold)]
+            assert held.wait(WITHIN_S)
+            publishing += [pool.submit(publish_some, number) for number in range(THREADS)]
             found = [subscription.recv(WITHIN_S).payload.split()[:2] for _ in range(THREADS * 10)]
             for future in publishing:
                 future.result(WITHIN_S)
