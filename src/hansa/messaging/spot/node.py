@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from _thread import get_ident
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Literal, Self
@@ -113,6 +114,7 @@ class SpotNode:
         self._is_listed = asyncio.Event()
         self._refusal: RegistrationRefused | None = None
         self._is_entered = self._is_closed = False
+        self._thread = 0
         self._unlisten = self._nothing
         self._was_followed = True
         self.mesh: MeshDriver = self._new_mesh(
@@ -138,6 +140,7 @@ class SpotNode:
         if self._is_entered:
             raise UsageError(f"{self.name} has been used already: make a new SpotNode")
         self._is_entered = True
+        self._thread = get_ident()
         try:
             self._bound = await self.mesh.start()
             if self._bound is not None:
@@ -170,9 +173,9 @@ class SpotNode:
             spot.end()
         for feed in self._feeds:
             feed.close()
-        if self._steps is not None:
-            await self._steps.close()
         try:
+            if self._steps is not None:
+                await self._steps.close()
             if self._machine.registry is not None:
                 await self._line.unregister_all(timeout_s=FAREWELL_S_MAX)
         finally:
@@ -187,8 +190,12 @@ class SpotNode:
     # -- spots
 
     def spot(self, name: str = "") -> Spot:
-        """A new spot, for this thread. Raises UsageError before entering, AlreadyClosed after closing."""
+        """A new spot, for the node's own thread. Raises UsageError, AlreadyClosed after closing."""
         self._check_open()
+        if get_ident() != self._thread:
+            raise UsageError(
+                f"{self.name} belongs to another thread: make a threadsafe_spot() there, and use it here"
+            )
         spot = Spot(self, self.mesh, name)
         self._spots[spot] = None
         return spot
@@ -196,12 +203,12 @@ class SpotNode:
     def threadsafe_spot(self, name: str = "") -> ThreadsafeSpot:
         """A new spot for all other threads; its calls block. Call this in the node's own thread.
 
-        Raises UsageError before entering, AlreadyClosed after closing.
+        Raises UsageError, AlreadyClosed after closing.
         """
-        self._check_open()
+        spot = self.spot(name)
         if self._steps is None:
             self._steps = Steps(self.name, LOOP_ADVICE)
-        return ThreadsafeSpot(self.spot(name), self._steps)
+        return ThreadsafeSpot(spot, self._steps)
 
     # -- the mesh
 
@@ -326,7 +333,8 @@ class SpotNode:
         return EventFeed(what, count_max=EVENTS_COUNT_MAX, on_drop=self._event_dropped)
 
     def tell(self, event: SpotEvent, *, spot: Spot | None = None) -> None:
-        for feed in self._feeds:
+        # A copy: a stream that is thrown away may be collected in another thread.
+        for feed in list(self._feeds):
             feed.put(event)
         if spot is not None:
             spot.hear(event)

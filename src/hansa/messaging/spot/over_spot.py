@@ -282,7 +282,7 @@ class Spot:
         self.wake()
 
     def hear(self, event: SpotEvent) -> None:
-        for feed in self._feeds or ():
+        for feed in list(self._feeds or ()):
             feed.put(event)
 
     def lose(self, topic: str) -> None:
