@@ -70,7 +70,7 @@ sim: compiled ## Simulate: SEED=1 SEEDS=200 SCENARIO=name
 fuzz: compiled .venv/.stamp-fuzz-$(HERE) ## Feed the parsers random and mutated input: RUNS=1000000
 	@$(PY) tests/fuzz/run.py --runs $(RUNS) $(ARGS)
 
-soak: compiled ## A million bad messages against a registry and a provider: FRAMES=1000000
+soak: compiled ## A million bad messages against a registry, a provider and a node: FRAMES=1000000
 	@$(PY) tests/integration/faults/soak.py --frames $(FRAMES) $(ARGS)
 
 costs: compiled .venv/.stamp-bench-$(HERE) ## Count what a topic mesh says, up to 3,000 nodes in the simulator

@@ -162,6 +162,7 @@ async def test_a_node_that_returns_at_once_under_its_id_takes_the_place_of_the_o
                 await events.wait(SubscriptionActivated, count=2)
                 await second.do("publish", topic=ROOM, first=10, count=10)
                 assert [int(payload) for payload in await payloads(subscription, 10)] == list(range(10, 20))
+            assert node.stats.taken_over_count == 1
             before, after = events.of(SubscriptionActivated)
             assert after.epoch > before.epoch
             assert subscription.missed_count == 0

@@ -72,6 +72,10 @@ class MeshDriver(Protocol):
     def topics_count(self) -> int: ...
 
     @property
+    def taken_over_count(self) -> int:
+        """Connections that were replaced by another one of the same id."""
+
+    @property
     def wanted(self) -> dict[str, int]:
         """Wanted topics, and how many local subscriptions match each."""
 

@@ -320,6 +320,7 @@ class SpotNode:
             queries_count=tally.queries_count,
             bad_frames=dict(strikes.by_reason),
             expelled_count=strikes.expelled_count,
+            taken_over_count=self.mesh.taken_over_count,
             events_dropped_count=self._events_dropped_count,
             failovers_count=self._machine.tally.failovers_count,
         )

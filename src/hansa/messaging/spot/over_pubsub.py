@@ -203,6 +203,10 @@ class PubSubMesh:
         return len(self._machine.departures.counts)
 
     @property
+    def taken_over_count(self) -> int:
+        return 0  # Publishers have no ids to share.
+
+    @property
     def wanted(self) -> dict[str, int]:
         return self._machine.wanted
 

@@ -37,6 +37,7 @@ from hansa.transport import (
     SocketEvent,
     SocketOptions,
 )
+from hansa.transport.events import CloseReason
 from hansa.transport.outbox import BURST, ROUSE, Outbox
 from hansa.transport.over_lane import Lane
 from hansa.transport.over_tasks import TaskScope
@@ -256,6 +257,10 @@ class RouterMesh:
     @property
     def topics_count(self) -> int:
         return self._mesh.topics_count
+
+    @property
+    def taken_over_count(self) -> int:
+        return self._router.ended.get(CloseReason.TAKEN_OVER, 0)
 
     @property
     def wanted(self) -> dict[str, int]:

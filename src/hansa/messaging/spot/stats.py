@@ -28,9 +28,11 @@ class SpotStats:
     Of its own topics: `published_count` messages, of which subscribed nodes missed `dropped_count` because
     their outboxes were full. Here `delivered_count` messages were given to subscriptions, whose inboxes
     dropped `inbox_dropped_count`; `missed_count` were lost on their way here. `refused_count` publishes of
-    others were for topics that are not ours, `publishes_refused_count` and `publishes_in_doubt_count` are our
-    own that an owner refused or may not have got. `unwanted_count` messages came for nobody, as after an
-    unsubscribe; `duplicates_count` came twice. `bad_frames` counts by reason what made no sense.
+    others were for topics that are not ours, `publishes_refused_count` and `publishes_in_doubt_count` are
+    our own that an owner refused or may not have got. `taken_over_count` connections were replaced by
+    another one of the same id; if it keeps growing, two nodes have one id. `unwanted_count` messages came
+    for nobody, as after an unsubscribe; `duplicates_count` came twice. `bad_frames` counts by reason what
+    made no sense.
     """
 
     spots_count: int
@@ -54,6 +56,7 @@ class SpotStats:
     queries_count: int
     bad_frames: dict[str, int]
     expelled_count: int
+    taken_over_count: int
     events_dropped_count: int
     failovers_count: int
 

@@ -33,6 +33,8 @@ from hansa.testing.world import World
 
 __all__ = ["SpotMesh"]
 
+# So long all must agree before it counts: a connection that is being closed lingers for a second.
+AGREED_S = 2.0
 # After the last publish everything has arrived by then.
 LANDING_S = 1.0
 
@@ -46,6 +48,7 @@ class SpotMesh(Scenario):
     def __init__(self, world: World) -> None:
         super().__init__(world)
         self.cast = Cast(world, world.chance.fork("spot_mesh"))
+        self._agreed_s: float | None = None
         self._finished_s: float | None = None
 
     def begin(self) -> None:
@@ -72,11 +75,7 @@ class SpotMesh(Scenario):
         if cast.phase is Phase.CLOSING:
             return ""
         if cast.phase is Phase.CALM:
-            missing = disagreement(cast)
-            if not missing:
-                cast.phase = Phase.ROUNDS
-                cast.round_called.set()
-            return missing or "the final round has not begun"
+            return self._unagreed()
         busy = [session.label for session in cast.sessions.values() if not session.has_finished]
         if busy:
             return f"{', '.join(busy)} has not published the final round"
@@ -90,6 +89,18 @@ class SpotMesh(Scenario):
             return "the last messages may be under way"
         self._judge()
         return ""
+
+    def _unagreed(self) -> str:
+        """What the nodes do not agree on; the final round begins when it has been nothing for a while."""
+        now = self.world.elapsed_s()
+        if missing := disagreement(self.cast):
+            self._agreed_s = None
+            return missing
+        self._agreed_s = self._agreed_s or now
+        if now >= self._agreed_s + AGREED_S:
+            self.cast.phase = Phase.ROUNDS
+            self.cast.round_called.set()
+        return "the final round has not been published"
 
     def _judge(self) -> None:
         """Close the books and look into them."""
