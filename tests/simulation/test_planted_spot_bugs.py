@@ -19,7 +19,7 @@ from hansa.testing.scenarios import SpotMesh
 
 SEEDS_MAX = 60
 
-SETTLED = "all is well 120 s after the last fault"
+SETTLED = "all is well 60 s after the last fault"
 UNHANDLED = "no error goes unhandled"
 LOST = "what is lost is reported, and no more"
 UNREPORTED = "a publish that reached nobody is reported"

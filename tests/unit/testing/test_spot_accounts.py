@@ -248,6 +248,16 @@ def test_anything_else_of_what_was_before_is_noticed(
     assert books.judge(account) == EARLY
 
 
+def test_what_the_node_had_asked_for_may_be_older_than_the_subscription(books: Books) -> None:
+    tenure = books.tenure()
+    posts = books.give_out(tenure, 3)
+    account = books.open()
+    account.asked.add(TOPIC)
+    books.activate(account, tenure)
+    books.deliver(account, *posts[1:])
+    assert books.judge(account) == ""
+
+
 def test_numbers_must_grow_within_a_tenure(books: Books) -> None:
     account, tenure = books.open(SHARED), books.tenure(SHARED)
     books.activate(account, tenure)

@@ -6,8 +6,9 @@ from collections import Counter
 from enum import Enum, auto
 from typing import Protocol
 
+from hansa.limits import FORMER_OWNERS_MAX
 from hansa.messaging.spot.fanout import Feed
-from hansa.messaging.spot.inbox import Inbox
+from hansa.messaging.spot.inbox import Inbox, TopicMessage
 from hansa.messaging.spot.interests import Interest
 
 
@@ -17,6 +18,15 @@ class WantState(Enum):
     PENDING = auto()
     ASKED = auto()
     ACTIVE = auto()
+
+
+class Former:
+    """How far an owner's topic had come here when that owner was lost, and who had received it."""
+
+    def __init__(self, last: int, kept: TopicMessage | None, inboxes: list[Inbox]) -> None:
+        self.last = last
+        self.kept = kept
+        self.inboxes = inboxes
 
 
 class Want:
@@ -29,7 +39,22 @@ class Want:
         self.owner: bytes | None = None
         self.inboxes_before: list[Inbox] = []
         """Who received when the owner was lost: what was missed since, only these have missed."""
+        # By owner and epoch, of owners before the last one. Most topics never have another.
+        self._formers: dict[tuple[bytes, int], Former] | None = None
         self._spots: Counter[int] = Counter()
+
+    def keep_former(self) -> None:
+        """Another owner takes over; the one before may return, and then nothing is new again."""
+        feed = self.feed
+        if self._formers is None:
+            self._formers = {}
+        self._formers[feed.owner, feed.epoch] = Former(feed.last, feed.kept, self.inboxes_before)
+        if len(self._formers) > FORMER_OWNERS_MAX:
+            del self._formers[next(iter(self._formers))]
+
+    def take_former(self, owner: bytes, epoch: int) -> Former | None:
+        """What is known of an owner that returns."""
+        return self._formers.pop((owner, epoch), None) if self._formers else None
 
     def holds(self, spot: object) -> bool:
         """Whether a subscription of this spot is among those that want it."""

@@ -170,6 +170,7 @@ class Wants:
     def _activate(self, want: Want, owner: bytes, *, epoch: int, last: int, retain: bool) -> None:
         feed = want.feed
         if (feed.owner, feed.epoch) != (owner, epoch):
+            self._put_by(want)
             feed.kept = None
         feed.owner, feed.epoch, feed.last, feed.retain = owner, epoch, last, retain
         want.state = WantState.ACTIVE
@@ -223,12 +224,30 @@ class Wants:
             elif mark.epoch == feed.epoch and mark.sequence > feed.last:
                 missed_count = mark.sequence - feed.last
                 feed.last = mark.sequence
+                # It is the latest no more; of a retained topic that one follows.
+                feed.kept = None
                 self._missed(want, missed_count)
         elif mark.confirm:
             self._confirmed(want, member, mark)
 
+    def _put_by(self, want: Want) -> None:
+        """Another owner takes over. We miss nothing of ourselves, and a raw owner has no epoch to be known by."""
+        if want.feed.epoch and want.feed.owner != self._node:
+            want.keep_former()
+
+    def _recall(self, want: Want, owner: bytes, epoch: int) -> None:
+        """Owners change and change back: go on from where this one was left."""
+        former = want.take_former(owner, epoch)
+        if former is None:
+            return
+        self._put_by(want)
+        feed = want.feed
+        feed.owner, feed.epoch, feed.last, feed.kept = owner, epoch, former.last, former.kept
+        want.inboxes_before = former.inboxes
+
     def _confirmed(self, want: Want, member: Peer, mark: Mark) -> None:
         feed = want.feed
+        self._recall(want, member.id, mark.epoch)
         # The owner sends a retained message again: the next one for this feed, unless it had it.
         last = mark.sequence - 1 if mark.retain and mark.sequence else mark.sequence
         missed_count = 0

@@ -50,6 +50,8 @@ class Account:
     is_roomy: bool = False
     """Its inbox never drops anything."""
     floors: dict[str, Floor] = field(default_factory=dict)
+    asked: set[str] = field(default_factory=set)
+    """Topics for which the node was waiting for a confirmation: what comes after it may be older."""
     runs: dict[str, list[Run]] = field(default_factory=dict)
     """By topic, in order."""
     given: dict[str, list[Post]] = field(default_factory=dict)
@@ -254,7 +256,10 @@ class Accounts:
         count = len(tenure.posts)
         floor = account.floors.get(tenure.topic)
         has_floor = floor is not None and (floor.owner, floor.epoch) == (tenure.owner, tenure.epoch)
-        first_low = floor.last if floor is not None and has_floor else tenure.count_before(account.opened_s)
+        if floor is not None and has_floor:
+            first_low = floor.last
+        else:
+            first_low = 0 if tenure.topic in account.asked else tenure.count_before(account.opened_s)
         early = [number for number in given if number <= first_low]
         if early and not (tenure.retain and early == [first_low]) and tenure.topic not in account.shared:
             self._world.fail(

@@ -6,13 +6,22 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from hansa.chance import Chance
-from hansa.errors import AlreadyClosed, Backlogged, BadArgument, NoOwner, NotOwner, TimedOut, TopicExists
+from hansa.errors import (
+    AlreadyClosed,
+    Backlogged,
+    BadArgument,
+    NoOwner,
+    NotOwner,
+    RegistrationRefused,
+    TimedOut,
+    TopicExists,
+)
 from hansa.messaging.spot.inbox import WhenSlow
 from hansa.testing.host import Host
 from hansa.testing.scenarios.spot_cast import Cast, Player, Session
 from hansa.testing.scenarios.spot_posts import Fate, Post
 from hansa.testing.scenarios.spot_reading import Reading
-from hansa.testing.scenarios.spot_witness import Witness, floor_of
+from hansa.testing.scenarios.spot_witness import Witness, floor_of, is_asked
 
 __all__ = ["Acting"]
 
@@ -157,10 +166,12 @@ class Acting:
         )
         account = self._cast.accounts.open(player.label, text, player.accounts.values())
         account.is_roomy = count_max == ROOMY_COUNT and when_slow is not WhenSlow.KEEP_LATEST
-        for topic in self._cast.topics:
-            floor = floor_of(self._session.node, topic) if account.matches(topic) else None
+        for topic in filter(account.matches, self._cast.topics):
+            floor = floor_of(self._session.node, topic)
             if floor is not None:
                 account.floors[topic] = floor
+            elif is_asked(self._session.node, topic):
+                account.asked.add(topic)
         player.accounts[text] = account
         player.subscriptions[text] = subscription
         self._host.record(f"subscribes {account}, {count_max}, {when_slow.value}")
@@ -198,7 +209,21 @@ class Acting:
         except TimedOut:
             self._host.record(f"waited in vain for {player.accounts[text]}")
 
-    async def survey(self) -> None:
+    async def ask(self) -> None:
+        """What can be asked of the node itself."""
+        node, chance = self._session.node, self._chance
+        try:
+            match chance.choose(("survey", "survey", "registered", "in step")):
+                case "survey":
+                    await self._survey()
+                case "registered":
+                    await node.registered(timeout=chance.uniform(0.0, 1.0))
+                case "in step":
+                    await node.in_step(timeout=chance.uniform(0.0, 1.0))
+        except (TimedOut, RegistrationRefused) as error:
+            self._host.record(f"{self._session.label} is told: {error}")
+
+    async def _survey(self) -> None:
         """Ask everybody; whoever is not heard is left out."""
         reports = await self._session.node.survey(timeout=0.5)
         topics = [report.topic for report in reports]

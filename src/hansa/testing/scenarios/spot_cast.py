@@ -13,7 +13,7 @@ from hansa.messaging.spot.inbox import WhenSlow
 from hansa.messaging.spot.node import SpotNode
 from hansa.messaging.spot.over_spot import Spot
 from hansa.messaging.spot.over_subscription import Subscription
-from hansa.testing.scenarios.cluster import socket_options
+from hansa.testing.scenarios.cluster import WALL_SKEW_S_MAX, socket_options
 from hansa.testing.scenarios.spot_accounts import Account, Accounts
 from hansa.testing.scenarios.spot_posts import Posts
 from hansa.testing.scenarios.spot_tenures import Tenures
@@ -121,6 +121,7 @@ class Cast:
         self.query_interval_s = chance.choose((2.0, 3.0, 5.0))
         self.broadcast_interval_s = chance.choose((2.0, 3.0))
         self.outgoing_count_max = chance.choose((10_000, 12))
+        self._has_skew = chance.flip(0.5)
         # Some nodes come back under the id they had.
         self.faithful = frozenset(name for name in self.nodes if chance.flip(0.3))
         self.posts = Posts(world)
@@ -143,6 +144,10 @@ class Cast:
     @property
     def is_chaotic(self) -> bool:
         return self.phase is Phase.CHAOS
+
+    def wall_skew_s(self, chance: Chance) -> float:
+        """How wrong a clock is about the date."""
+        return chance.uniform(-WALL_SKEW_S_MAX, WALL_SKEW_S_MAX) if self._has_skew else 0.0
 
     def players(self) -> Iterator[Player]:
         """All open spots."""

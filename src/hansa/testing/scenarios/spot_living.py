@@ -33,7 +33,7 @@ DEEDS = (
     "wait",
     "open",
     "close",
-    "survey",
+    "ask",
     "leave",
 )
 
@@ -70,6 +70,8 @@ class Living:
     def _session(self, number: int, chance: Chance) -> Session:
         host, cast = self._host, self._cast
         label = f"{host.life}.{number}"
+        # Set between two programs: the next one may number its epochs before those of the last one.
+        host.clock.wall_skew_s = cast.wall_skew_s(chance.fork("clock"))
         discovery = Discovery(
             [f"tcp://{name}:{PUB_PORT}" for name in cast.registries],
             silence_s=3 * cast.broadcast_interval_s,
@@ -163,8 +165,8 @@ class Living:
                 acting.open_spot(group)
             case "close" if len(players) > 1:
                 await acting.close_spot(player)
-            case "survey":
-                await acting.survey()
+            case "ask":
+                await acting.ask()
 
     async def _come_to_rest(
         self, session: Session, acting: Acting, group: asyncio.TaskGroup, chance: Chance

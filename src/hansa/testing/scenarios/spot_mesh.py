@@ -44,6 +44,7 @@ class SpotMesh(Scenario):
 
     name: ClassVar[str] = "spot_mesh"
     chaos_s: ClassVar[float] = 12.0
+    quiet_s: ClassVar[float] = 60.0
 
     def __init__(self, world: World) -> None:
         super().__init__(world)

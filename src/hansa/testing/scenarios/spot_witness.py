@@ -23,7 +23,7 @@ from hansa.testing.scenarios.spot_tenures import Tenure
 if TYPE_CHECKING:
     from hansa.testing.scenarios.spot_cast import Cast
 
-__all__ = ["Witness", "floor_of"]
+__all__ = ["Witness", "floor_of", "is_asked"]
 
 
 class Witness:
@@ -112,6 +112,12 @@ def floor_of(node: SpotNode, topic: str) -> Floor | None:
     if want is None or want.state is not WantState.ACTIVE:
         return None
     return Floor(owner=want.feed.owner, epoch=want.feed.epoch, last=want.feed.last)
+
+
+def is_asked(node: SpotNode, topic: str) -> bool:
+    """Whether the node has asked for a topic and the owner has not confirmed it yet."""
+    want = _machine(node).wants.all.get(topic.encode())
+    return want is not None and want.state is WantState.ASKED
 
 
 def _machine(node: SpotNode) -> Mesh:
