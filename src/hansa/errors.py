@@ -14,9 +14,11 @@ from errno import (
     EHOSTUNREACH,
     EINVAL,
     EMSGSIZE,
+    ENOBUFS,
     ENOENT,
     ENOSYS,
     EPERM,
+    ERANGE,
     ETIMEDOUT,
 )
 from typing import ClassVar
@@ -28,11 +30,14 @@ __all__ = [
     "BadArgument",
     "BadEndpoint",
     "BadFrame",
+    "Compacted",
     "Fenced",
+    "FutureRevision",
     "HandlerFailed",
     "HandshakeRefused",
     "HansaError",
     "InvariantBroken",
+    "LeaseLost",
     "LimitExceeded",
     "NoOwner",
     "NoProvider",
@@ -45,12 +50,14 @@ __all__ = [
     "ProviderDraining",
     "ProviderLost",
     "RegistrationRefused",
+    "StoreUnavailable",
     "TimedOut",
     "TopicExists",
     "Unavailable",
     "UnknownMsgId",
     "UnknownPeer",
     "UsageError",
+    "WatchOverrun",
     "WouldBlock",
     "error_from_code",
     "invariant",
@@ -160,6 +167,13 @@ class UnknownMsgId(UsageError):
 
     code = "unknown-msg-id"
     errno = ENOSYS
+
+
+class FutureRevision(UsageError):
+    """The store has not come to this revision yet. Whoever asks for it made the number up."""
+
+    code = "future-revision"
+    errno = ERANGE
 
 
 class BadFrame(PeerError):
@@ -272,6 +286,48 @@ class ProviderDraining(Unavailable):
 
     code = "draining"
     errno = EAGAIN
+
+
+class StoreUnavailable(Unavailable):
+    """The store cannot be reached, or takes no more of this just now. Nothing was changed."""
+
+    code = "store-unavailable"
+    errno = EAGAIN
+
+
+class Compacted(Unavailable):
+    """The store has forgotten this revision. Read anew, and go on from there.
+
+    `compacted_revision` is the oldest that it still remembers.
+    """
+
+    code = "compacted"
+    errno = ERANGE
+
+    def __init__(self, message: str, compacted_revision: int = 0) -> None:
+        super().__init__(message)
+        self.compacted_revision = compacted_revision
+
+
+class LeaseLost(Unavailable):
+    """The lease has expired, was revoked, or never was. What hung on it is gone; grant another one."""
+
+    code = "lease-lost"
+    errno = ENOENT
+
+
+class WatchOverrun(Unavailable):
+    """A watcher did not read as fast as the store changed, and was ended. Nothing it was given was left out.
+
+    Watch again from `resume_revision`: the first revision that it was not given.
+    """
+
+    code = "watch-overrun"
+    errno = ENOBUFS
+
+    def __init__(self, message: str, resume_revision: int = 0) -> None:
+        super().__init__(message)
+        self.resume_revision = resume_revision
 
 
 _FROM_PEERS: dict[str, type[HansaError]] = {

@@ -187,6 +187,8 @@ JOIN_S_MAX: Final = 2.0
 LAGGING_S: Final = 0.1
 # Topics of lost owners that patterns still remember, to say how much was missed if they return.
 FORMER_TOPICS_MAX: Final = 10_000
+# Owners of one topic, before the last one, of which a subscriber knows how far they were: those that compete.
+FORMER_OWNERS_MAX: Final = 2
 # A publisher that never waits lets the loop run after so many messages: no local inbox fills up before.
 PUBLISH_TURN_COUNT: Final = 256
 # After a chunk of so many messages the readers have their turn before more is read.
@@ -199,3 +201,29 @@ ARRIVALS_MAX: Final = 262_144
 DEPARTURES_MAX: Final = 65_536
 # Of a PUB/SUB mesh: topics of which a node remembers whom they go to; beyond it all are looked up anew.
 OPEN_FEEDS_MAX: Final = 65_536
+
+# --- The store --------------------------------------------------------------------------------------------
+# How long a call waits for the store unless told otherwise: an election among its members fits in.
+STORE_TIMEOUT_S: Final = 5.0
+# A key is a path with a few names in it; it is kept once more in every index.
+STORE_KEY_BYTES_MAX: Final = 4 * KIB
+# What is coordinated is small; larger blobs belong elsewhere, and a pointer to them here.
+STORE_VALUE_BYTES_MAX: Final = MIB
+# Compares, and operations of either branch, in one transaction: as etcd takes unless it is told otherwise.
+STORE_TXN_COUNT_MAX: Final = 128
+# All keys and values of one transaction: as etcd takes in a request, less its own few words around them.
+STORE_TXN_BYTES_MAX: Final = MIB + 500 * KIB
+# Revisions and bytes of the past that a memory store keeps; beyond either it forgets the older half.
+STORE_HISTORY_COUNT_MAX: Final = 100_000
+STORE_HISTORY_BYTES_MAX: Final = 256 * MIB
+# Ten thousand members with several leases each.
+STORE_LEASES_MAX: Final = 100_000
+# A year: longer is for ever, and a key without a lease says that better.
+STORE_LEASE_TTL_S_MAX: Final = 366.0 * 86_400
+# A thousand processes with a few dozen watchers each.
+STORE_WATCHERS_MAX: Final = 65_536
+# Events and bytes that wait for one watcher; one that lets more wait is ended and told so.
+STORE_WATCH_COUNT_MAX: Final = 10_000
+STORE_WATCH_BYTES_MAX: Final = 64 * MIB
+# Revisions of the past that a watcher looks through before the loop runs on.
+STORE_WATCH_TURN_COUNT: Final = 1_000

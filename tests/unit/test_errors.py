@@ -15,11 +15,14 @@ from hansa.errors import (
     BadArgument,
     BadEndpoint,
     BadFrame,
+    Compacted,
     Fenced,
+    FutureRevision,
     HandlerFailed,
     HandshakeRefused,
     HansaError,
     InvariantBroken,
+    LeaseLost,
     LimitExceeded,
     NoOwner,
     NoProvider,
@@ -32,12 +35,14 @@ from hansa.errors import (
     ProviderDraining,
     ProviderLost,
     RegistrationRefused,
+    StoreUnavailable,
     TimedOut,
     TopicExists,
     Unavailable,
     UnknownMsgId,
     UnknownPeer,
     UsageError,
+    WatchOverrun,
     WouldBlock,
     error_from_code,
     invariant,
@@ -52,6 +57,7 @@ LEAVES: list[tuple[type[HansaError], type[HansaError], str, int | None]] = [
     (TopicExists, UsageError, "topic-exists", errno.EEXIST),
     (NotOwner, UsageError, "not-owner", errno.EPERM),
     (UnknownMsgId, UsageError, "unknown-msg-id", errno.ENOSYS),
+    (FutureRevision, UsageError, "future-revision", errno.ERANGE),
     (BadFrame, PeerError, "bad-frame", errno.EBADMSG),
     (ProtocolViolation, PeerError, "protocol-violation", None),
     (LimitExceeded, PeerError, "limit-exceeded", errno.EMSGSIZE),
@@ -68,6 +74,10 @@ LEAVES: list[tuple[type[HansaError], type[HansaError], str, int | None]] = [
     (ProviderLost, Unavailable, "provider-lost", errno.ECONNRESET),
     (ProviderBusy, Unavailable, "busy", errno.EAGAIN),
     (ProviderDraining, Unavailable, "draining", errno.EAGAIN),
+    (StoreUnavailable, Unavailable, "store-unavailable", errno.EAGAIN),
+    (Compacted, Unavailable, "compacted", errno.ERANGE),
+    (LeaseLost, Unavailable, "lease-lost", errno.ENOENT),
+    (WatchOverrun, Unavailable, "watch-overrun", errno.ENOBUFS),
 ]
 # What a peer may say and mean the same by it as we do.
 FROM_PEERS: set[type[HansaError]] = {
@@ -170,6 +180,12 @@ def test_a_refusal_keeps_the_registrys_number() -> None:
     assert RegistrationRefused("why not").status == 0xFF
     copied = copy.copy(RegistrationRefused("twice", 1))
     assert (type(copied), str(copied), copied.status) == (RegistrationRefused, "twice", 1)
+
+
+def test_the_errors_of_a_store_keep_where_to_go_on() -> None:
+    compacted, overrun = copy.copy(Compacted("gone", 7)), copy.copy(WatchOverrun("slow", 8))
+    assert (str(compacted), compacted.compacted_revision) == ("gone", 7)
+    assert (str(overrun), overrun.resume_revision) == ("slow", 8)
 
 
 def test_invariant_passes_when_it_holds_and_raises_when_it_does_not() -> None:

@@ -196,12 +196,12 @@ class RouterMesh:
 
     async def send(self, topic: str, payload: bytes) -> None:
         owner, parts = self._route(topic, payload)
-        member = self._mesh.peers[owner]
         try:
             await self._router.send(owner, parts)
         except Unavailable as error:
             raise self._no_owner(topic) from error
-        member.published_count += 1
+        # Looked up now: its connection may have been taken over while this waited for room.
+        self._mesh.peers[owner].published_count += 1
 
     def _route(self, topic: str, payload: bytes) -> tuple[bytes, list[bytes]]:
         if not isinstance(payload, bytes):

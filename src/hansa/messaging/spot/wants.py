@@ -231,7 +231,7 @@ class Wants:
             self._confirmed(want, member, mark)
 
     def _put_by(self, want: Want) -> None:
-        """Another owner takes over. We miss nothing of ourselves, and a raw owner has no epoch to be known by."""
+        """Another owner takes over. Of ourselves we miss nothing, and raw owners have no epoch to know."""
         if want.feed.epoch and want.feed.owner != self._node:
             want.keep_former()
 

@@ -1,0 +1,283 @@
+"""Keys with their past, under one counter of revisions.
+
+Every transaction that changes something takes the next revision, and all its changes carry it. An empty
+store stands at 1, so the first change is 2. Three views of the same truth are kept: the keys as they are now,
+the past of each key, and the log, which has for every revision its changes in order. Watchers read the log;
+reads at an old revision look into the past of each key in the range.
+
+Compaction at a revision C forgets what no read at C or later can see: of each key what was overwritten at C
+or before, and a deletion at C or before. Reads at C still work, and so do watchers that begin at C. Beyond a
+bound the machine compacts itself. Its cost is that of the changes it forgets, not that of the keys there are.
+"""
+
+from bisect import bisect_right
+from collections.abc import Container, Iterable, Sequence
+from dataclasses import replace
+
+from hansa.errors import BadArgument, Compacted, FutureRevision, LeaseLost
+from hansa.limits import STORE_HISTORY_BYTES_MAX, STORE_HISTORY_COUNT_MAX
+from hansa.store.key_index import KeyIndex
+from hansa.store.values import (
+    Compare,
+    Delete,
+    DeleteResult,
+    Event,
+    EventKind,
+    Get,
+    GetResult,
+    KeyValue,
+    Operation,
+    Outcome,
+    Put,
+    PutResult,
+    Result,
+    Scan,
+    WatchBatch,
+    check_commit,
+)
+
+FIRST_REVISION = 1
+
+
+class Mvcc:
+    """A store's keys at every revision since the last compaction."""
+
+    def __init__(
+        self,
+        *,
+        history_count_max: int = STORE_HISTORY_COUNT_MAX,
+        history_bytes_max: int = STORE_HISTORY_BYTES_MAX,
+    ) -> None:
+        self._history_count_max = history_count_max
+        self._history_bytes_max = history_bytes_max
+        self._revision = FIRST_REVISION
+        self._compacted_revision = 0
+        self._live: dict[bytes, KeyValue] = {}
+        self._live_keys = KeyIndex()
+        # Of each key every state since the compaction, oldest first; a deletion is a state too.
+        self._past: dict[bytes, list[KeyValue]] = {}
+        self._past_keys = KeyIndex()
+        self._log: list[WatchBatch] = []
+        self._log_bytes = 0
+
+    @property
+    def revision(self) -> int:
+        """The revision of the last change."""
+        return self._revision
+
+    @property
+    def compacted_revision(self) -> int:
+        """The oldest revision that can be read; 0 while all can."""
+        return self._compacted_revision
+
+    def __len__(self) -> int:
+        """How many keys there are now."""
+        return len(self._live)
+
+    # Reading.
+
+    def get(self, key: bytes, *, revision: int = 0) -> KeyValue | None:
+        """A key now, or as it was. Raises `Compacted`, `FutureRevision`, `BadArgument`."""
+        self._check_revision(revision)
+        if not revision:
+            return self._live.get(key)
+        return self._state(key, revision)
+
+    def scan(self, what: Get, *, revision: int = 0) -> Scan:
+        """A range now, or as it was. Raises `Compacted`, `FutureRevision`, `BadArgument`."""
+        self._check_revision(revision)
+        if not revision or revision == self._revision:
+            found = self._scan_now(what)
+        else:
+            found = self._scan_then(what, revision)
+        return Scan(revision=self._revision, items=found.items, count=found.count, more=found.more)
+
+    def log(self, start_revision: int, count_max: int) -> Sequence[WatchBatch]:
+        """The changes of up to so many revisions from this one on. Raises `Compacted`."""
+        if start_revision < self._compacted_revision:
+            raise self._compacted(start_revision)
+        first = max(0, start_revision - self._log_start)
+        return self._log[first : first + count_max]
+
+    # Writing.
+
+    def commit(
+        self,
+        compares: Sequence[Compare],
+        then: Sequence[Operation],
+        otherwise: Sequence[Operation],
+        leases: Container[int] = (),
+    ) -> tuple[Outcome, WatchBatch | None]:
+        """Carry out `then` if all compares hold, else `otherwise`; also gives what changed, if anything did.
+
+        Raises `BadArgument` and `LeaseLost` (a put names a lease that is not in `leases`); nothing was
+        changed then.
+        """
+        check_commit(compares, then, otherwise)
+        is_success = all(compare.holds(self._live.get(compare.key)) for compare in compares)
+        branch = then if is_success else otherwise
+        for operation in branch:
+            if isinstance(operation, Put) and operation.lease and operation.lease not in leases:
+                raise LeaseLost(f"put {operation.key!r}: there is no lease {operation.lease}")
+        # From here on nothing fails: a transaction happens whole or not at all.
+        events: list[Event] = []
+        results = tuple(self._perform(operation, events) for operation in branch)
+        batch = self._close_revision(events)
+        return Outcome(is_success=is_success, revision=self._revision, results=results), batch
+
+    def remove(self, keys: Iterable[bytes]) -> WatchBatch | None:
+        """Delete these keys in one revision, however many they are; those that are not there do not count."""
+        events: list[Event] = []
+        for key in keys:
+            if key in self._live:
+                self._delete(key, events)
+        return self._close_revision(events)
+
+    def compact(self, revision: int) -> None:
+        """Forget what no read at this revision or later can see.
+
+        Raises `Compacted` when that has happened already, `FutureRevision`, `BadArgument`.
+        """
+        if revision < 1:
+            raise BadArgument(f"compact({revision}): give the oldest revision to keep, at least 1")
+        if revision <= self._compacted_revision:
+            raise self._compacted(revision)
+        self._check_revision(revision)
+        touched: dict[bytes, None] = {}
+        start = self._log_start
+        # The changes of the revision itself stay in the log for watchers, and overwrite older states too.
+        for batch in self._log[: max(0, revision + 1 - start)]:
+            touched.update((event.item.key, None) for event in batch.events)
+        forgotten = self._log[: max(0, revision - start)]
+        self._log_bytes -= sum(map(_batch_bytes, forgotten))
+        del self._log[: len(forgotten)]
+        self._compacted_revision = revision
+        for key in touched:
+            self._forget(key, revision)
+
+    @property
+    def _log_start(self) -> int:
+        """The revision of the first change in the log, or of the next one to come."""
+        return self._revision + 1 - len(self._log)
+
+    def _check_revision(self, revision: int) -> None:
+        if revision < 0:
+            raise BadArgument(f"revision {revision}: give a revision that the store had, or 0 for now")
+        if revision > self._revision:
+            raise FutureRevision(f"revision {revision}: the store is at {self._revision}")
+        if 0 < revision < self._compacted_revision:
+            raise self._compacted(revision)
+
+    def _compacted(self, revision: int) -> Compacted:
+        return Compacted(
+            f"revision {revision} is forgotten: the store remembers from {self._compacted_revision} on",
+            self._compacted_revision,
+        )
+
+    def _state(self, key: bytes, revision: int) -> KeyValue | None:
+        states = self._past.get(key, ())
+        place = bisect_right(states, revision, key=_mod_revision)
+        if not place or states[place - 1].is_deleted:
+            return None
+        return states[place - 1]
+
+    def _scan_now(self, what: Get) -> GetResult:
+        first, last = self._live_keys.bounds(what.key, what.range_end)
+        end = min(last, first + what.limit) if what.limit else last
+        items = (self._live[key] for key in self._live_keys.between(first, end))
+        return _got(items, what, last - first)
+
+    def _scan_then(self, what: Get, revision: int) -> GetResult:
+        keys = self._past_keys.between(*self._past_keys.bounds(what.key, what.range_end))
+        items = [item for key in keys if (item := self._state(key, revision)) is not None]
+        return _got(items[: what.limit] if what.limit else items, what, len(items))
+
+    def _perform(self, operation: Operation, events: list[Event]) -> Result:
+        if isinstance(operation, Put):
+            self._put(operation, events)
+            return PutResult(revision=self._revision + 1)
+        if isinstance(operation, Delete):
+            bounds = self._live_keys.bounds(operation.key, operation.range_end)
+            keys = self._live_keys.between(*bounds)
+            for key in keys:
+                self._delete(key, events)
+            return DeleteResult(count=len(keys))
+        return self._scan_now(operation)
+
+    def _put(self, put: Put, events: list[Event]) -> None:
+        before = self._live.get(put.key)
+        revision = self._revision + 1
+        item = KeyValue(
+            key=put.key,
+            value=put.value,
+            create_revision=revision if before is None else before.create_revision,
+            mod_revision=revision,
+            version=1 if before is None else before.version + 1,
+            lease=put.lease,
+        )
+        if before is None:
+            self._live_keys.add(put.key)
+        self._live[put.key] = item
+        self._remember(Event(kind=EventKind.PUT, item=item, before=before), events)
+
+    def _delete(self, key: bytes, events: list[Event]) -> None:
+        before = self._live.pop(key)
+        self._live_keys.remove(key)
+        item = KeyValue(key=key, value=b"", create_revision=0, mod_revision=self._revision + 1, version=0)
+        self._remember(Event(kind=EventKind.DELETE, item=item, before=before), events)
+
+    def _remember(self, event: Event, events: list[Event]) -> None:
+        events.append(event)
+        states = self._past.get(event.item.key)
+        if states is None:
+            self._past[event.item.key] = [event.item]
+            self._past_keys.add(event.item.key)
+        else:
+            states.append(event.item)
+
+    def _close_revision(self, events: list[Event]) -> WatchBatch | None:
+        if not events:
+            return None
+        self._revision += 1
+        batch = WatchBatch(revision=self._revision, events=tuple(events))
+        self._log.append(batch)
+        self._log_bytes += _batch_bytes(batch)
+        if len(self._log) > self._history_count_max or self._log_bytes > self._history_bytes_max:
+            self._forget_older_half()
+        return batch
+
+    def _forget_older_half(self) -> None:
+        count, bytes_count = len(self._log), self._log_bytes
+        for batch in self._log[:-1]:
+            if count <= self._history_count_max // 2 and bytes_count <= self._history_bytes_max // 2:
+                break
+            count -= 1
+            bytes_count -= _batch_bytes(batch)
+        oldest = self._revision + 1 - count
+        if oldest > self._compacted_revision:
+            self.compact(oldest)
+
+    def _forget(self, key: bytes, revision: int) -> None:
+        states = self._past.get(key)
+        if states is None:
+            return
+        place = bisect_right(states, revision, key=_mod_revision)
+        if place and not states[place - 1].is_deleted:
+            place -= 1
+        del states[:place]
+        if not states:
+            del self._past[key]
+            self._past_keys.remove(key)
+
+
+def _got(items: Iterable[KeyValue], what: Get, count: int) -> GetResult:
+    found = tuple(replace(item, value=b"") if what.keys_only else item for item in items)
+    return GetResult(items=found, count=count, more=len(found) < count)
+
+
+def _mod_revision(item: KeyValue) -> int:
+    return item.mod_revision
+
+
+def _batch_bytes(batch: WatchBatch) -> int:
+    return sum(len(event.item.key) + len(event.item.value) for event in batch.events)

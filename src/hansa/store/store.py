@@ -1,0 +1,130 @@
+"""The one interface of every store, shaped like etcd's: whoever coordinates needs to know no more than this.
+
+Every call ends by its deadline: `timeout` seconds from now (None waits for ever), then `TimedOut`, and what
+was asked may or may not have happened; so it is with a call that is cancelled. `StoreUnavailable` says that
+nothing happened. After closing, calls raise `AlreadyClosed`. Wrong arguments raise `BadArgument`.
+"""
+
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Protocol, Self
+
+from hansa.limits import STORE_TIMEOUT_S
+from hansa.store.values import (
+    Compare,
+    KeyValue,
+    LeaseInfo,
+    Operation,
+    Outcome,
+    Scan,
+    StoreStatus,
+    WatchBatch,
+)
+
+
+class Watch(Protocol):
+    """Changes as they happen: an async iterator of batches, one per revision, without gap and without repeat.
+
+    A step raises `Compacted` when the history it should read is gone, `WatchOverrun` when it read too slowly,
+    `AlreadyClosed` when the store was closed; and the same ever after. Cancelling a step takes nothing out.
+    It ends after `close`. What is changed after `ready` has returned is surely told.
+    """
+
+    async def ready(self, *, timeout: float | None = STORE_TIMEOUT_S) -> int:
+        """Wait until the store has it; gives the first revision that it tells of. Raises as a step does."""
+        ...
+
+    def close(self) -> None:
+        """Watch no more; what was not read is dropped."""
+        ...
+
+    def __aiter__(self) -> Self: ...
+
+    async def __anext__(self) -> WatchBatch: ...
+
+
+class Store(Protocol):
+    """Keys with revisions, transactions, leases and watches. Use it with `async with`."""
+
+    async def get(
+        self, key: bytes | str, *, revision: int = 0, timeout: float | None = STORE_TIMEOUT_S
+    ) -> KeyValue | None:
+        """A key now, or at a revision; None when it is not there. Raises `Compacted`, `FutureRevision`."""
+        ...
+
+    async def scan(
+        self,
+        prefix_or_key: bytes | str,
+        range_end: bytes | str | None = None,
+        *,
+        limit: int = 0,
+        revision: int = 0,
+        keys_only: bool = False,
+        timeout: float | None = STORE_TIMEOUT_S,
+    ) -> Scan:
+        """All keys with a prefix, or from a key to `range_end`. Raises `Compacted`, `FutureRevision`."""
+        ...
+
+    async def put(
+        self, key: bytes | str, value: bytes, *, lease: int = 0, timeout: float | None = STORE_TIMEOUT_S
+    ) -> int:
+        """Set a key; gives the revision. Raises `LeaseLost`."""
+        ...
+
+    async def delete(self, key: bytes | str, *, timeout: float | None = STORE_TIMEOUT_S) -> bool:
+        """Delete a key; says whether it was there."""
+        ...
+
+    async def delete_prefix(self, prefix: bytes | str, *, timeout: float | None = STORE_TIMEOUT_S) -> int:
+        """Delete all keys with a prefix, in one revision; gives how many there were."""
+        ...
+
+    async def commit(
+        self,
+        compares: Sequence[Compare],
+        then: Sequence[Operation] = (),
+        otherwise: Sequence[Operation] = (),
+        *,
+        timeout: float | None = STORE_TIMEOUT_S,
+    ) -> Outcome:
+        """Carry out `then` if all compares hold, else `otherwise`; whole or not. Raises `LeaseLost`."""
+        ...
+
+    async def grant(self, ttl_s: float, *, timeout: float | None = STORE_TIMEOUT_S) -> int:
+        """A new lease. An engine may grant it for longer: see `lease_info`."""
+        ...
+
+    async def keep_alive(self, lease: int, *, timeout: float | None = STORE_TIMEOUT_S) -> float:
+        """Begin a lease's time anew; gives how many seconds it has. Raises `LeaseLost`."""
+        ...
+
+    async def revoke(self, lease: int, *, timeout: float | None = STORE_TIMEOUT_S) -> None:
+        """End a lease and delete its keys, in one revision. Raises `LeaseLost`."""
+        ...
+
+    async def lease_info(self, lease: int, *, timeout: float | None = STORE_TIMEOUT_S) -> LeaseInfo | None:
+        """What is left of a lease, and its keys; None when it is gone."""
+        ...
+
+    async def compact(self, revision: int, *, timeout: float | None = STORE_TIMEOUT_S) -> None:
+        """Forget what no read at this revision or later sees. Raises `Compacted`, `FutureRevision`."""
+        ...
+
+    def watch(
+        self, prefix: bytes | str, *, start_revision: int = 0, before: bool = False, exact: bool = False
+    ) -> Watch:
+        """The changes of all keys with a prefix, or of one key (`exact`), from a revision on (0: from now).
+
+        `before` adds to each event what the key was. Trouble is told by the watch, not by this call.
+        """
+        ...
+
+    async def status(self, *, timeout: float | None = STORE_TIMEOUT_S) -> StoreStatus:
+        """Which store answers, and how far it is."""
+        ...
+
+    async def __aenter__(self) -> Self: ...
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...

@@ -1,0 +1,251 @@
+"""Watchers: who is told of which changes, without gap and without repeat.
+
+A watcher is in one of three stages. Catching up: it began in the past, and reads the log at its own pace,
+so it holds nothing and can fall behind a compaction. In step: it has read all there was, stands in the index,
+and what changes is put into its backlog. Ended: it fell behind, and is told so after what it was given.
+
+The index goes from a key to the watchers, never the other way: an exact key is looked up, and so is every
+beginning of the key that is as long as the prefix of some watcher. Watchers of one interest share batches.
+"""
+
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+from hansa.errors import Compacted, HansaError, StoreUnavailable, WatchOverrun
+from hansa.limits import (
+    STORE_WATCH_BYTES_MAX,
+    STORE_WATCH_COUNT_MAX,
+    STORE_WATCH_TURN_COUNT,
+    STORE_WATCHERS_MAX,
+)
+from hansa.store.values import Event, WatchBatch
+
+
+class Log(Protocol):
+    """The past that watchers read; `Mvcc` has it."""
+
+    @property
+    def revision(self) -> int: ...
+
+    @property
+    def compacted_revision(self) -> int: ...
+
+    def log(self, start_revision: int, count_max: int) -> Sequence[WatchBatch]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Interest:
+    """What a watcher wants: the changes of one key, or of all keys with a prefix; and what was before?"""
+
+    key: bytes
+    exact: bool = False
+    before: bool = False
+
+    def wants(self, key: bytes) -> bool:
+        return key == self.key if self.exact else key.startswith(self.key)
+
+    def cut(self, batch: WatchBatch) -> WatchBatch | None:
+        """The part of a revision's changes that is wanted; None when nothing is."""
+        events = tuple(self.shown(event) for event in batch.events if self.wants(event.item.key))
+        return WatchBatch(revision=batch.revision, events=events) if events else None
+
+    def shown(self, event: Event) -> Event:
+        if self.before or event.before is None:
+            return event
+        return Event(kind=event.kind, item=event.item)
+
+
+class WatcherStage(Enum):
+    """How far a watcher is."""
+
+    CATCHING_UP = "catching-up"
+    IN_STEP = "in-step"
+    ENDED = "ended"
+
+
+class Watcher:
+    """One watcher's place. `Watchers` makes and moves it; who reads it calls `Watchers.take`."""
+
+    __slots__ = ("backlog", "backlog_bytes", "backlog_count", "error", "interest", "next_revision", "stage")
+
+    def __init__(self, interest: Interest, next_revision: int) -> None:
+        self.interest = interest
+        self.next_revision = next_revision
+        self.stage = WatcherStage.CATCHING_UP
+        self.error: HansaError | None = None
+        self.backlog: deque[WatchBatch] = deque()
+        self.backlog_count = 0
+        self.backlog_bytes = 0
+
+
+class Watchers:
+    """All watchers of a store."""
+
+    def __init__(
+        self,
+        log: Log,
+        *,
+        watchers_max: int = STORE_WATCHERS_MAX,
+        count_max: int = STORE_WATCH_COUNT_MAX,
+        bytes_max: int = STORE_WATCH_BYTES_MAX,
+    ) -> None:
+        self._log = log
+        self._watchers_max = watchers_max
+        self._count_max = count_max
+        self._bytes_max = bytes_max
+        self._watchers: dict[Watcher, None] = {}
+        # Those in step, by what they want. A dict as a set that keeps its order: one seed, one history.
+        self._in_step: dict[Interest, dict[Watcher, None]] = {}
+        self._prefix_lengths: Counter[int] = Counter()
+
+    def __len__(self) -> int:
+        return len(self._watchers)
+
+    def add(self, interest: Interest, start_revision: int = 0) -> Watcher:
+        """A watcher of all changes from this revision on; 0 for those that come after now.
+
+        Raises `Compacted` when the store has forgotten some of them, `StoreUnavailable` when there are too
+        many watchers.
+        """
+        if len(self._watchers) >= self._watchers_max:
+            raise StoreUnavailable(f"the store has {self._watchers_max} watchers and takes no more")
+        watcher = Watcher(interest, start_revision or self._log.revision + 1)
+        if watcher.next_revision < self._log.compacted_revision:
+            raise self._compacted(watcher)
+        self._watchers[watcher] = None
+        if watcher.next_revision > self._log.revision:
+            self._keep_in_step(watcher)
+        return watcher
+
+    def remove(self, watcher: Watcher) -> None:
+        """Nothing more is kept for it. Removing twice is once."""
+        self._leave_step(watcher)
+        self._watchers.pop(watcher, None)
+        watcher.stage = WatcherStage.ENDED
+        watcher.backlog.clear()
+
+    def publish(self, batch: WatchBatch) -> list[Watcher]:
+        """Give the changes of a new revision to those in step; tells who has news and had none before."""
+        wanted: dict[Interest, list[Event]] = {}
+        for event in batch.events:
+            for interest in self._interests(event.item.key):
+                wanted.setdefault(interest, []).append(interest.shown(event))
+        woken: list[Watcher] = []
+        for interest, events in wanted.items():
+            part = WatchBatch(revision=batch.revision, events=tuple(events))
+            part_bytes = _batch_bytes(part)
+            for watcher in tuple(self._in_step[interest]):
+                if batch.revision < watcher.next_revision:
+                    continue
+                if not watcher.backlog:
+                    woken.append(watcher)
+                self._append(watcher, part, part_bytes)
+        return woken
+
+    def take(self, watcher: Watcher) -> WatchBatch | None:
+        """The next changes for this watcher; None when there are none yet, or it is still catching up.
+
+        Raises `WatchOverrun` or `Compacted` once it has been given all that it can be, and ever after.
+        """
+        if watcher.stage is WatcherStage.CATCHING_UP:
+            return self._catch_up(watcher)
+        if watcher.backlog:
+            batch = watcher.backlog.popleft()
+            watcher.backlog_count -= len(batch.events)
+            watcher.backlog_bytes -= _batch_bytes(batch)
+            return batch
+        if watcher.error is not None:
+            raise watcher.error
+        return None
+
+    def _catch_up(self, watcher: Watcher) -> WatchBatch | None:
+        try:
+            batches = self._log.log(watcher.next_revision, STORE_WATCH_TURN_COUNT)
+        except Compacted as error:
+            self._end(watcher, error)
+            raise
+        for batch in batches:
+            watcher.next_revision = batch.revision + 1
+            part = watcher.interest.cut(batch)
+            if part is not None:
+                return part
+        if len(batches) < STORE_WATCH_TURN_COUNT:
+            # By the log's end, not by its last revision: the first revision of all has no changes.
+            watcher.next_revision = self._log.revision + 1
+            self._keep_in_step(watcher)
+        return None
+
+    def _append(self, watcher: Watcher, part: WatchBatch, part_bytes: int) -> None:
+        count = watcher.backlog_count + len(part.events)
+        bytes_count = watcher.backlog_bytes + part_bytes
+        # One that has read everything takes a revision of any size: it cannot be read in parts.
+        if watcher.backlog and (count > self._count_max or bytes_count > self._bytes_max):
+            self._end(
+                watcher,
+                WatchOverrun(
+                    f"a watcher of {watcher.interest.key!r} let {watcher.backlog_count} events wait and was"
+                    f" ended; watch again from revision {part.revision}",
+                    part.revision,
+                ),
+            )
+            return
+        watcher.backlog.append(part)
+        watcher.backlog_count = count
+        watcher.backlog_bytes = bytes_count
+
+    def _end(self, watcher: Watcher, error: HansaError) -> None:
+        self._leave_step(watcher)
+        self._watchers.pop(watcher, None)
+        watcher.stage = WatcherStage.ENDED
+        watcher.error = error
+
+    def _keep_in_step(self, watcher: Watcher) -> None:
+        watcher.stage = WatcherStage.IN_STEP
+        interest = watcher.interest
+        watchers = self._in_step.get(interest)
+        if watchers is None:
+            watchers = self._in_step[interest] = {}
+            if not interest.exact:
+                self._prefix_lengths[len(interest.key)] += 1
+        watchers[watcher] = None
+
+    def _leave_step(self, watcher: Watcher) -> None:
+        interest = watcher.interest
+        watchers = self._in_step.get(interest, {})
+        if watcher not in watchers:
+            return
+        del watchers[watcher]
+        if watchers:
+            return
+        del self._in_step[interest]
+        if not interest.exact:
+            self._prefix_lengths[len(interest.key)] -= 1
+            if not self._prefix_lengths[len(interest.key)]:
+                del self._prefix_lengths[len(interest.key)]
+
+    def _interests(self, key: bytes) -> Iterator[Interest]:
+        for before in (False, True):
+            exact = Interest(key, True, before)
+            if exact in self._in_step:
+                yield exact
+            for length in self._prefix_lengths:
+                if length <= len(key):
+                    prefix = Interest(key[:length], False, before)
+                    if prefix in self._in_step:
+                        yield prefix
+
+    def _compacted(self, watcher: Watcher) -> Compacted:
+        oldest = self._log.compacted_revision
+        return Compacted(
+            f"no watcher from revision {watcher.next_revision}: the store remembers from {oldest} on", oldest
+        )
+
+
+def _batch_bytes(batch: WatchBatch) -> int:
+    return sum(
+        len(event.item.key) + len(event.item.value) + (len(event.before.value) if event.before else 0)
+        for event in batch.events
+    )

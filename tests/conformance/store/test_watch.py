@@ -1,0 +1,198 @@
+"""Watches tell what changes, in order, once, without gap, on every engine."""
+
+import asyncio
+
+import pytest
+
+from hansa.errors import AlreadyClosed, BadArgument, Compacted, WatchOverrun
+from hansa.limits import STORE_TXN_COUNT_MAX, STORE_WATCH_COUNT_MAX
+from hansa.store.store import Store, Watch
+from hansa.store.values import Delete, EventKind, Put
+
+pytestmark = pytest.mark.spec("CRD-01")
+
+
+async def told(watch: Watch, count: int) -> list[tuple[int, list[bytes]]]:
+    """The next batches: their revisions and keys."""
+    batches = [await anext(watch) for _ in range(count)]
+    return [(batch.revision, [event.item.key for event in batch.events]) for batch in batches]
+
+
+async def test_a_watch_from_now_tells_what_comes_and_nothing_older(store: Store) -> None:
+    revision = await store.put("a", b"old")
+    watch = store.watch("a")
+    assert await watch.ready() == revision + 1
+    await store.put("b", b"")
+    await store.put("a/1", b"new")
+    await store.delete("a")
+    first, second = await anext(watch), await anext(watch)
+    assert (first.revision, first.events[0].kind, first.events[0].item.value) == (
+        revision + 2,
+        EventKind.PUT,
+        b"new",
+    )
+    assert (second.revision, second.events[0].kind, second.events[0].item.key) == (
+        revision + 3,
+        EventKind.DELETE,
+        b"a",
+    )
+    assert first.events[0].before is None
+    watch.close()
+
+
+async def test_a_watch_from_the_past_goes_on_into_the_present(store: Store) -> None:
+    first = await store.put("k", b"")
+    await store.put("k", b"")
+    watch = store.watch("k", start_revision=first)
+    assert await watch.ready() == first
+    assert await told(watch, 1) == [(first, [b"k"])]
+    await store.put("k", b"")
+    assert await told(watch, 2) == [(first + 1, [b"k"]), (first + 2, [b"k"])]
+    waiting = asyncio.ensure_future(told(watch, 1))
+    await store.put("k", b"")
+    assert await waiting == [(first + 3, [b"k"])]
+    watch.close()
+
+
+async def test_a_watch_is_resumed_after_its_last_batch_without_gap_or_repeat(store: Store) -> None:
+    first = (await store.status()).revision + 1
+    revisions: list[int] = []
+    while len(revisions) < 12:
+        watch = store.watch("k", start_revision=first + len(revisions))
+        for _ in range(5):
+            await store.put("k", b"")
+        revisions += [revision for revision, _ in await told(watch, 3)]
+        watch.close()
+    assert revisions == list(range(first, first + 12))
+
+
+async def test_a_watch_of_the_future_waits_for_it(store: Store) -> None:
+    revision = await store.put("k", b"")
+    watch = store.watch("k", start_revision=revision + 2)
+    assert await watch.ready() == revision + 2
+    await store.put("k", b"")
+    await store.put("k", b"")
+    assert await told(watch, 1) == [(revision + 2, [b"k"])]
+    watch.close()
+
+
+async def test_all_changes_of_a_revision_come_in_one_batch(store: Store) -> None:
+    await store.put("a/0", b"")
+    watch, late_from = store.watch("a/"), (await store.status()).revision + 1
+    await watch.ready()
+    await store.commit((), [Put("a/2", b""), Put("b", b""), Delete("a/0"), Put("a/1", b"")])
+    late = store.watch("a/", start_revision=late_from)
+    for each in (watch, late):
+        assert await told(each, 1) == [(late_from, [b"a/2", b"a/0", b"a/1"])]
+        each.close()
+
+
+async def test_what_was_before_is_told_to_those_who_ask(store: Store) -> None:
+    watch = store.watch("k", before=True, exact=True)
+    await watch.ready()
+    await store.put("k", b"1")
+    await store.put("kk", b"")
+    await store.put("k", b"2")
+    await store.delete("k")
+    events = [(await anext(watch)).events[0] for _ in range(3)]
+    assert [event.before and event.before.value for event in events] == [None, b"1", b"2"]
+    watch.close()
+
+
+async def test_a_watch_from_a_forgotten_revision_says_so(store: Store) -> None:
+    first = await store.put("k", b"")
+    for _ in range(3):
+        await store.put("k", b"")
+    await store.compact(first + 2)
+    watch = store.watch("k", start_revision=first)
+    for _ in range(2):
+        with pytest.raises(Compacted) as caught:
+            await watch.ready()
+        assert caught.value.compacted_revision == first + 2
+        with pytest.raises(Compacted):
+            await anext(watch)
+    watch.close()
+    again = store.watch("k", start_revision=caught.value.compacted_revision)
+    assert await told(again, 2) == [(first + 2, [b"k"]), (first + 3, [b"k"])]
+    again.close()
+
+
+async def test_compaction_takes_nothing_from_a_watch_that_has_it(store: Store) -> None:
+    watch = store.watch("k")
+    first = await watch.ready()
+    for _ in range(5):
+        await store.put("k", b"")
+    await store.compact(first + 4)
+    assert [revision for revision, _ in await told(watch, 5)] == list(range(first, first + 5))
+    watch.close()
+
+
+async def test_many_watches_hear_each_what_they_want(store: Store) -> None:
+    watches = [store.watch(f"k/{number % 50}/") for number in range(500)]
+    every = store.watch("k/")
+    for watch in watches:
+        await watch.ready()
+    first = await every.ready()
+    for number in range(50):
+        await store.put(f"k/{number}/x", b"")
+    for number, watch in enumerate(watches):
+        assert await told(watch, 1) == [(first + number % 50, [b"k/%d/x" % (number % 50)])]
+        watch.close()
+    assert len(await told(every, 50)) == 50
+    every.close()
+
+
+async def test_a_watch_that_is_not_read_is_ended_loudly_and_can_be_resumed(store: Store) -> None:
+    slow = store.watch("k")
+    first = await slow.ready()
+    commits = STORE_WATCH_COUNT_MAX // STORE_TXN_COUNT_MAX + 2
+    puts = [Put(f"k{number}", b"") for number in range(STORE_TXN_COUNT_MAX)]
+    for _ in range(commits):
+        await store.commit((), puts)
+    revisions: list[int] = []
+    with pytest.raises(WatchOverrun) as caught:
+        async for batch in slow:
+            revisions.append(batch.revision)
+    assert revisions == list(range(first, caught.value.resume_revision))
+    with pytest.raises(WatchOverrun):
+        await anext(slow)
+    again = store.watch("k", start_revision=caught.value.resume_revision)
+    rest = first + commits - caught.value.resume_revision
+    assert rest > 0
+    assert [revision for revision, _ in await told(again, rest)] == list(
+        range(caught.value.resume_revision, first + commits)
+    )
+    again.close()
+
+
+async def test_a_closed_watch_ends(store: Store) -> None:
+    watch = store.watch("k")
+    await watch.ready()
+    waiting = asyncio.ensure_future(anext(watch, None))
+    await store.put("x", b"")
+    watch.close()
+    watch.close()
+    assert await waiting is None
+    assert [batch async for batch in watch] == []
+    with pytest.raises(AlreadyClosed):
+        await watch.ready()
+
+
+async def test_a_cancelled_step_takes_nothing_out(store: Store) -> None:
+    watch = store.watch("k")
+    first = await watch.ready()
+    for number in range(3):
+        waiting = asyncio.ensure_future(anext(watch))
+        await store.put("x", b"")
+        waiting.cancel()
+        assert (await asyncio.gather(waiting, return_exceptions=True))[0].__class__ is asyncio.CancelledError
+        await store.put("k", b"")
+        assert await told(watch, 1) == [(first + 2 * number + 1, [b"k"])]
+    watch.close()
+
+
+async def test_a_watch_that_cannot_be_is_refused(store: Store) -> None:
+    with pytest.raises(BadArgument):
+        store.watch("k", start_revision=-1)
+    with pytest.raises(BadArgument):
+        store.watch("", exact=True)
