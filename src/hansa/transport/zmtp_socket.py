@@ -159,6 +159,9 @@ class ZmtpSocket:
             if self.options.linger_s:
                 async with asyncio.timeout(self.options.linger_s):
                     await self._linger()
+                    while any(lane.connection and lane.outbox.held_count for lane in self._lanes_all()):
+                        # Said while we waited, in reply to what was still heard: peers have our word for it.
+                        await self._linger()
                     self._close_connections()
                     await self._all_closed()
         except TimeoutError:
