@@ -180,11 +180,13 @@ class Outlet:
     def _miss(self, box: Outbox, exchange: Exchange) -> None:
         self.dropped_count += 1
         box.dropped_count += 1
-        exchange.is_due = True
         topics = exchange.lagging.get(box)
         if topics is None:
             topics = exchange.lagging[box] = {}
-        topics[self] = None
+        if self not in topics:
+            # Once: what a stopped peer costs the publisher of the others must stay small.
+            topics[self] = None
+            exchange.is_due = True
 
 
 def publish(exchange: Exchange, topic: str, payload: Any) -> int:
