@@ -90,6 +90,8 @@ class Worker:
     def freeze(self) -> None:
         """Stop the process where it stands; it answers nothing until `thaw`."""
         self._process.send_signal(signal.SIGSTOP)
+        # The signal is on its way when the call returns; the system says when it has arrived.
+        os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WNOWAIT)
 
     def thaw(self) -> None:
         """Let it go on."""

@@ -191,6 +191,8 @@ FORMER_TOPICS_MAX: Final = 10_000
 FORMER_OWNERS_MAX: Final = 2
 # A publisher that never waits lets the loop run after so many messages: no local inbox fills up before.
 PUBLISH_TURN_COUNT: Final = 256
+# When nobody keeps up it lets the loop run so often: for messages of several reads' size, too.
+CROWDED_TURN_COUNT: Final = 8
 # After a chunk of so many messages the readers have their turn before more is read.
 RECEIVE_TURN_COUNT: Final = 256
 # How long a survey waits for the slowest node, unless told otherwise.

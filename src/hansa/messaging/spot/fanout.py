@@ -16,7 +16,7 @@ Compiled by mypyc with the outbox and the inbox (`make bench`, cases topic, rout
 from typing import Any, Final
 
 from hansa.errors import BadArgument
-from hansa.limits import PUBLISH_TURN_COUNT, WRITE_JOIN_BYTES
+from hansa.limits import CROWDED_TURN_COUNT, PUBLISH_TURN_COUNT, WRITE_JOIN_BYTES
 from hansa.messaging.spot.inbox import Inbox, Reader, TopicMessage
 from hansa.transport.outbox import FULL, QUIET, Outbox
 
@@ -55,6 +55,8 @@ class Exchange:
         """Something is in the lists above."""
         self.turn_count = 0
         """Messages published since the driver last let the loop run."""
+        self.rest_count = 1
+        """Turns of the loop that the next rest takes."""
         self.delivered_count = 0
         """Messages given to local inboxes."""
         self.former_published_count = 0
@@ -176,6 +178,7 @@ class Outlet:
         if crowded_count == len(self._boxes):
             # Nobody keeps up, so nobody is slowed when the publisher lets the loop write first.
             exchange.turn_count = PUBLISH_TURN_COUNT
+            exchange.rest_count = CROWDED_TURN_COUNT
 
     def _miss(self, box: Outbox, exchange: Exchange) -> None:
         self.dropped_count += 1

@@ -14,7 +14,7 @@ from hansa.chance import Chance
 from hansa.clock import Clock
 from hansa.endpoint import Endpoint
 from hansa.errors import BadArgument, BadEndpoint, BadFrame, HansaError, UsageError
-from hansa.limits import JOIN_S_MAX, WRITE_TURN_BYTES
+from hansa.limits import JOIN_S_MAX, READ_BYTES, WRITE_TURN_BYTES
 from hansa.messaging.epoch import first_epoch
 from hansa.messaging.provider_info import ProviderInfo
 from hansa.messaging.spot.arrivals import Arrivals
@@ -175,8 +175,11 @@ class PubSubMesh:
         """As `post`, but lets the loop write now and then: a busy publisher does not drop by itself."""
         # Before anything is numbered: what is cancelled here was never published.
         if self._unyielded_bytes >= WRITE_TURN_BYTES:
+            # As many turns as a reader needs for it: in one process both share them.
+            turns_count = self._unyielded_bytes // READ_BYTES
             self._unyielded_bytes = 0
-            await asyncio.sleep(0)
+            for _ in range(turns_count):
+                await asyncio.sleep(0)
         self.post(topic, payload)
 
     def flush(self) -> None:

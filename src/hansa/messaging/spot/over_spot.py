@@ -121,8 +121,11 @@ class Spot:
     async def _act(self, due: int, topic: str, payload: bytes) -> None:
         """What publishing asked for. Nothing has been published if the loop must run first."""
         while due == REST:
-            self._exchange.turn_count = 0
-            await asyncio.sleep(0)
+            exchange = self._exchange
+            turns_count = exchange.rest_count
+            exchange.turn_count, exchange.rest_count = 0, 1
+            for _ in range(turns_count):
+                await asyncio.sleep(0)
             due = publish(self._exchange, topic, payload)
         if due == DUE:
             self._mesh.flush()
