@@ -249,7 +249,9 @@ def readme() -> str:
     text = README.read_text(encoding="utf-8")
     if not RESULTS.exists():
         return text
-    results = RESULTS.read_text(encoding="utf-8")
+    # What was measured by itself since the last whole run stands in a folder beside it.
+    pages = [RESULTS, *sorted(RESULTS.parent.glob("*/results.md"))]
+    results = "\n".join(page.read_text(encoding="utf-8") for page in pages)
     marks = (
         ("transport", TRANSPORT_CASES),
         ("gateway", GATEWAY_CASES),
