@@ -69,6 +69,8 @@ class Output:
     def __init__(self, descriptor: int = 1) -> None:
         self._descriptor = descriptor
         self._thread: threading.Thread | None = None
+        # Ends of lines that a reader has, or that wait for it in the pipe.
+        self.lines_count = 0
 
     async def write(self, chunk: bytes) -> None:
         """Returns when the reader has room for all of it. Raises BrokenPipeError when the reader has left.
@@ -85,7 +87,9 @@ class Output:
 
     def _write(self, chunk: bytes) -> None:
         while chunk:
-            chunk = chunk[os.write(self._descriptor, chunk) :]
+            written = os.write(self._descriptor, chunk)
+            self.lines_count += chunk.count(b"\n", 0, written)
+            chunk = chunk[written:]
 
 
 def _in_thread(call: Callable[[], T], name: str) -> tuple[asyncio.Future[T], threading.Thread]:

@@ -106,10 +106,14 @@ class Printer:
 
     def __init__(self, *, count_max: int | None, as_json: bool) -> None:
         self.output = Output()
-        self.printed_count = 0
         self._count_max = count_max
         self._as_json = as_json
         self._to_terminal = sys.stdout.isatty()
+
+    @property
+    def printed_count(self) -> int:
+        """Messages written, a line each; also those of a write that was cancelled and went on."""
+        return self.output.lines_count
 
     async def print_all(self, spot: Spot) -> None:
         """Returns after the last message that is wanted, and when the reader of the lines has left.
@@ -123,7 +127,6 @@ class Printer:
                 if self._count_max is not None:
                     del messages[self._count_max - self.printed_count :]
                 await self.output.write(b"".join(map(self._line, messages)))
-                self.printed_count += len(messages)
 
     def _line(self, message: TopicMessage) -> bytes:
         if self._as_json:

@@ -101,10 +101,11 @@ async def test_a_reader_that_left_is_an_error(pipe: Pipe) -> None:
 
 async def test_flushing_waits_for_what_a_cancelled_write_still_writes(pipe: Pipe) -> None:
     output = Output(pipe.writing)
-    chunk = bytes(1024 * 1024)
+    chunk = b"line\n" * 200_000
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.01):
             await output.write(chunk)
+    assert output.lines_count < 200_000
     received = 0
 
     def read_all() -> None:
@@ -118,3 +119,4 @@ async def test_flushing_waits_for_what_a_cancelled_write_still_writes(pipe: Pipe
     assert "writing lines" not in {thread.name for thread in threading.enumerate()}
     reader.join(WITHIN_S)
     assert received == len(chunk)
+    assert output.lines_count == 200_000
