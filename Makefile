@@ -35,7 +35,7 @@ INSTALL := .venv/.stamp-install-$(HERE)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup compiled test check fix demo sim fuzz soak costs bench spec docs clean build/pure
+.PHONY: help setup compiled test check fix demo sim fuzz soak costs bench spec docs protos clean build/pure
 
 help: ## List these commands
 	@echo "hansa: make <command>"
@@ -85,6 +85,9 @@ spec: $(NEEDS) ## Each requirement, its tests, and their outcome in the last `ma
 docs: compiled ## Write the reference pages from the code, check every link
 	@$(PY) docs/build.py
 
+protos: build/protoc ## Write the messages of etcd's API from etcd_api.proto
+	@cd src && ../build/protoc/bin/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. hansa/store/etcd_api.proto
+
 clean: ## Remove everything that these commands made
 	rm -rf .venv build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find src tests bench docs -name __pycache__ -type d -prune -exec rm -rf {} +
@@ -116,6 +119,9 @@ $(INSTALL): pyproject.toml hatch_build.py $(NEEDS)
 .venv/.stamp-bench-$(HERE): requirements/bench.txt $(NEEDS)
 	@echo "== installing the systems to measure against"
 	@$(PIP) -r requirements/bench.txt && touch $@
+
+build/protoc: requirements/protos.txt
+	@rm -rf $@ && $(PYTHON) -m venv $@ && $@/bin/python -m pip install --quiet --disable-pip-version-check -r $<
 
 # Always asked, because only the contents of the sources tell whether there is anything to compile.
 compiled: $(INSTALL)

@@ -24,7 +24,9 @@ async def serve(job: Job, link: Link) -> None:
         return request
 
     server = grpc.aio.server()
-    handlers = {METHOD: grpc.unary_unary_rpc_method_handler(echo)}
+    handlers: dict[str, grpc.RpcMethodHandler[bytes, bytes]] = {
+        METHOD: grpc.unary_unary_rpc_method_handler(echo)
+    }
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
     server.add_insecure_port(job.address)
     await server.start()
@@ -36,11 +38,10 @@ async def call(job: Job, link: Link) -> None:
     """One channel, one call object a request."""
     async with grpc.aio.insecure_channel(job.address) as channel:
         await channel.channel_ready()
-        method = channel.unary_unary(f"/{SERVICE}/{METHOD}")
+        method: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(f"/{SERVICE}/{METHOD}")
 
         def request(payload: bytes) -> Awaitable[bytes]:
-            reply: Awaitable[bytes] = method(payload)
-            return reply
+            return method(payload)
 
         link.ready()
         await keep_in_flight(request, job, link)
