@@ -9,16 +9,19 @@ from errno import (
     EADDRINUSE,
     EAGAIN,
     EBADMSG,
+    ECONNREFUSED,
     ECONNRESET,
     EEXIST,
     EHOSTUNREACH,
     EINVAL,
+    EIO,
     EMSGSIZE,
     ENOBUFS,
     ENOENT,
     ENOSYS,
     EPERM,
     ERANGE,
+    ESTALE,
     ETIMEDOUT,
 )
 from typing import ClassVar
@@ -30,17 +33,23 @@ __all__ = [
     "BadArgument",
     "BadEndpoint",
     "BadFrame",
+    "BadRecord",
     "Compacted",
+    "Conflict",
     "Fenced",
     "FutureRevision",
     "HandlerFailed",
     "HandshakeRefused",
     "HansaError",
     "InvariantBroken",
+    "JoinRefused",
+    "LeadershipLost",
     "LeaseLost",
     "LimitExceeded",
+    "LockLost",
     "NoOwner",
     "NoProvider",
+    "NotHeld",
     "NotOwner",
     "NotRegistered",
     "PeerAway",
@@ -49,7 +58,11 @@ __all__ = [
     "ProviderBusy",
     "ProviderDraining",
     "ProviderLost",
+    "RaftRefused",
     "RegistrationRefused",
+    "SessionLost",
+    "StaleFence",
+    "StoreCorrupt",
     "StoreUnavailable",
     "TimedOut",
     "TopicExists",
@@ -328,6 +341,76 @@ class WatchOverrun(Unavailable):
     def __init__(self, message: str, resume_revision: int = 0) -> None:
         super().__init__(message)
         self.resume_revision = resume_revision
+
+
+class SessionLost(Fenced):
+    """The session's lease ended, or could not be renewed in time. All that hung on it is lost."""
+
+    code = "session-lost"
+    errno = ESTALE
+
+
+class LockLost(Fenced):
+    """The lock is held no more: its session ended, or its key was deleted."""
+
+    code = "lock-lost"
+    errno = ESTALE
+
+
+class LeadershipLost(Fenced):
+    """This process leads no more: its session ended, or its key was deleted."""
+
+    code = "leadership-lost"
+    errno = ESTALE
+
+
+class StaleFence(Fenced):
+    """A newer owner has raised the fence. Nothing was written."""
+
+    code = "stale-fence"
+    errno = ESTALE
+
+
+class NotHeld(UsageError):
+    """What was to be given back or used is not held by the caller."""
+
+    code = "not-held"
+    errno = EPERM
+
+
+class RaftRefused(UsageError):
+    """A raft group cannot be run so: the program, its version, or the data folder is wrong."""
+
+    code = "raft-refused"
+    errno = EINVAL
+
+
+class StoreCorrupt(UsageError):
+    """What a store kept on disk is damaged. The message says where, and what can be done."""
+
+    code = "store-corrupt"
+    errno = EIO
+
+
+class BadRecord(PeerError):
+    """A value in the store is not what hansa writes there."""
+
+    code = "bad-record"
+    errno = EBADMSG
+
+
+class Conflict(Unavailable):
+    """Somebody else has changed it meanwhile. Read it anew, and decide again."""
+
+    code = "conflict"
+    errno = EAGAIN
+
+
+class JoinRefused(Unavailable):
+    """A raft group did not take a new peer. The message has the reason."""
+
+    code = "join-refused"
+    errno = ECONNREFUSED
 
 
 _FROM_PEERS: dict[str, type[HansaError]] = {

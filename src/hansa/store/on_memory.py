@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Final, Self, TypeVar
 
 from hansa.chance import Chance
-from hansa.clock import Clock
+from hansa.clock import Clock, SystemClock
 from hansa.errors import (
     AlreadyClosed,
     Compacted,
@@ -24,10 +24,10 @@ from hansa.errors import (
     TimedOut,
     UsageError,
     WatchOverrun,
-    invariant,
 )
 from hansa.limits import STORE_TIMEOUT_S
 from hansa.store.engine import Engine
+from hansa.store.over_keeping import LoopKeeping
 from hansa.store.values import (
     Compare,
     Delete,
@@ -58,14 +58,14 @@ class MemoryStore:
     """A `Store` in memory. See there for what the calls promise.
 
     `async with` may be entered more than once; leaving the last time closes it, and what it held is gone.
-    Calls from another event loop raise `UsageError`. Without a `clock` leases run on the loop's time.
+    Calls from another event loop raise `UsageError`.
     """
 
     def __init__(
         self, *, clock: Clock | None = None, chance: Chance | None = None, name: str = "memory"
     ) -> None:
         self.name = name
-        self._clock = clock
+        self._clock = clock if clock is not None else SystemClock()
         self._engine = Engine(chance if chance is not None else Chance.system())
         self._loop: asyncio.AbstractEventLoop | None = None
         self._users_count = 0
@@ -85,6 +85,10 @@ class MemoryStore:
     @property
     def is_closed(self) -> bool:
         return self._closed
+
+    @property
+    def clock(self) -> Clock:
+        return self._clock
 
     async def __aenter__(self) -> Self:
         if self._closed:
@@ -167,6 +171,22 @@ class MemoryStore:
         as_lease(lease)
         return await self._call(lambda now: self._engine.renew(lease, now=now), timeout)
 
+    def keep(
+        self,
+        lease: int,
+        *,
+        ttl_s: float,
+        granted_s: float,
+        interval_s: float,
+        loop_silence_s_max: float,
+        on_change: Callable[[], None],
+    ) -> LoopKeeping:
+        as_lease(lease)
+        self._check_usable()
+        return LoopKeeping(
+            self, lease, ttl_s=ttl_s, granted_s=granted_s, interval_s=interval_s, on_change=on_change
+        )
+
     async def revoke(self, lease: int, *, timeout: float | None = STORE_TIMEOUT_S) -> None:
         as_lease(lease)
         await self._call(lambda now: self._engine.revoke(lease, now=now), timeout)
@@ -236,10 +256,7 @@ class MemoryStore:
             raise UsageError(f"store {self.name} belongs to another event loop: open one for this loop")
 
     def _now(self) -> float:
-        if self._clock is not None:
-            return self._clock.monotonic()
-        invariant(self._loop is not None, "a store was asked for the time before it was opened")
-        return self._loop.time()  # type: ignore[union-attr]
+        return self._clock.monotonic()
 
     def _acted(self) -> None:
         for watcher in self._engine.news():

@@ -5,10 +5,11 @@ was asked may or may not have happened; so it is with a call that is cancelled. 
 nothing happened. After closing, calls raise `AlreadyClosed`. Wrong arguments raise `BadArgument`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Protocol, Self
 
+from hansa.clock import Clock
 from hansa.limits import STORE_TIMEOUT_S
 from hansa.store.values import (
     Compare,
@@ -43,8 +44,44 @@ class Watch(Protocol):
     async def __anext__(self) -> WatchBatch: ...
 
 
+class Keeping(Protocol):
+    """A lease that is renewed again and again, until it is stopped or lost. See `Store.keep`."""
+
+    @property
+    def kept_until_s(self) -> float:
+        """When the lease may end, on the store's clock: its time after the last answered renewal was sent.
+
+        True at any moment, also right after the event loop was stuck.
+        """
+        ...
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the store said that the lease is gone. Then it stays so."""
+        ...
+
+    @property
+    def failures_count(self) -> int:
+        """Renewals in a row that the store did not answer."""
+        ...
+
+    @property
+    def loop_lag_s(self) -> float:
+        """How late the event loop was when it was last looked at; grows while it does not answer."""
+        ...
+
+    def stop(self) -> None:
+        """Renew no more. The lease is left to itself."""
+        ...
+
+
 class Store(Protocol):
     """Keys with revisions, transactions, leases and watches. Use it with `async with`."""
+
+    @property
+    def clock(self) -> Clock:
+        """What the ends of leases are reckoned on, by those who hold them."""
+        ...
 
     async def get(
         self, key: bytes | str, *, revision: int = 0, timeout: float | None = STORE_TIMEOUT_S
@@ -96,6 +133,24 @@ class Store(Protocol):
 
     async def keep_alive(self, lease: int, *, timeout: float | None = STORE_TIMEOUT_S) -> float:
         """Begin a lease's time anew; gives how many seconds it has. Raises `LeaseLost`."""
+        ...
+
+    def keep(
+        self,
+        lease: int,
+        *,
+        ttl_s: float,
+        granted_s: float,
+        interval_s: float,
+        loop_silence_s_max: float,
+        on_change: Callable[[], None],
+    ) -> Keeping:
+        """Renew a lease every so often, from a place that a busy event loop cannot starve, if there is one.
+
+        `granted_s` is the store's clock before the lease was asked for. While the loop has been silent for
+        longer than `loop_silence_s_max` nothing is renewed: a program that is stuck must not look alive for
+        ever. `on_change` is called on the loop, after each try.
+        """
         ...
 
     async def revoke(self, lease: int, *, timeout: float | None = STORE_TIMEOUT_S) -> None:

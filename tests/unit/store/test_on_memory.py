@@ -10,6 +10,7 @@ from hansa.clock import ManualClock
 from hansa.errors import AlreadyClosed, BadEndpoint, UsageError
 from hansa.store.on_memory import MemoryStore
 from hansa.store.opening import open_store
+from hansa.testing.host import SimClock
 from hansa.testing.loop import SimLoop
 
 
@@ -87,7 +88,7 @@ def test_leases_expire_in_virtual_time_at_their_deadline() -> None:
     loop = SimLoop(Chance.seeded(3))
 
     async def live() -> list[float]:
-        async with MemoryStore(chance=Chance.seeded(4)) as store:
+        async with MemoryStore(clock=SimClock(loop), chance=Chance.seeded(4)) as store:
             began_s, expired_s = loop.time(), []
             for ttl_s in (3_600.0, 1.5, 0.1):
                 await store.put(f"k/{ttl_s}", b"", lease=await store.grant(ttl_s))
