@@ -87,4 +87,22 @@ SLOW_FIGURES = {
     "stopped_untold": Figure(title="of these not known to it", show=count_text, is_headline=True),
 }
 
-FIGURES = SCALE_FIGURES | MEMORY_FIGURES | TOPIC_MEMORY_FIGURES | SLOW_FIGURES
+FAILOVER_FIGURES = {
+    "failover_s_min": Figure(title="until another leads, shortest", show=_seconds_text),
+    "failover_s": Figure(title="until another leads, median", show=_seconds_text, is_headline=True),
+    "failover_s_p95": Figure(title="until another leads, 95 of 100", show=_seconds_text),
+    "failover_s_max": Figure(title="until another leads, longest", show=_seconds_text, is_headline=True),
+}
+
+BEAT_FIGURES = {
+    "member_cpu_us": Figure(title="a member, CPU a second", show=time_text, is_headline=True),
+    "store_member_cpu_us": Figure(title="the store, CPU a second a member", show=time_text),
+    "store_cpu_share": Figure(title="the store, share of a core", show=share_text, is_headline=True),
+    "join_all_s": Figure(title="all join, one after another in two processes", show=_seconds_text),
+    "false_suspicions": Figure(title="members suspected", show=count_text),
+    "unseen_members": Figure(title="members that a view lacks at the end", show=count_text),
+}
+
+FIGURES = (
+    SCALE_FIGURES | MEMORY_FIGURES | TOPIC_MEMORY_FIGURES | SLOW_FIGURES | FAILOVER_FIGURES | BEAT_FIGURES
+)

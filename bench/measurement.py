@@ -96,14 +96,29 @@ class Summary:
         return self.p50_us if is_latency(self.case) else self.rate_per_s
 
 
+RATED = frozenset(
+    ("rr", "pub", "gw", "sync", "topic", "routed", "pong", "local", "put", "get", "lock", "fan")
+)
+BASELINES = {
+    "topic": "nats",
+    "routed": "nats",
+    "pong": "nats",
+    "local": "mailbox",
+    "put": "bare-etcd",
+    "get": "bare-etcd",
+    "lock": "bare-etcd",
+    "fan": "bare-etcd",
+}
+
+
 def is_latency(case: Case) -> bool:
     """Whether the case asks how long, so that less is better, rather than how many."""
-    return case.kind in ("rr", "gw", "sync", "pong") and case.width == 1
+    return case.kind in ("rr", "gw", "sync", "pong", "put", "get", "lock") and case.width == 1
 
 
 def is_rated(case: Case) -> bool:
     """Whether the case asks for a rate or a latency; the others have figures by name."""
-    return case.kind in ("rr", "pub", "gw", "sync", "topic", "routed", "pong", "local")
+    return case.kind in RATED
 
 
 def may_lose(case: Case) -> bool:
@@ -113,7 +128,7 @@ def may_lose(case: Case) -> bool:
 
 def baseline_of(case: Case, baseline: str) -> str:
     """The peer that counts as 1.0 on that case: topics have rivals of their own, others the run's."""
-    return {"topic": "nats", "routed": "nats", "pong": "nats", "local": "mailbox"}.get(case.kind, baseline)
+    return BASELINES.get(case.kind, baseline)
 
 
 def summarise(trials: Iterable[Trial]) -> list[Summary]:

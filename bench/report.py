@@ -5,6 +5,8 @@ from typing import Any
 
 from bench.case import Case, size_text
 from bench.figures import (
+    BEAT_FIGURES,
+    FAILOVER_FIGURES,
     FIGURES,
     MEMORY_FIGURES,
     SCALE_FIGURES,
@@ -37,6 +39,15 @@ deque and a task each, without topics, numbers or bounds. In brackets: the multi
 SLOW_TEXT = """\
 One of so many spots does not read, or the process of one of so many nodes is stopped, and later goes on. The
 two rates are those of neighbouring seconds."""
+STORE_TEXT = """\
+One client with so many operations in flight. etcd and `hansa store` are one process each and confirm a write
+when it is on disk; in memory nothing leaves the process. A lock is taken and given back. A change is one put,
+told to so many watches of another client: deliveries. In brackets: the multiple of bare calls to etcd."""
+FAILOVER_TEXT = """\
+Three candidates with sessions of 2 s, the shortest that etcd grants. The leader gets SIGKILL; another one
+comes and stands in line."""
+BEATS_TEXT = """\
+Members that only stay, with a heartbeat a second, each with a view of all others, in two processes."""
 TOPIC_MEMORY_TEXT = """\
 As above: growth of resident memory divided by the spots or topics that a process holds."""
 MEMORY_TEXT = """\
@@ -72,6 +83,16 @@ def case_title(case: Case) -> str:
             return f"{case.width:,} spots"
         case "known":
             return f"{case.width:,} topics"
+        case "put" | "get":
+            return f"{case.kind}, {size}, {case.width} in flight"
+        case "lock":
+            return "lock and release" + (f", {case.width} contenders" if case.width > 1 else "")
+        case "fan":
+            return f"a change told to {case.width:,} watches, {size}"
+        case "failover":
+            return f"{case.width:,} leaders killed"
+        case "beats":
+            return f"{case.width:,} members"
         case "scale":
             return f"{case.width:,} providers"
         case "single":
@@ -139,6 +160,12 @@ def markdown(summaries: Sequence[Summary], *, baseline: str, run: Mapping[str, A
         ]
     if scale := _of_kinds(summaries, "scale", "single"):
         parts += ["## Registry at scale", "", SCALE_TEXT, "", *_figures(scale, SCALE_FIGURES), ""]
+    if store := _of_kinds(summaries, "put", "get", "lock", "fan"):
+        parts += ["## Store and locks", "", STORE_TEXT, "", *_overview(store, baseline), ""]
+    if failover := _of_kinds(summaries, "failover"):
+        parts += ["## Failover of a leader", "", FAILOVER_TEXT, "", *_figures(failover, FAILOVER_FIGURES), ""]
+    if beats := _of_kinds(summaries, "beats"):
+        parts += ["## Heartbeats", "", BEATS_TEXT, "", *_figures(beats, BEAT_FIGURES), ""]
     rated = [summary for summary in summaries if is_rated(summary.case)]
     for case in dict.fromkeys(summary.case for summary in rated):
         of_case = [summary for summary in rated if summary.case == case]

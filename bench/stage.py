@@ -8,6 +8,7 @@ import signal
 import socket
 import sys
 import tempfile
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -93,6 +94,14 @@ class Worker:
         # The signal is on its way when the call returns; the system says when it has arrived.
         os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WNOWAIT)
 
+    async def kill(self) -> float:
+        """SIGKILL; gives the time on the clock that all processes of a machine share."""
+        at_s = time.monotonic()
+        self._process.kill()
+        await self._process.wait()
+        self._errors.close()
+        return at_s
+
     def thaw(self) -> None:
         """Let it go on."""
         self._process.send_signal(signal.SIGCONT)
@@ -171,6 +180,11 @@ class Stage:
         """A sample of every worker, all taken as nearly at once as the machine allows."""
         taken = await asyncio.gather(*(worker.sample() for worker in self._workers))
         return dict(zip(self._workers, taken, strict=True))
+
+    async def kill(self, worker: Worker) -> float:
+        """Kill one worker before the others; when that was."""
+        self._workers.remove(worker)
+        return await worker.kill()
 
     async def end(self, worker: Worker) -> None:
         """End one worker before the others."""

@@ -2,9 +2,9 @@
 
 A peer's module has a function for each role it can play: `serve` and `call` (kinds "rr", "gw" and "sync"),
 `publish` and `receive` (kinds "pub" and "topic"), `bounce` and `throw` (kind "pong"), `publish_here` (kind
-"local"), and `broker` where a process must stand between them; what only hansa has, has roles of its own.
-A role is `role(job, link)`, plain or `async`; it calls `link.ready()` and then works until its process is
-ended.
+"local"), `put`, `get`, `lock` and `fan` (kinds of these names), and `broker` where a process must stand
+between them; what only hansa has, has roles of its own. A role is `role(job, link)`, plain or `async`; it
+calls `link.ready()` and then works until its process is ended.
 """
 
 from dataclasses import dataclass
@@ -159,6 +159,36 @@ _LISTED = (
         module="over_zenoh",
         kinds=frozenset({"rr", "pub", "topic", "pong"}),
         requires=("eclipse-zenoh",),
+    ),
+    Peer(
+        name="hansa-memory",
+        title="hansa, memory://",
+        module="over_store",
+        kinds=frozenset({"put", "get", "lock", "fan"}),
+        variant="memory",
+    ),
+    Peer(
+        name="hansa-store",
+        title="hansa, hansa store",
+        module="over_store",
+        kinds=frozenset({"put", "get", "lock", "fan", "failover", "beats"}),
+        has_broker=True,
+        variant="store",
+    ),
+    Peer(
+        name="hansa-etcd",
+        title="hansa, etcd",
+        module="over_store",
+        kinds=frozenset({"put", "get", "lock", "fan", "failover", "beats"}),
+        has_broker=True,
+        variant="etcd",
+    ),
+    Peer(
+        name="bare-etcd",
+        title="bare grpc.aio calls, etcd",
+        module="over_bare_etcd",
+        kinds=frozenset({"put", "get", "lock", "fan"}),
+        has_broker=True,
     ),
     Peer(name="bare", title="bare uvloop protocol", module="over_bare"),
     Peer(name="mailbox", title="bare deque mailboxes", module="over_mailbox", kinds=frozenset({"local"})),

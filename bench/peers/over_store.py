@@ -1,0 +1,153 @@
+"""hansa's own client of a store, with etcd, with `hansa store`, or with the store in memory.
+
+Settings: the defaults. Put and get are one key each; a lock is taken and given back by one session; a change
+is told to so many watches of a second client in the same process. Candidates and members have sessions of
+two seconds, the shortest that etcd grants.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+
+from bench.job import Job
+from bench.kinds.store import CROWDS_COUNT
+from bench.link import Link
+from bench.load import keep_in_flight
+from bench.peers import store_server
+from hansa.coordination import Election, Lock, Members, NodeInfo, Session
+from hansa.store import Store, Watch, open_store
+
+KEY, LOCK, ELECTION = "/bench/key", "bench", "bench"
+SESSION_S = 2.0
+TIMEOUT_S = 10.0
+
+
+def broker(job: Job, link: Link) -> None:
+    """The store's process."""
+    (store_server.serve_etcd if job.peer.variant == "etcd" else store_server.serve_hansa)(job, link)
+
+
+@asynccontextmanager
+async def _opened(job: Job) -> AsyncIterator[Store]:
+    address = "memory://bench" if job.peer.variant == "memory" else f"etcd://{job.address}"
+    async with open_store(address) as store:
+        yield store
+
+
+async def put(job: Job, link: Link) -> None:
+    """One key is put again and again."""
+    async with _opened(job) as store:
+
+        async def request(payload: bytes) -> bytes:
+            await store.put(KEY, payload, timeout=TIMEOUT_S)
+            return payload
+
+        await request(job.payload)
+        link.ready()
+        await keep_in_flight(request, job, link)
+
+
+async def get(job: Job, link: Link) -> None:
+    """One key is read again and again, linearizably."""
+    async with _opened(job) as store:
+        await store.put(KEY, job.payload)
+
+        async def request(_payload: bytes) -> bytes:
+            found = await store.get(KEY, timeout=TIMEOUT_S)
+            assert found is not None
+            return found.value
+
+        link.ready()
+        await keep_in_flight(request, job, link)
+
+
+async def lock(job: Job, link: Link) -> None:
+    """A lock is taken and given back by each of `width` contenders."""
+    async with _opened(job) as store, Session(store) as session:
+
+        async def request(payload: bytes) -> bytes:
+            hold = await Lock(session, LOCK).acquire()
+            await hold.release()
+            return payload
+
+        await request(b"")
+        link.ready()
+        await keep_in_flight(request, job, link)
+
+
+async def fan(job: Job, link: Link) -> None:
+    """Put, and wait until every watch has told of it."""
+    async with _opened(job) as store, _opened(job) as watcher:
+        watches = [watcher.watch(KEY, exact=True) for _ in range(job.case.width)]
+        await asyncio.gather(*(watch.ready(timeout=60.0) for watch in watches))
+        told = _Told(job.case.width)
+        async with asyncio.TaskGroup() as readers:
+            for number, watch in enumerate(watches):
+                readers.create_task(told.read(watch), name=f"watch-{number}")
+            link.ready()
+            while True:
+                begun_ns = time.perf_counter_ns()
+                told.waiting_count = job.case.width
+                told.all.clear()
+                await store.put(KEY, job.payload, timeout=TIMEOUT_S)
+                await told.all.wait()
+                link.latencies_ns.append(time.perf_counter_ns() - begun_ns)
+                link.count += job.case.width
+
+
+class _Told:
+    """Counts down the watches that have not told yet."""
+
+    def __init__(self, watches_count: int) -> None:
+        self.waiting_count = watches_count
+        self.all = asyncio.Event()
+
+    async def read(self, watch: Watch) -> None:
+        async for _batch in watch:
+            self.waiting_count -= 1
+            if not self.waiting_count:
+                self.all.set()
+
+
+async def candidate(job: Job, link: Link) -> None:
+    """Stands in line for a leadership, and leads until it is killed."""
+    async with _opened(job) as store, Session(store, ttl=SESSION_S) as session:
+        link.ready()
+        assert await link.order() == ["stand"]
+        async with asyncio.TaskGroup() as tasks:
+            winning = tasks.create_task(Election(session, ELECTION).win(), name="campaign")
+            watch = store.watch(session.keys.leader(ELECTION), start_revision=1)
+            async for batch in watch:
+                # Its own key is there: those who come later stand behind it.
+                if any(event.item.lease == session.lease for event in batch.events):
+                    break
+            watch.close()
+            link.done()
+            assert await link.order() == ["lead"]
+            await winning
+            link.done(at_s=time.monotonic())
+            await asyncio.Event().wait()
+
+
+async def crowd(job: Job, link: Link) -> None:
+    """A share of the members, each with a view of all of them, over one client."""
+    count = job.case.width // CROWDS_COUNT
+    names = [f"member-{job.index}-{number:04}" for number in range(count)]
+    async with AsyncExitStack() as stack:
+        store = await stack.enter_async_context(_opened(job))
+        link.ready()
+        assert await link.order() == ["join"]
+        begun_s = time.monotonic()
+        nodes = [NodeInfo(id=name, host="127.0.0.1", port=1) for name in names]
+        members = [await stack.enter_async_context(Members(store, node)) for node in nodes]
+        link.done(seconds=time.monotonic() - begun_s)
+        assert await link.order() == ["settle"]
+        while any(len(one.view.up()) < job.case.width for one in members):  # noqa: ASYNC110 - every view of all
+            await asyncio.sleep(0.05)
+        link.gauges = lambda: {
+            "suspicions": float(sum(one.stats.suspicions_count for one in members)),
+            "unseen": float(sum(job.case.width - len(one.view.up()) for one in members)),
+        }
+        link.done()
+        await asyncio.Event().wait()
