@@ -16,16 +16,17 @@ ROUNDS ?= 5
 CASES ?=
 # `make fuzz`: how many inputs.
 RUNS ?= 1000000
-# `make soak`: how many bad messages.
+# `make soak`: how many bad messages, and how many increments under a lock.
 FRAMES ?= 1000000
+OPERATIONS ?= 20000
 # `make test`: in how many processes. Many tests wait for timers, so more than there are cores.
 JOBS ?= 4
 # Passed on as they are: make test ARGS="-k router", make demo ARGS="--seconds 30".
 ARGS ?=
 
 # The tests that run a second time against the uncompiled form of the compiled modules; of the conformance
-# suite one transport and one loop, since the others differ below the compiled modules.
-PURE_TESTS := $(wildcard tests/unit/wire tests/unit/transport tests/unit/messaging/spot tests/conformance) -k "not (ipc or tls or inproc or uvloop)"
+# suite one transport and one loop, since the others differ below the compiled modules, and no stores.
+PURE_TESTS := $(wildcard tests/unit/wire tests/unit/transport tests/unit/messaging/spot tests/conformance) --ignore=tests/conformance/store -k "not (ipc or tls or inproc or uvloop)"
 
 # An environment knows where its project stands: a copied or moved tree installs itself anew.
 HERE := $(shell pwd | cksum | cut -d ' ' -f 1)
@@ -44,6 +45,7 @@ help: ## List these commands
 setup: compiled ## Make .venv, install hansa into it, compile the hot modules
 
 test: compiled build/pure ## Run every test, then those of the compiled modules once more uncompiled
+	-@$(PY) -m tests.support.etcd_program
 	@echo "== tests"
 	@$(PYTEST) -n $(JOBS) --dist=worksteal --requirement-results=new $(ARGS)
 	@if ls build/compiled/*/*.so >/dev/null 2>&1; then \
@@ -70,8 +72,10 @@ sim: compiled ## Simulate: SEED=1 SEEDS=200 SCENARIO=name
 fuzz: compiled .venv/.stamp-fuzz-$(HERE) ## Feed the parsers random and mutated input: RUNS=1000000
 	@$(PY) tests/fuzz/run.py --runs $(RUNS) $(ARGS)
 
-soak: compiled ## A million bad messages against a registry, a provider and a node: FRAMES=1000000
+soak: compiled ## A million bad messages; 20,000 increments by owners that are stopped: FRAMES=1000000 OPERATIONS=20000
 	@$(PY) tests/integration/faults/soak.py --frames $(FRAMES) $(ARGS)
+	@$(PY) tests/integration/coordination/fencing_soak.py --operations $(OPERATIONS) $(ARGS)
+	@$(PY) tests/integration/coordination/fencing_soak.py --operations 500 --no-fence $(ARGS)
 
 costs: compiled .venv/.stamp-bench-$(HERE) ## Count what a topic mesh says, up to 3,000 nodes in the simulator
 	@$(PY) -m bench.topic_costs $(ARGS)

@@ -229,3 +229,141 @@ STORE_WATCH_COUNT_MAX: Final = 10_000
 STORE_WATCH_BYTES_MAX: Final = 64 * MIB
 # Revisions of the past that a watcher looks through before the loop runs on.
 STORE_WATCH_TURN_COUNT: Final = 1_000
+# One try at one member of an etcd group: answers take milliseconds, and another member may be well.
+STORE_TRY_S: Final = 1.0
+# A try may be too short for a slow line: it is doubled after each round over all members, so often.
+STORE_TRY_DOUBLINGS_MAX: Final = 3
+# Between rounds over all members: an election takes a second or two, and all clients wait for it.
+STORE_RETRY_S_MIN: Final = 0.05
+STORE_RETRY_S_MAX: Final = 1.0
+STORE_RETRY_JITTER: Final = 0.5
+# Members of a group have one address each, and a group has at most a handful.
+STORE_ENDPOINTS_MAX: Final = 64
+# One answer of an etcd server, held in memory whole; larger scans are read in parts.
+STORE_ANSWER_BYTES_MAX: Final = 64 * MIB
+# Keys of one part of a scan. When they are too large for one answer, fewer: so few of any size fit.
+STORE_SCAN_PART_COUNT: Final = 2_000
+STORE_SCAN_PART_COUNT_MIN: Final = 32
+# A quiet connection is asked for a sign of life after so long; etcd refuses clients that ask below 5 s.
+STORE_PING_S: Final = 6.0
+STORE_PING_TIMEOUT_S: Final = 2.0
+# A quiet stream of watches is asked sooner, and given up after as long again: its member may be frozen.
+STORE_WATCH_BEAT_S: Final = 1.0
+# How often who keeps leases looks whether the event loop still runs: a part of the shortest interval, within.
+STORE_PULSE_S_MIN: Final = 0.05
+STORE_PULSE_S_MAX: Final = 1.0
+# All keys and values that a served store holds, without their past; beyond it puts are refused, as at etcd's.
+STORE_LIVE_BYTES_MAX: Final = 2 * 1024 * MIB
+# A journal of so many bytes, or of the last snapshot's size if that is more, is followed by a snapshot: it is
+# replayed in a second or two, and snapshots cost no more than the journal does.
+STORE_JOURNAL_BYTES: Final = 16 * MIB
+# Bytes of records that wait for the disk; beyond it changes are refused. A disk writes them in a second.
+STORE_UNFLUSHED_BYTES_MAX: Final = 64 * MIB
+# A request to a served store, with the words around its keys and values; larger ones end the call.
+STORE_REQUEST_BYTES_MAX: Final = 2 * MIB
+# Watchers of one stream; more of them are refused. Streams are as many as the store's watchers.
+STORE_STREAM_WATCHERS_MAX: Final = 10_000
+# Answers to watch requests that wait on one stream before no more requests are read from it.
+STORE_STREAM_ANSWERS_MAX: Final = 1_000
+# Events and bytes of one message of a watch: more wait for the next one. A revision is not split unless asked.
+STORE_MESSAGE_EVENTS: Final = 1_000
+STORE_MESSAGE_BYTES: Final = MIB
+# How often a quiet watcher that asked for it is told how far it is: as etcd does.
+STORE_PROGRESS_S: Final = 600.0
+# How long a stopping server waits for calls to end by themselves.
+STORE_GRACE_S: Final = 1.0
+
+# --- Membership -------------------------------------------------------------------------------------------
+# A follower that lost its watch reads anew: soon after a compaction, seldom while the store is away.
+FOLLOW_RETRY_S_MIN: Final = 0.05
+FOLLOW_RETRY_S_MAX: Final = 2.0
+# What a node tells of itself is read by every other one; a thousand of them are still few MiB.
+NODE_RECORD_BYTES_MAX: Final = 16 * KIB
+# A renewal a second is little for a store, and five in a row are not lost by chance.
+MEMBER_HEARTBEAT_INTERVAL_S: Final = 1.0
+MEMBER_HEARTBEAT_TIMEOUT_S: Final = 5.0
+# Each member looks after so many others: all are looked after unless as many neighbours fall at once.
+WATCHED_COUNT: Final = 3
+# A commit that others get in the way of is tried so often before they are said to be too many.
+COMMIT_TRIES_MAX: Final = 8
+# Members that are down or left stay in the roster, for people to see: an hour; of more, the oldest go.
+GONE_MEMBER_S_MAX: Final = 3_600.0
+GONE_MEMBERS_COUNT_MAX: Final = 256
+# The last words of a node that leaves; if the store does not hear them the lease ends by itself.
+LEAVE_S_MAX: Final = 2.0
+# Events that a bridge holds to tell them again, to nodes that subscribe late and when it takes over from
+# another bridge: those of the last minutes. The oldest go first; readers drop what they know.
+BRIDGE_COUNT_MAX: Final = 100
+# A topic that another bridge owns is asked for so often, at least; and so often it is looked who is new.
+BRIDGE_RETRY_S: Final = 2.0
+BRIDGE_LOOK_S: Final = 0.25
+
+# --- Coordination -----------------------------------------------------------------------------------------
+# Names of locks, elections, nodes and the like, as bytes: a path with a handful of them fits one key.
+COORDINATION_NAME_BYTES_MAX: Final = 200
+# A session stops by itself so long before its lease can end: for a clock that runs slower than the store's.
+SESSION_MARGIN_SHARE: Final = 0.1
+# And not less than it takes to stop a body of work.
+SESSION_MARGIN_S_MIN: Final = 0.2
+# Of short leases the margin leaves this much at least to live in.
+SESSION_MARGIN_SHARE_MAX: Final = 1 / 3
+# A lease is renewed so many times in its own time: two answers may be lost.
+SESSION_RENEWALS_COUNT: Final = 3
+# Holders of one semaphore: whoever is next watches them all.
+SEMAPHORE_LIMIT_MAX: Final = 10_000
+# Parties of one barrier: it opens for all of them in one transaction.
+BARRIER_PARTIES_MAX: Final = 100
+# How long who leaves (a line, a session) waits for the store to hear of it; the lease's end says it too.
+FAREWELL_STORE_S_MAX: Final = 2.0
+
+# --- Raft groups ------------------------------------------------------------------------------------------
+# Voters and learners of one group. More make each write slower and no failure likelier to be survived.
+RAFT_PEERS_MAX: Final = 7
+# Names of applications and peers: they become parts of keys, file names and arguments.
+RAFT_NAME_CHARS_MAX: Final = 64
+# Zone, roles and metadata of one peer, as JSON; the record of a full group stays far below a store's value.
+RAFT_PEER_NOTES_BYTES_MAX: Final = 16 * KIB
+# A question to a peer about joining, or its answer: the record of a full group, twice.
+RAFT_MESSAGE_BYTES_MAX: Final = 512 * KIB
+# From a member that ended to its next start: soon for a crash, seldom for one that cannot start at all.
+RAFT_RESTART_S_MIN: Final = 0.1
+RAFT_RESTART_S_MAX: Final = 10.0
+RAFT_RESTART_JITTER: Final = 0.2
+# One that ran so long has recovered: its next end counts from one again.
+RAFT_STABLE_S: Final = 30.0
+# Ends in a row: so many are no accident. Before it was ever ready it is given up then, later only reported.
+RAFT_CRASHES_MAX: Final = 5
+# A leader that is asked to end hands over first, which takes it an election timeout or two; then it is killed.
+RAFT_STOP_S_MAX: Final = 10.0
+# The member's log on disk; beyond it the file starts anew, and the one before is kept as well.
+RAFT_LOG_BYTES_MAX: Final = 8 * MIB
+# What a report of a crash quotes of it.
+RAFT_LOG_TAIL_BYTES: Final = 2 * KIB
+# How often a peer looks at its member, and the leader's at the requests: a change is seen within one look.
+RAFT_LOOK_S: Final = 0.5
+# How often it reads the member's own measures (snapshots); reading them costs the member milliseconds.
+RAFT_MEASURE_S: Final = 5.0
+# The measures of a member, as text: today's are 100 KiB.
+RAFT_MEASURES_BYTES_MAX: Final = 4 * MIB
+# One question to one member: an answer takes milliseconds, or two of its election timeouts.
+RAFT_CALL_S_MAX: Final = 3.0
+# A peer that does not answer in this time is away.
+RAFT_REACH_S_MAX: Final = 1.0
+# A group that is not healthy gets so long to become so (a restart, an election) before a request is refused.
+RAFT_HEALTH_PATIENCE_S: Final = 10.0
+# A request to join, from its record to its last step; then all of it is undone.
+RAFT_JOIN_TIMEOUT_S: Final = 120.0
+# A refusal is there to be read for so long.
+RAFT_REFUSAL_S: Final = 15.0
+# Requests to join one group that wait at a time; they are taken one after the other.
+RAFT_REQUESTS_MAX: Final = 16
+# Redirects that a question follows: the leader may change once or twice meanwhile, not for ever.
+RAFT_REDIRECTS_MAX: Final = 5
+# One answer to a question that waits (is it accepted? is it done?); then it is asked again.
+RAFT_POLL_S_MAX: Final = 5.0
+# The connections that one store keeps of members that changed; beyond it the members it knows must do.
+RAFT_STORES_MAX: Final = 16
+# etcd changes a group only when its members have been connected for 5 s; so long it may say no, and a bit.
+RAFT_DENIAL_S: Final = 15.0
+# How long starting waits for the group to have a leader: the others may still be starting.
+RAFT_START_S_MAX: Final = 60.0

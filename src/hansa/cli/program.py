@@ -23,6 +23,11 @@ app.command("hansa.cli.provide_command:provide")
 app.command("hansa.cli.topics_command:topics")
 app.command("hansa.cli.publish_command:publish")
 app.command("hansa.cli.subscribe_command:subscribe")
+app.command("hansa.cli.store_command:store")
+app.command("hansa.cli.members_command:members")
+app.command("hansa.cli.lock_command:lock")
+app.command("hansa.cli.lead_command:lead")
+app.command("hansa.cli.raft_command:raft")
 app.command("hansa.cli.demo_command:demo")
 
 

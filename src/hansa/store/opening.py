@@ -1,31 +1,68 @@
 """From a store's address to the store."""
 
+from collections.abc import Callable
+from typing import Any
 from weakref import WeakValueDictionary
 
-from hansa.errors import BadEndpoint
+from hansa.errors import BadArgument, BadEndpoint
+from hansa.store.etcd_address import EtcdAddress
+from hansa.store.on_etcd import EtcdStore
 from hansa.store.on_memory import MemoryStore
 from hansa.store.store import Store
+from hansa.transport.options import Tls
 
-_KNOWN = "write memory://name"
 # Weak: a memory store lives as long as somebody holds it, and what nobody can reach again is not kept.
 _memory_stores: WeakValueDictionary[str, MemoryStore] = WeakValueDictionary()
 
 
-def open_store(address: str) -> Store:
+def open_store(address: str, *, tls: Tls | None = None, **options: Any) -> Store:
     """The store at an address; open it with `async with`.
 
     `memory://name` is one store per name in this process, for as long as anybody holds it; once it was
-    closed, the name stands for a new and empty one. Raises `BadEndpoint`, which says what to write.
+    closed, the name stands for a new and empty one. `etcd://host:2379,host2:2379` is an etcd group, with
+    `user:password@` before the hosts where it asks for one; `tls` and the options go to `EtcdStore`.
+    Raises `BadEndpoint`, which says what to write, and never a password.
     """
-    scheme, separator, name = address.partition("://")
+    scheme, separator, rest = address.partition("://")
     if not separator:
-        raise BadEndpoint(f"store {address!r}: {_KNOWN}")
-    if scheme != "memory":
-        raise BadEndpoint(f"store {address!r}: there is no store of the kind {scheme!r}; {_KNOWN}")
+        raise BadEndpoint(f"an address of a store begins with its kind: {_KNOWN}")
+    opener = _OPENERS.get(scheme)
+    if opener is None:
+        raise BadEndpoint(f"there is no store of the kind {scheme!r}: {_KNOWN}")
+    return opener(rest, tls, options)
+
+
+def _open_memory(name: str, tls: Tls | None, options: dict[str, Any]) -> Store:
     if not name or not name.isprintable() or " " in name:
-        raise BadEndpoint(f"store {address!r}: give it a name without spaces; {_KNOWN}")
+        raise BadEndpoint(f"store 'memory://{name}': give it a name without spaces; {_KNOWN}")
+    if tls is not None or options:
+        raise BadArgument("a store in memory takes no options: it may be open already, with others")
     store = _memory_stores.get(name)
     if store is None or store.is_closed:
         store = MemoryStore(name=name)
         _memory_stores[name] = store
     return store
+
+
+def _open_etcd(rest: str, tls: Tls | None, options: dict[str, Any]) -> Store:
+    address = EtcdAddress.parse(rest)
+    if address.user is not None:
+        options = {"user": address.user, "password": address.password, **options}
+    return EtcdStore(address.endpoints, tls=tls, **options)
+
+
+def _open_raft(rest: str, tls: Tls | None, options: dict[str, Any]) -> Store:
+    # Here, because only who opens one needs it, and not every system has what it needs (fcntl).
+    from hansa.store.raft.on_raft import open_raft_store
+
+    if tls is not None or options:
+        raise BadArgument("the store of a raft group takes no options")
+    return open_raft_store(rest)
+
+
+_OPENERS: dict[str, Callable[[str, Tls | None, dict[str, Any]], Store]] = {
+    "memory": _open_memory,
+    "etcd": _open_etcd,
+    "raft": _open_raft,
+}
+_KNOWN = "write memory://name, etcd://host:2379,host2:2379, or raft://host:2390,host2:2390/app"

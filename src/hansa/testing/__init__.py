@@ -10,12 +10,31 @@
     Simulation(7, Pair).run()
 
 Programs run on hosts unchanged: they are given the host, and through it a network, a clock and chance.
+
+And a judge of what clients saw, in a simulation or anywhere else: `check_linearizability`.
 """
 
+from hansa.testing.calls import Call, CallLog, OpenCall
+from hansa.testing.counterexample import Counterexample
 from hansa.testing.faults import Crash, Cut, Fault, Pause, Refusal, Reset, SlowLink, Stop, draw_plan
 from hansa.testing.history import Fact, History
 from hansa.testing.host import Host, SimClock
+from hansa.testing.linearizability import Judgement, Verdict, check_linearizability
 from hansa.testing.loop import Deadlocked, SimLoop, Stuck
+from hansa.testing.models import (
+    UNKNOWN,
+    Acquire,
+    Add,
+    CompareAndSet,
+    CounterModel,
+    LockModel,
+    LockState,
+    Model,
+    Read,
+    RegisterModel,
+    Release,
+    Write,
+)
 from hansa.testing.network import NetworkSettings, SimNetwork
 from hansa.testing.refusals import NotSimulated
 from hansa.testing.scenario import Scenario
@@ -23,7 +42,15 @@ from hansa.testing.simulation import Failure, Outcome, Simulation, SimulationFai
 from hansa.testing.world import Broken, World
 
 __all__ = [
+    "UNKNOWN",
+    "Acquire",
+    "Add",
     "Broken",
+    "Call",
+    "CallLog",
+    "CompareAndSet",
+    "CounterModel",
+    "Counterexample",
     "Crash",
     "Cut",
     "Deadlocked",
@@ -32,11 +59,19 @@ __all__ = [
     "Fault",
     "History",
     "Host",
+    "Judgement",
+    "LockModel",
+    "LockState",
+    "Model",
     "NetworkSettings",
     "NotSimulated",
+    "OpenCall",
     "Outcome",
     "Pause",
+    "Read",
     "Refusal",
+    "RegisterModel",
+    "Release",
     "Reset",
     "Scenario",
     "SimClock",
@@ -47,6 +82,9 @@ __all__ = [
     "SlowLink",
     "Stop",
     "Stuck",
+    "Verdict",
     "World",
+    "Write",
+    "check_linearizability",
     "draw_plan",
 ]

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
+from hansa.chance import Chance
+from hansa.testing.faults import FaultPlan, draw_plan
 from hansa.testing.world import World
 
 __all__ = ["Scenario"]
@@ -31,6 +33,10 @@ class Scenario:
     def pairs(self) -> Sequence[tuple[str, str]] | None:
         """Hosts that talk to each other, or None for all: a fault between others would harm nobody."""
         return None
+
+    def plan(self, chance: Chance) -> FaultPlan:
+        """What goes wrong in this run, drawn from this stream alone, after `begin`."""
+        return draw_plan(chance, list(self.world.hosts), chaos_s=self.chaos_s, pairs=self.pairs())
 
     def check(self) -> None:
         """Raise through `world.fail` if something is wrong now. Called after each fault and at the end."""

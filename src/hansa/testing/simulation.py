@@ -9,7 +9,7 @@ from heapq import heapify, heappop, heappush
 from textwrap import indent
 
 from hansa.errors import InvariantBroken
-from hansa.testing.faults import Fault, FaultPlan, draw_plan
+from hansa.testing.faults import Fault, FaultPlan
 from hansa.testing.loop import Deadlocked, Stuck
 from hansa.testing.scenario import Scenario
 from hansa.testing.world import Broken, World
@@ -144,13 +144,7 @@ class _Course:
         """All phases, one after the other."""
         self.scenario.begin()
         if not self._is_given:
-            chance = self.world.chance.fork("faults")
-            self.plan = draw_plan(
-                chance,
-                list(self.world.hosts),
-                chaos_s=self.scenario.chaos_s,
-                pairs=self.scenario.pairs(),
-            )
+            self.plan = self.scenario.plan(self.world.chance.fork("faults"))
         await self._chaos()
         self.world.calm()
         self.scenario.calm()

@@ -1,26 +1,183 @@
-"""The engines that the suite of stores runs on. Another engine is one more entry."""
+"""The engines that the suite of stores runs on. Another engine is one more class and one more entry."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+import json
+import signal
+import subprocess
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from contextlib import ExitStack
+from tempfile import TemporaryDirectory
+from types import TracebackType
+from typing import Any, ClassVar, Self
 
 from hansa.store.on_memory import MemoryStore
+from hansa.store.opening import open_store
+from hansa.store.raft.group_record import RaftKeys
+from hansa.store.raft.on_raft import Members, RaftStore
 from hansa.store.store import Store
+from tests.support.etcd_servers import EtcdGroup, dying_with_us, freeze, wipe
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoreEngine:
-    """How to make a store, how short its leases can be, and how to make it answer nobody for a while."""
+class StoreEngine(ABC):
+    """A kind of store, and the servers behind it, which live as long as the `with` block."""
 
-    make: Callable[[], Store]
+    # Of which event loops the suite runs it on: what differs is the client, and a server is not quick.
+    loops: ClassVar[Sequence[str]] = ("asyncio",)
+    # A request that has left for a server cannot be called back: it may act after its caller gave up.
+    is_remote: ClassVar[bool] = True
+    # It renews leases from a place of its own, beside the event loop.
+    has_heart: ClassVar[bool] = True
+    # How many random histories: each is hundreds of calls.
+    histories_count: ClassVar[int] = 4
+    # How short its leases can be.
     ttl_s_min: float
-    # What the two do is the engine's own: they are given a store that `make` made.
-    pause: Callable[[Any], None]
-    resume: Callable[[Any], None]
+
+    def __init__(self) -> None:
+        # The servers.
+        self._held = ExitStack()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._held.close()
+
+    @abstractmethod
+    def reset(self) -> None:
+        """Before each test: it answers, and holds no key. Revisions need not begin anew."""
+
+    @abstractmethod
+    def make(self) -> Store:
+        """A store, or one more client of it, that nobody has opened yet."""
+
+    # Which store it is matters where there is no server behind it.
+    @abstractmethod
+    def pause(self, store: Any) -> None:
+        """Answer nobody for a while; connections stay."""
+
+    @abstractmethod
+    def resume(self, store: Any) -> None:
+        """Answer again, also what was asked meanwhile."""
 
 
-ENGINES: dict[str, StoreEngine] = {
-    "memory": StoreEngine(
-        make=MemoryStore, ttl_s_min=0.05, pause=MemoryStore.pause, resume=MemoryStore.resume
-    ),
+class MemoryEngine(StoreEngine):
+    """The store in the process."""
+
+    loops = ("asyncio", "uvloop")
+    is_remote = False
+    has_heart = False
+    histories_count = 12
+    ttl_s_min = 0.05
+
+    def reset(self) -> None:
+        """Nothing to do: each store that is made is new."""
+
+    def make(self) -> Store:
+        return MemoryStore()
+
+    def pause(self, store: Any) -> None:
+        store.pause()
+
+    def resume(self, store: Any) -> None:
+        store.resume()
+
+
+class EtcdEngine(StoreEngine):
+    """The client of etcd, and one server of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._group = self._new_group()
+        self.ttl_s_min = self._group.ttl_s_min
+
+    def __enter__(self) -> Self:
+        self._held.enter_context(self._group)
+        return self
+
+    def reset(self) -> None:
+        self._group.restore()
+        self._group.wipe()
+
+    def make(self) -> Store:
+        return open_store(self._group.address)
+
+    def pause(self, store: Any) -> None:
+        self._group.pause_all()
+
+    def resume(self, store: Any) -> None:
+        self._group.resume_all()
+
+    def _new_group(self) -> EtcdGroup:
+        # Quick elections allow leases of one second; a server without others holds none.
+        return EtcdGroup(heartbeat_ms=50, election_ms=500)
+
+
+class EtcdGroupEngine(EtcdEngine):
+    """The client of etcd, and a group of three. On the other loop: it is the same client."""
+
+    loops = ("uvloop",)
+    histories_count = 2
+
+    def _new_group(self) -> EtcdGroup:
+        return EtcdGroup(3)
+
+
+class ServedEngine(StoreEngine):
+    """The same client, and `hansa store` on a folder."""
+
+    histories_count = 2
+    ttl_s_min = 1.0
+
+    def __enter__(self) -> Self:
+        folder = self._held.enter_context(TemporaryDirectory(prefix="hansa-store-"))
+        command = [sys.executable, "-m", "hansa.cli", "store", "--listen", "127.0.0.1:0", "--json"]
+        self._process = subprocess.Popen(
+            [*dying_with_us(), *command, "--data", folder, "--no-fsync"], stdout=subprocess.PIPE
+        )
+        self._held.callback(self._end)
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        assert line, f"hansa store ended with {self._process.wait()}"
+        self._endpoint: str = json.loads(line)["address"]
+        return self
+
+    def reset(self) -> None:
+        self._process.send_signal(signal.SIGCONT)
+        wipe(self._endpoint)
+
+    def make(self) -> Store:
+        return open_store(f"etcd://{self._endpoint}")
+
+    def pause(self, store: Any) -> None:
+        freeze(self._process)
+
+    def resume(self, store: Any) -> None:
+        self._process.send_signal(signal.SIGCONT)
+
+    def _end(self) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+
+class RaftStoreEngine(EtcdEngine):
+    """The store of a raft group, on members that keep nothing else: a peer would write its record to them."""
+
+    histories_count = 1
+
+    def make(self) -> Store:
+        async def find() -> Members:
+            return Members(keys=RaftKeys("default", "conformance"), addresses=tuple(self._group.endpoints))
+
+        return RaftStore(find, name="raft group conformance")
+
+
+ENGINES: dict[str, type[StoreEngine]] = {
+    "memory": MemoryEngine,
+    "etcd": EtcdEngine,
+    "etcd3": EtcdGroupEngine,
+    "served": ServedEngine,
+    "raft": RaftStoreEngine,
 }

@@ -141,5 +141,8 @@ async def test_a_random_history_is_as_copies_would_have_it(store: Store, seed: i
         if wanted:
             batch = await anext(live)
             assert batch.revision == revision
-            assert [(event.kind, event.item.key, event.before) for event in batch.events] == wanted
+            assert [(event.kind, event.item.key) for event in batch.events] == [each[:2] for each in wanted]
+            # etcd looks up what was before when it sends the event: a compaction may have come between.
+            for event, (_, _, before) in zip(batch.events, wanted, strict=True):
+                assert event.before == before or (event.before is None and revision <= model.oldest)
     live.close()

@@ -1,0 +1,211 @@
+"""`hansa members`: who is in a cluster, once or as it changes; and a member made by hand, to try it out."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Final
+
+from cyclopts import Parameter
+from cyclopts.validators import Number
+from rich.console import Console, Group
+from rich.live import Live
+from rich.text import Text
+
+from hansa.cli.exit_status import OK, complain, reader_left
+from hansa.cli.fast_loop import run
+from hansa.cli.log_lines import LogLines
+from hansa.cli.members_board import as_object, as_table, summary, tell_event
+from hansa.cli.registry_options import NO_TLS, SECONDS, AsJson, TlsFiles
+from hansa.cli.stop_signals import Cut, until_stopped
+from hansa.coordination.member import Member
+from hansa.coordination.node_info import NodeInfo
+from hansa.coordination.over_members import Members
+from hansa.coordination.suspicion import silence_s
+from hansa.errors import BadArgument, HansaError, StoreUnavailable, TimedOut
+from hansa.store.opening import open_store
+from hansa.store.store import Store
+
+STORE: Final = "etcd://127.0.0.1:2379"
+DRAW_INTERVAL_S: Final = 0.5
+# Leases that are asked for at the same time.
+ASKED_COUNT_MAX: Final = 32
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Joining:
+    """What this command says of itself when it joins.
+
+    Parameters
+    ----------
+    join
+        Join as a member of this id, watch, and leave at Ctrl-C.
+    host
+        With --join: where this member listens.
+    port
+        With --join: and at which port.
+    role
+        With --join: what it does; repeat it for each role.
+    zone
+        With --join: where it stands.
+    metadata
+        With --join: NAME=TEXT, anything else that others shall know; repeat it.
+    """
+
+    join: Annotated[str | None, Parameter(metavar="ID", show_default=False)] = None
+    host: str = ""
+    port: Annotated[int, Parameter(validator=Number(gte=0, lte=65_535))] = 0
+    role: Annotated[tuple[str, ...], Parameter(negative="", show_default=False)] = ()
+    zone: str = ""
+    metadata: Annotated[tuple[str, ...], Parameter(metavar="NAME=TEXT", negative="", show_default=False)] = ()
+
+    def node(self) -> NodeInfo | None:
+        """Raises BadArgument."""
+        if self.join is None:
+            if self.host or self.port or self.role or self.zone or self.metadata:
+                raise BadArgument("--host, --port, --role, --zone and --metadata go with --join ID")
+            return None
+        pairs = [text.partition("=") for text in self.metadata]
+        if not all(name and separator for name, separator, _ in pairs):
+            raise BadArgument("--metadata takes NAME=TEXT")
+        return NodeInfo(
+            id=self.join,
+            host=self.host,
+            port=self.port,
+            roles=frozenset(self.role),
+            zone=self.zone,
+            metadata={name: text for name, _, text in pairs},
+        )
+
+
+NOBODY: Final = Joining()
+
+
+def members(
+    *,
+    store: Annotated[str, Parameter(metavar="ADDRESS", env_var="HANSA_STORE")] = STORE,
+    cluster: Annotated[str, Parameter(metavar="NAME", env_var="HANSA_CLUSTER")] = "default",
+    watch: Annotated[bool, Parameter(negative="", show_default=False)] = False,
+    joining: Joining = NOBODY,
+    heartbeat_interval: Annotated[float, SECONDS] = 1.0,
+    heartbeat_timeout: Annotated[float, SECONDS] = 5.0,
+    timeout: Annotated[float, SECONDS] = 5.0,
+    as_json: AsJson = False,
+    tls: TlsFiles = NO_TLS,
+) -> int:
+    """Show the members of a cluster: status, address, roles, zone, since when, last heartbeat, and why.
+
+    Examples:
+
+        hansa members --store etcd://127.0.0.1:2379
+        hansa members --watch
+        hansa members --join worker-7 --host 10.0.0.7 --port 7400 --role worker --zone east
+
+    Parameters
+    ----------
+    store
+        Where the members are: `etcd://host:2379,host2:2379`; or set HANSA_STORE.
+    cluster
+        The cluster's name in the store.
+    watch
+        Go on and show every change, until Ctrl-C. Only then members that went are shown, too.
+    heartbeat_interval
+        With --join: how often to renew its lease.
+    heartbeat_timeout
+        With --join: it is SUSPECT after so long without a renewal, and DOWN after twice that.
+    timeout
+        How long the store may take to answer at first.
+    as_json
+        One JSON object for programs; with --watch an object a line for each event.
+    """
+    try:
+        node = joining.node()
+        opened = open_store(store, tls=tls.credentials())
+        view = Members(
+            opened,
+            node,
+            cluster=cluster,
+            heartbeat_interval=heartbeat_interval,
+            heartbeat_timeout=heartbeat_timeout,
+            timeout=timeout,
+        )
+        run(show(opened, view, watch=watch or node is not None, as_json=as_json))
+    except HansaError as error:
+        return complain("members", error, as_json=as_json)
+    except BrokenPipeError:
+        reader_left()
+    return OK
+
+
+async def show(store: Store, view: Members, *, watch: bool, as_json: bool) -> None:
+    """Open the store, read, and show. Raises TimedOut when the store does not answer."""
+    console = Console(highlight=False)
+    async with until_stopped() as cut, store, view:
+        if watch and (as_json or not console.is_terminal):
+            await _tell_events(view, cut, as_json=as_json)
+        elif watch:
+            await _draw(store, view, console)
+        else:
+            ages = await heartbeat_ages_s(store, view)
+            if as_json:
+                print(
+                    json.dumps(as_object(view.view, ages, cluster=view.cluster, is_stale=view.is_stale)),
+                    flush=True,
+                )
+            else:
+                console.print(_screen(view, ages))
+
+
+async def heartbeat_ages_s(store: Store, view: Members) -> Mapping[str, float]:
+    """How long ago each member that is here renewed its lease, where the store can tell."""
+    ages: dict[str, float] = {}
+    turn = asyncio.Semaphore(ASKED_COUNT_MAX)
+
+    async def ask(member: Member) -> None:
+        async with turn:
+            try:
+                lease = await store.lease_info(member.lease, timeout=DRAW_INTERVAL_S)
+            except (StoreUnavailable, TimedOut):
+                return
+        if lease is not None:
+            ages[member.id] = silence_s(lease)
+
+    async with asyncio.TaskGroup() as tasks:
+        for member in view.view.here():
+            if member.lease:
+                tasks.create_task(ask(member), name=f"asking for {member.id}")
+    return ages
+
+
+def _screen(view: Members, ages: Mapping[str, float]) -> Group | Text:
+    last = Text(summary(view.view, cluster=view.cluster, stale_s=view.stale_s))
+    return Group(as_table(view.view, ages), last) if view.view else last
+
+
+async def _draw(store: Store, view: Members, console: Console) -> None:
+    """A live table, for a terminal."""
+    with Live(console=console, auto_refresh=False) as live:
+        while True:
+            live.update(_screen(view, await heartbeat_ages_s(store, view)), refresh=True)
+            await asyncio.sleep(DRAW_INTERVAL_S)
+
+
+async def _tell_events(view: Members, cut: Cut, *, as_json: bool) -> None:
+    """A line per event, after one for the beginning."""
+    loop = asyncio.get_running_loop()
+
+    def broken() -> None:
+        loop.call_soon_threadsafe(cut.make)
+
+    with LogLines(as_json=as_json, on_broken=broken) as log:
+        events = view.events()
+        log.tell(
+            "ready",
+            f"watching {summary(view.view, cluster=view.cluster, stale_s=view.stale_s)}",
+            **as_object(view.view, {}, cluster=view.cluster, is_stale=view.is_stale),
+        )
+        async for event in events:
+            tell_event(log, event)

@@ -1,0 +1,98 @@
+"""Where in the store everything is: the one place that knows the names of keys.
+
+All of a cluster is below `/hansa/<cluster>/`. What others follow is a prefix that ends with a slash, so that
+the lock "a" does not see the keys of the lock "ab".
+"""
+
+from typing import Final
+
+from hansa.errors import BadArgument
+from hansa.limits import COORDINATION_NAME_BYTES_MAX
+
+_SPACE: Final = 0x20
+_DELETE: Final = 0x7F
+
+
+class Keys:
+    """The keys and prefixes of one cluster. All take names as text and raise `BadArgument` for bad ones."""
+
+    __slots__ = ("cluster", "prefix")
+
+    def __init__(self, cluster: str = "default") -> None:
+        self.cluster = cluster
+        self.prefix = b"/hansa/" + as_name(cluster, "a cluster") + b"/"
+
+    @property
+    def nodes(self) -> bytes:
+        """The prefix of all node records."""
+        return self.prefix + b"nodes/"
+
+    def node(self, node_id: str) -> bytes:
+        """The record of one node."""
+        return self.nodes + as_name(node_id, "a node")
+
+    @property
+    def suspects(self) -> bytes:
+        """The prefix of all suspicions."""
+        return self.prefix + b"suspects/"
+
+    def suspect(self, node_id: str) -> bytes:
+        """There while one node is suspected."""
+        return self.suspects + as_name(node_id, "a node")
+
+    @property
+    def routing(self) -> bytes:
+        """The routing table."""
+        return self.prefix + b"routing"
+
+    def leader(self, name: str) -> bytes:
+        """The prefix of those who campaign in an election."""
+        return self.prefix + b"leader/" + as_name(name, "an election") + b"/"
+
+    def lock(self, name: str) -> bytes:
+        """The prefix of those who hold a lock or wait for it."""
+        return self.prefix + b"locks/" + as_name(name, "a lock") + b"/"
+
+    def semaphore(self, name: str) -> bytes:
+        """The prefix of those who hold a semaphore or wait for it."""
+        return self.prefix + b"semaphores/" + as_name(name, "a semaphore") + b"/"
+
+    def barrier(self, name: str) -> bytes:
+        """The prefix of those who wait at a barrier."""
+        return self.prefix + b"barriers/" + as_name(name, "a barrier") + b"/"
+
+    def left(self, lease: int, number: int) -> bytes:
+        """There when a session's entry into a line is over for good, however late a request for it comes."""
+        return self.prefix + b"left/%016x-%d" % (lease, number)
+
+    def join_requests(self, app: str) -> bytes:
+        """The prefix of all who want to join an application's raft group."""
+        return self.prefix + b"join-requests/" + as_name(app, "an application") + b"/"
+
+    def join_request(self, app: str, node_id: str) -> bytes:
+        """One node's wish to join an application's raft group."""
+        return self.join_requests(app) + as_name(node_id, "a node")
+
+    def raft_group(self, app: str) -> bytes:
+        """What an application's raft group consists of."""
+        return self.prefix + b"raft/groups/" + as_name(app, "an application")
+
+
+def as_name(name: str, what: str) -> bytes:
+    """One name in a key, as bytes. `what` is said in the error. Raises `BadArgument`."""
+    if not isinstance(name, str):
+        raise BadArgument(f"the name of {what} is text, not {type(name).__name__}")
+    try:
+        found = name.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise BadArgument(f"the name of {what}: {name!r} cannot be written as UTF-8") from error
+    if not 1 <= len(found) <= COORDINATION_NAME_BYTES_MAX:
+        raise BadArgument(
+            f"the name of {what} has 1 to {COORDINATION_NAME_BYTES_MAX} bytes, not {len(found)}:"
+            f" {name[:40]!r}"
+        )
+    if "/" in name:
+        raise BadArgument(f"the name of {what}: {name!r} has a slash, which parts the names in a key")
+    if any(byte < _SPACE or byte == _DELETE for byte in found):
+        raise BadArgument(f"the name of {what}: {name!r} has a control character")
+    return found

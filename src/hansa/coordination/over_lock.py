@@ -1,0 +1,137 @@
+"""A lock that one process at a time holds, in the order in which they came."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from types import TracebackType
+
+from hansa.coordination.line import in_order
+from hansa.coordination.line_stats import LineStats, LineTally
+from hansa.coordination.over_entry import Entry
+from hansa.coordination.over_ownership import Ownership, acquired, acquired_at_once
+from hansa.coordination.over_session import Session
+from hansa.errors import LockLost, UsageError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HolderInfo:
+    """Who holds something or waits for it: its session's lease, its fence, and the note it left."""
+
+    lease: int
+    fence: int
+    note: bytes
+
+
+class Hold(Ownership[LockLost]):
+    """A lock, or a place in a semaphore, that is held. Give it back with `release`, or use `async with`.
+
+    `async with hold:` cancels its body when the hold is lost and raises `LockLost`; it gives back at the end.
+    """
+
+    def __init__(self, name: str, entry: Entry[LockLost], tally: LineTally) -> None:
+        super().__init__(entry, tally)
+        self.name = name
+
+    @property
+    def fence(self) -> int:
+        """Grows from holder to holder: whoever guards something refuses fences lower than it has seen."""
+        return self._entry.created
+
+    @property
+    def is_held(self) -> bool:
+        """Whether it is held now: False from the session's deadline on, also in a loop that is stuck.
+
+        Any thread may ask.
+        """
+        return self._entry.is_standing
+
+    async def release(self) -> None:
+        """Give it back: from now on it is not held. Once is enough, more is fine. Raises `LockLost`.
+
+        Deletes this holder's own key and nothing else. When the store does not answer soon, that goes on in
+        the background, as it does when this is cancelled.
+        """
+        await self._give_back()
+
+
+class Lock:
+    """A lock by name. Every `acquire` stands in line for itself, also with the same object.
+
+    `async with lock as hold:` cancels its body when the lock is lost, and raises `LockLost`.
+    """
+
+    def __init__(self, session: Session, name: str, *, note: bytes = b"") -> None:
+        self.name = name
+        self._session = session
+        self._prefix = session.keys.lock(name)
+        self._note = note
+        self._tally = LineTally()
+        self._holds: dict[asyncio.Task[object], Hold] = {}
+
+    def __repr__(self) -> str:
+        return f"<Lock {self.name!r} of {self._session!r}>"
+
+    @property
+    def stats(self) -> LineStats:
+        return self._tally.stats()
+
+    async def acquire(self, timeout: float | None = None) -> Hold:
+        """Wait in line, and hold. A store that cannot be reached is waited for as long as the session lives.
+
+        Raises `TimedOut`, `SessionLost`, and `LockLost` when somebody took this waiter out of the line.
+        Cancelling it leaves the line.
+        """
+        entry = self._entry()
+        await acquired(entry, self._tally, timeout=timeout)
+        return Hold(self.name, entry, self._tally)
+
+    async def try_acquire(self) -> Hold | None:
+        """Hold, if nobody holds it or waits for it; else None.
+
+        Raises `SessionLost`, `TimedOut`, `StoreUnavailable`. Cancelling it leaves the line.
+        """
+        entry = self._entry()
+        if not await acquired_at_once(entry, self._tally):
+            return None
+        return Hold(self.name, entry, self._tally)
+
+    async def holder(self) -> HolderInfo | None:
+        """Who holds it now. Raises what the store raises."""
+        line = await line_of(self._session, self._prefix)
+        return line[0] if line else None
+
+    async def waiting(self) -> tuple[HolderInfo, ...]:
+        """Who waits for it, in order. Raises what the store raises."""
+        return (await line_of(self._session, self._prefix))[1:]
+
+    async def __aenter__(self) -> Hold:
+        task = asyncio.current_task()
+        if task is None or task in self._holds:
+            raise UsageError(f"lock {self.name!r}: this task is inside already, and would wait for itself")
+        hold = await self.acquire()
+        await hold.__aenter__()
+        self._holds[task] = hold
+        return hold
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        task = asyncio.current_task()
+        if task is None or task not in self._holds:
+            raise UsageError(f"lock {self.name!r}: a block is left by the task that entered it")
+        await self._holds.pop(task).__aexit__(kind, error, trace)
+
+    def _entry(self) -> Entry[LockLost]:
+        return Entry(
+            self._session, self._prefix, what=f"lock {self.name!r}", error=LockLost, value=self._note
+        )
+
+
+async def line_of(session: Session, prefix: bytes) -> tuple[HolderInfo, ...]:
+    """Everybody in a line, in order."""
+    scan = await session.store.scan(prefix)
+    return tuple(
+        HolderInfo(lease=item.lease, fence=item.create_revision, note=item.value)
+        for item in in_order(scan.items)
+    )

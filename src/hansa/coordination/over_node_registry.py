@@ -1,0 +1,133 @@
+"""Which nodes there are: register one, remove one, list them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from hansa.chance import Chance
+from hansa.coordination.following import Snapshot
+from hansa.coordination.keys import Keys
+from hansa.coordination.node_info import MemberStatus, NodeInfo, NodeRecord
+from hansa.coordination.over_following import Following
+from hansa.coordination.over_stay import DEREGISTERED, Stay
+from hansa.errors import BadRecord, Conflict, LeaseLost
+from hansa.limits import COMMIT_TRIES_MAX, STORE_TIMEOUT_S
+from hansa.store.store import Store
+from hansa.store.values import Compare, Delete, Put
+from hansa.transport.over_tasks import TaskScope
+
+logger = logging.getLogger(__name__)
+
+
+class NodeRegistry:
+    """The nodes of a cluster, each with a lease of `ttl` seconds.
+
+    An id belongs to the process that registered it last: a restarted process does not wait for its
+    predecessor's lease, and a predecessor that still lives stops. With `takeover=False` the first one stays.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        cluster: str = "default",
+        ttl: float = 10.0,
+        takeover: bool = True,
+        chance: Chance | None = None,
+    ) -> None:
+        self._store = store
+        self._keys = Keys(cluster)
+        self._ttl_s = ttl
+        self._takeover = takeover
+        self._chance = chance if chance is not None else Chance.system()
+
+    async def register(self, node: NodeInfo) -> str:
+        """Register a node and keep it registered until cancelled; then its lease ends by itself.
+
+        For an end at once, `deregister` it first. When the lease is lost it registers again, however long the
+        store was away. It returns, with the reason, when the node was deregistered or replaced by a newer
+        process. Raises `Conflict` for an id that is taken, without `takeover`; `BadArgument`,
+        `AlreadyClosed`.
+        """
+        stay = Stay(
+            self._store,
+            node,
+            keys=self._keys,
+            ttl_s=self._ttl_s,
+            interval_s=None,
+            loop_silence_s_max=None,
+            takeover=self._takeover,
+            chance=self._chance,
+            on_joined=lambda reason: logger.info("node %s %s", node.id, reason),
+        )
+        tasks = TaskScope(f"node {node.id}", _failed)
+        tasks.spawn(self._follow(stay, node.id), "its record")
+        try:
+            return await stay.run()
+        except asyncio.CancelledError:
+            await stay.abandon()
+            raise
+        finally:
+            await tasks.close()
+
+    async def deregister(self, node_id: str) -> bool:
+        """Remove a node at once, whoever registered it; says whether it was there.
+
+        Its `register` returns. Raises `StoreUnavailable` and `TimedOut`; `Conflict` when its record changes
+        faster than it can be removed.
+        """
+        key = self._keys.node(node_id)
+        for _ in range(COMMIT_TRIES_MAX):
+            found = await self._store.get(key, timeout=STORE_TIMEOUT_S)
+            if found is None:
+                return False
+            same = Compare.revision(key, "=", found.mod_revision)
+            try:
+                # First the word, so that everybody knows that it is not its end by mistake.
+                word = NodeRecord.decode(found.value).saying(MemberStatus.LEFT, DEREGISTERED).encode()
+                outcome = await self._store.commit([same], [Put(key, word, found.lease)])
+                if not outcome.is_success:
+                    continue
+                same = Compare.revision(key, "=", outcome.revision)
+            except BadRecord:
+                logger.warning("node %s: a record that nobody can read is removed", node_id)
+            except LeaseLost:
+                return True
+            if found.lease:
+                try:
+                    await self._store.revoke(found.lease)
+                except LeaseLost:
+                    logger.debug("node %s: its lease ended meanwhile", node_id)
+            else:
+                await self._store.commit([same], [Delete(key)])
+            return True
+        raise Conflict(f"node {node_id}: its record changed {COMMIT_TRIES_MAX} times while it was removed")
+
+    async def list_nodes(self) -> list[NodeInfo]:
+        """The nodes that are there, by id. A record that cannot be read is left out, and logged."""
+        nodes = []
+        for item in (await self._store.scan(self._keys.nodes)).items:
+            try:
+                node = NodeInfo.decode(item.value)
+            except BadRecord as error:
+                logger.warning("%r: %s", item.key, error)
+                continue
+            if node.status.is_here:
+                nodes.append(node)
+        return nodes
+
+    async def _follow(self, stay: Stay, node_id: str) -> None:
+        key = self._keys.node(node_id)
+        async for news in Following(self._store, key, exact=True, chance=self._chance):
+            if isinstance(news, Snapshot):
+                continue
+            for gone in news.deletes:
+                stay.hear(None, revision=max(news.revision, gone.mod_revision))
+            for item in news.puts:
+                stay.hear(item, revision=item.mod_revision)
+
+
+def _failed(error: BaseException) -> None:
+    # `register` itself fails in the same way, and tells.
+    logger.debug("a registration follows its record no more: %s", error)

@@ -1,0 +1,327 @@
+"""One node's stay in a cluster: its record in the store, on a lease, for as long as it wants to be there."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+from hansa.chance import Chance
+from hansa.coordination.keys import Keys
+from hansa.coordination.node_info import SAID, MemberStatus, NodeInfo, NodeRecord
+from hansa.coordination.over_session import Session
+from hansa.errors import (
+    BadArgument,
+    BadRecord,
+    Conflict,
+    HansaError,
+    LeaseLost,
+    SessionLost,
+    StoreUnavailable,
+    TimedOut,
+)
+from hansa.limits import (
+    COMMIT_TRIES_MAX,
+    FOLLOW_RETRY_S_MAX,
+    FOLLOW_RETRY_S_MIN,
+    LEAVE_S_MAX,
+    RECONNECT_JITTER,
+    STORE_TIMEOUT_S,
+)
+from hansa.store.store import Store
+from hansa.store.values import Compare, Get, GetResult, KeyValue, Put
+from hansa.transport.backoff import Backoff
+from hansa.transport.over_waiters import Waiters
+
+logger = logging.getLogger(__name__)
+
+DEREGISTERED: Final = "deregistered"
+_TRIES_PER_LEASE: Final = 4
+# After these turns of the loop a task that was cancelled has ended.
+_TURNS_COUNT: Final = 3
+
+
+class Stay:
+    """Puts a node's record into the store, keeps its lease, and puts it there again when it is gone.
+
+    The latest process with an id wins: it writes its own record over that of its predecessor, who notices,
+    and stops. `takeover=False` refuses instead, with `Conflict`. `run` is the whole of it; `hear` must be
+    called with each change of the record. `on_joined` is called after each joining, with the reason.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        info: NodeInfo,
+        *,
+        keys: Keys,
+        ttl_s: float,
+        interval_s: float | None,
+        loop_silence_s_max: float | None,
+        takeover: bool,
+        chance: Chance,
+        on_joined: Callable[[str], None],
+    ) -> None:
+        if info.status not in SAID:
+            raise BadArgument(f"node {info.id} joins as JOINING, UP or DRAINING, not as {info.status}")
+        self._store = store
+        self._keys = keys
+        self._key = keys.node(info.id)
+        self._ttl_s = ttl_s
+        # One lost answer must not cost the lease.
+        self._timeout_s = min(STORE_TIMEOUT_S, ttl_s / _TRIES_PER_LEASE)
+        self._interval_s = interval_s
+        self._loop_silence_s_max = loop_silence_s_max
+        self._takeover = takeover
+        self._on_joined = on_joined
+        self._backoff = Backoff(
+            s_min=FOLLOW_RETRY_S_MIN, s_max=FOLLOW_RETRY_S_MAX, jitter=RECONNECT_JITTER, chance=chance
+        )
+        self._record = NodeRecord(info=info)
+        self._session: Session | None = None
+        # A lease that was lost and may still be there: the record is taken off it before it is ended.
+        self._former: Session | None = None
+        self._joined_revision = 0
+        # What became of the record behind our back.
+        self._gone_reason = ""
+        self._expelled_reason = ""
+        self._news = Waiters()
+        self._writing = asyncio.Lock()
+        self.joins_count = 0
+        self.errors_count = 0
+        self.last_error: HansaError | None = None
+
+    @property
+    def info(self) -> NodeInfo:
+        """What this node says of itself."""
+        return self._record.info
+
+    @property
+    def incarnation(self) -> int:
+        """0 before it joined."""
+        return self._record.incarnation
+
+    @property
+    def session(self) -> Session | None:
+        """None while it is not joined."""
+        return self._session
+
+    async def run(self) -> str:
+        """Stay until replaced or deregistered; gives the reason. Raises `Conflict`, `AlreadyClosed`.
+
+        However long the store is away, it comes back. Cancelling it leaves the lease to end by itself, unless
+        `leave` is called.
+        """
+        reason = "joined"
+        while not self._expelled_reason:
+            try:
+                await self._join(reason)
+            except Conflict:
+                await self._close_sessions()
+                raise
+            except (StoreUnavailable, TimedOut, LeaseLost, SessionLost) as error:
+                self.errors_count += 1
+                self.last_error = error
+                logger.debug("node %s cannot join: %s", self.info.id, error)
+                await asyncio.sleep(self._backoff.next_s())
+                continue
+            if self._expelled_reason:
+                break
+            self._backoff.reset()
+            self.joins_count += 1
+            self._on_joined(reason)
+            reason = f"joined again: {await self._until_gone()}"
+        await self._close_sessions()
+        return self._expelled_reason
+
+    def hear(self, item: KeyValue | None, *, revision: int) -> None:
+        """The record is now this, or gone. What is older than our own last write says nothing new."""
+        if self._session is None or revision <= self._joined_revision:
+            return
+        record = None if item is None else _decoded(item)
+        if item is None:
+            self._gone_reason = "its record was gone"
+        elif record is None or item.lease != self._session.lease:
+            self._judge(record, "its record was overwritten")
+        elif record.info.status is MemberStatus.LEFT:
+            self._expelled_reason = record.reason or DEREGISTERED
+        else:
+            # A write of ours of which no answer came.
+            self._record, self._joined_revision = record, revision
+        self._news.wake_all()
+
+    async def write(self, info: NodeInfo, *, reason: str) -> None:
+        """Say something else of this node.
+
+        Raises `Conflict` while it is not joined, `BadArgument`, `StoreUnavailable` and `TimedOut`.
+        """
+        try:
+            async with asyncio.timeout(STORE_TIMEOUT_S), self._writing:
+                await self._write(replace(self._record, info=info, reason=reason), STORE_TIMEOUT_S)
+        except TimeoutError:
+            raise TimedOut(f"node {self.info.id} cannot reach the store") from None
+
+    async def leave(self, reason: str) -> None:
+        """Say that it left, and end the lease, in a bounded time. Call it when `run` has ended."""
+        if self._session is not None and self._session.is_live and not self._expelled_reason:
+            try:
+                await self._write(self._record.saying(MemberStatus.LEFT, reason), LEAVE_S_MAX)
+            except HansaError as error:
+                self.errors_count += 1
+                logger.warning("node %s left unheard: %s", self.info.id, error)
+        await self._close_sessions()
+
+    async def abandon(self) -> None:
+        """Renew no more, and wait until that is so; the lease ends by itself."""
+        sessions = [session for session in (self._session, self._former) if session is not None]
+        self._session = self._former = None
+        for session in sessions:
+            session.end_lost("left to end by itself")
+        if sessions:
+            for _ in range(_TURNS_COUNT):
+                await asyncio.sleep(0)
+
+    async def _until_gone(self) -> str:
+        """Wait until the session is lost or the record changed; gives the reason."""
+        session = self._session
+        if session is None:
+            return ""
+        while session.is_live and not self._gone_reason and not self._expelled_reason:
+            await self._news.wait()
+        reason = self._gone_reason
+        if not session.is_live:
+            reason = str(await session.lost())
+            self._session, self._former = None, session
+        self._gone_reason = ""
+        return reason
+
+    async def _join(self, reason: str) -> None:
+        """Put the record, on a live lease. A session that was lost is ended only after that."""
+        async with self._writing:
+            if self._session is None:
+                session = Session(
+                    self._store,
+                    self._ttl_s,
+                    cluster=self._keys.cluster,
+                    name=f"member {self.info.id}",
+                    renew_interval_s=self._interval_s,
+                    loop_silence_s_max=self._loop_silence_s_max,
+                )
+                self._session = await session.__aenter__()
+                session.spawn(self._tell_loss(session), "telling of its loss")
+            try:
+                await self._claim(self._session, reason)
+            except (LeaseLost, SessionLost):
+                await _close(self._session)
+                self._session = None
+                raise
+            former, self._former = self._former, None
+        if former is not None:
+            await _close(former)
+
+    async def _claim(self, session: Session, reason: str) -> None:
+        while True:
+            session.check()
+            scan = await self._store.scan(self._key, b"", timeout=self._timeout_s)
+            found = scan.items[0] if scan.items else None
+            record = None if found is None else _decoded(found)
+            if found is not None and not self._is_mine(found, record, session):
+                self._judge(record, "")
+                if self._expelled_reason:
+                    return
+                if record is not None and record.info.status.is_here and not self._takeover:
+                    raise Conflict(f"node {self.info.id} is there already: {record.info.address or 'alive'}")
+            is_same_stay = (
+                self.incarnation > 0 and record is not None and record.incarnation == self.incarnation
+            )
+            wanted = replace(
+                self._record,
+                incarnation=self.incarnation if is_same_stay else scan.revision,
+                joined_at=self._record.joined_at if is_same_stay else self._store.clock.wall(),
+                reason=self._record.reason if is_same_stay else reason,
+            )
+            compare = (
+                Compare.absent(self._key)
+                if found is None
+                else Compare.revision(self._key, "=", found.mod_revision)
+            )
+            outcome = await self._store.commit(
+                [compare], [Put(self._key, wanted.encode(), session.lease)], timeout=self._timeout_s
+            )
+            if outcome.is_success:
+                self._record, self._joined_revision = wanted, outcome.revision
+                self._gone_reason = ""
+                return
+            # Somebody was faster: look again at what is there now.
+            await asyncio.sleep(self._backoff.next_s())
+
+    def _is_mine(self, found: KeyValue, record: NodeRecord | None, session: Session) -> bool:
+        # By the lease, when an answer to a commit was lost; by the incarnation, when the lease was.
+        if found.lease == session.lease:
+            return True
+        return record is not None and record.incarnation == self.incarnation and record.info.status.is_here
+
+    def _judge(self, record: NodeRecord | None, otherwise: str) -> None:
+        """Somebody else wrote the record. Whoever came before gives way to who came later."""
+        if record is None or not self.incarnation:
+            self._gone_reason = otherwise
+        elif record.info.status is MemberStatus.LEFT and record.incarnation == self.incarnation:
+            self._expelled_reason = record.reason or DEREGISTERED
+        elif record.incarnation > self.incarnation and record.info.status.is_here:
+            self._expelled_reason = f"replaced by a newer process (incarnation {record.incarnation})"
+        else:
+            self._gone_reason = otherwise
+
+    async def _write(self, record: NodeRecord, timeout_s: float) -> None:
+        """Write over our own last write and nothing else: one that is still under way must not come later."""
+        for _ in range(COMMIT_TRIES_MAX):
+            session = self._session
+            if session is None or not self.incarnation:
+                raise Conflict(f"node {self.info.id} is not joined now: try again")
+            outcome = await self._store.commit(
+                [
+                    Compare.lease(self._key, "=", session.lease),
+                    Compare.revision(self._key, "=", self._joined_revision),
+                ],
+                [Put(self._key, record.encode(), session.lease)],
+                [Get(self._key)],
+                timeout=timeout_s,
+            )
+            if outcome.is_success:
+                self._record, self._joined_revision = record, outcome.revision
+                return
+            found = [item for read in outcome.results if isinstance(read, GetResult) for item in read.items]
+            if not found or found[0].lease != session.lease:
+                break
+            # A write of ours of which no answer came.
+            self.hear(found[0], revision=found[0].mod_revision)
+            if self._expelled_reason:
+                break
+        raise Conflict(f"node {self.info.id}: its record is gone or somebody else's")
+
+    async def _close_sessions(self) -> None:
+        # Known until it is closed: whoever is cancelled here abandons what is left.
+        if self._session is not None:
+            await _close(self._session)
+            self._session = None
+        if self._former is not None:
+            await _close(self._former)
+            self._former = None
+
+    async def _tell_loss(self, session: Session) -> None:
+        await session.lost()
+        self._news.wake_all()
+
+
+async def _close(session: Session) -> None:
+    await session.__aexit__(None, None, None)
+
+
+def _decoded(item: KeyValue) -> NodeRecord | None:
+    """None for a record that nobody can read: whoever wrote it, a node that joins writes over it."""
+    try:
+        return NodeRecord.decode(item.value)
+    except BadRecord:
+        return None

@@ -1,0 +1,321 @@
+"""Who is a member, decided from what a store says.
+
+Theory: the store has a record of each node that is there, hung on its lease, and now and then a suspicion of
+one. A member's status follows from these two alone: what it says of itself, unless its stay is suspected;
+LEFT or DOWN when the record is gone, by what it said last. An event is the step from one status to the next,
+by the table below. So a view that was cut off from the store declares nobody dead by itself, and two views
+that have read the same say the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Final
+
+from hansa.coordination.member import Member
+from hansa.coordination.member_events import (
+    MemberDown,
+    MemberEvent,
+    MemberJoined,
+    MemberLeft,
+    MemberRefuted,
+    MemberSuspected,
+    MemberUpdated,
+)
+from hansa.coordination.node_info import MemberStatus, NodeRecord
+from hansa.coordination.suspicion import Suspicion
+from hansa.errors import BadRecord
+from hansa.limits import GONE_MEMBER_S_MAX, GONE_MEMBERS_COUNT_MAX
+from hansa.store.values import KeyValue
+
+__all__ = ["TRANSITIONS", "Roster", "RosterBook"]
+
+_JOINING, _UP, _SUSPECT, _DOWN, _LEFT, _DRAINING = (
+    MemberStatus.JOINING,
+    MemberStatus.UP,
+    MemberStatus.SUSPECT,
+    MemberStatus.DOWN,
+    MemberStatus.LEFT,
+    MemberStatus.DRAINING,
+)
+_Kind = type[MemberEvent]
+# From (None: not known) to, and what is told. A step that is not here is never made: RosterBook ends a stay
+# (DOWN) before it begins another one.
+TRANSITIONS: Final[Mapping[tuple[MemberStatus | None, MemberStatus], _Kind]] = MappingProxyType(
+    {
+        (None, _JOINING): MemberJoined,
+        (None, _UP): MemberJoined,
+        (None, _DRAINING): MemberJoined,
+        (None, _SUSPECT): MemberJoined,
+        (None, _LEFT): MemberLeft,
+        (_JOINING, _JOINING): MemberUpdated,
+        (_JOINING, _UP): MemberUpdated,
+        (_JOINING, _DRAINING): MemberUpdated,
+        (_JOINING, _SUSPECT): MemberSuspected,
+        (_JOINING, _DOWN): MemberDown,
+        (_JOINING, _LEFT): MemberLeft,
+        (_UP, _JOINING): MemberUpdated,
+        (_UP, _UP): MemberUpdated,
+        (_UP, _DRAINING): MemberUpdated,
+        (_UP, _SUSPECT): MemberSuspected,
+        (_UP, _DOWN): MemberDown,
+        (_UP, _LEFT): MemberLeft,
+        (_DRAINING, _JOINING): MemberUpdated,
+        (_DRAINING, _UP): MemberUpdated,
+        (_DRAINING, _DRAINING): MemberUpdated,
+        (_DRAINING, _SUSPECT): MemberSuspected,
+        (_DRAINING, _DOWN): MemberDown,
+        (_DRAINING, _LEFT): MemberLeft,
+        (_SUSPECT, _JOINING): MemberRefuted,
+        (_SUSPECT, _UP): MemberRefuted,
+        (_SUSPECT, _DRAINING): MemberRefuted,
+        (_SUSPECT, _SUSPECT): MemberUpdated,
+        (_SUSPECT, _DOWN): MemberDown,
+        (_SUSPECT, _LEFT): MemberLeft,
+        (_DOWN, _JOINING): MemberJoined,
+        (_DOWN, _UP): MemberJoined,
+        (_DOWN, _DRAINING): MemberJoined,
+        (_DOWN, _SUSPECT): MemberJoined,
+        (_DOWN, _LEFT): MemberLeft,
+        (_LEFT, _JOINING): MemberJoined,
+        (_LEFT, _UP): MemberJoined,
+        (_LEFT, _DRAINING): MemberJoined,
+        (_LEFT, _SUSPECT): MemberJoined,
+    }
+)
+
+
+class Roster(Mapping[str, Member]):
+    """All members by id, in the order of ids, as of one moment; it never changes. The gone are in it, too."""
+
+    def __init__(self, members: Mapping[str, Member] = MappingProxyType({})) -> None:
+        self._members = dict(sorted(members.items()))
+
+    def __getitem__(self, member_id: str) -> Member:
+        return self._members[member_id]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._members)
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def __repr__(self) -> str:
+        return f"<Roster {', '.join(f'{one.id} {one.status}' for one in self._members.values())}>"
+
+    def with_status(self, *statuses: MemberStatus) -> tuple[Member, ...]:
+        return tuple(one for one in self._members.values() if one.status in statuses)
+
+    def up(self) -> tuple[Member, ...]:
+        """Those that take work."""
+        return self.with_status(MemberStatus.UP)
+
+    def here(self) -> tuple[Member, ...]:
+        """All but those that are down or left."""
+        return tuple(one for one in self._members.values() if one.is_here)
+
+    def by_role(self, role: str) -> tuple[Member, ...]:
+        """Those here that have a role."""
+        return tuple(one for one in self.here() if role in one.roles)
+
+    def by_zone(self, zone: str) -> tuple[Member, ...]:
+        """Those here that are in a zone."""
+        return tuple(one for one in self.here() if one.zone == zone)
+
+
+@dataclass(slots=True)
+class _Entry:
+    """One member, and the record that this follows from; None when it is gone."""
+
+    member: Member
+    record: NodeRecord | None
+    # When it was gone, on the monotonic clock.
+    gone_s: float = 0.0
+
+
+class RosterBook:
+    """Keeps the roster. Input: what was put and deleted below two prefixes, and the time. Output: events.
+
+    `now` is monotonic, `wall` is for display. What cannot be read is left as it was before, and counted.
+    """
+
+    def __init__(
+        self, *, gone_s_max: float = GONE_MEMBER_S_MAX, gone_count_max: int = GONE_MEMBERS_COUNT_MAX
+    ) -> None:
+        self._gone_s_max = gone_s_max
+        self._gone_count_max = gone_count_max
+        self._entries: dict[str, _Entry] = {}
+        # With the items that they are in: a suspicion holds for the lease that it hangs on, and no other.
+        self._suspicions: dict[str, tuple[Suspicion, KeyValue]] = {}
+        # In the order in which they went.
+        self._gone: dict[str, None] = {}
+        self._roster: Roster | None = None
+        self.bad_records_count = 0
+        self.forgotten_count = 0
+
+    @property
+    def roster(self) -> Roster:
+        if self._roster is None:
+            self._roster = Roster({name: entry.member for name, entry in self._entries.items()})
+        return self._roster
+
+    def suspicion_revision(self, member_id: str) -> int:
+        """The revision of the last suspicion or refutation of a member; 0 without one."""
+        return self._suspicions[member_id][1].mod_revision if member_id in self._suspicions else 0
+
+    def change_records(
+        self,
+        puts: Iterable[tuple[str, KeyValue]],
+        deletes: Iterable[str],
+        *,
+        revision: int,
+        is_after_gap: bool,
+        now: float,
+        wall: float,
+    ) -> list[MemberEvent]:
+        """Records were deleted, then others put. Given with the ids of their nodes."""
+        events: list[MemberEvent] = []
+        for member_id in deletes:
+            events += self._delete(member_id, revision, is_after_gap, now, wall)
+        for member_id, item in puts:
+            try:
+                record = NodeRecord.decode(item.value)
+            except BadRecord:
+                self.bad_records_count += 1
+                continue
+            if record.info.id != member_id:
+                self.bad_records_count += 1
+                continue
+            events += self._put(record, item, now, wall)
+        return events
+
+    def change_suspicions(
+        self, puts: Iterable[tuple[str, KeyValue]], deletes: Iterable[str], *, now: float, wall: float
+    ) -> list[MemberEvent]:
+        """Suspicions and refutations were written. One that is deleted says nothing: see suspicion.py."""
+        for member_id in deletes:
+            self._suspicions.pop(member_id, None)
+        events: list[MemberEvent] = []
+        for member_id, item in puts:
+            try:
+                suspicion = Suspicion.decode(item.value)
+            except BadRecord:
+                self.bad_records_count += 1
+                continue
+            self._suspicions[member_id] = (suspicion, item)
+            entry = self._entries.get(member_id)
+            if entry is None or entry.record is None:
+                continue
+            if suspicion.incarnation != entry.member.incarnation or item.lease != entry.member.lease:
+                continue
+            status = MemberStatus.SUSPECT if suspicion.is_suspect else entry.record.info.status
+            if status is not entry.member.status and entry.member.is_here:
+                member = replace(entry.member, status=status, reason=suspicion.reason, since=wall)
+                events.append(self._step(entry, member, entry.record, item.mod_revision, now))
+        return events
+
+    def tick(self, *, now: float) -> None:
+        """Forget those that are gone for long."""
+        for member_id in list(self._gone):
+            if now - self._entries[member_id].gone_s < self._gone_s_max:
+                return
+            self._forget(member_id)
+
+    def _put(self, record: NodeRecord, item: KeyValue, now: float, wall: float) -> list[MemberEvent]:
+        member_id, events = record.info.id, []
+        entry = self._entries.get(member_id)
+        before = None if entry is None else entry.member
+        if entry is not None and entry.record is not None and record.incarnation != entry.member.incarnation:
+            if entry.member.is_here:
+                reason = f"replaced by a newer process (incarnation {record.incarnation})"
+                gone = replace(entry.member, status=MemberStatus.DOWN, reason=reason, since=wall)
+                events.append(self._step(entry, gone, None, item.mod_revision, now))
+            before = entry.member
+        status, reason, since = self._status_of(record, item.lease, before, wall)
+        member = Member(
+            info=record.info,
+            status=status,
+            incarnation=record.incarnation,
+            reason=reason,
+            since=since,
+            lease=item.lease,
+        )
+        if entry is None:
+            entry = self._entries[member_id] = _Entry(member, None)
+            events.append(self._tell(None, member, item.mod_revision))
+            self._settle(entry, member, record, now)
+        elif before is not None and (
+            # Only the lease is another one: the same stay goes on.
+            replace(before, lease=item.lease) == member
+            # It left, came and left again where nobody saw it.
+            or before.status is member.status is MemberStatus.LEFT
+        ):
+            self._settle(entry, member, record, now)
+        else:
+            events.append(self._step(entry, member, record, item.mod_revision, now))
+        return events
+
+    def _status_of(
+        self, record: NodeRecord, lease: int, before: Member | None, wall: float
+    ) -> tuple[MemberStatus, str, float]:
+        """The status that a record stands for, the reason, and since when."""
+        said = record.info.status
+        reason = record.reason
+        if said.is_here and record.info.id in self._suspicions:
+            suspicion, item = self._suspicions[record.info.id]
+            if suspicion.is_suspect and (suspicion.incarnation, item.lease) == (record.incarnation, lease):
+                said, reason = MemberStatus.SUSPECT, suspicion.reason
+        if before is None:
+            return said, reason or said.value.lower(), record.joined_at
+        is_same_stay = before.incarnation == record.incarnation
+        if is_same_stay and before.status is said:
+            return said, reason or before.reason, before.since
+        if is_same_stay and before.status is MemberStatus.SUSPECT and said.is_here:
+            reason = "it has a new lease"
+        return said, reason or said.value.lower(), wall
+
+    def _delete(
+        self, member_id: str, revision: int, is_after_gap: bool, now: float, wall: float
+    ) -> list[MemberEvent]:
+        entry = self._entries.get(member_id)
+        if entry is None or entry.record is None:
+            return []
+        if not entry.member.is_here:
+            # It said so before it went.
+            entry.record = None
+            return []
+        reason = "its lease ended"
+        if is_after_gap:
+            reason = "its record was gone when the store was read again"
+        member = replace(entry.member, status=MemberStatus.DOWN, reason=reason, since=wall)
+        return [self._step(entry, member, None, revision, now)]
+
+    def _step(
+        self, entry: _Entry, member: Member, record: NodeRecord | None, revision: int, now: float
+    ) -> MemberEvent:
+        before = entry.member.status
+        self._settle(entry, member, record, now)
+        return self._tell(before, member, revision)
+
+    def _tell(self, before: MemberStatus | None, member: Member, revision: int) -> MemberEvent:
+        return TRANSITIONS[before, member.status](member=member, reason=member.reason, revision=revision)
+
+    def _settle(self, entry: _Entry, member: Member, record: NodeRecord | None, now: float) -> None:
+        entry.member, entry.record = member, record
+        self._roster = None
+        self._gone.pop(member.id, None)
+        if member.is_here:
+            return
+        entry.gone_s = now
+        self._gone[member.id] = None
+        while len(self._gone) > self._gone_count_max:
+            self._forget(next(iter(self._gone)))
+
+    def _forget(self, member_id: str) -> None:
+        self._gone.pop(member_id)
+        del self._entries[member_id]
+        self._suspicions.pop(member_id, None)
+        self.forgotten_count += 1
+        self._roster = None

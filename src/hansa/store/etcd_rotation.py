@@ -1,0 +1,61 @@
+"""Which member of an etcd group is asked next, and when."""
+
+from hansa.chance import Chance
+from hansa.limits import (
+    STORE_RETRY_JITTER,
+    STORE_RETRY_S_MAX,
+    STORE_RETRY_S_MIN,
+    STORE_TRY_DOUBLINGS_MAX,
+)
+from hansa.store.etcd_failures import Doubt, Failure
+from hansa.transport.backoff import Backoff
+
+
+class Rotation:
+    """The member that answered last, until it fails: then the next one, for everybody who shares this."""
+
+    def __init__(self, count: int, chance: Chance) -> None:
+        self._count = count
+        # Not all clients at the same member.
+        self.current = chance.below(count)
+
+    def failed(self, index: int) -> None:
+        """Turn to the next one; not if somebody else has turned already."""
+        if index == self.current:
+            self.current = (index + 1) % self._count
+
+
+class Trail:
+    """The tries of one call: how long each may take, how long to wait before the next, what is known."""
+
+    def __init__(self, members_count: int, chance: Chance) -> None:
+        self._members_count = members_count
+        self._backoff = Backoff(
+            s_min=STORE_RETRY_S_MIN, s_max=STORE_RETRY_S_MAX, jitter=STORE_RETRY_JITTER, chance=chance
+        )
+        self._failures_count = 0
+        self.strangers_count = 0
+        self.is_doubtful = False
+        # A try was sent and has no answer yet.
+        self.is_under_way = False
+        self.last_text = "no answer came"
+
+    @property
+    def may_be_done(self) -> bool:
+        """Whether some try may have been carried out."""
+        return self.is_doubtful or self.is_under_way
+
+    def try_s(self, base_s: float) -> float:
+        """How long the next try may take."""
+        rounds = self._failures_count // self._members_count
+        return float(base_s * 2 ** min(rounds, STORE_TRY_DOUBLINGS_MAX))
+
+    def note(self, failure: Failure) -> float:
+        """A try failed; gives how long to wait before the next one. Each member is tried once without."""
+        self._failures_count += 1
+        self.last_text = failure.text
+        if failure.doubt is Doubt.DOUBTFUL:
+            self.is_doubtful = True
+        if failure.doubt is Doubt.STRANGER:
+            self.strangers_count += 1
+        return 0.0 if self._failures_count % self._members_count else self._backoff.next_s()

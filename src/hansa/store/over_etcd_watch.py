@@ -1,0 +1,296 @@
+"""All watches of a store over one stream to one member of an etcd group; to the next when that one fails."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Self, TypeAlias
+
+import grpc
+import grpc.aio
+from google.protobuf.message import Message
+
+from hansa.chance import Chance
+from hansa.errors import AlreadyClosed, Compacted, HandshakeRefused, HansaError, StoreUnavailable
+from hansa.limits import STORE_TIMEOUT_S, STORE_WATCH_BEAT_S
+from hansa.store import etcd_api_pb2 as api
+from hansa.store.etcd_calls import RANGE, WATCH, encode
+from hansa.store.etcd_failures import Doubt, Failure, judge
+from hansa.store.etcd_rotation import Rotation, Trail
+from hansa.store.etcd_watching import WatchBook, WatchTape
+from hansa.store.over_etcd_calls import EtcdCaller
+from hansa.store.over_etcd_life import StoreLife
+from hansa.store.values import WatchBatch
+from hansa.transport.over_tasks import TaskScope
+from hansa.transport.over_waiters import Waiters
+
+logger = logging.getLogger(__name__)
+
+_Stream: TypeAlias = "grpc.aio.StreamStreamCall[Message, api.WatchResponse]"
+
+
+class EtcdWatches:
+    """The watches of one store. The stream is opened with the first, and stays until the store is closed."""
+
+    def __init__(
+        self, caller: EtcdCaller, life: StoreLife, *, chance: Chance, beat_s: float = STORE_WATCH_BEAT_S
+    ) -> None:
+        self.caller = caller
+        self.life = life
+        self._chance = chance
+        self._beat_s = beat_s
+        self._rotation = Rotation(len(caller.access.endpoints), chance)
+        self._book = WatchBook()
+        self._readers: dict[WatchTape, Waiters] = {}
+        self._thrown_away: deque[WatchTape] = deque()
+        # Rung for the writer, and for the one who asks which revision is now.
+        self._bell = Waiters()
+        self._tasks = TaskScope("watches", self._task_failed)
+        self._is_running = False
+        self._heard_count = 0
+        # The one that the open stream came with.
+        self._token: str | None = None
+        self.reconnects_count = 0
+
+    def add(self, tape: WatchTape) -> Waiters:
+        """Tell of a watch; gives the line in which those wait who read it."""
+        self._drop_thrown_away()
+        readers = Waiters()
+        self._book.add(tape)
+        if tape.error is None:
+            self._readers[tape] = readers
+            self._bell.wake_all()
+            if not self._is_running:
+                self._is_running = True
+                self._tasks.spawn(self._begin_all(), "beginning")
+                self._tasks.spawn(self._keep_stream(), "stream")
+        return readers
+
+    def remove(self, tape: WatchTape) -> None:
+        self._book.remove(tape)
+        self._readers.pop(tape, None)
+        self._bell.wake_all()
+
+    def throw_away(self, tape: WatchTape) -> None:
+        """From a destructor, which may come in the middle of anything, in any thread: looked at later."""
+        self._thrown_away.append(tape)
+
+    async def close(self) -> None:
+        for readers in self._readers.values():
+            readers.wake_all()
+        await self._tasks.close()
+
+    # ---- which revision is now ----
+
+    async def _begin_all(self) -> None:
+        while True:
+            waiting = self._book.unbegun()
+            if not waiting:
+                await self._bell.wait()
+                continue
+            # One read for all that wait; of a key that the first of them may see.
+            request = api.RangeRequest(key=waiting[0].key, keys_only=True, limit=1)
+            try:
+                answer = await self.caller.ask(RANGE, request, trail=self.caller.trail())
+            except HansaError as error:
+                self._fail(waiting[0], error)
+                continue
+            for tape in waiting:
+                tape.begin(answer.header.revision)
+            self._bell.wake_all()
+
+    # ---- the stream ----
+
+    async def _keep_stream(self) -> None:
+        trail = self.caller.trail()
+        while True:
+            while not len(self._book):
+                await self._bell.wait()
+            index = self._rotation.current
+            heard_count = self._heard_count
+            failure = await self._serve(index, trail)
+            self._book.break_off()
+            self.reconnects_count += 1
+            if self._heard_count > heard_count:
+                trail = self.caller.trail()
+            if failure.doubt is Doubt.STRANGER:
+                # Also a stream that must come with a new token.
+                self.caller.access.forget(self._token)
+            else:
+                self._rotation.failed(index)
+            if isinstance(failure.error, HandshakeRefused):
+                for tape in self._book.fail_all(failure.error):
+                    self._wake(tape)
+            logger.info("the watches at %s broke off: %s", self.caller.access.endpoints[index], failure.text)
+            await asyncio.sleep(trail.note(failure))
+
+    async def _serve(self, index: int, trail: Trail) -> Failure:
+        """Speak over one stream until it ends; gives why. It never fails itself."""
+        access = self.caller.access
+        if access.needs_token:
+            try:
+                await self.caller.greet(trail)
+            except HansaError as error:
+                return Failure(doubt=Doubt.UNDONE, text=str(error), error=error)
+        self._token = access.token
+        stub = self.caller.channel(index).stream_stream(
+            WATCH.path, request_serializer=encode, response_deserializer=WATCH.response.FromString
+        )
+        stream: _Stream = stub(metadata=access.metadata())
+        ended: asyncio.Future[Failure] = asyncio.get_running_loop().create_future()
+        async with asyncio.TaskGroup() as group:
+            tasks = [
+                group.create_task(work, name=f"watches: {name}")
+                for work, name in (
+                    (self._read(stream, ended), "reading"),
+                    (self._write(stream, ended), "writing"),
+                    (self._beat(index, ended), "beating"),
+                )
+            ]
+            try:
+                return await ended
+            finally:
+                for task in tasks:
+                    task.cancel()
+                stream.cancel()
+                # A cancellation's traceback holds this frame, in a circle: the connection would stay open
+                # until the garbage collector comes.
+                tasks.clear()
+                del stream
+
+    async def _read(self, stream: _Stream, ended: asyncio.Future[Failure]) -> None:
+        while True:
+            try:
+                response: Any = await stream.read()
+            except grpc.aio.AioRpcError as error:
+                _end(ended, judge(error.code().name, error.details() or ""))
+                return
+            if response is grpc.aio.EOF:
+                _end(ended, Failure(doubt=Doubt.UNDONE, text="the member ended the stream"))
+                return
+            self._heard_count += 1
+            tapes, must_reopen = self._book.hear(response)
+            for tape in tapes:
+                self._wake(tape)
+            if must_reopen:
+                _end(ended, Failure(doubt=Doubt.STRANGER, text=response.cancel_reason))
+                return
+
+    async def _write(self, stream: _Stream, ended: asyncio.Future[Failure]) -> None:
+        while True:
+            try:
+                # Until there is none: who rings while one is written rings for nobody.
+                while requests := self._book.requests():
+                    for request in requests:
+                        await stream.write(request)
+            except (grpc.aio.AioRpcError, asyncio.InvalidStateError) as error:
+                _end(ended, Failure(doubt=Doubt.UNDONE, text=f"the stream is gone: {error}"))
+                return
+            await self._bell.wait()
+
+    async def _beat(self, index: int, ended: asyncio.Future[Failure]) -> None:
+        """Ask the member of a quiet stream for a sign of life; one that gives none is left.
+
+        Not over the stream: there etcd answers only while no watch is catching up, and old ones wrongly.
+        """
+        while True:
+            heard_count = self._heard_count
+            await asyncio.sleep(self._beat_s)
+            self._drop_thrown_away()
+            # Twice, because a busy member may be late once.
+            if self._heard_count == heard_count and await self.caller.probe(index) is not None:
+                failure = await self.caller.probe(index)
+                if failure is not None and self._heard_count == heard_count:
+                    _end(ended, failure)
+                    return
+
+    # ---- those who read ----
+
+    def _wake(self, tape: WatchTape) -> None:
+        readers = self._readers.get(tape)
+        if readers is not None:
+            readers.wake_all()
+        if tape.error is not None:
+            self._readers.pop(tape, None)
+
+    def _fail(self, tape: WatchTape, error: HansaError) -> None:
+        tape.fail(error)
+        self._book.remove(tape)
+        self._wake(tape)
+
+    def _drop_thrown_away(self) -> None:
+        while self._thrown_away:
+            self.remove(self._thrown_away.popleft())
+
+    def _task_failed(self, error: BaseException) -> None:
+        logger.error("watches are served no more: %s", error, exc_info=error)
+        for tape in self._book.fail_all(StoreUnavailable(f"watches are served no more: {error}")):
+            self._wake(tape)
+
+
+def _end(ended: asyncio.Future[Failure], failure: Failure) -> None:
+    if not ended.done():
+        ended.set_result(failure)
+
+
+class EtcdWatch:
+    """A `Watch` of an etcd group. See there. One that is thrown away costs nothing more."""
+
+    def __init__(self, watches: EtcdWatches, tape: WatchTape) -> None:
+        self._watches = watches
+        self._tape = tape
+        self._closed = False
+        self._readers = watches.add(tape)
+
+    async def ready(self, *, timeout: float | None = STORE_TIMEOUT_S) -> int:
+        self._check_open()
+        trail = self._watches.caller.trail()
+        # It has been asked for; whether a member has it is what the caller wants to know.
+        trail.is_under_way = True
+        return await self._watches.life.within(self._ready, timeout, trail)
+
+    def close(self) -> None:
+        self._closed = True
+        self._watches.remove(self._tape)
+        self._readers.wake_all()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> WatchBatch:
+        while not self._closed:
+            self._watches.life.check_usable()
+            batch = self._tape.take()
+            if batch is not None:
+                return batch
+            await self._readers.wait()
+        raise StopAsyncIteration
+
+    async def _ready(self, trail: Trail) -> int:
+        tape = self._tape
+        await self._until(lambda: tape.created_revision > 0)
+        if not tape.is_surely_kept:
+            # etcd takes a watch of a forgotten past, and ends it a little later. A read tells at once.
+            request = api.RangeRequest(key=tape.key, revision=tape.start_revision, keys_only=True, limit=1)
+            try:
+                await self._watches.caller.ask(RANGE, request, trail=trail)
+            except Compacted:
+                await self._until(lambda: tape.is_surely_kept)
+        return tape.start_revision
+
+    async def _until(self, condition: Callable[[], bool]) -> None:
+        while self._tape.error is None and not condition():
+            await self._readers.wait()
+            self._check_open()
+        if self._tape.error is not None:
+            raise self._tape.error
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise AlreadyClosed("this watch is closed")
+
+    def __del__(self) -> None:
+        if not self._closed:
+            self._watches.throw_away(self._tape)

@@ -1,0 +1,131 @@
+"""What a group writes about itself into its own store: its peers, and the requests to join it."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Final
+
+from hansa.endpoint import Endpoint
+from hansa.errors import BadArgument, BadEndpoint
+from hansa.limits import RAFT_NAME_CHARS_MAX, RAFT_PEER_NOTES_BYTES_MAX
+from hansa.store.raft.json_values import encode
+
+_NAME: Final = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{RAFT_NAME_CHARS_MAX - 1}}}\Z")
+
+
+class JoinState(StrEnum):
+    """Where a request to join stands."""
+
+    REQUESTED = "requested"
+    ADDING = "adding"
+    ACCEPTED = "accepted"
+    SYNCING = "syncing"
+    PROMOTING = "promoting"
+    DONE = "done"
+    REFUSED = "refused"
+    EXPIRED = "expired"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeerInfo:
+    """A peer as its group knows it. Addresses are `host:port`; `peer_id` is etcd's number of its member."""
+
+    name: str
+    peer_address: str
+    client_address: str
+    join_address: str
+    peer_id: int = 0
+    zone: str = ""
+    roles: tuple[str, ...] = ()
+    metadata: Mapping[str, str] = field(default_factory=dict, hash=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupRecord:
+    """The peers that have a vote. `version` grows by one with each change."""
+
+    app: str
+    version: int = 0
+    peers: tuple[PeerInfo, ...] = ()
+
+    def peer(self, name: str) -> PeerInfo | None:
+        return next((peer for peer in self.peers if peer.name == name), None)
+
+    def with_peer(self, peer: PeerInfo) -> "GroupRecord":
+        """The record with this peer in it, in the place of one of the same name."""
+        others = [one for one in self.peers if one.name != peer.name]
+        peers = tuple(sorted([*others, peer], key=lambda one: one.name))
+        return replace(self, version=self.version + 1, peers=peers)
+
+    def without_peer(self, name: str) -> "GroupRecord":
+        peers = tuple(one for one in self.peers if one.name != name)
+        return replace(self, version=self.version + 1, peers=peers)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinRecord:
+    """A request to join, as the store keeps it until it is done, refused or expired.
+
+    `ticket` tells one request of a peer from the next: who asks again has an empty data folder.
+    """
+
+    app: str
+    peer: PeerInfo
+    ticket: str
+    lease: int = 0
+    state: JoinState = JoinState.REQUESTED
+    initial_cluster: Mapping[str, str] = field(default_factory=dict, hash=False)
+    snapshot_bytes: int = 0
+    effective_index: int = 0
+    code: str = ""
+    reason: str = ""
+
+
+class RaftKeys:
+    """The keys of a group, below its cluster's prefix."""
+
+    def __init__(self, cluster: str, app: str) -> None:
+        check_name("cluster", cluster)
+        check_name("application", app)
+        self.group = f"/hansa/{cluster}/raft/groups/{app}".encode()
+        self.requests = f"/hansa/{cluster}/join-requests/{app}/".encode()
+
+    def request(self, name: str) -> bytes:
+        return self.requests + name.encode()
+
+
+def check_name(what: str, name: str) -> str:
+    """Give the name back, or raise `BadArgument`."""
+    if _NAME.match(name) is None:
+        raise BadArgument(
+            f"{what} {name!r}: a name has 1 to {RAFT_NAME_CHARS_MAX} letters, digits, dots, hyphens or "
+            "underscores, and begins with a letter or a digit"
+        )
+    return name
+
+
+def read_address(what: str, text: str, *, any_port: bool = False) -> str:
+    """An address in its one spelling, `host:port`. Raises `BadEndpoint` for one that nobody could dial."""
+    endpoint = Endpoint.parse(f"tcp://{text.removeprefix('tcp://').removeprefix('http://')}")
+    if endpoint.is_wildcard or (endpoint.port == 0 and not any_port):
+        raise BadEndpoint(f"{what} {text!r}: give the host and the port that others reach, such as host:2380")
+    return str(endpoint).removeprefix("tcp://")
+
+
+def check_peer(peer: PeerInfo) -> PeerInfo:
+    """Give the peer back, or raise `BadArgument` or `BadEndpoint`: what it says of itself cannot be."""
+    check_name("peer", peer.name)
+    read = {
+        "peer_address": read_address("the peer address", peer.peer_address),
+        "client_address": read_address("the client address", peer.client_address),
+        "join_address": read_address("the join address", peer.join_address),
+    }
+    if len(set(read.values())) < len(read):
+        raise BadArgument(f"peer {peer.name}: its three addresses are not three: {', '.join(read.values())}")
+    notes = replace(peer, peer_address="", client_address="", join_address="")
+    if len(encode(notes)) > RAFT_PEER_NOTES_BYTES_MAX:
+        raise BadArgument(
+            f"peer {peer.name}: zone, roles and metadata have more than {RAFT_PEER_NOTES_BYTES_MAX} bytes"
+        )
+    return peer

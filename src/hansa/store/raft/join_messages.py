@@ -1,0 +1,122 @@
+"""What peers say to each other about joining and leaving, as JSON over gRPC.
+
+Each method takes one of these and gives an `Answer`. A peer that is not beside the leader answers with where
+the leader's peer is (`redirect`); the client goes there.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from hansa.store.raft.group_record import JoinRecord, JoinState, PeerInfo
+from hansa.store.raft.raft_events import GroupStatus
+
+SERVICE: Final = "hansa.raft.Join"
+REQUEST: Final = "RequestJoin"
+AWAIT: Final = "AwaitAcceptance"
+COMPLETE: Final = "CompleteSync"
+DESCRIBE: Final = "Describe"
+LEAVE: Final = "Leave"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinAsk:
+    """RequestJoin: take this peer into the group of this application."""
+
+    app: str
+    peer: PeerInfo
+    ticket: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinTicket:
+    """What a request got: with it the peer asks whether it was accepted, within `timeout_s`."""
+
+    app: str
+    name: str
+    ticket: str
+    timeout_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinAcceptance:
+    """The peer is a learner now. Its etcd starts with `initial_cluster` (names and peer addresses).
+
+    It has caught up when it has applied `effective_index`; the leader sends it `snapshot_bytes` of data, or
+    less where its log reaches back far enough.
+    """
+
+    peer_id: int
+    initial_cluster: Mapping[str, str]
+    snapshot_bytes: int
+    effective_index: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AwaitAsk:
+    """AwaitAcceptance: was the request accepted? Answered within `wait_s`, if need be with `is_pending`."""
+
+    app: str
+    name: str
+    ticket: str
+    wait_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompleteAsk:
+    """CompleteSync: the learner runs and has caught up; give it its vote. Answered within `wait_s`."""
+
+    app: str
+    peer_id: int
+    wait_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribeAsk:
+    """Describe: who is in the group, and how are they?"""
+
+    app: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaveAsk:
+    """Leave: remove a peer from the group."""
+
+    app: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What came of it. With a `code` it failed, and `text` says why; `is_retryable`: it may work later."""
+
+    redirect: str = ""
+    code: str = ""
+    text: str = ""
+    is_retryable: bool = False
+    is_pending: bool = False
+    ticket: JoinTicket | None = None
+    acceptance: JoinAcceptance | None = None
+    group: GroupStatus | None = field(default=None)
+
+
+def refusal(code: str, text: str, *, is_retryable: bool = False) -> Answer:
+    return Answer(code=code, text=text, is_retryable=is_retryable)
+
+
+def verdict(record: JoinRecord | None, ask: AwaitAsk) -> Answer:
+    """The answer to `AwaitAcceptance`, from the request's record (None: it is gone)."""
+    if record is None or record.ticket != ask.ticket:
+        return refusal("expired", f"the request of {ask.name} to join {ask.app} has expired")
+    if record.state is JoinState.REFUSED:
+        return refusal(record.code, record.reason)
+    if record.state in (JoinState.REQUESTED, JoinState.ADDING):
+        return Answer(is_pending=True)
+    return Answer(
+        acceptance=JoinAcceptance(
+            peer_id=record.peer.peer_id,
+            initial_cluster=record.initial_cluster,
+            snapshot_bytes=record.snapshot_bytes,
+            effective_index=record.effective_index,
+        )
+    )

@@ -1,0 +1,106 @@
+"""How a group's etcd is started: its arguments and its environment."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from ipaddress import ip_address
+from typing import Final
+
+from hansa.errors import BadArgument
+
+# Set by whoever builds for a machine that etcd has not been tested on; everything else of etcd's environment
+# would change what the arguments say.
+_KEPT_VARIABLE: Final = "ETCD_UNSUPPORTED_ARCH"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RaftTimings:
+    """The rhythm of a group, the same at all its peers. The defaults suit machines of one data centre."""
+
+    heartbeat_ms: int = 100
+    election_ms: int = 1000
+    # Writes between two snapshots: the log before the one before the last is deleted.
+    snapshot_count: int = 10_000
+    # The past that watches may still read.
+    history_kept: str = "1h"
+
+    def __post_init__(self) -> None:
+        if self.heartbeat_ms < 10 or self.election_ms < 5 * self.heartbeat_ms or self.election_ms > 50_000:
+            raise BadArgument(
+                f"a heartbeat of {self.heartbeat_ms} ms and an election timeout of {self.election_ms} ms: "
+                "the heartbeat has at least 10 ms, the timeout at least five heartbeats and at most 50 s"
+            )
+        if self.snapshot_count < 1:
+            raise BadArgument(f"snapshot_count is {self.snapshot_count}; it must be positive")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberSettings:
+    """One member of a group. `initial_cluster` is what it believes before it has data of its own."""
+
+    program: str
+    name: str
+    folder: str
+    token: str
+    peer_address: str
+    client_address: str
+    initial_cluster: Mapping[str, str]
+    is_new_group: bool
+    listen_host: str = ""
+    timings: RaftTimings = RaftTimings()
+
+
+def arguments(settings: MemberSettings) -> list[str]:
+    """The command line. Only what etcd 3.4, 3.5 and 3.6 all know."""
+    cluster = ",".join(f"{name}={url(address)}" for name, address in settings.initial_cluster.items())
+    timings = settings.timings
+    options = {
+        "name": settings.name,
+        "data-dir": settings.folder,
+        "listen-peer-urls": url(listening(settings.peer_address, settings.listen_host)),
+        "listen-client-urls": url(listening(settings.client_address, settings.listen_host)),
+        "initial-advertise-peer-urls": url(settings.peer_address),
+        "advertise-client-urls": url(settings.client_address),
+        "initial-cluster": cluster,
+        "initial-cluster-state": "new" if settings.is_new_group else "existing",
+        "initial-cluster-token": settings.token,
+        "heartbeat-interval": str(timings.heartbeat_ms),
+        "election-timeout": str(timings.election_ms),
+        "snapshot-count": str(timings.snapshot_count),
+        "auto-compaction-mode": "periodic",
+        "auto-compaction-retention": timings.history_kept,
+        # A member that comes back from a cut does not depose a leader that all others follow.
+        "pre-vote": "true",
+        "strict-reconfig-check": "true",
+        "logger": "zap",
+        "log-outputs": "stderr",
+        "log-level": "warn",
+    }
+    return [settings.program, *(f"--{name}={value}" for name, value in options.items())]
+
+
+def environment(env: Mapping[str, str]) -> dict[str, str]:
+    """The environment without what etcd would read from it."""
+    return {
+        name: value for name, value in env.items() if not name.startswith("ETCD_") or name == _KEPT_VARIABLE
+    }
+
+
+def url(address: str) -> str:
+    return f"http://{address}"
+
+
+def address_of(url: str) -> str:
+    """The `host:port` of a URL that etcd tells."""
+    return url.removeprefix("http://").removeprefix("https://").rstrip("/")
+
+
+def listening(address: str, listen_host: str) -> str:
+    """Where to listen for what others dial as `address`: etcd binds to numbers only, never to names."""
+    host, _, port = address.rpartition(":")
+    if listen_host:
+        return f"{listen_host}:{port}"
+    try:
+        ip_address(host.strip("[]"))
+    except ValueError:
+        return f"{'127.0.0.1' if host == 'localhost' else '0.0.0.0'}:{port}"
+    return address

@@ -1,0 +1,274 @@
+"""The store that a raft group keeps, through whichever members it has just now."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from hansa.chance import Chance
+from hansa.clock import Clock, SystemClock
+from hansa.errors import AlreadyClosed, HansaError
+from hansa.limits import (
+    FOLLOW_RETRY_S_MAX,
+    FOLLOW_RETRY_S_MIN,
+    RAFT_STORES_MAX,
+    RECONNECT_JITTER,
+    STORE_TIMEOUT_S,
+)
+from hansa.store.on_etcd import EtcdStore
+from hansa.store.raft.group_record import GroupRecord, RaftKeys
+from hansa.store.raft.json_values import decode
+from hansa.store.raft.over_join_client import JoinClient, read_group_address
+from hansa.store.store import Keeping, Watch
+from hansa.store.values import (
+    Compare,
+    EventKind,
+    KeyValue,
+    LeaseInfo,
+    Operation,
+    Outcome,
+    Scan,
+    StoreStatus,
+)
+from hansa.transport.backoff import Backoff
+from hansa.transport.over_tasks import TaskScope
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Members:
+    """Where a group's members are, and the keys of its record."""
+
+    keys: RaftKeys
+    addresses: tuple[str, ...]
+
+
+class RaftStore:
+    """A `Store` in a raft group; see there. New calls go to the members that the group's record names.
+
+    Watches and kept leases stay with the members that there were when they began: they go on as long as one
+    of those is there. `changes_count` counts how often the members were others.
+    """
+
+    def __init__(
+        self,
+        find: Callable[[], Awaitable[Members]],
+        *,
+        name: str,
+        first_address: str = "",
+        clock: Clock | None = None,
+        chance: Chance | None = None,
+    ) -> None:
+        self.name = name
+        self.changes_count = 0
+        self._find = find
+        self._first_address = first_address
+        self._clock = clock or SystemClock()
+        self._chance = chance or Chance.system()
+        self._entered_count = 0
+        self._opening = asyncio.Lock()
+        self._stack: AsyncExitStack | None = None
+        self._stores: list[EtcdStore] = []
+        self._addresses: tuple[str, ...] = ()
+        self._keys: RaftKeys | None = None
+        self._is_closed = False
+
+    def __repr__(self) -> str:
+        return f"<RaftStore {self.name!r}>"
+
+    @property
+    def is_closed(self) -> bool:
+        return self._is_closed
+
+    @property
+    def clock(self) -> Clock:
+        return self._clock
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """The client addresses that new calls go to."""
+        return self._addresses
+
+    async def __aenter__(self) -> Self:
+        """Raises `StoreUnavailable` or `TimedOut` when no peer of the group answers."""
+        async with self._opening:
+            if self._is_closed:
+                raise AlreadyClosed(f"{self.name} is closed")
+            if self._stack is None:
+                members = await self._find()
+                self._keys = members.keys
+                async with AsyncExitStack() as stack:
+                    self._stack = stack
+                    await self._use(members.addresses)
+                    scope = TaskScope(self.name, self._failed)
+                    stack.push_async_callback(scope.close)
+                    scope.spawn(self._follow(), "members")
+                    self._stack = stack.pop_all()
+            self._entered_count += 1
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._entered_count -= 1
+        if self._entered_count == 0 and self._stack is not None:
+            self._is_closed = True
+            await self._stack.aclose()
+
+    async def get(
+        self, key: bytes | str, *, revision: int = 0, timeout: float | None = STORE_TIMEOUT_S
+    ) -> KeyValue | None:
+        return await self._store.get(key, revision=revision, timeout=timeout)
+
+    async def scan(
+        self,
+        prefix_or_key: bytes | str,
+        range_end: bytes | str | None = None,
+        *,
+        limit: int = 0,
+        revision: int = 0,
+        keys_only: bool = False,
+        timeout: float | None = STORE_TIMEOUT_S,
+    ) -> Scan:
+        return await self._store.scan(
+            prefix_or_key, range_end, limit=limit, revision=revision, keys_only=keys_only, timeout=timeout
+        )
+
+    async def put(
+        self, key: bytes | str, value: bytes, *, lease: int = 0, timeout: float | None = STORE_TIMEOUT_S
+    ) -> int:
+        return await self._store.put(key, value, lease=lease, timeout=timeout)
+
+    async def delete(self, key: bytes | str, *, timeout: float | None = STORE_TIMEOUT_S) -> bool:
+        return await self._store.delete(key, timeout=timeout)
+
+    async def delete_prefix(self, prefix: bytes | str, *, timeout: float | None = STORE_TIMEOUT_S) -> int:
+        return await self._store.delete_prefix(prefix, timeout=timeout)
+
+    async def commit(
+        self,
+        compares: Sequence[Compare],
+        then: Sequence[Operation] = (),
+        otherwise: Sequence[Operation] = (),
+        *,
+        timeout: float | None = STORE_TIMEOUT_S,
+    ) -> Outcome:
+        return await self._store.commit(compares, then, otherwise, timeout=timeout)
+
+    async def grant(self, ttl_s: float, *, timeout: float | None = STORE_TIMEOUT_S) -> int:
+        return await self._store.grant(ttl_s, timeout=timeout)
+
+    async def keep_alive(self, lease: int, *, timeout: float | None = STORE_TIMEOUT_S) -> float:
+        return await self._store.keep_alive(lease, timeout=timeout)
+
+    def keep(
+        self,
+        lease: int,
+        *,
+        ttl_s: float,
+        granted_s: float,
+        interval_s: float,
+        loop_silence_s_max: float,
+        on_change: Callable[[], None],
+    ) -> Keeping:
+        return self._store.keep(
+            lease,
+            ttl_s=ttl_s,
+            granted_s=granted_s,
+            interval_s=interval_s,
+            loop_silence_s_max=loop_silence_s_max,
+            on_change=on_change,
+        )
+
+    async def revoke(self, lease: int, *, timeout: float | None = STORE_TIMEOUT_S) -> None:
+        await self._store.revoke(lease, timeout=timeout)
+
+    async def lease_info(self, lease: int, *, timeout: float | None = STORE_TIMEOUT_S) -> LeaseInfo | None:
+        return await self._store.lease_info(lease, timeout=timeout)
+
+    async def compact(self, revision: int, *, timeout: float | None = STORE_TIMEOUT_S) -> None:
+        await self._store.compact(revision, timeout=timeout)
+
+    def watch(
+        self, prefix: bytes | str, *, start_revision: int = 0, before: bool = False, exact: bool = False
+    ) -> Watch:
+        return self._store.watch(prefix, start_revision=start_revision, before=before, exact=exact)
+
+    async def status(self, *, timeout: float | None = STORE_TIMEOUT_S) -> StoreStatus:
+        return await self._store.status(timeout=timeout)
+
+    @property
+    def _store(self) -> EtcdStore:
+        if not self._stores or self._is_closed:
+            raise AlreadyClosed(f"{self.name} is not open")
+        return self._stores[-1]
+
+    async def _use(self, addresses: Sequence[str]) -> None:
+        """Send new calls to these members. Those before stay open, for what began with them."""
+        ordered = tuple(sorted(addresses, key=lambda one: (one != self._first_address, one)))
+        if ordered == self._addresses or not ordered or len(self._stores) >= RAFT_STORES_MAX:
+            return
+        store = EtcdStore(ordered, clock=self._clock, chance=self._chance, name=self.name)
+        if self._stack is not None:
+            await self._stack.enter_async_context(store)
+        self._stores.append(store)
+        self._addresses = ordered
+
+    async def _follow(self) -> None:
+        """Learn of other members from the group's record, for as long as the store is open."""
+        if self._keys is None:
+            return
+        key = self._keys.group
+        backoff = Backoff(
+            s_min=FOLLOW_RETRY_S_MIN,
+            s_max=FOLLOW_RETRY_S_MAX,
+            jitter=RECONNECT_JITTER,
+            chance=self._chance.fork("follow"),
+        )
+        while True:
+            try:
+                found = await self._store.get(key)
+                if found is not None:
+                    await self._read(found.value)
+                start = found.mod_revision + 1 if found is not None else 0
+                async for batch in self._store.watch(key, start_revision=start, exact=True):
+                    backoff.reset()
+                    for event in batch.events:
+                        if event.kind is EventKind.PUT:
+                            await self._read(event.item.value)
+            except AlreadyClosed:
+                return
+            except HansaError:
+                # A group without a leader, a record that cannot be read: what is known stays in use.
+                await asyncio.sleep(backoff.next_s())
+
+    async def _read(self, value: bytes) -> None:
+        record = decode(GroupRecord, value)
+        before = self._addresses
+        await self._use([peer.client_address for peer in record.peers])
+        self.changes_count += before != self._addresses
+
+    def _failed(self, error: BaseException) -> None:
+        """Following ended by a fault of ours: the store goes on with the members it knows."""
+        _log.error("%s does not follow its members any more: %s", self.name, error, exc_info=error)
+
+
+def open_raft_store(rest: str) -> RaftStore:
+    """The store of `host:port,host:port/app`, join addresses of some of its peers. Raises `BadEndpoint`."""
+    addresses, app = read_group_address(rest)
+
+    async def find() -> Members:
+        async with JoinClient(app, addresses) as client:
+            group = await client.describe(timeout=STORE_TIMEOUT_S)
+        return Members(
+            keys=RaftKeys(group.cluster, app),
+            addresses=tuple(one.peer.client_address for one in group.peers if one.is_voter),
+        )
+
+    return RaftStore(find, name=f"raft://{','.join(addresses)}/{app}")

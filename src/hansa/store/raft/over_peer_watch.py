@@ -1,0 +1,216 @@
+"""What a peer does while its member runs: looks at it, tells what changed, serves the group if it leads."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+
+from hansa.clock import Clock
+from hansa.errors import HansaError, StoreUnavailable
+from hansa.limits import RAFT_REACH_S_MAX
+from hansa.store import etcd_api_pb2 as api
+from hansa.store.raft.group_record import GroupRecord, PeerInfo
+from hansa.store.raft.member_measures import Measures
+from hansa.store.raft.over_group import Group, GroupBook
+from hansa.store.raft.over_measures import fetch_measures
+from hansa.store.raft.over_member_calls import MemberCalls
+from hansa.store.raft.over_steward import Steward
+from hansa.store.raft.raft_events import (
+    JoinAccepted,
+    JoinExpired,
+    JoinRequestRefused,
+    LeaderChanged,
+    PeerJoined,
+    PeerLeft,
+    RaftEvent,
+    RaftStats,
+    SnapshotTaken,
+)
+
+# Steps of the steward in one look; more wait for the next one, so that the rest of a look has its turn.
+_STEPS_MAX = 20
+
+
+class PeerWatch:
+    """One per peer, from when its member has its place in the group. `run` it in a task."""
+
+    def __init__(
+        self,
+        me: PeerInfo,
+        group: Group,
+        *,
+        clock: Clock,
+        tell: Callable[[RaftEvent], None],
+        on_ready: Callable[[], None],
+        look_s: float,
+        measure_s: float,
+        patience_s: float,
+    ) -> None:
+        self.me = me
+        self.stats = RaftStats()
+        self.record = GroupRecord(app=group.app)
+        self.leader_name = ""
+        self.is_leading = False
+        # Why the last look that failed did.
+        self.problem = ""
+        # Set when the group has this peer no more.
+        self.removed = asyncio.Event()
+        self._group = group
+        self._clock = clock
+        self._tell_on = tell
+        self._on_ready = on_ready
+        self._look_s = look_s
+        self._measure_s = measure_s
+        self._kicked = asyncio.Event()
+        self._leader = (0, 0)
+        self._measures: Measures | None = None
+        self._measured_at = clock.monotonic()
+        self.steward = Steward(group, clock, self._tell, patience_s=patience_s)
+
+    @property
+    def app(self) -> str:
+        return self._group.app
+
+    @property
+    def group(self) -> Group:
+        return self._group
+
+    def kick(self) -> None:
+        self._kicked.set()
+
+    async def leader_join_address(self) -> str:
+        """See `Beside`. Raises `StoreUnavailable` when nobody leads, or its peer is not known yet."""
+        status = await self._group.local.status()
+        if status.leader == status.header.member_id:
+            return ""
+        book = await self._group.book()
+        leader = next((peer for peer in book.record.peers if peer.peer_id == status.leader), None)
+        if leader is None:
+            raise StoreUnavailable(f"{self.app} has no leader whose peer is known; ask again")
+        return leader.join_address
+
+    async def remove(self, name: str) -> str:
+        return await self.steward.remove(name, self.me.name)
+
+    async def run(self) -> None:
+        """Look again and again, until cancelled or removed from the group."""
+        while not self.removed.is_set():
+            try:
+                await self._look()
+            except HansaError as error:
+                self.problem = str(error)
+                self.stats = replace(self.stats, looks_failed_count=self.stats.looks_failed_count + 1)
+                await self._check_removed()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._look_s):
+                    await self._kicked.wait()
+            self._kicked.clear()
+
+    async def _look(self) -> None:
+        status = await self._group.local.status(timeout_s=RAFT_REACH_S_MAX)
+        self._on_ready()
+        self.stats = replace(self.stats, term=status.raftTerm, db_bytes=status.dbSize)
+        book = await self._group.book()
+        await self._register(status, book)
+        self._compare_records(book.record)
+        self._notice_leader(status)
+        if self.is_leading:
+            for _ in range(_STEPS_MAX):
+                if not await self.steward.turn():
+                    break
+        await self._measure()
+
+    def _notice_leader(self, status: api.StatusResponse) -> None:
+        was_leading, self.is_leading = self.is_leading, status.leader == status.header.member_id
+        if was_leading and not self.is_leading:
+            self.steward.forget()
+        name = next((peer.name for peer in self.record.peers if peer.peer_id == status.leader), "")
+        # A leader whose record is still to come is told when it has come.
+        if (status.leader, status.raftTerm) == self._leader and name == self.leader_name:
+            return
+        if status.leader and status.leader != self._leader[0]:
+            self.stats = replace(self.stats, leader_changes_count=self.stats.leader_changes_count + 1)
+        self._leader, self.leader_name = (status.leader, status.raftTerm), name
+        if name or not status.leader:
+            self._tell(LeaderChanged(leader=name, term=status.raftTerm))
+
+    async def _register(self, status: api.StatusResponse, book: GroupBook) -> None:
+        """Stand in the record as this peer is now, if it has a vote."""
+        if self.me.peer_id != status.header.member_id:
+            self.me = replace(self.me, peer_id=status.header.member_id)
+        me = self.me
+        if status.isLearner or book.record.peer(me.name) == me:
+            return
+        await self._group.change_record(
+            lambda record: None if record.peer(me.name) == me else record.with_peer(me)
+        )
+        # The next look sees it.
+        self._kicked.set()
+
+    def _compare_records(self, record: GroupRecord) -> None:
+        before = {peer.name: peer for peer in self.record.peers}
+        after = {peer.name: peer for peer in record.peers}
+        self.record = record
+        for name in sorted(set(after) - set(before)):
+            self._tell(PeerJoined(peer=after[name]))
+        for name in sorted(set(before) - set(after)):
+            self._tell(PeerLeft(peer=before[name]))
+
+    async def _measure(self) -> None:
+        now = self._clock.monotonic()
+        if now - self._measured_at < self._measure_s and self._measures is not None:
+            return
+        self._measured_at = now
+        try:
+            found = await fetch_measures(self.me.client_address)
+        except StoreUnavailable:
+            return
+        before, self._measures = self._measures or Measures(), found
+        # A restarted process counts from zero.
+        count = found.snapshots_count - before.snapshots_count
+        seconds = found.snapshots_s - before.snapshots_s
+        if count < 0:
+            count, seconds = found.snapshots_count, found.snapshots_s
+        self.stats = replace(
+            self.stats,
+            snapshots_received_count=found.received_count,
+            snapshot_received_s=found.received_s,
+        )
+        if count:
+            self.stats = replace(
+                self.stats,
+                snapshots_count=self.stats.snapshots_count + count,
+                snapshot_s=seconds / count,
+                snapshot_bytes=self.stats.db_bytes,
+            )
+            self._tell(SnapshotTaken(count=count, seconds=seconds, db_bytes=self.stats.db_bytes))
+
+    async def _check_removed(self) -> None:
+        """Ask the others whether this peer is still one of them; their agreed list counts, nothing else."""
+        for peer in self.record.peers:
+            if peer.name == self.me.name or self.me.peer_id == 0:
+                continue
+            other = MemberCalls(peer.client_address)
+            try:
+                members = await other.members(timeout_s=RAFT_REACH_S_MAX)
+            except HansaError:
+                continue
+            finally:
+                await other.close()
+            if all(member.peer_id != self.me.peer_id for member in members):
+                self.removed.set()
+            return
+
+    def _tell(self, event: RaftEvent) -> None:
+        stats = self.stats
+        if isinstance(event, JoinAccepted):
+            self.stats = replace(
+                stats, joins_accepted_count=stats.joins_accepted_count + 1, join_accept_s=event.accept_s
+            )
+        elif isinstance(event, JoinRequestRefused):
+            self.stats = replace(stats, joins_refused_count=stats.joins_refused_count + 1)
+        elif isinstance(event, JoinExpired):
+            self.stats = replace(stats, joins_expired_count=stats.joins_expired_count + 1)
+        self._tell_on(event)

@@ -1,0 +1,442 @@
+"""A peer of a raft group: an etcd member under supervision, the join API, and the store that they keep."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from hansa.chance import Chance
+from hansa.clock import Clock, SystemClock
+from hansa.errors import AlreadyClosed, BadArgument, HansaError, JoinRefused, RaftRefused, TimedOut
+from hansa.limits import (
+    RAFT_HEALTH_PATIENCE_S,
+    RAFT_JOIN_TIMEOUT_S,
+    RAFT_LOOK_S,
+    RAFT_MEASURE_S,
+    RAFT_PEERS_MAX,
+    RAFT_RESTART_JITTER,
+    RAFT_RESTART_S_MAX,
+    RAFT_RESTART_S_MIN,
+    RAFT_START_S_MAX,
+    RAFT_STOP_S_MAX,
+)
+from hansa.store.raft.group_record import PeerInfo, check_name, read_address
+from hansa.store.raft.join_messages import JoinAcceptance
+from hansa.store.raft.member_settings import MemberSettings, RaftTimings, arguments, environment, listening
+from hansa.store.raft.on_data_folder import FolderState
+from hansa.store.raft.on_raft import Members, RaftStore
+from hansa.store.raft.over_etcd_program import find_etcd
+from hansa.store.raft.over_group import Group
+from hansa.store.raft.over_join_client import JoinClient
+from hansa.store.raft.over_join_service import JoinService
+from hansa.store.raft.over_member_calls import MemberCalls, MemberPool
+from hansa.store.raft.over_member_process import MemberProcess
+from hansa.store.raft.over_peer_home import PeerHome
+from hansa.store.raft.over_peer_watch import PeerWatch
+from hansa.store.raft.over_raft_events import RaftEvents
+from hansa.store.raft.raft_events import (
+    CatchingUp,
+    GroupStatus,
+    JoinAccepted,
+    MemberFailing,
+    MemberRestarted,
+    PeerLeft,
+    RaftEvent,
+    RaftStats,
+)
+from hansa.store.raft.supervision import Report, Supervision
+from hansa.transport.backoff import Backoff
+from hansa.transport.over_tasks import TaskScope
+
+_log = logging.getLogger(__name__)
+_LOOK_S: Final = 0.05
+
+
+class RaftPeer:
+    """One peer of an application's raft group. Use it with `async with`.
+
+    A group begins with `peers`, the same at each: a name and a peer address for everyone. Later ones `join`
+    through the join addresses of some that run. A folder that holds a member's data goes on with it, whatever
+    else is given. Port 0 takes any free port, and the folder remembers which.
+
+    Entering returns when the group has a leader and, for who joins, when it has its vote. It raises
+    `RaftRefused` (the program, the folder, or an etcd that does not start, with the end of its log),
+    `JoinRefused`, `TimedOut`, `BadArgument`; then nothing is left running. Leaving the block ends the member;
+    the group goes on with the others, and `leave` is what takes it out of the group.
+    """
+
+    def __init__(
+        self,
+        app: str,
+        name: str,
+        *,
+        data: Path | str,
+        peers: Mapping[str, str] | None = None,
+        join: Sequence[str] = (),
+        peer_address: str = "127.0.0.1:0",
+        client_address: str = "",
+        join_address: str = "",
+        listen_host: str = "",
+        cluster: str = "default",
+        zone: str = "",
+        roles: Sequence[str] = (),
+        metadata: Mapping[str, str] | None = None,
+        program: str | None = None,
+        timings: RaftTimings | None = None,
+        join_timeout_s: float = RAFT_JOIN_TIMEOUT_S,
+        start_timeout_s: float = RAFT_START_S_MAX,
+        stop_timeout_s: float = RAFT_STOP_S_MAX,
+        look_s: float = RAFT_LOOK_S,
+        measure_s: float = RAFT_MEASURE_S,
+        patience_s: float = RAFT_HEALTH_PATIENCE_S,
+        clock: Clock | None = None,
+        chance: Chance | None = None,
+    ) -> None:
+        self.app = check_name("application", app)
+        self.name = check_name("peer", name)
+        self.cluster = check_name("cluster", cluster)
+        self._peers = _read_peers(name, peers) if peers else {}
+        if peers and join:
+            raise BadArgument("a group begins with `peers`, or is joined through `join`: give one of them")
+        peer_address = self._peers.get(name, peer_address)
+        host = peer_address.rpartition(":")[0]
+        self._wanted = PeerInfo(
+            name=name,
+            peer_address=read_address("the peer address", peer_address, any_port=True),
+            client_address=read_address("the client address", client_address or f"{host}:0", any_port=True),
+            join_address=read_address("the join address", join_address or f"{host}:0", any_port=True),
+            zone=zone,
+            roles=tuple(sorted(roles)),
+            metadata=dict(metadata or {}),
+        )
+        self._join_through = tuple(join)
+        self._listen_host = listen_host
+        self._program = program
+        self._timings = timings or RaftTimings()
+        self._join_timeout_s = join_timeout_s
+        self._start_timeout_s = start_timeout_s
+        self._stop_timeout_s = stop_timeout_s
+        self._look_s = look_s
+        self._measure_s = measure_s
+        self._patience_s = patience_s
+        self._clock = clock or SystemClock()
+        self._chance = chance or Chance.system()
+        self._home = PeerHome(app, cluster, self._wanted, Path(data), listen_host)
+        self._feeds: list[RaftEvents] = []
+        self._dropped_count = 0
+        self._join_sync_s = 0.0
+        self._store: RaftStore | None = None
+        self._stack: AsyncExitStack | None = None
+        self._process: MemberProcess | None = None
+        self._watch: PeerWatch | None = None
+        self._was_left = asyncio.Event()
+
+    # ---- what it is ----------------------------------------------------------------------------
+
+    @property
+    def info(self) -> PeerInfo:
+        """This peer, with its real addresses once it has started."""
+        return self._watch.me if self._watch is not None else self._wanted
+
+    @property
+    def peers(self) -> tuple[PeerInfo, ...]:
+        """The peers that had a vote at the last look."""
+        return () if self._watch is None else self._watch.record.peers
+
+    @property
+    def store(self) -> RaftStore:
+        """The group's store: its own member first, then the others. Closed with the peer."""
+        if self._store is None:
+            raise AlreadyClosed(f"the raft peer {self.name} is not running")
+        return self._store
+
+    @property
+    def is_leading(self) -> bool:
+        """Whether its member led the group at the last look."""
+        return self._watch is not None and self._watch.is_leading
+
+    @property
+    def is_left(self) -> bool:
+        """Whether the group has it no more; its folder is of no use then."""
+        return self._was_left.is_set()
+
+    @property
+    def pid(self) -> int | None:
+        """The process of its etcd; None between two of them."""
+        return None if self._process is None else self._process.pid
+
+    @property
+    def stats(self) -> RaftStats:
+        stats = RaftStats() if self._watch is None else self._watch.stats
+        return replace(
+            stats,
+            restarts_count=0 if self._process is None else self._process.restarts_count,
+            join_sync_s=self._join_sync_s,
+            events_dropped_count=self._dropped_count,
+        )
+
+    def events(self) -> RaftEvents:
+        """Everything that happens from now on, as this peer sees it. Also before entering."""
+        feed = RaftEvents(self._count_drop, self._forget_feed)
+        self._feeds.append(feed)
+        return feed
+
+    async def status(self) -> GroupStatus:
+        """The whole group, each member asked. Raises `StoreUnavailable`, `TimedOut`, `AlreadyClosed`."""
+        return await self._running().group.status()
+
+    async def wait_left(self) -> None:
+        """Until the group has this peer no more: it left, or was removed."""
+        await self._was_left.wait()
+
+    async def leave(self, *, timeout: float = 30.0) -> None:
+        """Take this peer out of the group, for good; hands leadership over first if it leads.
+
+        Raises `RaftRefused` when the others would not keep a quorum that answers: then nothing has changed.
+        Cancelled or timed out, it may be out or not.
+        """
+        watch = self._running()
+        async with JoinClient(self.app, [watch.me.join_address], clock=self._clock) as client:
+            await client.leave(self.name, timeout=timeout)
+        watch.removed.set()
+        await self._was_left.wait()
+
+    # ---- its life ------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Self:
+        if self._stack is not None:
+            raise AlreadyClosed(f"the raft peer {self.name} was started before: make another one")
+        stack = self._stack = AsyncExitStack()
+        try:
+            await self._start(stack)
+        except BaseException:
+            await self._close()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._close()
+
+    async def _close(self) -> None:
+        if self._stack is not None:
+            await self._stack.aclose()
+        for feed in tuple(self._feeds):
+            feed.close()
+
+    async def _start(self, stack: AsyncExitStack) -> None:
+        program = await find_etcd(self._program)
+        stack.callback(self._home.close)
+        me = self._home.open(is_founder=bool(self._peers), is_joiner=bool(self._join_through))
+        scope = TaskScope(f"raft peer {self.name}", self._failed)
+        stack.push_async_callback(scope.close)
+        service = JoinService(self.app, join_timeout_s=self._join_timeout_s)
+        await service.start(listening(me.join_address, self._listen_host))
+        stack.push_async_callback(service.close)
+        local, pool = MemberCalls(me.client_address), MemberPool()
+        stack.push_async_callback(local.close)
+        stack.push_async_callback(pool.close)
+        group = Group(self.app, self.cluster, local, pool)
+        settings = MemberSettings(
+            program=program.path,
+            name=self.name,
+            folder=str(self._home.folder.member_path),
+            token=f"hansa-{self.cluster}-{self.app}",
+            peer_address=me.peer_address,
+            client_address=me.client_address,
+            initial_cluster={**self._peers, self.name: me.peer_address},
+            is_new_group=True,
+            listen_host=self._listen_host,
+            timings=self._timings,
+        )
+        if self._join_through and not self._home.has_member:
+            await self._join(me, settings, group, scope, stack)
+        else:
+            self._home.note(me, FolderState.STARTING)
+            await self._run_member(settings, scope, stack)
+            await self._ready(local)
+        self._watch = watch = PeerWatch(
+            me,
+            group,
+            clock=self._clock,
+            tell=self._tell,
+            on_ready=self._member_ready,
+            look_s=self._look_s,
+            measure_s=self._measure_s,
+            patience_s=self._patience_s,
+        )
+        status = await local.status()
+        watch.me = replace(me, peer_id=status.header.member_id)
+        self._home.note(watch.me, FolderState.MEMBER)
+        service.beside = watch
+        # Ended before the member is: its end is no news then.
+        watching = TaskScope(f"raft peer {self.name}", self._failed)
+        stack.push_async_callback(watching.close)
+        watching.spawn(watch.run(), "watch")
+        self._store = RaftStore(
+            self._find_members,
+            name=f"raft group {self.app}",
+            first_address=me.client_address,
+            clock=self._clock,
+            chance=self._chance,
+        )
+        await stack.enter_async_context(self._store)
+        watching.spawn(self._await_removal(watch), "removal")
+
+    async def _run_member(self, settings: MemberSettings, scope: TaskScope, stack: AsyncExitStack) -> None:
+        backoff = Backoff(
+            s_min=RAFT_RESTART_S_MIN,
+            s_max=RAFT_RESTART_S_MAX,
+            jitter=RAFT_RESTART_JITTER,
+            chance=self._chance.fork("restarts"),
+        )
+        self._process = process = MemberProcess(
+            arguments(settings),
+            env=environment(os.environ),
+            log_path=self._home.folder.log_path,
+            supervision=Supervision(backoff, stop_s_max=self._stop_timeout_s),
+            clock=self._clock,
+            on_restart=self._restarted,
+            on_report=self._failing,
+        )
+        scope.spawn(process.run(), "member")
+        stack.push_async_callback(process.stop)
+
+    async def _ready(self, local: MemberCalls, target_index: int = 0) -> None:
+        """Wait until the member follows a leader, and has applied so much."""
+        process = self._process
+        end_at = self._clock.monotonic() + (self._join_timeout_s if target_index else self._start_timeout_s)
+        said, told = "it does not answer yet", -1
+        while process is not None and not process.ended.is_set():
+            try:
+                status = await local.status(timeout_s=1.0)
+            except HansaError as error:
+                said = str(error)
+            else:
+                process.ready()
+                if target_index and status.raftAppliedIndex != told:
+                    told = status.raftAppliedIndex
+                    self._tell(CatchingUp(applied_index=told, target_index=target_index))
+                if status.leader and status.raftAppliedIndex >= target_index:
+                    return
+                said = f"applied {status.raftAppliedIndex} of {target_index}" if target_index else "no leader"
+            if self._clock.monotonic() >= end_at:
+                raise TimedOut(f"raft peer {self.name} of {self.app} is not ready: {said}")
+            await asyncio.sleep(_LOOK_S)
+        tail = "" if process is None else process.log_tail()
+        raise RaftRefused(f"the etcd of {self.name} does not start; the end of its log: {tail}")
+
+    # ---- joining and leaving -------------------------------------------------------------------
+
+    async def _join(
+        self, me: PeerInfo, settings: MemberSettings, group: Group, scope: TaskScope, stack: AsyncExitStack
+    ) -> None:
+        """Ask, start as a learner, catch up, get the vote. Raises as entering does."""
+        began_at = self._clock.monotonic()
+        async with JoinClient(self.app, self._join_through, clock=self._clock, chance=self._chance) as client:
+            # For the addresses of all peers: the one that was named may end meanwhile.
+            await client.describe(timeout=self._join_timeout_s)
+            ticket = await client.request_join(me, self._chance.token(8).hex(), timeout=self._join_timeout_s)
+            answer = await client.verdict(ticket)
+            if answer.code == "already-member" and self._home.folder.has_data:
+                # The vote was given, and the word of it was lost with the process.
+                await self._run_member(settings, scope, stack)
+                await self._ready(group.local)
+                return
+            if answer.acceptance is None:
+                raise JoinRefused(f"{self.name} was not taken into {self.app}: {answer.text} ({answer.code})")
+            accepted_at = self._clock.monotonic()
+            acceptance = answer.acceptance
+            await self._sync(me, acceptance, settings, group, scope, stack, accepted_at - began_at)
+            await client.complete_sync(acceptance.peer_id, timeout=self._join_timeout_s)
+            self._join_sync_s = self._clock.monotonic() - accepted_at
+
+    async def _sync(
+        self,
+        me: PeerInfo,
+        acceptance: JoinAcceptance,
+        settings: MemberSettings,
+        group: Group,
+        scope: TaskScope,
+        stack: AsyncExitStack,
+        accept_s: float,
+    ) -> None:
+        self._tell(JoinAccepted(name=self.name, peer_id=acceptance.peer_id, accept_s=accept_s))
+        # A new number in the group: what an earlier try left here belongs to one that was removed.
+        self._home.folder.wipe()
+        self._home.note(replace(me, peer_id=acceptance.peer_id), FolderState.JOINING)
+        joining = replace(settings, initial_cluster=acceptance.initial_cluster, is_new_group=False)
+        await self._run_member(joining, scope, stack)
+        await self._ready(group.local, acceptance.effective_index)
+
+    async def _await_removal(self, watch: PeerWatch) -> None:
+        await watch.removed.wait()
+        if self._process is not None:
+            await self._process.stop()
+        self._home.note(watch.me, FolderState.LEFT)
+        self._tell(PeerLeft(peer=watch.me))
+        self._was_left.set()
+
+    async def _find_members(self) -> Members:
+        watch = self._running()
+        known = {peer.client_address for peer in watch.record.peers} | {watch.me.client_address}
+        return Members(keys=watch.group.keys, addresses=tuple(known))
+
+    # ---- what happens --------------------------------------------------------------------------
+
+    def _running(self) -> PeerWatch:
+        if self._watch is None:
+            raise AlreadyClosed(f"the raft peer {self.name} is not running")
+        return self._watch
+
+    def _member_ready(self) -> None:
+        if self._process is not None:
+            self._process.ready()
+
+    def _restarted(self, exit_status: int | None) -> None:
+        count = 0 if self._process is None else self._process.restarts_count
+        self._tell(MemberRestarted(restarts_count=count, exit_status=exit_status))
+
+    def _failing(self, report: Report) -> None:
+        tail = "" if self._process is None else self._process.log_tail()
+        self._tell(MemberFailing(crashes_count=report.crashes_count, log_tail=tail))
+
+    def _failed(self, error: BaseException) -> None:
+        """A task of the peer ended with an error: whoever waits for the member finds it ended."""
+        _log.error("the raft peer %s of %s broke: %s", self.name, self.app, error, exc_info=error)
+        if self._process is not None:
+            self._process.ended.set()
+
+    def _tell(self, event: RaftEvent) -> None:
+        for feed in tuple(self._feeds):
+            feed.put(event)
+
+    def _count_drop(self) -> None:
+        self._dropped_count += 1
+
+    def _forget_feed(self, feed: RaftEvents) -> None:
+        if feed in self._feeds:
+            self._feeds.remove(feed)
+
+
+def _read_peers(name: str, peers: Mapping[str, str]) -> dict[str, str]:
+    if name not in peers:
+        raise BadArgument(f"{name} is not among the peers {', '.join(sorted(peers))}")
+    if len(peers) > RAFT_PEERS_MAX:
+        raise BadArgument(f"{len(peers)} peers: a raft group has at most {RAFT_PEERS_MAX}")
+    # Nobody else has to know the address of one who is alone.
+    read = {
+        check_name("peer", one): read_address("the peer address", at, any_port=len(peers) == 1)
+        for one, at in peers.items()
+    }
+    if len(set(read.values())) < len(read):
+        raise BadArgument("two peers have one peer address")
+    return read

@@ -1,0 +1,266 @@
+"""The store as a machine that tells every change as a record, and comes back by replaying them.
+
+Calls act at once and leave records behind; the driver takes them (`taken`), writes them down, and tells
+nobody of what a call did, or saw, before they are safe. Watchers therefore do not stand here: they read what
+is safe, and the driver says how far that is.
+
+    state = replay of all records, in order = image + replay of the records behind it
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+from hansa.chance import Chance
+from hansa.errors import BadArgument, HansaError, InvariantBroken, LeaseLost, StoreCorrupt, StoreUnavailable
+from hansa.limits import ID_DRAWS_MAX, STORE_LIVE_BYTES_MAX
+from hansa.store.journal_records import (
+    Committed,
+    CompactedAt,
+    LeaseEnded,
+    LeaseGranted,
+    Record,
+    committed,
+)
+from hansa.store.restorable import RestorableKeys, RestorableLeases
+from hansa.store.values import (
+    EventKind,
+    Get,
+    KeyValue,
+    LeaseInfo,
+    Operation,
+    Outcome,
+    Put,
+    Scan,
+    WatchBatch,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A change: its record, and what watchers are to be told of it, if anything."""
+
+    record: Record
+    batch: WatchBatch | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Image:
+    """The whole store at one moment. What it refers to does not change any more: a thread may read it.
+
+    `items` are all keys as they are now. Those that the log changed are found in the log as they were.
+    """
+
+    revision: int
+    compacted_revision: int
+    first_logged_revision: int
+    items: Sequence[KeyValue]
+    log: Sequence[WatchBatch]
+    leases: Sequence[tuple[int, float]]
+
+    def base(self) -> list[KeyValue]:
+        """The keys as they were before the first change of the log, in order."""
+        found: dict[bytes, KeyValue | None] = {}
+        for batch in self.log:
+            for event in batch.events:
+                found.setdefault(event.item.key, event.before)
+        untouched = (item for item in self.items if item.key not in found)
+        before = (item for item in found.values() if item is not None)
+        return sorted(chain(untouched, before), key=lambda item: item.key)
+
+
+class RecordedStore:
+    """Keys and leases, and the record of every change."""
+
+    def __init__(self, chance: Chance, *, live_bytes_max: int = STORE_LIVE_BYTES_MAX) -> None:
+        self._chance = chance
+        self._live_bytes_max = live_bytes_max
+        self._live_bytes = 0
+        self._keys = RestorableKeys()
+        self._leases = RestorableLeases()
+        self._told: list[Told] = []
+
+    @property
+    def revision(self) -> int:
+        return self._keys.revision
+
+    @property
+    def compacted_revision(self) -> int:
+        return self._keys.compacted_revision
+
+    @property
+    def keys_count(self) -> int:
+        return len(self._keys)
+
+    @property
+    def live_bytes(self) -> int:
+        """Keys and values as they are now."""
+        return self._live_bytes
+
+    def __contains__(self, lease: int) -> bool:
+        return lease in self._leases
+
+    def taken(self) -> list[Told]:
+        """The changes since the last call, in order."""
+        told, self._told = self._told, []
+        return told
+
+    def deadline(self) -> float | None:
+        """When the next lease expires; None without one."""
+        return self._leases.deadline()
+
+    def tick(self, *, now: float) -> None:
+        """End the leases whose time is over, each with all its keys in one revision."""
+        while (lease := self._leases.due(now=now)) is not None:
+            self._end(lease, is_expired=True)
+
+    # Reading. Expired leases are gone before it; callers tick first.
+
+    def get(self, key: bytes, *, revision: int = 0) -> KeyValue | None:
+        """See `Mvcc.get`."""
+        return self._keys.get(key, revision=revision)
+
+    def scan(self, what: Get, *, revision: int = 0) -> Scan:
+        """See `Mvcc.scan`."""
+        return self._keys.scan(what, revision=revision)
+
+    def log(self, start_revision: int, count_max: int) -> Sequence[WatchBatch]:
+        """See `Mvcc.log`."""
+        return self._keys.log(start_revision, count_max)
+
+    def lease_info(self, lease: int, *, now: float) -> LeaseInfo | None:
+        """See `Leases.info`."""
+        return self._leases.info(lease, now=now)
+
+    def leases(self) -> list[int]:
+        """The numbers of all leases, the oldest first."""
+        return [lease for lease, _ in self._leases.granted()]
+
+    # Changing.
+
+    def perform(self, operations: Sequence[Operation]) -> tuple[Outcome, WatchBatch | None]:
+        """Carry out all in one revision. Raises `BadArgument`, `LeaseLost`, `StoreUnavailable` (full)."""
+        wanted = sum(len(op.key) + len(op.value) for op in operations if isinstance(op, Put))
+        if wanted and self._live_bytes + wanted > self._live_bytes_max:
+            raise StoreUnavailable(f"the store holds {self._live_bytes} bytes and takes no more: delete some")
+        outcome, batch = self._keys.commit((), operations, (), self._leases)
+        if batch is not None:
+            self._follow(batch)
+            self._told.append(Told(committed(batch), batch))
+        return outcome, batch
+
+    def compact(self, revision: int) -> None:
+        """See `Mvcc.compact`."""
+        self._keys.compact(revision)
+        self._told.append(Told(CompactedAt(revision=self.revision, oldest=revision)))
+
+    def grant(self, ttl_s: float, lease: int = 0, *, now: float) -> int:
+        """A new lease, under this number or one that nobody can guess.
+
+        Raises `BadArgument` (also for a number that is taken), `StoreUnavailable`.
+        """
+        number = lease or self._free_number()
+        if number in self._leases:
+            raise BadArgument(f"lease {number} is granted already")
+        self._leases.grant(number, ttl_s, now=now)
+        self._told.append(Told(LeaseGranted(revision=self.revision, lease=number, ttl_s=ttl_s)))
+        return number
+
+    def renew(self, lease: int, *, now: float) -> float:
+        """See `Leases.renew`."""
+        return self._leases.renew(lease, now=now)
+
+    def revoke(self, lease: int) -> None:
+        """End a lease with all its keys, in one revision. Raises `LeaseLost`."""
+        self._end(lease, is_expired=False)
+
+    # Taking down and setting up.
+
+    def image(self) -> Image:
+        """The whole store as it is now."""
+        return Image(
+            revision=self._keys.revision,
+            compacted_revision=self._keys.compacted_revision,
+            first_logged_revision=self._keys.first_logged_revision,
+            items=self._keys.live_items(),
+            log=self._keys.whole_log(),
+            leases=self._leases.granted(),
+        )
+
+    def begin(
+        self,
+        base: Sequence[KeyValue],
+        log: Sequence[Committed],
+        leases: Sequence[tuple[int, float]],
+        *,
+        base_revision: int,
+        compacted_revision: int,
+        now: float,
+    ) -> None:
+        """Set up what an image held; only in an empty store. Leases have their whole time again.
+
+        Raises `StoreCorrupt`.
+        """
+        self._keys.restore(base, base_revision)
+        for record in log:
+            self._keys.replay(record)
+        if compacted_revision:
+            self._keys.restore_compaction(compacted_revision)
+        for lease, ttl_s in leases:
+            self._leases.grant(lease, ttl_s, now=now)
+        items = self._keys.live_items()
+        self._leases.hang(items)
+        self._live_bytes = sum(map(_item_bytes, items))
+
+    def replay(self, record: Record, *, now: float) -> None:
+        """Make a change once more. Raises `StoreCorrupt` if it does not fit what was before it."""
+        try:
+            self._replay(record, now)
+        except StoreCorrupt:
+            raise
+        except (HansaError, KeyError) as error:
+            raise StoreCorrupt(f"a change cannot be made again: {error}") from error
+        if self.revision != record.revision:
+            raise StoreCorrupt(f"a change led to revision {self.revision}, and once to {record.revision}")
+
+    def _replay(self, record: Record, now: float) -> None:
+        if isinstance(record, Committed):
+            self._follow(self._keys.replay(record))
+        elif isinstance(record, LeaseGranted):
+            if record.lease in self._leases:
+                raise StoreCorrupt(f"lease {record.lease:x} was granted twice")
+            self._leases.grant(record.lease, record.ttl_s, now=now)
+        elif isinstance(record, LeaseEnded):
+            batch = self._keys.remove(self._leases.revoke(record.lease))
+            if batch is not None:
+                self._follow(batch)
+        else:
+            self._keys.restore_compaction(record.oldest)
+
+    def _end(self, lease: int, *, is_expired: bool) -> None:
+        if lease not in self._leases:
+            raise LeaseLost(f"there is no lease {lease}: it expired, was revoked, or never was")
+        batch = self._keys.remove(self._leases.revoke(lease))
+        if batch is not None:
+            self._follow(batch)
+        record = LeaseEnded(revision=self.revision, lease=lease, is_expired=is_expired)
+        self._told.append(Told(record, batch))
+
+    def _follow(self, batch: WatchBatch) -> None:
+        self._leases.follow(batch)
+        for event in batch.events:
+            if event.before is not None:
+                self._live_bytes -= _item_bytes(event.before)
+            if event.kind is EventKind.PUT:
+                self._live_bytes += _item_bytes(event.item)
+
+    def _free_number(self) -> int:
+        for _ in range(ID_DRAWS_MAX):
+            lease = self._chance.uint64() >> 1
+            if lease and lease not in self._leases:
+                return lease
+        raise InvariantBroken("no free number for a lease was drawn: the randomness is broken")
+
+
+def _item_bytes(item: KeyValue) -> int:
+    return len(item.key) + len(item.value)

@@ -1,0 +1,236 @@
+"""What a system would do if it served one call after the other: the measure for one that serves many at once.
+
+A model is a value with three pure methods; write your own beside these. States and what is asked must be
+hashable. A call whose outcome is unknown is given the answer `UNKNOWN`, which fits whatever it may have been.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+__all__ = [
+    "UNKNOWN",
+    "Acquire",
+    "Add",
+    "CompareAndSet",
+    "CounterModel",
+    "LockModel",
+    "LockState",
+    "Model",
+    "Read",
+    "RegisterModel",
+    "Release",
+    "Write",
+]
+
+
+class _Unknown:
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "UNKNOWN"
+
+
+UNKNOWN: Final = _Unknown()
+
+
+class Model(Protocol):
+    """One thing under one key, as if it were used by one process at a time."""
+
+    @property
+    def minds_process(self) -> bool:
+        """Whether it matters who asks: it does for a lock, it does not for a register."""
+        ...
+
+    def begin(self) -> Hashable:
+        """The state before the first call."""
+        ...
+
+    def step(self, state: Any, process: str, asked: Any, answer: Any) -> tuple[Hashable, ...]:
+        """The states in which the thing may be after this call with this answer; none if it cannot be."""
+        ...
+
+    def is_look(self, asked: Any, answer: Any) -> bool:
+        """Whether a call with this answer changes no state at all."""
+        ...
+
+
+# ---- a register ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """Ask for the value; of a register or a counter. The answer is the value."""
+
+    def __str__(self) -> str:
+        return "read"
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """Set the value. The answer does not matter."""
+
+    value: Hashable
+
+    def __str__(self) -> str:
+        return f"write {self.value!r}"
+
+
+@dataclass(frozen=True, slots=True)
+class CompareAndSet:
+    """Set the value if it is the expected one. The answer says whether it was."""
+
+    expected: Hashable
+    value: Hashable
+
+    def __str__(self) -> str:
+        return f"set {self.value!r} if {self.expected!r}"
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterModel:
+    """One value, for `Read`, `Write` and `CompareAndSet`."""
+
+    initial: Hashable = None
+    minds_process: bool = False
+
+    def begin(self) -> Hashable:
+        return self.initial
+
+    def step(self, state: Hashable, process: str, asked: Any, answer: Any) -> tuple[Hashable, ...]:
+        if isinstance(asked, Write):
+            return (asked.value,)
+        if isinstance(asked, CompareAndSet):
+            is_equal = state == asked.expected
+            if answer is not UNKNOWN and bool(answer) is not is_equal:
+                return ()
+            return (asked.value,) if is_equal else (state,)
+        if isinstance(asked, Read):
+            return (state,) if answer is UNKNOWN or answer == state else ()
+        raise TypeError(f"a register knows Read, Write and CompareAndSet, not {asked!r}")
+
+    def is_look(self, asked: Any, answer: Any) -> bool:
+        return isinstance(asked, Read) or (isinstance(asked, CompareAndSet) and answer is False)
+
+
+# ---- a counter -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Add:
+    """Add to the value. The answer is the value after it, or None if nobody said."""
+
+    amount: int = 1
+
+    def __str__(self) -> str:
+        return f"add {self.amount}"
+
+
+@dataclass(frozen=True, slots=True)
+class CounterModel:
+    """A number, for `Add` and `Read`."""
+
+    initial: int = 0
+    minds_process: bool = False
+
+    def begin(self) -> int:
+        return self.initial
+
+    def step(self, state: int, process: str, asked: Any, answer: Any) -> tuple[int, ...]:
+        if isinstance(asked, Add):
+            after = state + asked.amount
+            return (after,) if answer is UNKNOWN or answer is None or answer == after else ()
+        if isinstance(asked, Read):
+            return (state,) if answer is UNKNOWN or answer == state else ()
+        raise TypeError(f"a counter knows Add and Read, not {asked!r}")
+
+    def is_look(self, asked: Any, answer: Any) -> bool:
+        return isinstance(asked, Read)
+
+
+# ---- a lock with fences --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Acquire:
+    """Take the lock. The answer is its fence; or None, because somebody else held it."""
+
+    def __str__(self) -> str:
+        return "acquire"
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Give the lock back, if it is held with this fence (None: with any).
+
+    The answer says whether it was, or None if nobody said. A lock that ends by itself, with a lease, is
+    a release without an outcome, made when the holder's time was over by its own clock.
+    """
+
+    fence: int | None = None
+
+    def __str__(self) -> str:
+        return "release" if self.fence is None else f"release {self.fence}"
+
+
+@dataclass(frozen=True, slots=True)
+class LockState:
+    """Who holds the lock (None: nobody), and its last fence; at least that, if an answer was lost."""
+
+    holder: str | None = None
+    fence: int = 0
+    is_exact: bool = True
+
+    def __str__(self) -> str:
+        fence = f"{self.fence}" if self.is_exact else f"at least {self.fence}"
+        return f"free, last fence {fence}" if self.holder is None else f"{self.holder} with fence {fence}"
+
+
+@dataclass(frozen=True, slots=True)
+class LockModel:
+    """One holder at a time, each with a higher fence than all before; for `Acquire` and `Release`."""
+
+    fence: int = 0
+    minds_process: bool = True
+
+    def begin(self) -> LockState:
+        return LockState(fence=self.fence)
+
+    def step(self, state: LockState, process: str, asked: Any, answer: Any) -> tuple[LockState, ...]:
+        if isinstance(asked, Acquire):
+            return self._acquire(state, process, answer)
+        if isinstance(asked, Release):
+            return self._release(state, process, asked, answer)
+        raise TypeError(f"a lock knows Acquire and Release, not {asked!r}")
+
+    def is_look(self, asked: Any, answer: Any) -> bool:
+        return answer is None if isinstance(asked, Acquire) else answer is False
+
+    def _acquire(self, state: LockState, process: str, answer: Any) -> tuple[LockState, ...]:
+        if answer is None:
+            return (state,) if state.holder is not None else ()
+        if answer is UNKNOWN:
+            # The lowest fence that it can have got stands for all: whatever follows another follows this.
+            lowest = LockState(holder=process, fence=state.fence + 1, is_exact=False)
+            return (lowest,) if state.holder is None else (state,)
+        if state.holder is not None or not answer > state.fence:
+            return ()
+        return (LockState(holder=process, fence=answer),)
+
+    def _release(self, state: LockState, process: str, asked: Release, answer: Any) -> tuple[LockState, ...]:
+        is_mine = state.holder == process
+        may_fit = is_mine and (asked.fence is None or _may_be(state, asked.fence))
+        must_fit = is_mine and (asked.fence is None or (state.is_exact and state.fence == asked.fence))
+        after: tuple[LockState, ...] = ()
+        if may_fit and answer is not False:
+            is_exact = state.is_exact or asked.fence is not None
+            after += (LockState(fence=asked.fence or state.fence, is_exact=is_exact),)
+        if not must_fit and answer is not True:
+            after += (state,)
+        return after
+
+
+def _may_be(state: LockState, fence: int) -> bool:
+    return fence == state.fence or (not state.is_exact and fence > state.fence)

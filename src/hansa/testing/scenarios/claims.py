@@ -1,0 +1,120 @@
+"""Who believes to own what, at every instant: the book that locks, semaphores and leaderships are judged by.
+
+A claim is what a program was given: a token, whether it holds it still, and the guard that it may put into a
+transaction. Whenever the store changes, each claim that is believed in must be true in the store at that
+instant. A program that is paused believes on, by its clock; one that is dead believes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from hansa.store.values import Compare, EventKind, WatchBatch
+from hansa.testing.host import Host
+from hansa.testing.life import Life, LifeState
+from hansa.testing.store_host import StoreHost
+
+__all__ = ["Claim", "Claims"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """One right, given to one life."""
+
+    prefix: bytes
+    life: Life
+    token: int
+    guard: Compare
+    is_held: Callable[[], bool]
+
+    @property
+    def is_believed(self) -> bool:
+        return self.life.state is not LifeState.DEAD and self.is_held()
+
+    def __str__(self) -> str:
+        return f"{self.prefix.decode()} {self.token} of {self.life}"
+
+
+@dataclass(slots=True)
+class _Line:
+    """Everybody who stands below one prefix, by the revision they came at, as it is in the store."""
+
+    limit: int
+    standing: dict[int, bytes] = field(default_factory=dict)
+    token_max: int = 0
+
+
+class Claims:
+    """All claims of a run. Fails the world at once when two exclude each other, or one is not true."""
+
+    def __init__(self, store: StoreHost) -> None:
+        self._store = store
+        self._world = store.world
+        self._lines: dict[bytes, _Line] = {}
+        self._open: list[Claim] = []
+        self.count = 0
+
+    def add_line(self, prefix: bytes, *, limit: int = 1) -> None:
+        """Below this prefix at most so many own at one time: those who came first."""
+        self._lines[prefix] = _Line(limit)
+
+    def standing(self, prefix: bytes) -> list[int]:
+        """The tokens of those who own or wait, in order."""
+        return sorted(self._lines[prefix].standing)
+
+    def believed(self, prefix: bytes) -> list[Claim]:
+        """Who believes to own at this instant."""
+        return [claim for claim in self._open if claim.prefix == prefix and claim.is_believed]
+
+    def begin(
+        self, host: Host, prefix: bytes, *, token: int, guard: Compare, is_held: Callable[[], bool]
+    ) -> Claim:
+        """A program was given a right. It may have lost it already, and know."""
+        claim = Claim(prefix=prefix, life=host.life, token=token, guard=guard, is_held=is_held)
+        host.record(f"owns {prefix.decode()} {token}{'' if claim.is_believed else ', and has lost it'}")
+        self._open.append(claim)
+        self.count += 1
+        self._check_true(claim)
+        if claim.is_believed:
+            self._check_turn(claim)
+        return claim
+
+    def follow(self, batch: WatchBatch, origin: str) -> None:
+        """The store has changed: look at all that is believed."""
+        for event in batch.events:
+            for prefix, line in self._lines.items():
+                if not event.item.key.startswith(prefix):
+                    continue
+                if event.kind is EventKind.DELETE:
+                    if event.before is not None:
+                        line.standing.pop(event.before.create_revision, None)
+                        self._check_deleted(event.before.key, event.before.lease, origin)
+                elif event.item.lease:
+                    line.standing[event.item.create_revision] = event.item.key
+        self._open = [claim for claim in self._open if claim.is_believed]
+        for claim in self._open:
+            self._check_true(claim)
+
+    def _check_true(self, claim: Claim) -> None:
+        if claim.is_believed and not claim.guard.holds(self._store.item(claim.guard.key)):
+            self._world.fail("who believes to own does own", f"{claim} is not so in the store")
+
+    def _check_turn(self, claim: Claim) -> None:
+        line = self._lines[claim.prefix]
+        believed = self.believed(claim.prefix)
+        if len(believed) > line.limit:
+            self._world.fail(
+                "not more own than may", f"at one instant: {', '.join(str(one) for one in believed)}"
+            )
+        before = [token for token in line.standing if token < claim.token]
+        if len(before) >= line.limit:
+            self._world.fail("who came first owns first", f"{claim}, before {sorted(before)}")
+        if line.limit == 1 and claim.token <= line.token_max:
+            self._world.fail("tokens grow", f"{claim}, after {line.token_max}")
+        line.token_max = max(line.token_max, claim.token)
+
+    def _check_deleted(self, key: bytes, lease: int, origin: str) -> None:
+        owner = self._store.lease_hosts.get(lease, "")
+        if origin not in ("", owner):
+            self._world.fail("only its owner releases", f"{origin} deleted {key.decode()} of {owner}")

@@ -1,0 +1,195 @@
+"""Contenders for locks and for a semaphore, and counters that the holders write, under every fault.
+
+Three to six contenders acquire two locks and a semaphore of two, with patience and without, hold them for a
+while, release them, more than once, and write to a counter in the store for as long as they believe to hold,
+and sometimes for longer. They are paused between the reading and the writing. Their clocks run up to a
+hundredth fast or slow.
+
+Always: at every instant at most one believes to hold a lock, and two the semaphore, and who believes to hold
+does hold in the store; fences grow; who came first is served first; only its owner releases; what was refused
+is not written, and no acknowledged write is lost.
+
+When the faults are over: everybody gets everything once more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import ClassVar
+
+from hansa.chance import Chance
+from hansa.coordination import FencedKey, Hold, Lock, Semaphore, Session
+from hansa.coordination.keys import Keys
+from hansa.errors import Conflict, Fenced, LockLost, StaleFence, StoreUnavailable, TimedOut
+from hansa.store.values import WatchBatch
+from hansa.testing.faults import FaultPlan
+from hansa.testing.host import Host
+from hansa.testing.scenario import Scenario
+from hansa.testing.scenarios.claims import Claims
+from hansa.testing.scenarios.guarded_counters import GuardedCounters
+from hansa.testing.store_faults import draw_store_plan
+from hansa.testing.store_host import StoreHost
+from hansa.testing.store_link import StoreLink
+from hansa.testing.world import World
+
+__all__ = ["Locks"]
+
+LOCKS = ("east", "west")
+POOL = "pool"
+POOL_LIMIT = 2
+KEYS = Keys()
+COUNTERS = {f"counters/{name}".encode(): name for name in LOCKS}
+
+
+class Locks(Scenario):
+    """Locks, a semaphore and fenced counters: nobody holds what another does, no update is lost."""
+
+    name: ClassVar[str] = "locks"
+    chaos_s: ClassVar[float] = 18.0
+    quiet_s: ClassVar[float] = 40.0
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        chance = world.chance.fork("locks")
+        self.store = StoreHost(world, witness=self._witness)
+        self.claims = Claims(self.store)
+        for name in LOCKS:
+            self.claims.add_line(KEYS.lock(name))
+        self.claims.add_line(KEYS.semaphore(POOL), limit=POOL_LIMIT)
+        self.counters = GuardedCounters(world)
+        self.ttl_s = chance.choose((1.5, 3.0))
+        self.contenders = [f"c{number}" for number in range(1, 4 + chance.choose((0, 0, 1, 3)))]
+        self.is_calm = False
+        self._unserved: dict[str, set[str]] = {}
+
+    def begin(self) -> None:
+        for name in self.contenders:
+            self.world.host(name, self._contend).start()
+        self.store.start()
+
+    def plan(self, chance: Chance) -> FaultPlan:
+        return draw_store_plan(
+            chance, self.contenders, self.store.name, chaos_s=self.chaos_s, ttl_s=self.ttl_s
+        )
+
+    def calm(self) -> None:
+        self.is_calm = True
+        self._unserved = {name: {*LOCKS, POOL} for name in self.contenders}
+
+    def unsettled(self) -> str:
+        return ", ".join(
+            f"{name} waits for {sorted(missing)}" for name, missing in self._unserved.items() if missing
+        )
+
+    def check(self) -> None:
+        for key, name in COUNTERS.items():
+            item = self.store.item(key)
+            self.counters.check(name, None if item is None else item.value)
+
+    # What runs on the hosts.
+
+    async def _contend(self, host: Host) -> None:
+        chance = host.chance.fork("contender")
+        async with StoreLink(host, self.store) as link:
+            while True:
+                try:
+                    async with Session(
+                        link, self.ttl_s, name=str(host.life), chance=chance.fork("session")
+                    ) as session:
+                        while True:
+                            await self._turn(host, session, chance)
+                except (StoreUnavailable, TimedOut, Fenced) as error:
+                    host.record(f"gives up: {error.code}")
+                    await asyncio.sleep(chance.uniform(0.1, 0.8))
+
+    async def _turn(self, host: Host, session: Session, chance: Chance) -> None:
+        """Get hold of something, and do something with it."""
+        unserved = self._unserved.get(host.name)
+        if unserved is not None and not unserved:
+            await asyncio.Event().wait()
+        name = chance.choose(sorted(unserved) if unserved else (*LOCKS, *LOCKS, POOL))
+        lock = Semaphore(session, POOL, POOL_LIMIT) if name == POOL else Lock(session, name)
+        try:
+            match chance.below(4):
+                case 0:
+                    hold = await lock.try_acquire()
+                    if hold is not None:
+                        await self._hold(host, session, name, hold, chance)
+                case 1:
+                    hold = await lock.acquire(timeout=chance.uniform(0.1, 3.0))
+                    await self._hold(host, session, name, hold, chance)
+                case 2:
+                    async with await lock.acquire() as hold:
+                        await self._use(host, session, name, hold, chance)
+                case _:
+                    async with lock as hold:
+                        await self._use(host, session, name, hold, chance)
+        except TimedOut:
+            host.record(f"has no patience for {name}")
+        except (LockLost, StaleFence) as error:
+            host.record(f"loses {name}: {error.code}")
+        await asyncio.sleep(chance.uniform(0.0, 0.6))
+
+    async def _hold(self, host: Host, session: Session, name: str, hold: Hold, chance: Chance) -> None:
+        """Use what is held without a guard around: it looks by itself whether it holds still, or does not."""
+        try:
+            await self._use(host, session, name, hold, chance)
+        finally:
+            # A loss that is told here would hide why the block is left, a cancellation for example.
+            with suppress(LockLost):
+                await hold.release()
+            if hold.is_held:
+                self.world.fail("who released does not hold", f"{host.life} {name} {hold.fence}")
+        if chance.flip(0.3):
+            # Once more, when it may be another's already.
+            await asyncio.sleep(chance.uniform(0.0, 0.3))
+            with suppress(LockLost):
+                await hold.release()
+
+    async def _use(self, host: Host, session: Session, name: str, hold: Hold, chance: Chance) -> None:
+        self.claims.begin(
+            host,
+            KEYS.semaphore(POOL) if name == POOL else KEYS.lock(name),
+            token=hold.fence,
+            guard=hold.guard,
+            is_held=lambda: hold.is_held,
+        )
+        was_calm = self.is_calm
+        if name == POOL:
+            await asyncio.sleep(chance.uniform(0.0, 0.8))
+        else:
+            await self._count(host, session, name, hold, chance)
+        if was_calm and hold.is_held:
+            self._unserved[host.name].discard(name)
+
+    async def _count(self, host: Host, session: Session, name: str, hold: Hold, chance: Chance) -> None:
+        counter = FencedKey(session.store, f"counters/{name}")
+        for _ in range(chance.choose((1, 2, 3, 8))):
+            marks = self.counters.read(name, await counter.take(hold.fence))
+            await asyncio.sleep(chance.uniform(0.0, 0.3))
+            if chance.flip(0.3):
+                hold.check()
+            if chance.flip(0.1):
+                await hold.refresh()
+            mark = self.counters.begin(name, str(host.life))
+            try:
+                await counter.write(hold.fence, " ".join([*marks, mark]).encode(), timeout=self.ttl_s / 4)
+            except (StaleFence, StoreUnavailable):
+                self.counters.refused(name, mark)
+                raise
+            except Conflict:
+                # One that was given up came in between.
+                self.counters.refused(name, mark)
+                continue
+            except TimedOut:
+                # It may have been written, or may be so later; who reads again before writing does no harm.
+                continue
+            self.counters.acknowledged(name, mark)
+            host.record(f"writes {mark} to {name}")
+
+    def _witness(self, batch: WatchBatch, origin: str) -> None:
+        self.claims.follow(batch, origin)
+        for event in batch.events:
+            if event.item.key in COUNTERS:
+                self.counters.check(COUNTERS[event.item.key], event.item.value)

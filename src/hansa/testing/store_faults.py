@@ -1,0 +1,84 @@
+"""What goes wrong between a store and those who use it: drawn so that leases are lost, and almost lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from hansa.chance import Chance
+from hansa.testing.faults import Crash, Cut, Fault, FaultPlan, Pause, Refusal, SlowLink, Stop
+
+__all__ = ["draw_store_plan"]
+
+FAULTS_MAX = 20
+# Most of the trouble is that of one client: all suffer alike when the store does.
+STORE_PROBABILITY = 0.2
+
+
+def draw_store_plan(
+    chance: Chance, clients: Sequence[str], store: str, *, chaos_s: float, ttl_s: float
+) -> FaultPlan:
+    """A plan for a store whose clients have leases of so long. Each seed uses some kinds of faults only."""
+    kinds = [kind for kind in _KINDS if chance.flip(0.6)]
+    if not kinds:
+        return ()
+    faults = []
+    for _ in range(chance.below(FAULTS_MAX + 1)):
+        at_s = chance.uniform(0.0, chaos_s)
+        # Within what a lease forgives, about as long as it lasts, and longer than everything.
+        lasting_s = chance.uniform(0.0, chance.choose((0.6, 1.5, 4.0)) * ttl_s)
+        is_of_store = chance.flip(STORE_PROBABILITY)
+        draw = chance.choose(kinds)
+        faults.append(draw(chance, at_s, lasting_s, chance.choose(clients), store, is_of_store))
+    return tuple(sorted(faults, key=lambda fault: fault.at_s))
+
+
+def _draw_cut(
+    chance: Chance, at_s: float, lasting_s: float, client: str, store: str, is_of_store: bool
+) -> Fault:
+    source, target = (client, store) if chance.flip(0.5) else (store, client)
+    return Cut(at_s=at_s, lasting_s=lasting_s, source=source, target=target, both_ways=chance.flip(0.5))
+
+
+def _draw_pause(
+    chance: Chance, at_s: float, lasting_s: float, client: str, store: str, is_of_store: bool
+) -> Fault:
+    return Pause(at_s=at_s, lasting_s=lasting_s, host=store if is_of_store else client)
+
+
+def _draw_crash(
+    chance: Chance, at_s: float, lasting_s: float, client: str, store: str, is_of_store: bool
+) -> Fault:
+    host = store if is_of_store else client
+    return Crash(at_s=at_s, lasting_s=lasting_s, host=host, silent=chance.flip(0.4))
+
+
+def _draw_stop(
+    chance: Chance, at_s: float, lasting_s: float, client: str, store: str, is_of_store: bool
+) -> Fault:
+    return Stop(at_s=at_s, lasting_s=lasting_s, host=store if is_of_store else client)
+
+
+def _draw_slow(
+    chance: Chance, at_s: float, lasting_s: float, client: str, store: str, is_of_store: bool
+) -> Fault:
+    source, target = (client, store) if chance.flip(0.5) else (store, client)
+    rate = chance.choose((100.0, 400.0, 2_000.0))
+    return SlowLink(at_s=at_s, lasting_s=lasting_s, source=source, target=target, bytes_per_s=rate)
+
+
+def _draw_refusal(
+    chance: Chance, at_s: float, lasting_s: float, client: str, store: str, is_of_store: bool
+) -> Fault:
+    return Refusal(at_s=at_s, lasting_s=lasting_s, host=store)
+
+
+_Draw = Callable[[Chance, float, float, str, str, bool], Fault]
+_KINDS: tuple[_Draw, ...] = (
+    _draw_cut,
+    _draw_cut,
+    _draw_pause,
+    _draw_crash,
+    _draw_stop,
+    _draw_slow,
+    _draw_refusal,
+)

@@ -1,0 +1,307 @@
+"""A store on a simulated host, for programs on other hosts, which use it through a `StoreLink`.
+
+What it has survives crashes and restarts, as if each change had been written to a disk before it was
+answered; its time stands still meanwhile, and afterwards each lease has all its time again. While its host is
+paused nothing is answered and no lease ends. Now and then it forgets its history.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextvars import Context, copy_context
+from dataclasses import dataclass
+from typing import TypeVar
+
+from hansa.chance import Chance
+from hansa.clock import Clock
+from hansa.errors import HansaError, UsageError, WatchOverrun
+from hansa.store.engine import Engine
+from hansa.store.values import KeyValue, WatchBatch
+from hansa.store.watching import Interest, Watcher, WatcherStage
+from hansa.testing.drifting_clock import DriftingClock
+from hansa.testing.host import Host, SimClock
+from hansa.testing.life import Life
+from hansa.testing.store_way import StoreWay
+from hansa.testing.world import World
+
+__all__ = ["Polled", "StoreHost", "StoreTrouble"]
+
+T = TypeVar("T")
+
+DRIFT_MAX = 0.01
+# How long a history lasts, at most, in a run in which it is forgotten at all.
+HISTORY_S_MAX = 6.0
+
+Polled = tuple[list[WatchBatch], int]
+"""What a watcher is told, and the revision it goes on from."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreTrouble:
+    """What goes wrong with a store when nothing is broken."""
+
+    loss_probability: float = 0.0
+    """How often a message is lost with its connection."""
+    overrun_probability: float = 0.0
+    """How often a watcher is told that it read too slowly, and not what it wants to know."""
+    forgets: bool = False
+    """Whether the history is forgotten, every few seconds."""
+    drift_max: float = 0.0
+    """How much faster or slower than the truth a clock runs, the store's and all others."""
+
+    @classmethod
+    def drawn(cls, chance: Chance) -> StoreTrouble:
+        """Another one for every seed. All clocks drift, because the margins of leases must cover it."""
+        return cls(
+            loss_probability=chance.choose((0.0, 0.002, 0.02)),
+            overrun_probability=chance.choose((0.0, 0.0, 0.1)),
+            forgets=chance.flip(0.5),
+            drift_max=DRIFT_MAX,
+        )
+
+
+class StoreHost:
+    """The store's side. `witness` is told of each revision at once, with the host whose deed it was.
+
+    The deed of nobody (""): a lease ended. `start` adds its host to the world; start it after its clients,
+    and it is stopped after them too, in the end.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        name: str = "store",
+        *,
+        trouble: StoreTrouble | None = None,
+        witness: Callable[[WatchBatch, str], None] | None = None,
+    ) -> None:
+        chance = world.chance.fork(f"store {name}")
+        self.world = world
+        self.name = name
+        self.lease_hosts: dict[int, str] = {}
+        """Who was granted which lease, also when it is gone."""
+        self._witness = witness
+        self._chance = chance.fork("overruns")
+        self.trouble = StoreTrouble.drawn(chance.fork("trouble")) if trouble is None else trouble
+        self._engine = Engine(chance.fork("leases"))
+        self._all = self._engine.watch(Interest(b"", before=True), 0, now=0.0)
+        self._host: Host | None = None
+        self._clock = self._clock_at(name, SimClock(world.loop))
+        self._seen_s = self._clock.monotonic()
+        # The time in which it did not run.
+        self._missing_s = 0.0
+        self._serving: Life | None = None
+        self._context: Context | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_s = 0.0
+        self._parked: dict[Watcher, tuple[object, Callable[[Polled | HansaError], None]]] = {}
+        self._parked_by_watch: dict[object, Watcher] = {}
+        self._compacted_revision = 0
+
+    @property
+    def revision(self) -> int:
+        return self._engine.revision
+
+    @property
+    def host(self) -> Host:
+        """Raises `UsageError` before the start."""
+        if self._host is None:
+            raise UsageError(f"store {self.name} was never started")
+        return self._host
+
+    def start(self) -> None:
+        """Begin to serve."""
+        self._host = self.world.host(self.name, self._serve)
+        self._host.start()
+
+    def clock_of(self, host: Host) -> DriftingClock:
+        """The clock of a host, which goes at the same rate in all its lives."""
+        return self._clock_at(host.name, host.clock)
+
+    def ways(self, host: Host) -> tuple[StoreWay, StoreWay]:
+        """From a host to the store, and back, for one life."""
+        chance = host.chance
+        there, back = (
+            StoreWay(
+                self.world,
+                source,
+                target,
+                chance=chance.fork(f"way {source} {target}"),
+                loss_probability=self.trouble.loss_probability,
+            )
+            for source, target in ((host.name, self.name), (self.name, host.name))
+        )
+        return there, back
+
+    # The truth, for those who judge. Reading it changes nothing.
+
+    def item(self, key: bytes) -> KeyValue | None:
+        """A key as it is at this instant; what the store has not ended is there."""
+        return self._engine.get(key, revision=0, now=self._seen_s)
+
+    # What arrives over the network.
+
+    def receive(self, work: Callable[[], None], refuse: Callable[[], None]) -> None:
+        """A message has come to the host: it is seen to, refused, waits for the program, or is lost."""
+        if self.world.network.is_refusing(self.name) or self._serving is not self.host.life:
+            refuse()
+        elif self.host.is_paused:
+            self.world.loop.call_soon(work, context=self._context)
+        elif self.host.is_up:
+            work()
+        else:
+            refuse()
+
+    def handle(
+        self, origin: str, act: Callable[[Engine, float], T], answer: Callable[[T | HansaError], None]
+    ) -> None:
+        """Do what was asked, in one go."""
+        self._end_leases()
+        answered: T | HansaError
+        try:
+            answered = act(self._engine, self._seen_s)
+        except HansaError as error:
+            answered = error
+        self._acted(origin)
+        answer(answered)
+
+    def grant(self, origin: str, ttl_s: float, now: float) -> int:
+        """A new lease, and who has it."""
+        lease = self._engine.grant(ttl_s, now=now)
+        self.lease_hosts[lease] = origin
+        return lease
+
+    def poll(
+        self,
+        watch: object,
+        interest: Interest,
+        next_revision: int,
+        answer: Callable[[Polled | HansaError], None],
+    ) -> None:
+        """Tell what there is from a revision on, or as soon as there is something.
+
+        The next poll of the same watch takes the place of one that waits.
+        """
+        self._end_leases()
+        self._unpark(self._parked_by_watch.get(watch))
+        try:
+            watcher = self._engine.watch(interest, next_revision, now=self._seen_s)
+        except HansaError as error:
+            answer(error)
+            return
+        batches = self._take_all(watcher)
+        if batches:
+            self._engine.unwatch(watcher)
+            answer(self._told(batches))
+        else:
+            self._parked[watcher] = (watch, answer)
+            self._parked_by_watch[watch] = watcher
+
+    # The program, and what it does by itself.
+
+    async def _serve(self, host: Host) -> None:
+        self._context = copy_context()
+        self._missing_s = self._clock.monotonic() - self._seen_s
+        for watcher in list(self._parked):
+            self._unpark(watcher)
+        for lease in self.lease_hosts:
+            if self._engine.lease_info(lease, now=self._seen_s) is not None:
+                self._engine.renew(lease, now=self._seen_s)
+        self._serving = host.life
+        # That of the life before never comes.
+        self._timer = None
+        self._arm()
+        try:
+            await self._forget_now_and_then(host)
+        finally:
+            self._serving = None
+            self._disarm()
+
+    async def _forget_now_and_then(self, host: Host) -> None:
+        chance = host.chance.fork("compactions")
+        while self.trouble.forgets:
+            await asyncio.sleep(chance.uniform(0.0, HISTORY_S_MAX))
+            self._end_leases()
+            self._acted("")
+            kept_count = chance.choose((0, 0, 3, 20))
+            revision = self._engine.revision - kept_count
+            if revision > self._compacted_revision:
+                host.record(f"forgets what was before revision {revision}")
+                self._engine.compact(revision, now=self._seen_s)
+                self._compacted_revision = revision
+        await asyncio.Event().wait()
+
+    def _end_leases(self) -> None:
+        self._seen_s = self._clock.monotonic() - self._missing_s
+        self._engine.tick(now=self._seen_s)
+        self._acted("")
+
+    def _acted(self, origin: str) -> None:
+        for watcher in self._engine.news():
+            if watcher in self._parked:
+                _, answer = self._parked[watcher]
+                batches = self._take_all(watcher)
+                self._unpark(watcher)
+                answer(self._told(batches))
+        while (batch := self._engine.take(self._all)) is not None:
+            self.host.record(_shown(batch, origin))
+            if self._witness is not None:
+                self._witness(batch, origin)
+        self._arm()
+
+    def _take_all(self, watcher: Watcher) -> list[WatchBatch]:
+        batches = []
+        while True:
+            batch = self._engine.take(watcher)
+            if batch is not None:
+                batches.append(batch)
+            elif watcher.stage is not WatcherStage.CATCHING_UP:
+                return batches
+
+    def _told(self, batches: list[WatchBatch]) -> Polled | HansaError:
+        if self._chance.flip(self.trouble.overrun_probability):
+            first = batches[0].revision
+            return WatchOverrun(f"a watcher was ended before revision {first}", first)
+        return batches, self._engine.revision + 1
+
+    def _unpark(self, watcher: Watcher | None) -> None:
+        if watcher is not None:
+            watch, _ = self._parked.pop(watcher)
+            del self._parked_by_watch[watch]
+            self._engine.unwatch(watcher)
+
+    def _clock_at(self, name: str, clock: Clock) -> DriftingClock:
+        chance = self.world.chance.fork(f"rate of {name}")
+        drift = self.trouble.drift_max
+        return DriftingClock(clock, rate=1.0 + chance.choose((-drift, drift, chance.uniform(-drift, drift))))
+
+    def _arm(self) -> None:
+        """Be called when the next lease ends. A timer that comes too early looks again."""
+        deadline_s = self._engine.deadline()
+        if deadline_s is None or self._serving is None:
+            return
+        if self._timer is not None:
+            if self._timer_s <= deadline_s:
+                return
+            self._disarm()
+        self._timer_s = deadline_s
+        # A moment later, because the loop does not go by this clock.
+        delay_s = max(deadline_s - self._seen_s, 0.0) / self._clock.rate + 1e-6
+        self._timer = self.world.loop.call_later(delay_s, self._wake, context=self._context)
+
+    def _wake(self) -> None:
+        self._timer = None
+        self._end_leases()
+
+    def _disarm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+def _shown(batch: WatchBatch, origin: str) -> str:
+    events = ", ".join(
+        f"{event.kind.value} {event.item.key.decode('utf-8', 'replace')}" for event in batch.events
+    )
+    return f"revision {batch.revision}: {events}{f' by {origin}' if origin else ''}"

@@ -1,0 +1,360 @@
+"""The store as a program on a simulated host sees it: a `Store` whose every call crosses the network."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar
+
+from hansa.clock import Clock
+from hansa.errors import (
+    AlreadyClosed,
+    Compacted,
+    HansaError,
+    StoreUnavailable,
+    TimedOut,
+    WatchOverrun,
+)
+from hansa.limits import STORE_TIMEOUT_S
+from hansa.store.engine import Engine
+from hansa.store.over_keeping import LoopKeeping
+from hansa.store.values import (
+    Compare,
+    Delete,
+    DeleteResult,
+    Get,
+    KeyValue,
+    LeaseInfo,
+    Operation,
+    Outcome,
+    Put,
+    Scan,
+    StoreStatus,
+    WatchBatch,
+    as_bytes,
+    as_key,
+    as_lease,
+    prefix_range,
+)
+from hansa.store.watching import Interest
+from hansa.testing.host import Host
+from hansa.testing.store_host import Polled, StoreHost
+from hansa.testing.store_way import MESSAGE_BYTES
+
+__all__ = ["LinkWatch", "StoreLink"]
+
+T = TypeVar("T")
+
+# A call without a deadline ends when its connection is given up.
+CONNECTION_S_MAX: Final = 20.0
+# A watch that has heard nothing for so long asks again, from the revision it has come to.
+POLL_S: Final = 2.0
+AGAIN_S_MIN: Final = 0.05
+AGAIN_S_MAX: Final = 0.4
+
+
+class StoreLink:
+    """A `Store` on another host. See there for what the calls promise.
+
+    `StoreUnavailable` comes from a host that refuses, at once. Everything else that can go wrong on the way
+    is told with `TimedOut`, by the deadline or before it, when the connection breaks; what was asked may have
+    happened then, or may even happen later.
+    """
+
+    def __init__(self, host: Host, store: StoreHost) -> None:
+        self.clock: Clock = store.clock_of(host)
+        self.store = store
+        self.chance = host.chance.fork("store link")
+        self._host_name = host.name
+        self._there, self._back = store.ways(host)
+        self._users_count = 0
+        self._closed = False
+        # A dict as a set that keeps its order: one seed, one history.
+        self._answers: dict[asyncio.Future[Any], None] = {}
+
+    def __repr__(self) -> str:
+        return f"<StoreLink of {self._host_name}>"
+
+    async def __aenter__(self) -> Self:
+        self.check_open()
+        self._users_count += 1
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._users_count -= 1
+        if not self._users_count:
+            self._closed = True
+            for answer in self._answers:
+                settle(answer, AlreadyClosed(f"the link of {self._host_name} is closed"))
+
+    async def get(
+        self, key: bytes | str, *, revision: int = 0, timeout: float | None = STORE_TIMEOUT_S
+    ) -> KeyValue | None:
+        wanted = as_key(key)
+        return await self.ask(lambda engine, now: engine.get(wanted, revision=revision, now=now), timeout)
+
+    async def scan(
+        self,
+        prefix_or_key: bytes | str,
+        range_end: bytes | str | None = None,
+        *,
+        limit: int = 0,
+        revision: int = 0,
+        keys_only: bool = False,
+        timeout: float | None = STORE_TIMEOUT_S,
+    ) -> Scan:
+        start, end = prefix_range(prefix_or_key) if range_end is None else (prefix_or_key, range_end)
+        what = Get(start, end, limit, keys_only)
+        return await self.ask(lambda engine, now: engine.scan(what, revision=revision, now=now), timeout)
+
+    async def put(
+        self, key: bytes | str, value: bytes, *, lease: int = 0, timeout: float | None = STORE_TIMEOUT_S
+    ) -> int:
+        outcome = await self.commit((), (Put(key, value, lease),), timeout=timeout)
+        return outcome.revision
+
+    async def delete(self, key: bytes | str, *, timeout: float | None = STORE_TIMEOUT_S) -> bool:
+        return await self._delete(Delete(key), timeout) > 0
+
+    async def delete_prefix(self, prefix: bytes | str, *, timeout: float | None = STORE_TIMEOUT_S) -> int:
+        return await self._delete(Delete(*prefix_range(prefix)), timeout)
+
+    async def commit(
+        self,
+        compares: Sequence[Compare],
+        then: Sequence[Operation] = (),
+        otherwise: Sequence[Operation] = (),
+        *,
+        timeout: float | None = STORE_TIMEOUT_S,
+    ) -> Outcome:
+        # What is under way does not change with the caller's lists.
+        parts = tuple(compares), tuple(then), tuple(otherwise)
+        return await self.ask(lambda engine, now: engine.commit(*parts, now=now), timeout)
+
+    async def grant(self, ttl_s: float, *, timeout: float | None = STORE_TIMEOUT_S) -> int:
+        return await self.ask(lambda _, now: self.store.grant(self._host_name, ttl_s, now), timeout)
+
+    async def keep_alive(self, lease: int, *, timeout: float | None = STORE_TIMEOUT_S) -> float:
+        as_lease(lease)
+        return await self.ask(lambda engine, now: engine.renew(lease, now=now), timeout)
+
+    def keep(
+        self,
+        lease: int,
+        *,
+        ttl_s: float,
+        granted_s: float,
+        interval_s: float,
+        loop_silence_s_max: float,
+        on_change: Callable[[], None],
+    ) -> LoopKeeping:
+        as_lease(lease)
+        self.check_open()
+        return LoopKeeping(
+            self, lease, ttl_s=ttl_s, granted_s=granted_s, interval_s=interval_s, on_change=on_change
+        )
+
+    async def revoke(self, lease: int, *, timeout: float | None = STORE_TIMEOUT_S) -> None:
+        as_lease(lease)
+        await self.ask(lambda engine, now: engine.revoke(lease, now=now), timeout)
+
+    async def lease_info(self, lease: int, *, timeout: float | None = STORE_TIMEOUT_S) -> LeaseInfo | None:
+        as_lease(lease)
+        return await self.ask(lambda engine, now: engine.lease_info(lease, now=now), timeout)
+
+    async def compact(self, revision: int, *, timeout: float | None = STORE_TIMEOUT_S) -> None:
+        await self.ask(lambda engine, now: engine.compact(revision, now=now), timeout)
+
+    def watch(
+        self, prefix: bytes | str, *, start_revision: int = 0, before: bool = False, exact: bool = False
+    ) -> LinkWatch:
+        self.check_open()
+        interest = Interest(as_key(prefix) if exact else as_bytes(prefix), exact, before)
+        return LinkWatch(self, interest, start_revision)
+
+    async def status(self, *, timeout: float | None = STORE_TIMEOUT_S) -> StoreStatus:
+        revision = await self.ask(lambda engine, now: engine.revision, timeout)
+        return StoreStatus(engine="simulated", name=self.store.name, revision=revision)
+
+    def check_open(self) -> None:
+        if self._closed:
+            raise AlreadyClosed(f"the link of {self._host_name} is closed")
+
+    async def ask(self, act: Callable[[Engine, float], T], timeout: float | None) -> T:
+        """Have the store do something, and wait for what it says. Raises that, or `TimedOut`."""
+
+        def send(answer: asyncio.Future[T | HansaError]) -> None:
+            self._there.carry(
+                lambda: self.store.receive(
+                    lambda: self.store.handle(
+                        self._host_name, act, lambda answered: self.carry_back(answer, answered)
+                    ),
+                    lambda: self.refuse(answer),
+                ),
+                lambda: self.breaks(answer),
+            )
+
+        return await self.answered(send, timeout)
+
+    async def poll(self, watch: LinkWatch, interest: Interest, next_revision: int) -> Polled:
+        """Wait for what a watch has not been told. Raises what the store says, or `TimedOut`."""
+
+        def send(answer: asyncio.Future[Polled | HansaError]) -> None:
+            self._there.carry(
+                lambda: self.store.receive(
+                    lambda: self.store.poll(
+                        watch.number,
+                        interest,
+                        next_revision,
+                        lambda polled: self.carry_back(answer, polled, weight=_weight(polled)),
+                    ),
+                    lambda: self.refuse(answer),
+                ),
+                lambda: self.breaks(answer),
+            )
+
+        return await self.answered(send, POLL_S, into=watch.answers)
+
+    async def answered(
+        self,
+        send: Callable[[asyncio.Future[T | HansaError]], None],
+        timeout: float | None,
+        *,
+        into: dict[asyncio.Future[Any], None] | None = None,
+    ) -> T:
+        """Send something and wait for its answer, until the deadline, or until it is settled otherwise."""
+        self.check_open()
+        if timeout is not None and not timeout > 0.0:
+            raise TimedOut(f"store {self.store.name} was given no time to answer")
+        wait_s = CONNECTION_S_MAX if timeout is None else timeout
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[T | HansaError] = loop.create_future()
+        late = TimedOut(f"store {self.store.name} did not answer within {wait_s:g} s")
+        timer = loop.call_later(wait_s, settle, answer, late)
+        places = [self._answers] if into is None else [self._answers, into]
+        for place in places:
+            place[answer] = None
+        send(answer)
+        try:
+            found = await answer
+        finally:
+            timer.cancel()
+            for place in places:
+                del place[answer]
+        if isinstance(found, HansaError):
+            raise found
+        return found
+
+    def carry_back(
+        self, answer: asyncio.Future[T | HansaError], found: T | HansaError, *, weight: int = 1
+    ) -> None:
+        """Send an answer to where it was asked for."""
+        self._back.carry(
+            lambda: settle(answer, found), lambda: self.breaks(answer), size_bytes=weight * MESSAGE_BYTES
+        )
+
+    def breaks(self, answer: asyncio.Future[Any]) -> None:
+        """The connection broke while something was under way: it may have happened or not."""
+        settle(answer, TimedOut(f"the connection to store {self.store.name} broke"))
+
+    def refuse(self, answer: asyncio.Future[Any]) -> None:
+        """Nobody is there to be asked, and that is said."""
+        self.carry_back(answer, StoreUnavailable(f"store {self.store.name} refuses the connection"))
+
+    async def _delete(self, delete: Delete, timeout: float | None) -> int:
+        outcome = await self.commit((), (delete,), timeout=timeout)
+        return sum(result.count for result in outcome.results if isinstance(result, DeleteResult))
+
+
+class LinkWatch:
+    """A `Watch` over a link. See there.
+
+    It asks from the revision it has come to, again and again: so what breaks on the way makes no gap and no
+    repeat, and costs nothing when it is thrown away.
+    """
+
+    def __init__(self, link: StoreLink, interest: Interest, start_revision: int) -> None:
+        self.number = object()
+        self.answers: dict[asyncio.Future[Any], None] = {}
+        self._link = link
+        self._interest = interest
+        self._start_revision = start_revision
+        self._next_revision = 0
+        self._batches: deque[WatchBatch] = deque()
+        self._error: HansaError | None = None
+        self._closed = False
+
+    async def ready(self, *, timeout: float | None = STORE_TIMEOUT_S) -> int:
+        if self._closed:
+            raise AlreadyClosed("this watch is closed")
+        self._link.check_open()
+        if self._error is not None:
+            raise self._error
+        if not self._next_revision:
+            await self._begin(timeout)
+        return self._start_revision
+
+    def close(self) -> None:
+        self._closed = True
+        for answer in self.answers:
+            settle(answer, AlreadyClosed("this watch is closed"))
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> WatchBatch:
+        while not self._closed:
+            self._link.check_open()
+            if self._batches:
+                return self._batches.popleft()
+            if self._error is not None:
+                raise self._error
+            try:
+                await self._hear()
+            except TimedOut:
+                continue
+            except StoreUnavailable:
+                await asyncio.sleep(self._link.chance.uniform(AGAIN_S_MIN, AGAIN_S_MAX))
+            except AlreadyClosed:
+                if not self._closed:
+                    raise
+        raise StopAsyncIteration
+
+    async def _hear(self) -> None:
+        if not self._next_revision:
+            await self._begin(POLL_S)
+            return
+        try:
+            batches, next_revision = await self._link.poll(self, self._interest, self._next_revision)
+        except (Compacted, WatchOverrun) as error:
+            self._error = error
+            return
+        # Only what is in hand moves it on: a step that is cancelled before has taken nothing.
+        self._batches.extend(batches)
+        self._next_revision = next_revision
+
+    async def _begin(self, timeout: float | None) -> None:
+        try:
+            self._start_revision = self._next_revision = await self._link.ask(self._place, timeout)
+        except Compacted as error:
+            self._error = error
+            raise
+
+    def _place(self, engine: Engine, now: float) -> int:
+        watcher = engine.watch(self._interest, self._start_revision, now=now)
+        engine.unwatch(watcher)
+        return self._start_revision or engine.revision + 1
+
+
+def settle(answer: asyncio.Future[T | HansaError], found: T | HansaError) -> None:
+    """Errors are given as results: nobody may be there any more to look at an exception."""
+    if not answer.done():
+        answer.set_result(found)
+
+
+def _weight(polled: Polled | HansaError) -> int:
+    return 1 if isinstance(polled, HansaError) else 1 + len(polled[0])

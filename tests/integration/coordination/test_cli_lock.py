@@ -1,0 +1,191 @@
+"""`hansa lock` and `hansa lead` as a user runs them: real processes, real signals, a real etcd."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.support.commands import Command, run
+from tests.support.etcd_servers import EtcdGroup
+
+TTL = ("--ttl", "2")
+READY = "echo ready; "
+
+
+@pytest.fixture(scope="module")
+def group() -> Iterator[EtcdGroup]:
+    # Quick elections allow leases of one second.
+    with EtcdGroup(heartbeat_ms=50, election_ms=500) as group:
+        yield group
+
+
+@pytest.fixture
+def where(group: EtcdGroup) -> dict[str, str]:
+    group.restore()
+    group.wipe()
+    return {"HANSA_STORE": group.address}
+
+
+@pytest.fixture
+def start(where: dict[str, str]) -> Iterator[Callable[..., Command]]:
+    with ExitStack() as stack:
+        yield lambda *arguments: stack.enter_context(Command(*arguments, env=where))
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z"
+
+
+@pytest.mark.spec("CRD-09")
+def test_a_command_runs_with_the_fence_and_its_status_is_passed_on(where: dict[str, str]) -> None:
+    script = 'echo "$HANSA_LOCK_NAME $HANSA_LOCK_FENCE"; cat; exit 7'
+    status, out, err = run("lock", "dock", *TTL, "--", "sh", "-c", script, given=b"from stdin", env=where)
+    assert (status, err) == (7, "")
+    name, fence, *rest = out.split()
+    assert (name, rest) == ("dock", ["from", "stdin"])
+    status, out, _ = run("lock", "dock", *TTL, "--", "sh", "-c", script, env=where)
+    assert int(out.split()[1]) > int(fence)
+
+
+def test_signals_and_commands_that_do_not_start_have_the_status_of_shells(where: dict[str, str]) -> None:
+    assert run("lock", "dock", *TTL, "--", "sh", "-c", "kill -9 $$", env=where)[0] == 137
+    status, _, err = run("lock", "dock", *TTL, "--", "/no/such/command", env=where)
+    assert status == 127
+    assert "No such file" in err
+    assert run("lock", "dock", *TTL, "--", "/etc", env=where)[0] == 126
+
+
+@pytest.mark.spec("CRD-09")
+def test_the_next_waits_tells_its_place_and_comes_after(start: Callable[..., Command]) -> None:
+    first = start("lock", "dock", *TTL, "--json", "--", "cat")
+    fence = first.news("acquired")["fence"]
+    second = start("lock", "dock", *TTL, "--json", "--", "sh", "-c", READY)
+    assert second.news("waiting")["place"] == 1
+    third = start("lock", "dock", *TTL, "--", "true")
+    assert third.process.stderr is not None
+    assert third.process.stderr.readline() == "waiting for lock dock: 2 in line\n"
+    assert start("lock", "dock", *TTL, "--try", "--", "true").end()[0] == 69
+    status, _, err = start("lock", "dock", *TTL, "--timeout", "0.2", "--", "true").end()
+    assert (status, err.splitlines()[-1]) == (69, "lock dock is held by another")
+    assert first.process.stdin is not None
+    first.process.stdin.close()
+    first.process.stdin = None
+    assert second.news("acquired")["fence"] > fence
+    assert second.end()[0] == 0
+    assert third.end()[0] == 0
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 43), (signal.SIGINT, 130)])
+def test_signals_are_passed_on(start: Callable[..., Command], number: int, status: int) -> None:
+    script = "trap 'exit 43' TERM; echo ready; while :; do sleep 0.05; done"
+    command = start("lock", "dock", *TTL, "--", "sh", "-c", script)
+    assert command.line() == "ready"
+    command.process.send_signal(number)
+    assert command.end()[0] == status
+
+
+def test_a_signal_ends_the_wait(start: Callable[..., Command]) -> None:
+    holder = start("lock", "dock", *TTL, "--json", "--", "cat")
+    holder.news("acquired")
+    waiter = start("lock", "dock", *TTL, "--json", "--", "true")
+    waiter.news("waiting")
+    assert waiter.stop(signal.SIGTERM)[0] == 143
+
+
+@pytest.mark.spec("CRD-09")
+def test_a_command_that_ignores_the_loss_is_killed_with_all_it_started(
+    group: EtcdGroup, start: Callable[..., Command]
+) -> None:
+    # One second of grace for a command that does not care, and for what it started.
+    script = "trap '' TERM; sleep 1000 & echo $!; wait; wait"
+    command = start("lock", "dock", "--ttl", "3", "--json", "--", "sh", "-c", script)
+    sleeper = int(command.line())
+    pid = command.news("started")["pid"]
+    group.pause_all()
+    lost = command.news("lost")
+    status, _, _ = command.end()
+    group.resume_all()
+    assert status == 75
+    assert 0.0 < lost["grace_s"] < 1.0
+    assert "could not renew" in lost["text"]
+    assert not is_alive(pid)
+    assert not is_alive(sleeper)
+
+
+@pytest.mark.spec("CRD-09")
+def test_a_lock_whose_key_is_deleted_stops_the_command_at_once(
+    group: EtcdGroup, start: Callable[..., Command]
+) -> None:
+    command = start("lock", "dock", *TTL, "--json", "--", "sleep", "1000")
+    pid = command.news("started")["pid"]
+    group.wipe()
+    assert command.news("lost")["grace_s"] == 0.0
+    assert command.end()[0] == 75
+    assert not is_alive(pid)
+
+
+@pytest.mark.spec("CRD-08")
+def test_one_leads_and_the_other_takes_over_when_it_is_killed(start: Callable[..., Command]) -> None:
+    script = "echo $HANSA_TERM; exec sleep 1000"
+    first = start("lead", "harbour", *TTL, "--json", "--", "sh", "-c", script)
+    term = int(first.line())
+    assert first.news("leading")["term"] == term
+    second = start("lead", "harbour", *TTL, "--json", "--", "sh", "-c", script)
+    second.news("campaigning")
+    pid = first.news("started")["pid"]
+    first.process.kill()
+    os.kill(pid, signal.SIGKILL)
+    assert int(second.line()) > term
+    assert second.stop(signal.SIGTERM)[0] == 143
+
+
+@pytest.mark.spec("CRD-08")
+def test_a_leader_that_lost_it_campaigns_again(group: EtcdGroup, start: Callable[..., Command]) -> None:
+    script = "echo $HANSA_TERM; exec sleep 1000"
+    leader = start("lead", "harbour", *TTL, "--json", "--", "sh", "-c", script)
+    term = int(leader.line())
+    group.pause_all()
+    assert "could not renew" in leader.news("lost")["text"]
+    group.resume_all()
+    assert int(leader.line()) > term
+    assert leader.stop(signal.SIGTERM)[0] == 143
+    once = start("lead", "harbour", *TTL, "--once", "--json", "--", "sh", "-c", script)
+    once.line()
+    group.wipe()
+    assert once.end()[0] == 75
+
+
+def test_a_leader_whose_command_ends_hands_over_and_ends(where: dict[str, str]) -> None:
+    status, out, err = run(
+        "lead", "harbour", *TTL, "--", "sh", "-c", "echo $HANSA_ELECTION; exit 5", env=where
+    )
+    assert (status, out) == (5, "harbour\n")
+    assert "leading harbour, term" in err
+
+
+@pytest.mark.parametrize("kind", ["lock", "lead"])
+def test_what_cannot_work_is_told_in_a_sentence(kind: str, where: dict[str, str]) -> None:
+    for arguments, status in (
+        (["x"], 2),
+        (["a/b", "--", "true"], 2),
+        (["x", "--store", "etcd://127.0.0.1:1", "--", "true"], 1),
+    ):
+        found, out, err = run(kind, *arguments, env=where)
+        assert (found, out) == (status, ""), err
+        assert "Traceback" not in err
+        assert err.startswith(f"hansa {kind}: ")
+
+
+def test_the_help_has_examples_and_options_that_contradict_are_refused(where: dict[str, str]) -> None:
+    assert run("lock", "x", "--try", "--timeout", "1", "--", "true", env=where)[0] == 2
+    assert "hansa lock nightly -- ./backup.sh" in run("lock", "--help")[1]
+    assert "hansa lead scheduler -- ./scheduler --port 8080" in run("lead", "--help")[1]

@@ -1,0 +1,29 @@
+"""Locks, a semaphore and fenced counters under every fault: nobody holds what another holds."""
+
+import pytest
+
+from hansa.testing import Outcome, Simulation
+from hansa.testing.scenarios import Locks
+
+SEEDS_COUNT = 500
+PARTS_COUNT = 25
+
+
+@pytest.mark.spec("CRD-09", "CRD-10", "CRD-11", "CRD-15")
+@pytest.mark.parametrize("part", range(PARTS_COUNT))
+def test_nobody_holds_what_another_does_and_no_acknowledged_update_is_lost(part: int) -> None:
+    for seed in range(part, SEEDS_COUNT, PARTS_COUNT):
+        Simulation(seed, Locks).run()
+
+
+def test_without_faults_everybody_is_served() -> None:
+    class Calm(Locks):
+        """The same, with a look at how much was done."""
+
+        def unsettled(self) -> str:
+            idle = [name for name in ("east", "west") if self.counters.count(name) < 5]
+            return super().unsettled() or ", ".join(idle)
+
+    for seed in range(5):
+        outcome = Simulation(seed, Calm).play(())
+        assert isinstance(outcome, Outcome), outcome

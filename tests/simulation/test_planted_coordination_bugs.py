@@ -1,0 +1,208 @@
+"""The scenarios of coordination find what they are there to find: each test plants a bug, which is caught."""
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from hansa.coordination import line, over_election, over_entry, over_key_watch
+from hansa.coordination.following import Copy
+from hansa.coordination.node_info import MemberStatus
+from hansa.coordination.over_entry import Entry
+from hansa.coordination.over_fenced_key import FencedKey
+from hansa.coordination.over_lookout import Lookout
+from hansa.coordination.over_member_feed import MemberFeeds
+from hansa.coordination.roster import RosterBook
+from hansa.coordination.session_times import SessionTimes
+from hansa.store.over_keeping import LoopKeeping
+from hansa.store.values import Delete, prefix_range
+from hansa.testing import Simulation, SimulationFailed
+from hansa.testing.scenario import Scenario
+from hansa.testing.scenarios import Elections, Locks, RosterScenario
+
+SETTLED = "all is well 40 s after the last fault"
+NOT_SO = "who believes to own does own"
+TOO_MANY = "not more own than may"
+NOT_FIRST = "who came first owns first"
+LOST = "no acknowledged update is lost"
+
+
+def broken(scenario: type[Scenario], seeds_max: int) -> str:
+    for seed in range(seeds_max):
+        try:
+            Simulation(seed, scenario, shrink_tries_max=1).run()
+        except SimulationFailed as failed:
+            assert f"replay: make sim SEED={seed} SEEDS=1 SCENARIO={scenario.name}" in str(failed)
+            return failed.failure.broken.invariant
+    raise AssertionError(f"{seeds_max} seeds did not find the bug")
+
+
+async def nothing(*arguments: Any, **settings: Any) -> None:
+    """What should be done is not."""
+
+
+# Sessions and elections.
+
+
+def test_a_session_without_a_margin_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SessionTimes, "deadline_s", lambda self, kept: kept.until_s)
+    assert broken(Elections, 60) == NOT_SO
+
+
+def test_a_leader_that_ignores_the_deadline_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    def standing(self: Entry[Any]) -> bool:
+        return bool(self.created and not self.has_left and self.loss.error is None)
+
+    monkeypatch.setattr(Entry, "is_standing", property(standing))
+    monkeypatch.setattr(Entry, "as_lost", lambda self: self.loss.error)
+    monkeypatch.setattr(Entry, "_session_lost", lambda self: None)
+    assert broken(Elections, 20) == NOT_SO
+
+
+def test_a_candidate_that_does_not_wait_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    def hasty(*arguments: Any, **settings: Any) -> Any:
+        place = line.place_of(*arguments, **settings)
+        return None if place is None else dataclasses.replace(place, is_turn=True)
+
+    monkeypatch.setattr(over_entry, "place_of", hasty)
+    assert broken(Elections, 5) in (TOO_MANY, NOT_FIRST)
+    assert broken(Locks, 5) in (TOO_MANY, NOT_FIRST)
+
+
+def test_a_leader_that_believes_until_its_resignation_is_answered_is_caught(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def late(self: Entry[Any]) -> None:
+        if not self.has_left:
+            try:
+                await self._delete(2.0)
+            finally:
+                self._leave()
+
+    monkeypatch.setattr(Entry, "leave", late)
+    assert broken(Elections, 5) == NOT_SO
+
+
+def test_observers_that_take_the_last_for_the_leader_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(over_election, "in_order", lambda items: line.in_order(items)[::-1])
+    assert broken(Elections, 5) in (SETTLED, "terms are seen in order")
+
+
+def test_candidates_that_wait_for_a_deletion_they_missed_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = over_key_watch.key_changed
+
+    async def deaf(store: Any, known: Any, *, start_revision: int, **settings: Any) -> Any:
+        return await original(store, known, start_revision=0, **settings)
+
+    monkeypatch.setattr(over_entry, "key_changed", deaf)
+    assert broken(Elections, 60) == SETTLED
+
+
+# Locks and what they guard.
+
+
+def test_storage_that_checks_no_fence_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def careless(self: FencedKey, fence: int, value: bytes, **settings: Any) -> int:
+        return await self._store.put(self.key, value, **settings)
+
+    monkeypatch.setattr(FencedKey, "write", careless)
+    assert broken(Locks, 60) in (LOST, "what was refused is not written")
+
+
+def test_storage_that_raises_the_fence_after_reading_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def late(self: FencedKey, fence: int, **settings: Any) -> bytes | None:
+        found = await self._store.get(self.key)
+        await taken(self, fence, **settings)
+        return None if found is None else found.value
+
+    taken = FencedKey.take
+    monkeypatch.setattr(FencedKey, "take", late)
+    assert broken(Locks, 100) == LOST
+
+
+def test_a_release_of_another_s_lock_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def rude(self: Entry[Any], timeout: float) -> bool:
+        await self.session.store.commit([], then=[Delete(*prefix_range(self._prefix))], timeout=timeout)
+        return True
+
+    monkeypatch.setattr(Entry, "_delete", rude)
+    assert broken(Locks, 5) in ("only its owner releases", NOT_SO)
+
+
+def test_a_lock_that_is_never_released_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Entry, "_delete", nothing)
+    assert broken(Locks, 5) == SETTLED
+
+
+# Members.
+
+
+def test_a_follower_that_loses_what_happened_in_a_gap_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = Copy.read
+
+    def forgetful(self: Copy, scan: Any) -> Any:
+        is_first = not self.revision
+        found = original(self, scan)
+        return found if is_first else None
+
+    monkeypatch.setattr(Copy, "read", forgetful)
+    assert broken(RosterScenario, 20) in (SETTLED, "statuses follow the table")
+
+
+def test_a_roster_that_declares_members_down_without_the_store_is_caught(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    original = RosterBook._step
+
+    def rash(self: RosterBook, entry: Any, member: Any, *arguments: Any) -> Any:
+        if member.status is MemberStatus.SUSPECT:
+            member = dataclasses.replace(member, status=MemberStatus.DOWN)
+        return original(self, entry, member, *arguments)
+
+    monkeypatch.setattr(RosterBook, "_step", rash)
+    assert broken(RosterScenario, 20) == "who is down has lost its record"
+
+
+def test_an_event_that_is_told_twice_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    original, told = MemberFeeds.put, {"count": 0}
+
+    def repetitive(self: MemberFeeds, event: Any) -> None:
+        told["count"] += 1
+        for _ in range(1 if told["count"] % 20 else 2):
+            original(self, event)
+
+    monkeypatch.setattr(MemberFeeds, "put", repetitive)
+    assert broken(RosterScenario, 5) in (
+        "no event comes twice",
+        "statuses follow the table",
+        "incarnations grow",
+    )
+
+
+def test_a_heartbeat_that_is_not_tried_again_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = LoopKeeping.__init__
+
+    def once(self: LoopKeeping, *arguments: Any, **settings: Any) -> None:
+        told = settings["on_change"]
+
+        def heard() -> None:
+            told()
+            if self.failures_count:
+                self.stop()
+
+        original(self, *arguments, **{**settings, "on_change": heard})
+
+    monkeypatch.setattr(LoopKeeping, "__init__", once)
+    assert broken(RosterScenario, 60) == "who stutters within bounds is not down"
+
+
+def test_a_suspicion_that_nobody_refutes_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = Lookout._say
+
+    async def grudging(self: Lookout, member: Any, lease: Any) -> None:
+        now = self._looker.view.get(member.id)
+        if now is not None and now.status is not MemberStatus.SUSPECT:
+            await original(self, member, lease)
+
+    monkeypatch.setattr(Lookout, "_say", grudging)
+    assert broken(RosterScenario, 30) == SETTLED

@@ -1,0 +1,28 @@
+"""Members that stutter, crash and return: nobody is down without a cause, and all views agree in the end."""
+
+import pytest
+
+from hansa.testing import Outcome, Simulation
+from hansa.testing.scenarios import RosterScenario
+
+SEEDS_COUNT = 500
+PARTS_COUNT = 50
+
+
+@pytest.mark.spec("CRD-03", "CRD-05", "CRD-06", "CRD-11")
+@pytest.mark.parametrize("part", range(PARTS_COUNT))
+def test_nobody_is_down_without_a_cause_and_all_views_converge(part: int) -> None:
+    for seed in range(part, SEEDS_COUNT, PARTS_COUNT):
+        Simulation(seed, RosterScenario).run()
+
+
+def test_without_faults_nobody_is_suspected() -> None:
+    class Calm(RosterScenario):
+        """The same, with a look at what was said of the members."""
+
+        def unsettled(self) -> str:
+            return super().unsettled() or ("" if not self.truth.suspicions_count else str(self.truth))
+
+    for seed in range(5):
+        outcome = Simulation(seed, Calm).play(())
+        assert isinstance(outcome, Outcome), outcome

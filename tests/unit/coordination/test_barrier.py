@@ -1,0 +1,185 @@
+"""A barrier: nobody passes before all have come, round after round, whoever dies."""
+
+import asyncio
+from collections import Counter
+
+import pytest
+
+from hansa.chance import Chance
+from hansa.coordination.over_barrier import Barrier
+from hansa.coordination.over_session import Session
+from hansa.coordination.permit import Permit
+from hansa.errors import BadArgument, SessionLost, TimedOut
+from tests.support.virtual_store import TroubledStore, virtual
+
+
+@pytest.mark.spec("CRD-15")
+@virtual
+async def test_all_pass_together_when_the_last_has_come(store: TroubledStore) -> None:
+    async with Session(store, ttl=60.0) as session:
+        barrier = Barrier(session, "tide", 3)
+        waiting = [asyncio.ensure_future(barrier.wait()) for _ in range(2)]
+        await asyncio.sleep(5.0)
+        assert not any(waiter.done() for waiter in waiting)
+        assert await barrier.waiting_count() == 2
+        generation = await barrier.wait()
+        assert [await waiter for waiter in waiting] == [generation, generation]
+        await asyncio.sleep(1.0)
+        assert await store.keys() == []
+
+
+@pytest.mark.spec("CRD-15")
+def test_rounds_do_not_mix_though_some_leave_late() -> None:
+    async def live(store: TroubledStore) -> None:
+        parties, rounds = 5, 12
+        passed: list[list[int]] = [[] for _ in range(parties)]
+        chance = Chance.seeded(store.seed)
+
+        async def party(number: int) -> None:
+            async with Session(store, ttl=60.0) as session:
+                barrier = Barrier(session, "tide", parties)
+                for step in range(rounds):
+                    await asyncio.sleep(chance.uniform(0.0, 1.0))
+                    assert min(map(len, passed)) >= step - 1
+                    generation = await barrier.wait()
+                    # Nobody is let through before all have come for this round.
+                    passed[number].append(generation)
+
+        async with asyncio.TaskGroup() as tasks:
+            for number in range(parties):
+                tasks.create_task(party(number))
+        assert passed[0] == sorted(set(passed[0]))
+        assert all(each == passed[0] for each in passed)
+
+    virtual(live, seeds=range(10))()
+
+
+@virtual
+async def test_more_than_enough_pass_in_the_order_in_which_they_came(store: TroubledStore) -> None:
+    async with Session(store, ttl=60.0) as session:
+        store.pause()
+        waiting = [asyncio.ensure_future(Barrier(session, "tide", 3).wait()) for _ in range(7)]
+        await asyncio.sleep(1.0)
+        store.resume()
+        await asyncio.sleep(10.0)
+        done = Counter(waiter.result() for waiter in waiting if waiter.done())
+        assert sorted(done.values()) == [3, 3]
+        assert await Barrier(session, "tide", 3).waiting_count() == 1
+        for waiter in waiting:
+            waiter.cancel()
+        await asyncio.wait(waiting)
+
+
+@pytest.mark.spec("CRD-15")
+@virtual
+async def test_a_party_that_dies_before_it_opens_is_not_counted(store: TroubledStore) -> None:
+    async with Session(store, ttl=60.0) as session:
+        barrier = Barrier(session, "tide", 3)
+        lease = await store.grant(10.0)
+        value = Permit(count=3).encode()
+        await store.put(session.keys.barrier("tide") + b"%016x-1" % lease, value, lease=lease)
+        first = asyncio.ensure_future(barrier.wait())
+        await asyncio.sleep(11.0)
+        second = asyncio.ensure_future(barrier.wait())
+        await asyncio.sleep(5.0)
+        assert not first.done()
+        assert not second.done()
+        await barrier.wait()
+        assert await first == await second
+
+
+@virtual
+async def test_one_that_dies_between_the_count_and_the_opening_is_not_counted(store: TroubledStore) -> None:
+    async with Session(store, ttl=60.0) as session:
+        barrier = Barrier(session, "tide", 2)
+        ghost = session.keys.barrier("tide") + b"ghost"
+        await store.put(ghost, Permit(count=2).encode())
+        commit, is_first = store.commit, True
+
+        async def dies_just_before(compares, then=(), otherwise=(), **options):  # type: ignore[no-untyped-def]
+            nonlocal is_first
+            if len(compares) == 2 and is_first:
+                is_first = False
+                await store.delete(ghost)
+            return await commit(compares, then, otherwise, **options)
+
+        store.commit = dies_just_before  # type: ignore[method-assign]
+        first = asyncio.ensure_future(barrier.wait())
+        await asyncio.sleep(5.0)
+        assert not is_first
+        assert not first.done()
+        second = await barrier.wait()
+        assert await first == second
+
+
+@virtual
+async def test_who_gives_up_or_is_cancelled_is_not_counted(store: TroubledStore) -> None:
+    async with Session(store, ttl=60.0) as session:
+        barrier = Barrier(session, "tide", 2)
+        with pytest.raises(TimedOut, match="tide"):
+            await barrier.wait(timeout=1.0)
+        for turns_count in range(8):
+            task = asyncio.ensure_future(barrier.wait())
+            for _ in range(turns_count):
+                await asyncio.sleep(0)
+            task.cancel()
+            await asyncio.wait([task])
+            assert task.cancelled()
+        await asyncio.sleep(20.0)
+        assert await barrier.waiting_count() == 0
+
+
+@virtual
+async def test_lost_answers_open_it_once(store: TroubledStore) -> None:
+    async with Session(store, ttl=60.0) as session:
+        barrier = Barrier(session, "tide", 2)
+        for lose in ("lost_answers_count", "lost_requests_count"):
+            first = asyncio.ensure_future(barrier.wait())
+            await asyncio.sleep(0.1)
+            setattr(store, lose, 3)
+            second = await barrier.wait()
+            assert await first == second
+            await asyncio.sleep(1.0)
+
+
+@virtual
+async def test_one_whose_key_is_deleted_comes_again(store: TroubledStore) -> None:
+    async with Session(store, ttl=60.0) as session:
+        barrier = Barrier(session, "tide", 2)
+        first = asyncio.ensure_future(barrier.wait())
+        await asyncio.sleep(0.1)
+        assert await store.delete_prefix(session.keys.barrier("tide")) == 1
+        await asyncio.sleep(0.1)
+        assert await barrier.waiting_count() == 1
+        assert await barrier.wait() == await first
+
+
+@virtual
+async def test_a_lost_session_ends_the_wait(store: TroubledStore) -> None:
+    async with Session(store, ttl=10.0) as session:
+        barrier = Barrier(session, "tide", 2)
+        store.pause()
+        with pytest.raises(SessionLost):
+            await barrier.wait()
+        store.resume()
+    with pytest.raises(SessionLost):
+        await barrier.wait()
+
+
+@virtual
+async def test_numbers_that_disagree_or_cannot_be_are_refused(store: TroubledStore) -> None:
+    async with Session(store, ttl=60.0) as session:
+        first = asyncio.ensure_future(Barrier(session, "tide", 2).wait())
+        await asyncio.sleep(0.1)
+        with pytest.raises(BadArgument, match="2 parties, here by 3"):
+            await Barrier(session, "tide", 3).wait()
+        await Barrier(session, "tide", 2).wait()
+        await first
+        for parties in (0, 101):
+            with pytest.raises(BadArgument):
+                Barrier(session, "tide", parties)
+        assert await Barrier(session, "alone", 1).wait() > 0
+        full = Barrier(session, "full", 100)
+        async with asyncio.TaskGroup() as tasks:
+            passed = [tasks.create_task(full.wait()) for _ in range(100)]
+        assert len({task.result() for task in passed}) == 1

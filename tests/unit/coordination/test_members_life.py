@@ -1,0 +1,194 @@
+"""Members on a real loop, and at the edges of their life."""
+
+import asyncio
+import logging
+import time
+
+import pytest
+
+from hansa.coordination import LoopLagged, Members, MemberStatus, NodeInfo, NodeRegistry, Session
+from hansa.coordination.keys import Keys
+from hansa.errors import AlreadyClosed, Conflict, UsageError
+from hansa.store.on_memory import MemoryStore
+from tests.support.member_stage import MemberStage, told
+
+WAIT_S_MAX = 10.0
+A = NodeInfo(id="a")
+
+
+@pytest.mark.spec("CRD-07")
+async def test_a_stuck_loop_is_told() -> None:
+    async with (
+        MemoryStore() as store,
+        Members(store, A, heartbeat_interval=0.1, heartbeat_timeout=2.0) as members,
+    ):
+        events = members.events()
+        time.sleep(0.3)  # noqa: ASYNC251
+        async with asyncio.timeout(WAIT_S_MAX):
+            lagged = await anext(events)
+        assert isinstance(lagged, LoopLagged)
+        assert lagged.lag_s > 0.1
+        assert members.stats.loop_lag_s_max >= lagged.lag_s
+        assert members.me.status is MemberStatus.UP
+
+
+def test_a_loop_that_is_late_again_and_again_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    async def scene(stage: MemberStage) -> list[float]:
+        members = await stage.join("a", heartbeat_interval=1.0)
+        events = members.events()
+        for late_s in (0.0, 0.9, 1.1, 2.0, 0.6, 3.0, 0.4, 1.0, 1.5, 0.0):
+            members._tell_lag(late_s)
+        assert members.loop_lag_s == 0.0
+        assert members.stats.loop_lag_s_max == 3.0
+        return [event.lag_s for event in told(events) if isinstance(event, LoopLagged)]
+
+    assert MemberStage.play(scene) == [1.1, 1.5]
+    stuck = [record for record in caplog.records if "was stuck for" in record.getMessage()]
+    assert [record.levelno for record in stuck] == [logging.WARNING] * 2
+
+
+async def test_a_store_that_is_closed_first_ends_the_view() -> None:
+    members = Members(MemoryStore(), A)
+    store = members.store
+    assert isinstance(store, MemoryStore)
+    async with store:
+        await members.__aenter__()
+        events = members.events()
+    assert [event async for event in events] == []
+    with pytest.raises(AlreadyClosed):
+        await members.until(lambda view: False, timeout=WAIT_S_MAX)
+    await members.__aexit__(None, None, None)
+    assert not members.is_member
+    with pytest.raises(UsageError, match="once"):
+        await members.__aenter__()
+
+
+async def test_who_fails_says_so_when_it_leaves() -> None:
+    async with MemoryStore() as store, Members(store) as looker:
+        with pytest.raises(KeyError):
+            async with Members(store, A):
+                raise KeyError("x")
+        view = await looker.until(lambda view: not view["a"].is_here, timeout=WAIT_S_MAX)
+        assert view["a"].reason == "left after KeyError"
+
+
+def test_leaving_ends_everything_also_when_it_is_cancelled_and_the_store_is_away() -> None:
+    async def scene(stage: MemberStage) -> None:
+        tasks = asyncio.all_tasks()
+        entered = asyncio.Event()
+
+        async def live() -> None:
+            async with Members(stage.store, A):
+                entered.set()
+                await asyncio.sleep(3_600)
+
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(live())
+            await entered.wait()
+            stage.store.pause()
+            task.cancel()
+            await stage.passed(0.5)
+            assert not task.done()
+            task.cancel()
+            await asyncio.wait([task])
+            assert asyncio.all_tasks() == tasks
+
+    MemberStage.play(scene)
+
+
+def test_leaving_a_store_that_is_away_takes_a_bounded_time() -> None:
+    async def scene(stage: MemberStage) -> float:
+        await stage.join("a")
+        stage.store.pause()
+        began_s = stage.loop.time()
+        await stage.leave("a")
+        return stage.loop.time() - began_s
+
+    assert MemberStage.play(scene) <= 2.0 + 2.0
+
+
+def test_a_session_that_was_lost_is_followed_by_another_one_in_the_same_stay() -> None:
+    async def scene(stage: MemberStage) -> None:
+        a, b = await stage.join("a"), await stage.join("b")
+        await a.until(lambda view: len(view.up()) == 2, timeout=1)
+        incarnation, lease, events = b.me.incarnation, b.me.lease, a.events()
+        assert b._stay is not None
+        session = b._stay.session
+        assert isinstance(session, Session)
+        # Its owner believes no more in it, and the store still does.
+        session.end_lost("for the test")
+        await a.until(lambda view: view["b"].lease != lease, timeout=5)
+        assert told(events) == []
+        assert a.view["b"].incarnation == incarnation
+        assert b.stats.rejoins_count == 0
+        await stage.passed(30)
+        assert told(events) == []
+        assert await stage.store.lease_info(lease) is None
+
+    MemberStage.play(scene)
+
+
+def test_a_write_that_was_under_way_does_not_come_after_a_later_one() -> None:
+    async def scene(stage: MemberStage) -> None:
+        a = await stage.join("a")
+        looker = await stage.join("b")
+        key = Keys().node("a")
+        under_way = await stage.store.get(key)
+        assert under_way is not None
+        await a.set_status(MemberStatus.DRAINING)
+        assert a._stay is not None
+        # What `set_status` would have sent before, and what arrives only now.
+        with pytest.raises(Conflict):
+            late = a._stay
+            late._joined_revision = under_way.mod_revision
+            late.hear = lambda item, *, revision: None  # type: ignore[method-assign]
+            await late.write(NodeInfo(id="a"), reason="late")
+        await looker.until(lambda view: view["a"].status is MemberStatus.DRAINING, timeout=5)
+
+    MemberStage.play(scene)
+
+
+def test_a_write_of_which_no_answer_came_is_written_over() -> None:
+    async def scene(stage: MemberStage) -> None:
+        a = await stage.join("a")
+        assert a._stay is not None
+        before = a._stay._joined_revision
+        await a.update(zone="east")
+        # As if the answer had been lost, and the watch were late.
+        a._stay._joined_revision = before
+        await a.set_status(MemberStatus.DRAINING)
+        view = await a.until(lambda view: view["a"].status is MemberStatus.DRAINING, timeout=5)
+        assert view["a"].zone == "east"
+
+    MemberStage.play(scene)
+
+
+async def test_a_record_that_nobody_can_read_can_be_removed_and_written_over() -> None:
+    async with MemoryStore() as store:
+        registry, key = NodeRegistry(store), Keys().node("a")
+        await store.put(key, b"nonsense")
+        assert await registry.list_nodes() == []
+        assert await registry.deregister("a")
+        assert await store.get(key) is None
+        await store.put(key, b"nonsense")
+        async with Members(store, A) as members:
+            assert members.me.status is MemberStatus.UP
+            # Overwritten behind its back: it says again who it is.
+            await store.put(key, b"nonsense")
+            async with asyncio.timeout(WAIT_S_MAX):
+                while await registry.list_nodes() != [A]:
+                    await asyncio.sleep(0.01)
+
+
+async def test_a_node_that_is_deregistered_while_it_is_a_member_is_told_so() -> None:
+    async with MemoryStore() as store, Members(store, A) as members:
+        events = members.events()
+        assert await NodeRegistry(store).deregister("a")
+        async with asyncio.timeout(WAIT_S_MAX):
+            found = [await anext(events), await anext(events)]
+        assert {(type(event).__name__, event.reason) for event in found} == {
+            ("MemberLeft", "deregistered"),
+            ("Expelled", "deregistered"),
+        }
+        assert not members.is_member
+    assert members.view["a"].status is MemberStatus.LEFT

@@ -1,0 +1,201 @@
+"""A session: from its lease's beginning to its end, in virtual time."""
+
+import asyncio
+import threading
+
+import pytest
+
+from hansa.coordination.over_session import Session
+from hansa.errors import BadArgument, SessionLost, TimedOut, UsageError
+from tests.support.virtual_store import TroubledStore, virtual
+
+
+@virtual
+async def test_a_session_lives_as_long_as_its_lease_is_renewed(store: TroubledStore) -> None:
+    async with Session(store, ttl=10.0, name="crane") as session:
+        await store.put("k", b"", lease=session.lease)
+        for _ in range(20):
+            await asyncio.sleep(7.0)
+            assert session.is_live
+            assert 9.0 - 10.0 / 3 - 0.1 <= session.remaining_s <= 9.0
+            session.check()
+        assert await store.get("k") is not None
+        assert session.failures_count == 0
+    assert await store.get("k") is None
+    assert not session.is_live
+    assert session.remaining_s == 0.0
+    assert "was left" in str(await session.lost())
+
+
+@virtual
+async def test_a_store_that_comes_back_before_the_deadline_costs_nothing(store: TroubledStore) -> None:
+    async with Session(store, ttl=10.0) as session:
+        await asyncio.sleep(4.0)
+        store.pause()
+        await asyncio.sleep(7.5)
+        assert session.is_live
+        assert session.failures_count > 0
+        store.resume()
+        await asyncio.sleep(20.0)
+        assert session.is_live
+        assert session.failures_count == 0
+
+
+@pytest.mark.spec("CRD-08")
+@virtual
+async def test_it_is_lost_at_its_deadline_before_the_store_ends_the_lease(store: TroubledStore) -> None:
+    async with Session(store, ttl=10.0) as session:
+        await store.put("k", b"", lease=session.lease)
+        await asyncio.sleep(5.0)
+        watch = store.watch("k")
+        deadline_s = session.deadline_s
+        store.pause()
+        lost = await session.lost()
+        assert store.now == pytest.approx(deadline_s)
+        assert "could not renew for 9.0 s" in str(lost)
+        assert not session.is_live
+        with pytest.raises(SessionLost, match="could not renew"):
+            session.check()
+        store.resume()
+        await anext(watch)
+        assert store.now == pytest.approx(deadline_s + session.margin_s)
+        watch.close()
+
+
+@virtual
+async def test_once_lost_it_stays_lost_though_the_store_answers_again(store: TroubledStore) -> None:
+    async with Session(store, ttl=10.0) as session:
+        store.pause()
+        await asyncio.sleep(9.5)
+        assert not session.is_live
+        store.resume()
+        # The lease still lives in the store, and a renewal would even succeed.
+        assert await store.lease_info(session.lease) is not None
+        with pytest.raises(SessionLost):
+            await session.renew()
+        await asyncio.sleep(30.0)
+        assert not session.is_live
+        assert await store.lease_info(session.lease) is None
+
+
+@virtual
+async def test_a_lease_that_the_store_ended_ends_the_session_at_the_next_renewal(
+    store: TroubledStore,
+) -> None:
+    async with Session(store, ttl=9.0) as session:
+        await store.revoke(session.lease)
+        lost = await session.lost()
+        assert store.now == pytest.approx(1_003.0)
+        assert "the store ended the lease" in str(lost)
+
+
+@virtual
+async def test_renewing_now_finds_out_at_once_and_moves_the_deadline(store: TroubledStore) -> None:
+    async with Session(store, ttl=9.0, renew_interval_s=8.0) as session:
+        await asyncio.sleep(5.0)
+        await session.renew()
+        assert session.deadline_s == pytest.approx(1_000.0 + 5.0 + 8.1)
+        store.pause()
+        with pytest.raises(TimedOut):
+            await session.renew(timeout=1.0)
+        assert session.is_live
+        store.resume()
+        await store.revoke(session.lease)
+        with pytest.raises(SessionLost, match="ended the lease"):
+            await session.renew()
+        assert not session.is_live
+
+
+@virtual
+async def test_a_stuck_loop_finds_it_lost_by_the_clock_alone(store: TroubledStore) -> None:
+    async with Session(store, ttl=10.0) as session:
+        await asyncio.sleep(1.0)
+        clock = store.clock
+        stuck_s = 20.0
+        # Nothing of the loop runs in between: only the time has passed.
+        store._clock = _Shifted(clock, stuck_s)
+        seen: list[bool] = []
+        thread = threading.Thread(target=lambda: seen.append(session.is_live))
+        thread.start()
+        thread.join()
+        assert seen == [False]
+        assert not session.is_live
+        lost = await session.lost()
+        assert "the event loop, or the whole process, was stuck for 21.0 s" in str(lost)
+
+
+class _Shifted:
+    def __init__(self, clock: object, by_s: float) -> None:
+        self._clock, self._by_s = clock, by_s
+
+    def monotonic(self) -> float:
+        return float(self._clock.monotonic()) + self._by_s  # type: ignore[attr-defined]
+
+    def wall(self) -> float:
+        return 0.0
+
+
+@virtual
+async def test_leaving_while_the_store_is_away_takes_a_bounded_time(store: TroubledStore) -> None:
+    async with Session(store, ttl=10.0) as session:
+        store.pause()
+        left_s = store.now
+    assert store.now - left_s <= 2.0 + 1e-6
+    assert not session.is_live
+
+
+@virtual
+async def test_leaving_says_that_it_is_lost_before_the_lease_ends(store: TroubledStore) -> None:
+    seen: list[bool] = []
+    async with Session(store, ttl=10.0) as session:
+        await store.put("k", b"", lease=session.lease)
+        watch = store.watch("k")
+
+        async def look() -> None:
+            await anext(watch)
+            seen.append(session.is_live)
+
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(look())
+            await session.__aexit__(None, None, None)
+    assert seen == [False]
+
+
+@virtual
+async def test_a_store_that_does_not_answer_lets_nobody_enter(store: TroubledStore) -> None:
+    store.pause()
+    session = Session(store, ttl=10.0)
+    with pytest.raises(TimedOut):
+        await session.__aenter__()
+    assert not session.is_live
+    with pytest.raises(UsageError, match="not open"):
+        session.check()
+
+
+@virtual
+async def test_what_cannot_be_says_so(store: TroubledStore) -> None:
+    session = Session(store)
+    for attribute in ("lease", "deadline_s", "failures_count", "loop_lag_s"):
+        with pytest.raises(UsageError, match="not open"):
+            getattr(session, attribute)
+    assert not session.is_live
+    assert "not open" in repr(session)
+    async with session:
+        assert "live" in repr(session)
+        with pytest.raises(UsageError, match="once"):
+            await session.__aenter__()
+    assert "lost" in repr(session)
+    with pytest.raises(BadArgument):
+        Session(store, ttl=0)
+    with pytest.raises(BadArgument):
+        Session(store, cluster="a/b")
+
+
+@virtual
+async def test_nothing_of_it_is_left_behind(store: TroubledStore) -> None:
+    before = asyncio.all_tasks()
+    for _ in range(3):
+        async with Session(store, ttl=10.0):
+            await asyncio.sleep(5.0)
+    assert asyncio.all_tasks() == before
+    assert store.counts["watch exact"] == 0

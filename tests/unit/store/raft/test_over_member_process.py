@@ -1,0 +1,149 @@
+"""A member's process: started again, ended for certain, and heard about."""
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from hansa.chance import Chance
+from hansa.clock import SystemClock
+from hansa.store.raft import over_member_process
+from hansa.store.raft.over_member_process import MemberProcess
+from hansa.store.raft.supervision import ProcessState, Report, Supervision
+from hansa.transport.backoff import Backoff
+
+WITHIN_S = 20.0
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Callable[[str], Path]:
+    def write(text: str) -> Path:
+        path = tmp_path / "program"
+        path.write_text(f"#!/bin/sh\n{text}\n")
+        path.chmod(0o755)
+        return path
+
+    return write
+
+
+class Stage:
+    """A process and what was told of it."""
+
+    def __init__(self, program: Path, *, stop_s_max: float = 10.0) -> None:
+        self.restarts: list[int | None] = []
+        self.reports: list[Report] = []
+        self.log_path = program.parent / "log"
+        backoff = Backoff(s_min=0.01, s_max=0.02, jitter=0.1, chance=Chance.seeded(1))
+        self.process = MemberProcess(
+            [str(program), "a b"],
+            env={"PATH": os.environ["PATH"], "WORD": "hello"},
+            log_path=self.log_path,
+            supervision=Supervision(backoff, stop_s_max=stop_s_max),
+            clock=SystemClock(),
+            on_restart=self.restarts.append,
+            on_report=self.reports.append,
+        )
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[MemberProcess]:
+        async with asyncio.timeout(WITHIN_S), asyncio.TaskGroup() as group:
+            task = group.create_task(self.process.run())
+            try:
+                yield self.process
+            finally:
+                task.cancel()
+
+    async def logged(self, word: str) -> None:
+        while not self.log_path.exists() or word not in self.log_path.read_text():
+            await asyncio.sleep(0.01)
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+async def test_it_gets_its_arguments_and_environment_and_writes_its_log(
+    script: Callable[[str], Path],
+) -> None:
+    stage = Stage(script('echo "$1 $WORD" $ETCD_NAME >&2; exec sleep 60'))
+    async with stage.running() as process:
+        await stage.logged("a b hello")
+        assert process.pid is not None
+
+
+async def test_it_is_started_again_with_how_it_ended(script: Callable[[str], Path]) -> None:
+    stage = Stage(script("exec sleep 60"))
+    async with stage.running() as process:
+        while process.pid is None:
+            await asyncio.sleep(0.01)
+        process.ready()
+        first = process.pid
+        os.kill(first, signal.SIGKILL)
+        while not stage.restarts:
+            await asyncio.sleep(0.01)
+        assert stage.restarts == [-signal.SIGKILL]
+        assert process.pid not in (None, first)
+        assert not is_alive(first)
+
+
+async def test_one_that_does_not_listen_is_killed_in_the_end(script: Callable[[str], Path]) -> None:
+    stage = Stage(script("trap '' TERM; echo ready; while :; do sleep 0.05; done"), stop_s_max=0.2)
+    async with stage.running() as process:
+        await stage.logged("ready")
+        pid = process.pid
+        assert pid is not None
+        await process.stop()
+        assert not is_alive(pid)
+        assert process.exit_status == -signal.SIGKILL
+        assert process.state is ProcessState.ENDED
+        await process.stop()
+
+
+async def test_one_that_listens_ends_by_itself(script: Callable[[str], Path]) -> None:
+    stage = Stage(script("trap 'exit 7' TERM; echo ready; while :; do sleep 0.05; done"))
+    async with stage.running() as process:
+        await stage.logged("ready")
+        await process.stop()
+        assert process.exit_status == 7
+    assert stage.restarts == []
+
+
+async def test_cancelling_ends_the_process_before_it_returns(script: Callable[[str], Path]) -> None:
+    stage = Stage(script("trap '' TERM; echo ready; while :; do sleep 0.05; done"))
+    async with stage.running() as process:
+        await stage.logged("ready")
+        pid = process.pid
+        assert pid is not None
+    assert not is_alive(pid)
+
+
+async def test_one_that_never_was_ready_is_given_up_with_its_words(script: Callable[[str], Path]) -> None:
+    stage = Stage(script("echo no such disk; exit 1"))
+    async with stage.running() as process:
+        await process.ended.wait()
+    assert [report.is_final for report in stage.reports] == [True]
+    assert process.log_tail() == "no such disk"
+
+
+async def test_the_log_is_bounded_and_the_one_before_is_kept(
+    script: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(over_member_process, "RAFT_LOG_BYTES_MAX", 1000)
+    monkeypatch.setattr(over_member_process, "_LOG_LOOK_S", 0.01)
+    stage = Stage(script("while :; do echo 0123456789 0123456789 0123456789; sleep 0.001; done"))
+    before = stage.log_path.with_suffix(".log.before")
+    async with stage.running():
+        while not before.exists():
+            await asyncio.sleep(0.01)
+        while stage.log_path.stat().st_size == 0:
+            await asyncio.sleep(0.001)
+    assert before.stat().st_size > 1000
+    assert stage.log_path.stat().st_size < 100_000

@@ -1,0 +1,266 @@
+"""The leader's peer at work, on a group that is made up."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, cast
+
+import pytest
+
+from hansa.clock import ManualClock
+from hansa.errors import Conflict, RaftRefused, StoreUnavailable
+from hansa.limits import RAFT_DENIAL_S
+from hansa.store.raft.group_record import GroupRecord, JoinRecord, JoinState, PeerInfo
+from hansa.store.raft.join_steps import MemberView
+from hansa.store.raft.over_group import Group, GroupBook, Request
+from hansa.store.raft.over_steward import Steward
+from hansa.store.raft.raft_events import (
+    JoinAccepted,
+    JoinExpired,
+    JoinRequested,
+    JoinRequestRefused,
+    RaftEvent,
+)
+
+S = JoinState
+
+
+def peer_of(number: int) -> PeerInfo:
+    return PeerInfo(
+        name=f"n{number}",
+        peer_address=f"h:{number}",
+        client_address=f"h:{number}0",
+        join_address=f"h:{number}00",
+        peer_id=number,
+    )
+
+
+class Status:
+    dbSize = 4096
+    raftIndex = 77
+
+
+class Member:
+    """The leader's own member: changes the list of members, or says no."""
+
+    def __init__(self, group: "MadeUp") -> None:
+        self.group = group
+        self.refusal: Exception | None = None
+        self.moved_to: list[int] = []
+
+    async def status(self) -> Status:
+        return Status()
+
+    async def grant(self, ttl_s: float) -> int:
+        return 99
+
+    async def add_learner(self, peer_address: str) -> int:
+        if self.refusal is not None:
+            raise self.refusal
+        number = int(peer_address.removeprefix("h:"))
+        self.group.views.append(
+            MemberView(peer_id=number, name="", peer_address=peer_address, is_learner=True)
+        )
+        return number
+
+    async def promote(self, peer_id: int) -> None:
+        if self.refusal is not None:
+            raise self.refusal
+        self.group.views = [
+            replace(one, is_learner=one.is_learner and one.peer_id != peer_id) for one in self.group.views
+        ]
+
+    async def remove(self, peer_id: int) -> None:
+        self.group.views = [one for one in self.group.views if one.peer_id != peer_id]
+
+    async def move_leader(self, peer_id: int) -> None:
+        self.moved_to.append(peer_id)
+
+
+class MadeUp:
+    """A group of three in memory, with the calls of a `Group`."""
+
+    app = "orders"
+
+    def __init__(self) -> None:
+        self.local = Member(self)
+        self.record = GroupRecord(app="orders", version=1, peers=tuple(map(peer_of, (1, 2, 3))))
+        self.views = [
+            MemberView(peer_id=n, name=f"n{n}", peer_address=f"h:{n}", applied_index=n) for n in (1, 2, 3)
+        ]
+        self.requests: dict[str, Request] = {}
+
+    def ask(self, number: int = 4, ticket: str = "t1") -> None:
+        record = JoinRecord(app="orders", peer=replace(peer_of(number), peer_id=0), ticket=ticket, lease=7)
+        self.requests[record.peer.name] = Request(record=record, revision=1)
+
+    async def members(self) -> tuple[list[MemberView], dict[int, Any]]:
+        return list(self.views), {}
+
+    async def book(self) -> GroupBook:
+        return GroupBook(record=self.record, record_revision=1, requests=tuple(self.requests.values()))
+
+    async def write_request(self, record: JoinRecord, revision: int) -> bool:
+        before = self.requests[record.peer.name]
+        if before.revision != revision:
+            return False
+        self.requests[record.peer.name] = Request(record=record, revision=revision + 1)
+        return True
+
+    async def finish_request(self, book: GroupBook, request: Request, peer: PeerInfo) -> bool:
+        del self.requests[peer.name]
+        self.record = book.record.with_peer(peer)
+        return True
+
+    async def change_record(self, change: Callable[[GroupRecord], GroupRecord | None]) -> None:
+        self.record = change(self.record) or self.record
+
+
+class Desk:
+    """A steward, its group, its clock, and what it told."""
+
+    def __init__(self) -> None:
+        self.group = MadeUp()
+        self.clock = ManualClock()
+        self.told: list[RaftEvent] = []
+        self.steward = Steward(cast(Group, self.group), self.clock, self.told.append, patience_s=10.0)
+
+    async def work(self) -> None:
+        """Until there is nothing more to do."""
+        for _ in range(20):
+            if not await self.steward.turn():
+                return
+        pytest.fail("it never rests")
+
+    def state(self) -> JoinState:
+        return self.group.requests["n4"].record.state
+
+    def report(self) -> None:
+        request = self.group.requests["n4"]
+        record = replace(request.record, state=S.SYNCING)
+        self.group.requests["n4"] = Request(record=record, revision=request.revision + 1)
+
+
+@pytest.fixture
+def desk() -> Desk:
+    return Desk()
+
+
+async def test_a_request_is_taken_to_its_end(desk: Desk) -> None:
+    desk.group.ask()
+    await desk.work()
+    accepted = desk.group.requests["n4"].record
+    assert (accepted.state, accepted.peer.peer_id) == (S.ACCEPTED, 4)
+    assert (accepted.snapshot_bytes, accepted.effective_index, accepted.lease) == (4096, 77, 7)
+    desk.report()
+    await desk.work()
+    assert desk.group.requests == {}
+    assert desk.group.record.peer("n4") == peer_of(4)
+    assert [type(event) for event in desk.told] == [JoinRequested, JoinAccepted]
+
+
+async def test_a_learner_that_lags_is_promoted_later(desk: Desk) -> None:
+    desk.group.ask()
+    await desk.work()
+    desk.report()
+    desk.group.local.refusal = Conflict("can only promote a learner member which is in sync with leader")
+    await desk.work()
+    assert desk.state() is S.PROMOTING
+    desk.group.local.refusal = None
+    await desk.work()
+    assert desk.group.record.peer("n4") is not None
+
+
+@pytest.mark.parametrize("refusal", [Conflict("too many learners"), StoreUnavailable("unhealthy cluster")])
+async def test_what_etcd_denies_for_long_is_refused_with_its_words(desk: Desk, refusal: Exception) -> None:
+    desk.group.ask()
+    desk.group.local.refusal = refusal
+    await desk.work()
+    desk.clock.advance(RAFT_DENIAL_S - 1)
+    await desk.work()
+    assert desk.state() is S.ADDING
+    desk.clock.advance(1)
+    await desk.work()
+    record = desk.group.requests["n4"].record
+    assert (record.state, record.code, record.lease) == (S.REFUSED, "denied", 99)
+    assert str(refusal) in record.reason
+    event = desk.told[-1]
+    assert isinstance(event, JoinRequestRefused)
+    assert event.code == "denied"
+
+
+async def test_a_group_has_its_time_to_become_healthy_and_it_begins_anew_each_time(desk: Desk) -> None:
+    desk.group.ask()
+    # So that the request stays where it is while the group is healthy.
+    desk.group.local.refusal = Conflict("not yet")
+    healthy = list(desk.group.views)
+    unhealthy = [healthy[0], replace(healthy[1], is_reachable=False), healthy[2]]
+    await desk.work()
+    for advance_s in (9.9, 4.0):
+        desk.group.views = list(unhealthy)
+        await desk.work()
+        desk.clock.advance(advance_s)
+        await desk.work()
+        assert desk.state() is S.ADDING
+        desk.group.views = list(healthy)
+        await desk.work()
+    desk.group.views = list(unhealthy)
+    await desk.work()
+    desk.clock.advance(10.1)
+    await desk.work()
+    assert desk.group.requests["n4"].record.code == "unhealthy"
+
+
+async def test_an_orphan_is_removed_at_the_second_look_and_not_at_the_first(desk: Desk) -> None:
+    desk.group.views.append(MemberView(peer_id=4, name="n4", peer_address="h:4", is_learner=True))
+    assert not await desk.steward.turn()
+    assert len(desk.group.views) == 4
+    assert await desk.steward.turn()
+    assert len(desk.group.views) == 3
+
+
+async def test_a_new_leader_has_not_looked_before(desk: Desk) -> None:
+    desk.group.views.append(MemberView(peer_id=4, name="n4", peer_address="h:4", is_learner=True))
+    await desk.steward.turn()
+    desk.steward.forget()
+    await desk.steward.turn()
+    assert len(desk.group.views) == 4
+
+
+async def test_a_request_that_went_by_itself_has_expired(desk: Desk) -> None:
+    desk.group.ask()
+    await desk.work()
+    desk.group.requests.clear()
+    await desk.steward.turn()
+    assert desk.told[-1] == JoinExpired(name="n4")
+    await desk.work()
+    assert len(desk.group.views) == 3
+
+
+async def test_one_that_asks_again_has_not_expired(desk: Desk) -> None:
+    desk.group.ask()
+    await desk.work()
+    desk.group.ask(ticket="t2")
+    await desk.work()
+    assert not any(isinstance(event, JoinExpired) for event in desk.told)
+
+
+async def test_a_leader_that_leaves_hands_over_to_the_one_that_has_the_most(desk: Desk) -> None:
+    assert await desk.steward.remove("n1", "n1") == "h:300"
+    assert desk.group.local.moved_to == [3]
+    assert len(desk.group.views) == 3
+
+
+async def test_a_removal_takes_the_member_and_its_place_in_the_record(desk: Desk) -> None:
+    assert await desk.steward.remove("n2", "n1") == ""
+    assert [one.name for one in desk.group.views] == ["n1", "n3"]
+    assert desk.group.record.peer("n2") is None
+    # Again, because an answer was lost: it is out, as asked.
+    assert await desk.steward.remove("n2", "n1") == ""
+
+
+async def test_a_removal_that_would_cost_the_quorum_changes_nothing(desk: Desk) -> None:
+    desk.group.views[2] = replace(desk.group.views[2], is_reachable=False)
+    with pytest.raises(RaftRefused, match="n2 cannot leave orders"):
+        await desk.steward.remove("n2", "n1")
+    assert len(desk.group.views) == 3
+    assert desk.group.record.peer("n2") is not None
