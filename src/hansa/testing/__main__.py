@@ -6,6 +6,7 @@ Exits with 0 when every run kept its invariants, 1 when one did not, 2 when it w
 from __future__ import annotations
 
 import argparse
+import logging
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -55,6 +56,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--list", action="store_true", help="list the scenarios and stop")
     asked = parser.parse_args(arguments)
     console = Console(highlight=False)
+    # What programs log about the trouble that is made for them would bury what matters; the history has it.
+    logging.getLogger("hansa").addHandler(logging.NullHandler())
     if asked.list:
         for name in sorted(SCENARIOS):
             console.print(

@@ -91,9 +91,7 @@ def main() -> None:
     parser.add_argument("--no-fence", action="store_true")
     given = parser.parse_args()
     with EtcdGroup() as group, tempfile.TemporaryDirectory(prefix="hansa-fencing-") as folder:
-        print(
-            f"fencing: 5 workers, etcd {group.program.version}, {given.operations:,} operations", flush=True
-        )
+        print(f"fencing: 5 workers, {group.program}, {given.operations:,} operations", flush=True)
         chance = Chance.seeded(given.seed)
         asyncio.run(soak(given.operations, chance, Path(folder), group.address, is_fenced=not given.no_fence))
 

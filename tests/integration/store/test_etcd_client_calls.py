@@ -70,7 +70,8 @@ async def test_a_member_that_is_not_there_is_passed_over_by_every_call(
         keeping = store.keep(
             lease,
             ttl_s=5.0,
-            granted_s=store.clock.monotonic(),
+            # As if a while ago: so it takes a renewal to be kept for longer.
+            granted_s=store.clock.monotonic() - 1.0,
             interval_s=0.1,
             loop_silence_s_max=5.0,
             on_change=changed.set,

@@ -174,6 +174,18 @@ async def test_a_watcher_that_falls_behind_reads_the_log_and_misses_nothing(
         assert told(await watch.events(1)) == [("put", "k/", 102)]
 
 
+async def test_what_a_watcher_has_heard_comes_before_its_end(caller: EtcdCaller, server: StoreServer) -> None:
+    server.store._watchers._count_max = 2
+    async with caller.watching() as watch:
+        await watch.create("k/", PREFIX_END)
+        for number in range(5):
+            await server.store.act(partial(write, Put(f"k/{number}", b"")))
+        await server.store.act(lambda store, _: store.compact(6))
+        heard, ended = await watch.read(), await watch.read()
+    assert [event.kv.mod_revision for event in heard.events] == [2, 3]
+    assert (ended.canceled, ended.compact_revision) == (True, 6)
+
+
 async def test_a_client_that_goes_in_the_middle_of_an_answer_is_forgotten(
     caller: EtcdCaller, server: StoreServer, caplog: pytest.LogCaptureFixture
 ) -> None:

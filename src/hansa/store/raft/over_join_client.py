@@ -56,7 +56,8 @@ _OPTIONS = [
     ("grpc.max_receive_message_length", RAFT_MESSAGE_BYTES_MAX),
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 100),
+    # How long one attempt to connect may take: a busy machine needs a while to say hello.
+    ("grpc.min_reconnect_backoff_ms", 2000),
     ("grpc.max_reconnect_backoff_ms", 1000),
 ]
 

@@ -26,7 +26,8 @@ _OPTIONS = [
     # Each its own connection: a member that was restarted is not waited for in another one's backoff.
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 100),
+    # How long one attempt to connect may take: a busy machine needs a while to say hello.
+    ("grpc.min_reconnect_backoff_ms", 2000),
     ("grpc.max_reconnect_backoff_ms", 1000),
 ]
 
