@@ -265,7 +265,7 @@ STORE_REQUEST_BYTES_MAX: Final = 2 * MIB
 STORE_STREAM_WATCHERS_MAX: Final = 10_000
 # Answers to watch requests that wait on one stream before no more requests are read from it.
 STORE_STREAM_ANSWERS_MAX: Final = 1_000
-# Events and bytes of one message of a watch: more wait for the next one. A revision is not split unless asked.
+# Events and bytes of one message of a watch: more wait for the next. A revision is split only where asked.
 STORE_MESSAGE_EVENTS: Final = 1_000
 STORE_MESSAGE_BYTES: Final = MIB
 # How often a quiet watcher that asked for it is told how far it is: as etcd does.
@@ -333,7 +333,7 @@ RAFT_RESTART_JITTER: Final = 0.2
 RAFT_STABLE_S: Final = 30.0
 # Ends in a row: so many are no accident. Before it was ever ready it is given up then, later only reported.
 RAFT_CRASHES_MAX: Final = 5
-# A leader that is asked to end hands over first, which takes it an election timeout or two; then it is killed.
+# A leader that is asked to end hands over first, for an election timeout or two; then it is killed.
 RAFT_STOP_S_MAX: Final = 10.0
 # The member's log on disk; beyond it the file starts anew, and the one before is kept as well.
 RAFT_LOG_BYTES_MAX: Final = 8 * MIB

@@ -11,7 +11,6 @@ from hansa.coordination.node_info import MemberStatus
 from hansa.coordination.over_entry import Entry
 from hansa.coordination.over_fenced_key import FencedKey
 from hansa.coordination.over_lookout import Lookout
-from hansa.coordination.over_member_feed import MemberFeeds
 from hansa.coordination.roster import RosterBook
 from hansa.coordination.session_times import SessionTimes
 from hansa.store.over_keeping import LoopKeeping
@@ -19,6 +18,7 @@ from hansa.store.values import Delete, prefix_range
 from hansa.testing import Simulation, SimulationFailed
 from hansa.testing.scenario import Scenario
 from hansa.testing.scenarios import Elections, Locks, RosterScenario
+from hansa.transport.over_events import EventFeeds
 
 SETTLED = "all is well 40 s after the last fault"
 NOT_SO = "who believes to own does own"
@@ -164,14 +164,14 @@ def test_a_roster_that_declares_members_down_without_the_store_is_caught(
 
 
 def test_an_event_that_is_told_twice_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    original, told = MemberFeeds.put, {"count": 0}
+    original, told = EventFeeds.put, {"count": 0}
 
-    def repetitive(self: MemberFeeds, event: Any) -> None:
+    def repetitive(self: EventFeeds[Any], event: Any) -> None:
         told["count"] += 1
         for _ in range(1 if told["count"] % 20 else 2):
             original(self, event)
 
-    monkeypatch.setattr(MemberFeeds, "put", repetitive)
+    monkeypatch.setattr(EventFeeds, "put", repetitive)
     assert broken(RosterScenario, 5) in (
         "no event comes twice",
         "statuses follow the table",

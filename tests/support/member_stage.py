@@ -9,7 +9,6 @@ from typing import Any, Self, TypeVar
 from hansa.chance import Chance
 from hansa.coordination.member_events import MembersEvent
 from hansa.coordination.node_info import NodeInfo
-from hansa.coordination.over_member_feed import MemberEvents
 from hansa.coordination.over_members import Members
 from hansa.coordination.roster import Roster
 from hansa.errors import WouldBlock
@@ -17,6 +16,7 @@ from hansa.store.on_memory import MemoryStore
 from hansa.testing.host import SimClock
 from hansa.testing.life import Life
 from hansa.testing.loop import SimLoop
+from hansa.transport.over_events import EventStream
 
 T = TypeVar("T")
 
@@ -99,7 +99,7 @@ class MemberStage:
         return self.loop.time() - began_s
 
 
-def told(events: MemberEvents) -> list[MembersEvent]:
+def told(events: EventStream[MembersEvent]) -> list[MembersEvent]:
     """All events that wait."""
     found: list[MembersEvent] = []
     while True:

@@ -36,7 +36,6 @@ from hansa.coordination.over_following import Following as Following
 from hansa.coordination.over_lock import Hold as Hold
 from hansa.coordination.over_lock import HolderInfo as HolderInfo
 from hansa.coordination.over_lock import Lock as Lock
-from hansa.coordination.over_member_feed import MemberEvents as MemberEvents
 from hansa.coordination.over_members import Members as Members
 from hansa.coordination.over_membership_watcher import MembershipWatcher as MembershipWatcher
 from hansa.coordination.over_membership_watcher import NodeEvents as NodeEvents

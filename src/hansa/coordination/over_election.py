@@ -57,12 +57,12 @@ class Leadership(Ownership[LeadershipLost]):
         self.check()
         await self._entry.mark(value)
 
-    async def resign(self) -> None:
-        """Lead no more, as of now. Once is enough, more is fine. Raises `LeadershipLost`.
+    async def resign(self) -> bool:
+        """Lead no more, as of now. Says whether it led until now; never raises that it did not.
 
         When the store does not answer soon it is told in the background, as it is when this is cancelled.
         """
-        await self._give_back()
+        return await self._give_back()
 
 
 class Election:

@@ -46,13 +46,13 @@ class Hold(Ownership[LockLost]):
         """
         return self._entry.is_standing
 
-    async def release(self) -> None:
-        """Give it back: from now on it is not held. Once is enough, more is fine. Raises `LockLost`.
+    async def release(self) -> bool:
+        """Give it back: from now on it is not held. Says whether it was until now; never raises that.
 
         Deletes this holder's own key and nothing else. When the store does not answer soon, that goes on in
         the background, as it does when this is cancelled.
         """
-        await self._give_back()
+        return await self._give_back()
 
 
 class Lock:

@@ -26,7 +26,6 @@ from hansa.coordination.member_stats import MembersStats
 from hansa.coordination.node_info import SAID, MemberStatus, NodeInfo
 from hansa.coordination.over_following import Following
 from hansa.coordination.over_lookout import Lookout
-from hansa.coordination.over_member_feed import MemberEvents, MemberFeeds
 from hansa.coordination.over_membership_watcher import by_id, changes, record_events
 from hansa.coordination.over_stay import Stay
 from hansa.coordination.roster import Roster, RosterBook
@@ -38,6 +37,7 @@ from hansa.limits import (
     STORE_TIMEOUT_S,
 )
 from hansa.store.store import Store
+from hansa.transport.over_events import EventFeeds, EventStream
 from hansa.transport.over_tasks import TaskScope
 from hansa.transport.over_waiters import Waiters
 
@@ -88,7 +88,7 @@ class Members:
         self._keys = Keys(cluster)
         self._name = f"members of {cluster}" + (f" at {node.id}" if node is not None else "")
         self._book = RosterBook()
-        self._feeds = MemberFeeds(EVENTS_COUNT_MAX)
+        self._feeds = EventFeeds[MembersEvent]("the events of members", count_max=EVENTS_COUNT_MAX)
         self._changed = Waiters()
         self._tasks = TaskScope(self._name, self._failed)
         self._failure: BaseException | None = None
@@ -199,7 +199,7 @@ class Members:
 
     # -- what happens
 
-    def events(self) -> MemberEvents:
+    def events(self) -> EventStream[MembersEvent]:
         """All events from this call on. Who is there already is in `view`."""
         return self._feeds.open()
 

@@ -82,11 +82,11 @@ class Ownership(Generic[E]):
         if kind is None and lost is not None:
             raise again(lost)
 
-    async def _give_back(self) -> None:
-        lost = self._entry.as_lost()
+    async def _give_back(self) -> bool:
+        # No error for what was lost before: in a `finally` it would take the place of a cancellation.
+        was_owned = self._entry.is_standing
         await self._entry.leave()
-        if lost is not None:
-            raise again(lost)
+        return was_owned
 
 
 async def acquired(

@@ -9,8 +9,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from hansa.chance import Chance
-from hansa.coordination.member_events import Expelled, LoopLagged, MemberEvent, Rejoined
-from hansa.coordination.over_member_feed import MemberEvents
+from hansa.coordination.member_events import Expelled, LoopLagged, MemberEvent, MembersEvent, Rejoined
 from hansa.coordination.over_members import Members
 from hansa.errors import AlreadyClosed, BadRecord, NoOwner, TimedOut, TopicExists
 from hansa.limits import (
@@ -25,6 +24,7 @@ from hansa.messaging.spot.events import TopicRemoved
 from hansa.messaging.spot.node import SpotNode
 from hansa.messaging.spot.over_spot import Spot
 from hansa.messaging.spot.over_subscription import Subscription
+from hansa.transport.over_events import EventStream
 from hansa.transport.over_tasks import TaskScope
 from hansa.transport.over_waiters import Waiters
 
@@ -92,7 +92,7 @@ class TopicBridge:
             if self._spot is not None:
                 await self._spot.close()
 
-    async def _bridge(self, events: MemberEvents, spot: Spot) -> None:
+    async def _bridge(self, events: EventStream[MembersEvent], spot: Spot) -> None:
         async for event in events:
             # These are about one process alone, which knows them.
             if isinstance(event, Rejoined | Expelled | LoopLagged):

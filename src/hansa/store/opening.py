@@ -6,7 +6,6 @@ from weakref import WeakValueDictionary
 
 from hansa.errors import BadArgument, BadEndpoint
 from hansa.store.etcd_address import EtcdAddress
-from hansa.store.on_etcd import EtcdStore
 from hansa.store.on_memory import MemoryStore
 from hansa.store.store import Store
 from hansa.transport.options import Tls
@@ -45,6 +44,9 @@ def _open_memory(name: str, tls: Tls | None, options: dict[str, Any]) -> Store:
 
 
 def _open_etcd(rest: str, tls: Tls | None, options: dict[str, Any]) -> Store:
+    # Here, because gRPC takes longer to load than all of hansa.
+    from hansa.store.on_etcd import EtcdStore
+
     address = EtcdAddress.parse(rest)
     if address.user is not None:
         options = {"user": address.user, "password": address.password, **options}

@@ -6,8 +6,8 @@ import asyncio
 from typing import Generic, Self, TypeVar
 
 from hansa.errors import AlreadyClosed, TimedOut, WouldBlock
-from hansa.messaging.over_events import EventStream as AsyncEventStream
 from hansa.sync.mirror import Mirror
+from hansa.transport.over_events import EventStream as AsyncEventStream
 from hansa.transport.over_steps import Order
 
 E = TypeVar("E")

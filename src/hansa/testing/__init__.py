@@ -39,6 +39,8 @@ from hansa.testing.network import NetworkSettings, SimNetwork
 from hansa.testing.refusals import NotSimulated
 from hansa.testing.scenario import Scenario
 from hansa.testing.simulation import Failure, Outcome, Simulation, SimulationFailed
+from hansa.testing.store_host import StoreHost, StoreTrouble
+from hansa.testing.store_link import StoreLink
 from hansa.testing.world import Broken, World
 
 __all__ = [
@@ -81,6 +83,9 @@ __all__ = [
     "SimulationFailed",
     "SlowLink",
     "Stop",
+    "StoreHost",
+    "StoreLink",
+    "StoreTrouble",
     "Stuck",
     "Verdict",
     "World",

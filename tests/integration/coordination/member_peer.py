@@ -11,8 +11,9 @@ import sys
 import time
 from typing import Any
 
-from hansa.coordination import MemberEvents, Members, NodeInfo
+from hansa.coordination import Members, MembersEvent, NodeInfo
 from hansa.store import open_store
+from hansa.transport.over_events import EventStream
 
 
 async def main(address: str, name: str, interval_s: float, timeout_s: float) -> None:
@@ -32,7 +33,7 @@ async def main(address: str, name: str, interval_s: float, timeout_s: float) -> 
     tell({"event": "left"})
 
 
-async def tell_all(events: MemberEvents) -> None:
+async def tell_all(events: EventStream[MembersEvent]) -> None:
     async for event in events:
         found: dict[str, Any] = {"event": type(event).__name__, "reason": event.reason}
         if (member := getattr(event, "member", None)) is not None:

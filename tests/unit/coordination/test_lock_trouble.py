@@ -62,11 +62,7 @@ async def test_a_holder_asks_the_clock_and_needs_no_loop(store: TroubledStore) -
         assert not hold.is_held
         with pytest.raises(LockLost, match="stuck"):
             hold.check()
-        with pytest.raises(LockLost):
-            await hold.release()
-        # The same again, not quiet: it was never given back.
-        with pytest.raises(LockLost):
-            await hold.release()
+        assert not await hold.release()
 
 
 @virtual
@@ -113,8 +109,7 @@ async def test_a_key_that_somebody_deleted_is_a_lost_lock(store: TroubledStore) 
         await store.delete(hold.guard.key)
         assert "somebody deleted" in str(await hold.lost())
         assert not hold.is_held
-        with pytest.raises(LockLost):
-            await hold.release()
+        assert not await hold.release()
         assert session.is_live
         assert lock.stats.lost_count == 2
         # The lock itself works on.

@@ -6,8 +6,18 @@ import time
 
 import pytest
 
-from hansa.coordination import LoopLagged, Members, MemberStatus, NodeInfo, NodeRegistry, Session
+from hansa.coordination import (
+    LoopLagged,
+    Members,
+    MemberStatus,
+    NodeInfo,
+    NodeRegistry,
+    RoutingTable,
+    RoutingTableStore,
+    Session,
+)
 from hansa.coordination.keys import Keys
+from hansa.coordination.suspicion import Suspicion
 from hansa.errors import AlreadyClosed, Conflict, UsageError
 from hansa.store.on_memory import MemoryStore
 from tests.support.member_stage import MemberStage, told
@@ -121,9 +131,11 @@ def test_a_session_that_was_lost_is_followed_by_another_one_in_the_same_stay() -
         assert told(events) == []
         assert a.view["b"].incarnation == incarnation
         assert b.stats.rejoins_count == 0
+        # The old lease is ended, and not left to end.
+        await stage.passed(1)
+        assert await stage.store.lease_info(lease) is None
         await stage.passed(30)
         assert told(events) == []
-        assert await stage.store.lease_info(lease) is None
 
     MemberStage.play(scene)
 
@@ -192,3 +204,34 @@ async def test_a_node_that_is_deregistered_while_it_is_a_member_is_told_so() -> 
         }
         assert not members.is_member
     assert members.view["a"].status is MemberStatus.LEFT
+
+
+def test_who_is_suspected_and_reads_it_refutes_it_itself() -> None:
+    async def scene(stage: MemberStage) -> None:
+        a = await stage.join("a")
+        suspicion = Suspicion(incarnation=a.me.incarnation, is_suspect=True, by="x", silence_s=9.0)
+        await stage.store.put(Keys().suspect("a"), suspicion.encode(), lease=a.me.lease)
+        await a.until(lambda view: view["a"].status is MemberStatus.SUSPECT, timeout=5)
+        view = await a.until(lambda view: view["a"].status is MemberStatus.UP, timeout=5)
+        assert view["a"].reason.endswith("seen by a")
+
+    MemberStage.play(scene)
+
+
+async def test_who_has_left_is_not_listed() -> None:
+    async with MemoryStore() as store:
+        await store.put(Keys().node("a"), NodeInfo(id="a", status=MemberStatus.LEFT).encode())
+        assert await NodeRegistry(store).list_nodes() == []
+
+
+async def test_a_slow_reader_of_tables_gets_the_latest_at_once() -> None:
+    async with MemoryStore() as store:
+        routing = RoutingTableStore(store)
+        tables = routing.watch()
+        await routing.save(RoutingTable(version=1), expected=0)
+        assert (await anext(tables)).version == 1
+        for version in range(2, 11):
+            await routing.save(RoutingTable(version=version), expected=None)
+        assert (await anext(tables)).version == 10
+        assert tables.skipped_count == 8
+        tables.close()

@@ -140,7 +140,9 @@ def test_a_suspicion_that_vanishes_is_no_refutation() -> None:
     bench = Bench()
     bench.put("a")
     bench.suspect("a")
+    assert bench.book.suspicion_revision("a") > 0
     assert bench.forget_suspicion("a") == []
+    assert bench.book.suspicion_revision("a") == 0
     assert bench.status("a") is S.SUSPECT
     assert kinds(bench.delete("a")) == [MemberDown]
     assert bench.suspect("a", False) == []

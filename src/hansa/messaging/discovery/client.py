@@ -18,9 +18,9 @@ from hansa.messaging.discovery.events import DiscoveryEvent, ServiceAvailable, S
 from hansa.messaging.discovery.listeners import Listeners
 from hansa.messaging.discovery.over_feed import DiscoveryEvents
 from hansa.messaging.discovery.stats import DiscoveryStats
-from hansa.messaging.over_events import EventFeed
 from hansa.messaging.provider_info import ProviderInfo
 from hansa.transport import Disconnected, Network, Outbound, SocketEvent, SocketOptions, Sub, Tls
+from hansa.transport.over_events import EventFeed
 from hansa.transport.over_waiters import Waiters
 from hansa.wire.listing import SERVICE_LIST, ListReader, RegistrySync
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hansa.messaging.discovery.events import DiscoveryEvent
-from hansa.messaging.over_events import EventStream
+from hansa.transport.over_events import EventStream
 
 
 class DiscoveryEvents(EventStream[DiscoveryEvent]):

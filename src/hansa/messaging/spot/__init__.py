@@ -1,6 +1,5 @@
 """Topics: nodes that own topics by name, and the spots that publish and subscribe through them."""
 
-from hansa.messaging.over_events import EventStream
 from hansa.messaging.spot.events import (
     MessagesDropped,
     MessagesMissed,
@@ -22,6 +21,7 @@ from hansa.messaging.spot.over_spot import Spot
 from hansa.messaging.spot.over_subscription import Subscription
 from hansa.messaging.spot.over_threads import ThreadsafeSpot, ThreadsafeSubscription
 from hansa.messaging.spot.stats import SpotStats, TopicReport
+from hansa.transport.over_events import EventStream
 
 __all__ = [
     "EventStream",

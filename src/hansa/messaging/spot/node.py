@@ -32,7 +32,6 @@ from hansa.limits import (
 )
 from hansa.messaging.discovery.client import Discovery
 from hansa.messaging.discovery.events import DiscoveryEvent, ProviderAdded, ProviderRemoved
-from hansa.messaging.over_events import EventFeed, EventStream
 from hansa.messaging.provider.over_registry import RegistryLine
 from hansa.messaging.provider.registration import Registrations
 from hansa.messaging.provider_info import ProviderInfo
@@ -47,6 +46,7 @@ from hansa.messaging.spot.over_subscription import Subscription
 from hansa.messaging.spot.over_threads import LOOP_ADVICE, ThreadsafeSpot
 from hansa.messaging.spot.stats import SpotStats, TopicReport
 from hansa.transport import Network, SocketOptions, Tls
+from hansa.transport.over_events import EventFeed, EventStream
 from hansa.transport.over_route import default_route_host
 from hansa.transport.over_steps import Steps
 from hansa.transport.over_streams import SystemNetwork

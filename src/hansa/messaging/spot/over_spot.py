@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Self
 
 from hansa.errors import AlreadyClosed, BadArgument, UsageError, WouldBlock
 from hansa.limits import SUBSCRIPTION_BYTES_MAX, SUBSCRIPTION_COUNT_MAX
-from hansa.messaging.over_events import EventFeed, EventStream
 from hansa.messaging.spot.events import MessagesDropped, SpotEvent
 from hansa.messaging.spot.fanout import DUE, ELSEWHERE, REST, Exchange, publish
 from hansa.messaging.spot.inbox import Inbox, Reader, TopicMessage, WhenSlow
 from hansa.messaging.spot.mesh_driver import MeshDriver
 from hansa.messaging.spot.names import check_pattern, check_topic, is_pattern
 from hansa.messaging.spot.over_subscription import Subscription
+from hansa.transport.over_events import EventFeed, EventStream
 from hansa.transport.over_waiters import Waiters
 
 if TYPE_CHECKING:

@@ -13,12 +13,12 @@ from typing import Any, Final, Self, TypeVar
 
 from hansa.errors import AlreadyClosed, Backlogged, WouldBlock
 from hansa.limits import SUBSCRIPTION_BYTES_MAX, SUBSCRIPTION_COUNT_MAX
-from hansa.messaging.over_events import EventStream
 from hansa.messaging.spot.events import SpotEvent, SubscriptionState
 from hansa.messaging.spot.inbox import TopicMessage, WhenSlow
 from hansa.messaging.spot.over_spot import Spot
 from hansa.messaging.spot.over_subscription import Subscription
 from hansa.messaging.spot.over_tap import Tap
+from hansa.transport.over_events import EventStream
 from hansa.transport.over_steps import Job, Order, Steps
 
 T = TypeVar("T")

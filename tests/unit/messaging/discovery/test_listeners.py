@@ -7,7 +7,7 @@ import pytest
 from hansa.messaging.discovery.events import DiscoveryEvent, ServiceAvailable, ServiceUnavailable
 from hansa.messaging.discovery.listeners import Listeners
 from hansa.messaging.discovery.over_feed import DiscoveryEvents
-from hansa.messaging.over_events import EventFeed
+from hansa.transport.over_events import EventFeed
 
 ONE, TWO, THREE = (ServiceAvailable(service=name) for name in ("one", "two", "three"))
 

@@ -46,7 +46,7 @@ class EventStream(Generic[E]):
     takes nothing out. One that is thrown away costs nothing more.
     """
 
-    def __init__(self, feed: EventFeed[E], stop: Callable[[], None]) -> None:
+    def __init__(self, feed: EventFeed[E], stop: Callable[[], object]) -> None:
         self._feed = feed
         self._stop = stop
 
@@ -76,3 +76,38 @@ class EventStream(Generic[E]):
     def __del__(self) -> None:
         # The source knows the feed and not this handle, so a forgotten iterator is not fed for ever.
         self._stop()
+
+
+class EventFeeds(Generic[E]):
+    """Everybody who listens to one source; each has a bounded buffer of its own."""
+
+    def __init__(self, what: str, *, count_max: int) -> None:
+        self._what = what
+        self._count_max = count_max
+        self._feeds: dict[EventFeed[E], None] = {}
+        self._closed = False
+        self.dropped_count = 0
+
+    def open(self) -> EventStream[E]:
+        """A new listener; one of a source that is closed has nothing to tell."""
+        feed: EventFeed[E] = EventFeed(self._what, count_max=self._count_max, on_drop=self._dropped)
+        if self._closed:
+            feed.close()
+        else:
+            self._feeds[feed] = None
+        return EventStream(feed, lambda: self._feeds.pop(feed, None))
+
+    def put(self, event: E) -> None:
+        # A copy: an iterator that the garbage collector takes meanwhile leaves by itself.
+        for feed in tuple(self._feeds):
+            feed.put(event)
+
+    def close(self) -> None:
+        """No more events; what was kept can still be read."""
+        self._closed = True
+        for feed in tuple(self._feeds):
+            feed.close()
+        self._feeds.clear()
+
+    def _dropped(self) -> None:
+        self.dropped_count += 1
