@@ -236,6 +236,8 @@ STORE_TRY_DOUBLINGS_MAX: Final = 3
 # Between rounds over all members: an election takes a second or two, and all clients wait for it.
 STORE_RETRY_S_MIN: Final = 0.05
 STORE_RETRY_S_MAX: Final = 1.0
+# For one attempt to connect: a busy machine takes a while even on loopback.
+STORE_CONNECT_S: Final = 2.0
 STORE_RETRY_JITTER: Final = 0.5
 # Members of a group have one address each, and a group has at most a handful.
 STORE_ENDPOINTS_MAX: Final = 64

@@ -14,8 +14,8 @@ import pytest
 from hansa.errors import Unavailable
 from hansa.store import Store
 from hansa.store.raft import JoinClient, RaftPeer, RaftTimings
-from hansa.store.raft.over_raft_events import RaftEvents
 from hansa.store.raft.raft_events import GroupStatus, RaftEvent
+from hansa.transport.over_events import EventStream
 from tests.support.etcd_program import etcd_program
 from tests.support.reserved_ports import reserved_endpoints
 
@@ -55,7 +55,7 @@ class RaftStage:
     def __init__(self, folder: Path, **settings: Any) -> None:
         self.folder = folder
         self.peers: dict[str, RaftPeer] = {}
-        self.events: dict[str, RaftEvents] = {}
+        self.events: dict[str, EventStream[RaftEvent]] = {}
         self._settings = {
             "timings": TIMINGS,
             "look_s": 0.1,

@@ -19,7 +19,8 @@ from hansa.cli.stop_signals import Cut, until_stopped
 from hansa.errors import BadArgument, HansaError
 from hansa.limits import RAFT_JOIN_TIMEOUT_S, RAFT_START_S_MAX
 from hansa.store.raft import JoinClient, RaftPeer
-from hansa.store.raft.over_raft_events import RaftEvents
+from hansa.store.raft.raft_events import RaftEvent
+from hansa.transport.over_events import EventStream
 from hansa.transport.over_tasks import TaskScope
 
 raft = App(
@@ -292,7 +293,7 @@ def _say_stopped(peer: RaftPeer, log: LogLines, cut: Cut) -> None:
     log.tell("stopped", f"{peer.name} of {peer.app} {how}", is_left=peer.is_left, stats=asdict(peer.stats))
 
 
-async def _tell(events: RaftEvents, log: LogLines) -> None:
+async def _tell(events: EventStream[RaftEvent], log: LogLines) -> None:
     async for event in events:
         name, sentence, facts = told(event)
         log.tell(name, sentence, **facts)

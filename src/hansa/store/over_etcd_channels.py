@@ -12,6 +12,7 @@ from hansa.errors import BadArgument
 from hansa.limits import (
     KIB,
     STORE_ANSWER_BYTES_MAX,
+    STORE_CONNECT_S,
     STORE_PING_S,
     STORE_PING_TIMEOUT_S,
     STORE_RETRY_S_MAX,
@@ -30,7 +31,8 @@ _OPTIONS: Final[tuple[tuple[str, int], ...]] = (
     ("grpc.max_receive_message_length", STORE_ANSWER_BYTES_MAX),
     ("grpc.max_send_message_length", _REQUEST_BYTES_MAX),
     ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", int(STORE_RETRY_S_MAX * 1000)),
+    # The time that gRPC gives an attempt to connect, whatever the name says.
+    ("grpc.min_reconnect_backoff_ms", int(STORE_CONNECT_S * 1000)),
     ("grpc.max_reconnect_backoff_ms", int(STORE_RETRY_S_MAX * 1000)),
     # What may be repeated is decided here, call by call.
     ("grpc.enable_retries", 0),

@@ -439,3 +439,15 @@ def test_a_lease_ends_by_the_store_s_clock(drift_max: float) -> None:
     rate = stage.store.clock_of(stage.store.host).rate
     assert ended == [pytest.approx(10.0 / rate, abs=0.03)]
     assert abs(rate - 1.0) == pytest.approx(drift_max)
+
+
+def test_a_lease_ends_though_nobody_asks() -> None:
+    stage = Stage()
+
+    async def program(link: StoreLink) -> None:
+        await link.put("a", b"1", lease=await link.grant(1.0))
+        await asyncio.sleep(1.1)
+        assert stage.store.item(b"a") is None
+
+    stage.play(program)
+    assert [origin for _, origin in stage.told] == ["client", ""]

@@ -16,6 +16,7 @@ from hansa.chance import Chance
 from hansa.clock import Clock, SystemClock
 from hansa.errors import AlreadyClosed, BadArgument, HansaError, JoinRefused, RaftRefused, TimedOut
 from hansa.limits import (
+    EVENTS_COUNT_MAX,
     RAFT_HEALTH_PATIENCE_S,
     RAFT_JOIN_TIMEOUT_S,
     RAFT_LOOK_S,
@@ -40,7 +41,6 @@ from hansa.store.raft.over_member_calls import MemberCalls, MemberPool
 from hansa.store.raft.over_member_process import MemberProcess
 from hansa.store.raft.over_peer_home import PeerHome
 from hansa.store.raft.over_peer_watch import PeerWatch
-from hansa.store.raft.over_raft_events import RaftEvents
 from hansa.store.raft.raft_events import (
     CatchingUp,
     GroupStatus,
@@ -53,6 +53,7 @@ from hansa.store.raft.raft_events import (
 )
 from hansa.store.raft.supervision import Report, Supervision
 from hansa.transport.backoff import Backoff
+from hansa.transport.over_events import EventFeeds, EventStream
 from hansa.transport.over_tasks import TaskScope
 
 _log = logging.getLogger(__name__)
@@ -129,8 +130,9 @@ class RaftPeer:
         self._clock = clock or SystemClock()
         self._chance = chance or Chance.system()
         self._home = PeerHome(app, cluster, self._wanted, Path(data), listen_host)
-        self._feeds: list[RaftEvents] = []
-        self._dropped_count = 0
+        self._feeds: EventFeeds[RaftEvent] = EventFeeds(
+            f"the events of raft peer {name}", count_max=EVENTS_COUNT_MAX
+        )
         self._join_sync_s = 0.0
         self._store: RaftStore | None = None
         self._stack: AsyncExitStack | None = None
@@ -179,14 +181,12 @@ class RaftPeer:
             stats,
             restarts_count=0 if self._process is None else self._process.restarts_count,
             join_sync_s=self._join_sync_s,
-            events_dropped_count=self._dropped_count,
+            events_dropped_count=self._feeds.dropped_count,
         )
 
-    def events(self) -> RaftEvents:
+    def events(self) -> EventStream[RaftEvent]:
         """Everything that happens from now on, as this peer sees it. Also before entering."""
-        feed = RaftEvents(self._count_drop, self._forget_feed)
-        self._feeds.append(feed)
-        return feed
+        return self._feeds.open()
 
     async def status(self) -> GroupStatus:
         """The whole group, each member asked. Raises `StoreUnavailable`, `TimedOut`, `AlreadyClosed`."""
@@ -229,8 +229,7 @@ class RaftPeer:
     async def _close(self) -> None:
         if self._stack is not None:
             await self._stack.aclose()
-        for feed in tuple(self._feeds):
-            feed.close()
+        self._feeds.close()
 
     async def _start(self, stack: AsyncExitStack) -> None:
         program = await find_etcd(self._program)
@@ -416,15 +415,7 @@ class RaftPeer:
             self._process.ended.set()
 
     def _tell(self, event: RaftEvent) -> None:
-        for feed in tuple(self._feeds):
-            feed.put(event)
-
-    def _count_drop(self) -> None:
-        self._dropped_count += 1
-
-    def _forget_feed(self, feed: RaftEvents) -> None:
-        if feed in self._feeds:
-            self._feeds.remove(feed)
+        self._feeds.put(event)
 
 
 def _read_peers(name: str, peers: Mapping[str, str]) -> dict[str, str]:

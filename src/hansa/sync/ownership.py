@@ -1,0 +1,107 @@
+"""What is owned through a session, for threads: until it is given back, or lost.
+
+A thread cannot be cancelled. So a block that goes on after the loss is told in three ways: `is_held` (or
+`is_leading`) is False from that moment, `check()` raises, and leaving the block raises.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar
+
+from hansa.coordination.over_ownership import Ownership as AsyncOwnership
+from hansa.errors import AlreadyClosed, Fenced, HansaError, NotHeld
+from hansa.store.values import Compare
+from hansa.sync.session import Session, within
+
+E = TypeVar("E", bound=Fenced)
+A = TypeVar("A")
+O = TypeVar("O", bound="Ownership[Any]")  # noqa: E741
+
+
+class Ownership(ABC, Generic[E]):
+    """What holds and leaderships have in common. Made by `obtained`."""
+
+    def __init__(self, session: Session, inner: AsyncOwnership[E], name: str) -> None:
+        self.name = name
+        self._session = session
+        self._owned = inner
+
+    def __enter__(self) -> Self:
+        self.check()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self._give_back()
+        except HansaError:
+            # The body's own error goes first.
+            if kind is None:
+                raise
+
+    @property
+    def guard(self) -> Compare:
+        """Holds as long as this owner owns: put it into your own `commit` in the same store."""
+        return self._owned.guard
+
+    def check(self) -> None:
+        """Raise the loss, with its reason, or NotHeld once given back. Asks nobody, and never waits."""
+        self._session._check_process()
+        self._owned.check()
+
+    def refresh(self) -> None:
+        """Renew the session's lease now. Raises the loss; TimedOut and StoreUnavailable lose nothing."""
+        self._session._call(self._owned.refresh, "refresh")
+
+    def lost(self, timeout: float | None = None) -> E:
+        """Wait until it is lost; gives the reason. What was given back is never lost.
+
+        Raises TimedOut, and AlreadyClosed when the session is closed.
+        """
+        return self._session._call(
+            lambda: within(timeout, self._owned.lost, f"{self.name} is still owned after {timeout} s"), "lost"
+        )
+
+    @abstractmethod
+    def _give_back_inner(self) -> Coroutine[Any, Any, None]: ...
+
+    def _give_back(self) -> None:
+        try:
+            self._session._call(self._give_back_inner, "giving back")
+        except AlreadyClosed:
+            # With its session it was lost, unless it had been given back.
+            try:
+                self.check()
+            except NotHeld:
+                return
+            raise
+
+
+def obtained(
+    session: Session,
+    acquire: Callable[[], Coroutine[Any, Any, A | None]],
+    own: Callable[[A], O],
+    what: str,
+) -> O | None:
+    """Wait to own. An interrupt that comes too late to give up the wait gives back what came of it."""
+    owned: list[O] = []
+
+    async def wait() -> None:
+        found = await acquire()
+        if found is not None:
+            owned.append(own(found))
+
+    try:
+        session._call(wait, what)
+        return owned[0] if owned else None
+    except BaseException:
+        for each in owned:
+            # Its loss is nobody's any more.
+            with suppress(HansaError):
+                each._give_back()
+        raise
