@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import ABC
 from collections.abc import Coroutine
-from threading import get_ident
-from types import TracebackType
 from typing import Any
 
 from hansa.coordination.line_stats import LineStats
@@ -13,8 +11,8 @@ from hansa.coordination.over_lock import Hold as AsyncHold
 from hansa.coordination.over_lock import HolderInfo
 from hansa.coordination.over_lock import Lock as AsyncLock
 from hansa.coordination.over_semaphore import Semaphore as AsyncSemaphore
-from hansa.errors import InvariantBroken, LockLost, UsageError
-from hansa.sync.ownership import Ownership, obtained
+from hansa.errors import InvariantBroken, LockLost
+from hansa.sync.ownership import Ownership
 from hansa.sync.session import Session
 
 
