@@ -76,6 +76,7 @@ async def lock(job: Job, link: Link) -> None:
             assert given.succeeded
             return payload
 
+        await request(b"")
         link.ready()
         await keep_in_flight(request, job, link)
 

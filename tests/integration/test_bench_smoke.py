@@ -9,7 +9,15 @@ from pathlib import Path
 import pytest
 
 from bench.case import Case
-from bench.figures import MEMORY_FIGURES, SCALE_FIGURES, SLOW_FIGURES, TOPIC_MEMORY_FIGURES
+from bench.figures import (
+    BEAT_FIGURES,
+    FAILOVER_FIGURES,
+    MEMORY_FIGURES,
+    SCALE_FIGURES,
+    SLOW_FIGURES,
+    TOPIC_MEMORY_FIGURES,
+    Figure,
+)
 from bench.kinds import KINDS
 from bench.peers import PEERS
 from bench.stage import Stage, TrialFailed
@@ -127,6 +135,34 @@ async def test_spots_and_topics_are_weighed(name: str, peer: str, figures: set[s
     async with Stage(PEERS[peer], case) as stage:
         measurement = await KINDS[case.kind].measure(stage, Window(warmup_s=0.0, measured_s=0.0))
     assert set(measurement.figures) == figures <= set(TOPIC_MEMORY_FIGURES)
+
+
+@pytest.mark.timeout(90)
+def test_quick_run_of_stores_writes_their_table(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "bench", "--quick", "--peers", "hansa-memory,hansa-store"]
+    cases = {"put-64B-x1", "get-64B-x100", "lock-x1", "fan-64B-x1000"}
+    command += ["--cases", ",".join(cases), "--out", str(tmp_path)]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=80, check=False)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    results = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))
+    measured = {(trial["case"], trial["peer"]): trial["measurement"] for trial in results["trials"]}
+    assert set(measured) == {(case, peer) for case in cases for peer in ("hansa-memory", "hansa-store")}
+    assert all(one["rate_per_s"] > 0 and one["cpu_us"] > 0 for one in measured.values())
+    # The process of the store is in the cost.
+    assert measured["put-64B-x1", "hansa-store"]["cpu_us_by_role"]["broker"] > 0
+    assert "## Store and locks\n" in (tmp_path / "results.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(("name", "figures"), [("failover-x1", FAILOVER_FIGURES), ("beats-x4", BEAT_FIGURES)])
+@pytest.mark.timeout(60)
+async def test_leaders_are_killed_and_members_beat(name: str, figures: dict[str, Figure]) -> None:
+    case = Case.parse(name)
+    async with Stage(PEERS["hansa-store"], case) as stage:
+        measurement = await KINDS[case.kind].measure(stage, Window(warmup_s=0.0, measured_s=0.2))
+    assert set(measurement.figures) == set(figures)
+    # Nobody leads before the lease of the one that was killed has ended: two seconds less what it had lost.
+    assert measurement.figures.get("failover_s_min", 1.0) > 0.5
+    assert measurement.figures.get("unseen_members", 0) == 0
 
 
 async def test_frozen_worker_answers_when_it_goes_on() -> None:

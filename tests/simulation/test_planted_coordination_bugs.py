@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from hansa.coordination import line, over_election, over_entry, over_key_watch
+from hansa.coordination.fenced_value import encode_fence
 from hansa.coordination.following import Copy
 from hansa.coordination.node_info import MemberStatus
 from hansa.coordination.over_entry import Entry
@@ -13,8 +14,9 @@ from hansa.coordination.over_fenced_key import FencedKey
 from hansa.coordination.over_lookout import Lookout
 from hansa.coordination.roster import RosterBook
 from hansa.coordination.session_times import SessionTimes
+from hansa.errors import StaleFence
 from hansa.store.over_keeping import LoopKeeping
-from hansa.store.values import Delete, prefix_range
+from hansa.store.values import Compare, Delete, Put, prefix_range
 from hansa.testing import Simulation, SimulationFailed
 from hansa.testing.scenario import Scenario
 from hansa.testing.scenarios import Elections, Locks, RosterScenario
@@ -109,15 +111,24 @@ def test_storage_that_checks_no_fence_is_caught(monkeypatch: pytest.MonkeyPatch)
     assert broken(Locks, 60) in (LOST, "what was refused is not written")
 
 
-def test_storage_that_raises_the_fence_after_reading_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def late(self: FencedKey, fence: int, **settings: Any) -> bytes | None:
-        found = await self._store.get(self.key)
-        await taken(self, fence, **settings)
+def test_storage_that_checks_the_fence_on_writing_alone_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def take(self: FencedKey, fence: int, **settings: Any) -> bytes | None:
+        found = await self._store.get(self.key, **settings)
         return None if found is None else found.value
 
-    taken = FencedKey.take
-    monkeypatch.setattr(FencedKey, "take", late)
-    assert broken(Locks, 100) == LOST
+    async def write(self: FencedKey, fence: int, value: bytes, **settings: Any) -> int:
+        stored = encode_fence(fence)
+        puts = [Put(self.fence_key, stored), Put(self.key, value)]
+        outcome = await self._store.commit(
+            [Compare.value(self.fence_key, ">", stored)], otherwise=puts, **settings
+        )
+        if outcome.is_success:
+            raise StaleFence("a newer owner has written")
+        return outcome.revision
+
+    monkeypatch.setattr(FencedKey, "take", take)
+    monkeypatch.setattr(FencedKey, "write", write)
+    assert broken(Locks, 20) == LOST
 
 
 def test_a_release_of_another_s_lock_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:

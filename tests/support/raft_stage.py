@@ -1,20 +1,34 @@
-"""Raft groups on this machine, with real etcd processes and a rhythm that suits a test."""
+"""Raft groups on this machine, with real etcd processes and a rhythm that suits a test.
 
+`python -m tests.support.raft_stage --peers 3 --data FOLDER` runs one, for tests that are not on its event
+loop: it says where in a line of JSON, and ends with its stdin.
+"""
+
+import argparse
 import asyncio
+import json
 import os
 import signal
+import sys
+import time
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+import grpc
 import pytest
 
 from hansa.errors import Unavailable
+from hansa.limits import RAFT_LOOK_S, RAFT_MEASURE_S
 from hansa.store import Store
+from hansa.store import etcd_calls as calls
 from hansa.store.raft import JoinClient, RaftPeer, RaftTimings
+from hansa.store.raft.group_record import GroupRecord, RaftKeys
+from hansa.store.raft.json_values import decode
 from hansa.store.raft.raft_events import GroupStatus, RaftEvent
+from hansa.store.values import FROM_KEY
 from hansa.transport.over_events import EventStream
 from tests.support.etcd_program import etcd_program
 from tests.support.reserved_ports import reserved_endpoints
@@ -152,6 +166,50 @@ def kill(peer: RaftPeer, number: int = signal.SIGKILL) -> int:
     return pid
 
 
+def freeze_process(pid: int) -> None:
+    """SIGSTOP, and wait until every thread of it stands; also of a process that is not our child."""
+    os.kill(pid, signal.SIGSTOP)
+    tasks = Path(f"/proc/{pid}/task")
+    while tasks.exists() and any(_state(task) not in "TtZX" for task in tasks.iterdir()):
+        time.sleep(0.001)
+
+
+def _state(task: Path) -> str:
+    """One letter; after the name, which may have any characters in it."""
+    try:
+        return (task / "stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return "X"
+
+
+def reset_raft_group(member: str, peers_count: int) -> None:
+    """Delete every key but the group's record; before that, wait until all its peers stand there.
+
+    From then on the peers write nothing: they read the record, and are content.
+    """
+    record = RaftKeys("default", APP).group
+    until_s = time.monotonic() + WITHIN_S
+    with grpc.insecure_channel(member) as channel:
+
+        def ask(call: calls.EtcdCall[Any, Any], **fields: Any) -> Any:
+            method = channel.unary_unary(
+                call.path, request_serializer=calls.encode, response_deserializer=call.response.FromString
+            )
+            return method(call.request(**fields), timeout=WITHIN_S, wait_for_ready=True)
+
+        while time.monotonic() < until_s:
+            try:
+                found = ask(calls.RANGE, key=record).kvs
+                if found and len(decode(GroupRecord, found[0].value).peers) == peers_count:
+                    ask(calls.DELETE_RANGE, key=FROM_KEY, range_end=record)
+                    ask(calls.DELETE_RANGE, key=record + b"\0", range_end=FROM_KEY)
+                    return
+            except grpc.RpcError:
+                pass  # Frozen for a while, it has no leader at first.
+            time.sleep(0.02)
+    raise AssertionError(f"within {WITHIN_S} s the {peers_count} peers did not come to be known")
+
+
 def roles(group: GroupStatus) -> dict[str, str]:
     return {one.peer.name: one.role for one in group.peers}
 
@@ -197,3 +255,25 @@ class Writer:
 
 async def keys_of(store: Store, prefix: str = "written/") -> set[str]:
     return {item.key.decode() for item in (await store.scan(prefix, keys_only=True)).items}
+
+
+async def _run(peers_count: int, folder: Path) -> None:
+    """A group that looks at itself as seldom as one in use does, until stdin ends."""
+    async with RaftStage(folder, look_s=RAFT_LOOK_S, measure_s=RAFT_MEASURE_S) as stage:
+        peers = await stage.found(peers_count)
+        joins = ",".join(peer.info.join_address for peer in peers)
+        said = {
+            "store": f"raft://{joins}/{APP}",
+            "members": [peer.info.client_address for peer in peers],
+            "etcd_pids": [peer.pid for peer in peers],
+        }
+        print(json.dumps(said), flush=True)
+        await asyncio.to_thread(sys.stdin.read)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--peers", type=int, default=1)
+    parser.add_argument("--data", type=Path, required=True)
+    given = parser.parse_args()
+    asyncio.run(_run(given.peers, given.data))

@@ -9,6 +9,7 @@ from cyclopts import Parameter
 
 from hansa.chance import Chance
 from hansa.cli.exit_status import complain
+from hansa.cli.guarded_command import Guardian
 from hansa.cli.log_lines import LogLines
 from hansa.cli.owned_command import LOST, SIGNALLED, Lost, Relay, relayed_signals, run_owned, tell_programs
 from hansa.cli.registry_options import NO_TLS, AsJson, TlsFiles
@@ -37,9 +38,10 @@ def lead(
 
     If leadership is lost (the store could not be reached for too long, or somebody deposed this leader) the
     command and all that it started gets SIGTERM, and SIGKILL before anybody else can lead; then this process
-    campaigns again. When the command ends by itself another one leads. Signals are passed on to the command.
-    The status is the command's own (128 + N for signal N), with --once 75 when leadership was lost, 1 when
-    the store cannot be reached at the start.
+    campaigns again. A second process, the command's guardian, stops it also when `hansa lead` itself was
+    killed or stopped. When the command ends by itself another one leads. Signals are passed on to the
+    command. The status is the command's own (128 + N for signal N), with --once 75 when leadership was lost,
+    1 when the store cannot be reached at the start.
 
     Examples:
 
@@ -64,9 +66,11 @@ def lead(
         if not command:
             raise BadArgument("say what to run: hansa lead NAME -- COMMAND")
         Keys(options.cluster).leader(name)  # Bad names are told before a store is asked for.
-        # On asyncio's own loop: it starts processes without a fork, which the threads of gRPC complain of.
-        with LogLines(as_json=as_json, descriptor=2) as log:
-            return asyncio.run(_run(name, command, log, options, tls, value=value.encode(), once=once))
+        # The guardian first: what a store opens has threads, and a fork does not go well with them.
+        with Guardian() as guardian, LogLines(as_json=as_json, descriptor=2) as log:
+            return asyncio.run(
+                _run(name, command, guardian, log, options, tls, value=value.encode(), once=once)
+            )
     except HansaError as error:
         return complain("lead", error)
 
@@ -74,6 +78,7 @@ def lead(
 async def _run(
     name: str,
     command: tuple[str, ...],
+    guardian: Guardian,
     log: LogLines,
     options: SessionOptions,
     tls: TlsFiles,
@@ -86,7 +91,9 @@ async def _run(
             async with asyncio.timeout(None) as scope:
                 relay.cuts(scope)
                 async with options.open(tls) as store:
-                    return await _campaign_on(name, command, log, options, store, relay, value, once)
+                    return await _campaign_on(
+                        name, command, guardian, log, options, store, relay, value, once
+                    )
         except TimeoutError:
             return SIGNALLED + (relay.signalled or 0)
 
@@ -94,6 +101,7 @@ async def _run(
 async def _campaign_on(
     name: str,
     command: tuple[str, ...],
+    guardian: Guardian,
     log: LogLines,
     options: SessionOptions,
     store: Store,
@@ -118,6 +126,7 @@ async def _campaign_on(
                     {"HANSA_ELECTION": name, "HANSA_TERM": str(leadership.term)},
                     owned=leadership,
                     session=session,
+                    guardian=guardian,
                     relay=relay,
                     log=log,
                 )

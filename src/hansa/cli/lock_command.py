@@ -8,6 +8,7 @@ from typing import Annotated, Final
 from cyclopts import Parameter
 
 from hansa.cli.exit_status import complain
+from hansa.cli.guarded_command import Guardian
 from hansa.cli.log_lines import LogLines
 from hansa.cli.owned_command import (
     LOST,
@@ -47,9 +48,10 @@ def lock(
     because no lock can stop a machine that stands still.
 
     If the lock is lost (the store could not be reached for too long, or somebody deleted the lock's key) the
-    command and all that it started gets SIGTERM, and SIGKILL before anybody else can hold the lock. Signals
-    are passed on to the command. The status is the command's own (128 + N for signal N), 69 when the lock did
-    not become free in time, 75 when it was lost, 1 when the store cannot be reached.
+    command and all that it started gets SIGTERM, and SIGKILL before anybody else can hold the lock. A second
+    process, its guardian, does so also when `hansa lock` itself was killed or stopped. Signals are passed on
+    to the command. The status is the command's own (128 + N for signal N), 69 when the lock did not become
+    free in time, 75 when it was lost, 1 when the store cannot be reached.
 
     Examples:
 
@@ -76,9 +78,11 @@ def lock(
         if at_once and timeout is not None:
             raise BadArgument("--try does not wait, and --timeout does: give one of them")
         Keys(options.cluster).lock(name)  # Bad names are told before a store is asked for.
-        # On asyncio's own loop: it starts processes without a fork, which the threads of gRPC complain of.
-        with LogLines(as_json=as_json, descriptor=2) as log:
-            return asyncio.run(_run(name, command, log, options, tls, timeout_s=timeout, at_once=at_once))
+        # The guardian first: what a store opens has threads, and a fork does not go well with them.
+        with Guardian() as guardian, LogLines(as_json=as_json, descriptor=2) as log:
+            return asyncio.run(
+                _run(name, command, guardian, log, options, tls, timeout_s=timeout, at_once=at_once)
+            )
     except HansaError as error:
         return complain("lock", error)
 
@@ -86,6 +90,7 @@ def lock(
 async def _run(
     name: str,
     command: tuple[str, ...],
+    guardian: Guardian,
     log: LogLines,
     options: SessionOptions,
     tls: TlsFiles,
@@ -97,7 +102,7 @@ async def _run(
         try:
             async with asyncio.timeout(None) as scope:
                 relay.cuts(scope)
-                return await _hold(name, command, log, options, tls, relay, timeout_s, at_once)
+                return await _hold(name, command, guardian, log, options, tls, relay, timeout_s, at_once)
         except TimeoutError:
             return SIGNALLED + (relay.signalled or 0)
 
@@ -105,6 +110,7 @@ async def _run(
 async def _hold(
     name: str,
     command: tuple[str, ...],
+    guardian: Guardian,
     log: LogLines,
     options: SessionOptions,
     tls: TlsFiles,
@@ -124,6 +130,7 @@ async def _hold(
                 {"HANSA_LOCK_NAME": name, "HANSA_LOCK_FENCE": str(hold.fence)},
                 owned=hold,
                 session=session,
+                guardian=guardian,
                 relay=relay,
                 log=log,
             )

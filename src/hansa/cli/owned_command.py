@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any, Final
 
+from hansa.cli.guarded_command import Ended, GuardedCommand, Guardian, GuardianGone, StopTimes, TooLate
 from hansa.cli.log_lines import LogLines
 from hansa.coordination.over_ownership import Ownership
 from hansa.coordination.over_session import Session
-from hansa.errors import Fenced
+from hansa.errors import Fenced, SessionLost
 
 # As shells count them.
 CANNOT_RUN = 126
@@ -27,8 +27,8 @@ LOST = 75
 _RELAYED: Final = tuple(
     getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2")
 )
-# Of the time between losing and another's beginning, this much is for the command to end by itself.
-_GRACE_SHARE: Final = 0.7
+# In the life of a lease the guardian is told so often of what is new: soon after each renewal.
+_LOOKS_COUNT: Final = 12
 
 
 class Lost(Exception):
@@ -44,12 +44,12 @@ class Relay:
 
     def __init__(self) -> None:
         self.signalled: int | None = None
-        self._process: asyncio.subprocess.Process | None = None
+        self._process: GuardedCommand | None = None
         self._scope: asyncio.Timeout | None = None
 
     def receive(self, number: int) -> None:
         if self._process is not None:
-            kill_group(self._process, number)
+            self._process.signal(number)
             return
         if number in (signal.SIGUSR1, signal.SIGUSR2):
             return
@@ -58,7 +58,7 @@ class Relay:
             self._scope.reschedule(asyncio.get_running_loop().time())
 
     @contextmanager
-    def running(self, process: asyncio.subprocess.Process) -> Iterator[None]:
+    def running(self, process: GuardedCommand) -> Iterator[None]:
         """Within the block signals go to this process."""
         self._process = process
         try:
@@ -96,63 +96,115 @@ async def run_owned(
     *,
     owned: Ownership[Any],
     session: Session,
+    guardian: Guardian,
     relay: Relay,
     log: LogLines,
 ) -> int:
     """Run a command in a process group of its own; its exit status, as shells count it.
 
-    Raises `Lost` after it was stopped because what it stands on was lost. Cancelling it kills the command.
+    Raises `Lost` after it was stopped because what it stands on was lost, or its guardian. Cancelling it
+    kills the command.
     """
-    try:
-        process = await asyncio.create_subprocess_exec(
-            *command, env={**os.environ, **env}, start_new_session=True
-        )
-    except OSError as error:
-        log.tell("refused", f"{command[0]}: {error.strerror}", command=command[0], text=str(error))
-        return NOT_FOUND if isinstance(error, FileNotFoundError) else CANNOT_RUN
-    tell_programs(log, "started", pid=process.pid)
+    process = GuardedCommand(guardian)
+    # Also while it starts: it gets what was sent meanwhile as soon as it runs.
     with relay.running(process):
         try:
-            async with asyncio.TaskGroup() as tasks:
-                ended = tasks.create_task(process.wait(), name="the command's end")
-                lost = tasks.create_task(owned.lost(), name="the loss")
-                await asyncio.wait((ended, lost), return_when=asyncio.FIRST_COMPLETED)
-                if not ended.done():
-                    await _stop(process, session, log, lost.result())
-                lost.cancel()
+            await process.start(command, env, _stop_times(session))
+        except (TooLate, GuardianGone) as error:
+            _tell_lost(log, loss := SessionLost(str(error)), "the command was not started")
+            raise Lost(loss) from error
+        except OSError as error:
+            log.tell("refused", f"{command[0]}: {error.strerror}", command=command[0], text=str(error))
+            return NOT_FOUND if isinstance(error, FileNotFoundError) else CANNOT_RUN
+        tell_programs(log, "started", pid=process.pid)
+        try:
+            outcome = await _until_end_or_loss(process, owned, session, log)
         finally:
-            if process.returncode is None:
-                kill_group(process, signal.SIGKILL)
-                await process.wait()
-        if lost.done() and not lost.cancelled():
-            raise Lost(lost.result())
-    status = await process.wait()
-    return status if status >= 0 else SIGNALLED - status
+            if process.end is None:
+                await process.force()
+    if isinstance(outcome, Fenced):
+        raise Lost(outcome)
+    return outcome.status if outcome.status >= 0 else SIGNALLED - outcome.status
 
 
-async def _stop(process: asyncio.subprocess.Process, session: Session, log: LogLines, loss: Fenced) -> None:
+async def _until_end_or_loss(
+    process: GuardedCommand, owned: Ownership[Any], session: Session, log: LogLines
+) -> Ended | Fenced:
+    """Wait for the command's end; gives the loss if it was stopped for one, or is yet to be killed."""
+    loss: Fenced | None = None
+    async with asyncio.TaskGroup() as tasks:
+        ended = tasks.create_task(process.wait(), name="the command's end")
+        lost = tasks.create_task(owned.lost(), name="the loss")
+        telling = tasks.create_task(_tell_kept(process, session), name="telling the guardian")
+        await asyncio.wait((ended, lost), return_when=asyncio.FIRST_COMPLETED)
+        telling.cancel()
+        if not ended.done():
+            loss = lost.result()
+            await _stop(process, ended, session, log, loss)
+        ended.cancel()
+        lost.cancel()
+    if loss is not None:
+        return loss
+    end = process.end
+    if end is not None and not end.was_stopped and not (lost.done() and not lost.cancelled()):
+        return end
+    loss = _loss_unseen(owned, end)
+    _tell_lost(log, loss, "the command is killed" if end is None else "the command has ended")
+    return loss
+
+
+async def _stop(
+    process: GuardedCommand,
+    ended: asyncio.Task[Ended | None],
+    session: Session,
+    log: LogLines,
+    loss: Fenced,
+) -> None:
     """SIGTERM, and SIGKILL in time. Without any time left, SIGKILL at once."""
     now = session.store.clock.monotonic()
-    left_s = 0.0 if session.is_live else _GRACE_SHARE * (session.vacant_until_s - now)
-    if left_s > 0.0:
-        log.tell("lost", f"{loss}; the command has {left_s:.1f} s to end", text=str(loss), grace_s=left_s)
-        kill_group(process, signal.SIGTERM)
-        with suppress(TimeoutError):
-            await asyncio.wait_for(process.wait(), left_s)
+    # Lost while its session lives: somebody else may own it already.
+    times = StopTimes.at_once(now) if session.is_live else _stop_times(session)
+    grace_s = times.kill_s - now
+    if grace_s > 0.0:
+        _tell_lost(log, loss, f"the command has {grace_s:.1f} s to end", grace_s)
     else:
-        log.tell("lost", f"{loss}; the command is killed", text=str(loss), grace_s=0.0)
-    # Also when the first of them has ended: those that it started may not have.
-    kill_group(process, signal.SIGKILL)
-    await process.wait()
+        times = StopTimes.at_once(now)
+        _tell_lost(log, loss, "the command is killed")
+    process.stop(times)
+    await asyncio.wait((ended,), timeout=times.force_s - now)
+
+
+async def _tell_kept(process: GuardedCommand, session: Session) -> None:
+    """Tell the guardian of each renewal."""
+    told: StopTimes | None = None
+    while session.is_live:
+        times = _stop_times(session)
+        if times != told:
+            process.keep(times)
+            told = times
+        await asyncio.sleep(session.ttl_s / _LOOKS_COUNT)
+
+
+def _stop_times(session: Session) -> StopTimes:
+    return StopTimes.between(session.deadline_s, session.vacant_until_s)
+
+
+def _loss_unseen(owned: Ownership[Any], end: Ended | None) -> Fenced:
+    """Why the guardian stopped the command, or was gone, before we saw any reason to."""
+    try:
+        owned.check()
+    except Fenced as loss:
+        return loss
+    if end is None:
+        return SessionLost("the command's guardian ended")
+    return SessionLost("the command's guardian heard of no renewal in time")
+
+
+def _tell_lost(log: LogLines, loss: Fenced, outcome: str, grace_s: float = 0.0) -> None:
+    log.tell("lost", f"{loss}; {outcome}", text=str(loss), grace_s=grace_s)
 
 
 def tell_programs(log: LogLines, event: str, **facts: Any) -> None:
     """One event that people need not be told of: their stderr is the command's."""
     if log.as_json:
         log.tell(event, "", **facts)
-
-
-def kill_group(process: asyncio.subprocess.Process, number: int) -> None:
-    """Send a signal to the command and to all that it started."""
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, number)

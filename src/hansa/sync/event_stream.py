@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Generic, Self, TypeVar
+from typing import Generic, Protocol, Self, TypeVar
 
 from hansa.errors import AlreadyClosed, TimedOut, WouldBlock
 from hansa.sync.mirror import Mirror
-from hansa.transport.over_events import EventStream as AsyncEventStream
 from hansa.transport.over_steps import Order
 
 E = TypeVar("E")
+E_co = TypeVar("E_co", covariant=True)
+
+
+class Feed(Protocol[E_co]):
+    """What an asynchronous stream of events is like. Cancelling a step takes nothing out."""
+
+    @property
+    def dropped_count(self) -> int: ...
+
+    async def __anext__(self) -> E_co: ...
+
+    def get_nowait(self) -> E_co: ...
+
+    def close(self) -> None: ...
 
 
 class EventStream(Generic[E]):
@@ -20,7 +33,7 @@ class EventStream(Generic[E]):
     share one: each event goes to one of them. An interrupted step takes nothing out.
     """
 
-    def __init__(self, source: Mirror, inner: AsyncEventStream[E]) -> None:
+    def __init__(self, source: Mirror, inner: Feed[E]) -> None:
         self._source = source
         self._inner = inner
 
@@ -59,7 +72,7 @@ class EventStream(Generic[E]):
     async def _get(self, timeout: float | None) -> E:
         try:
             async with asyncio.timeout(timeout):
-                return await anext(self._inner)
+                return await self._inner.__anext__()
         except TimeoutError:
             raise TimedOut(f"nothing happened at {self._source.name} within {timeout} s") from None
         except StopAsyncIteration:

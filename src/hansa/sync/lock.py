@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from abc import ABC
 from collections.abc import Coroutine
+from threading import get_ident
+from types import TracebackType
 from typing import Any
 
 from hansa.coordination.line_stats import LineStats
@@ -11,8 +12,8 @@ from hansa.coordination.over_lock import Hold as AsyncHold
 from hansa.coordination.over_lock import HolderInfo
 from hansa.coordination.over_lock import Lock as AsyncLock
 from hansa.coordination.over_semaphore import Semaphore as AsyncSemaphore
-from hansa.errors import InvariantBroken, LockLost
-from hansa.sync.ownership import Ownership
+from hansa.errors import LockLost, UsageError
+from hansa.sync.ownership import Ownership, obtained
 from hansa.sync.session import Session
 
 
@@ -38,51 +39,109 @@ class Hold(Ownership[LockLost]):
         self._session._check_process()
         return self._inner.is_held
 
-    def release(self) -> None:
-        """Give it back: from now on it is not held. Once is enough, more is fine. Raises LockLost.
+    def release(self) -> bool:
+        """Give it back: from now on it is not held. Says whether it was until now; never raises that.
 
         Deletes this holder's own key and nothing else. When the store does not answer soon, that goes on in
         the background.
         """
-        self._give_back()
+        return self._give_back()
 
-    def _give_back_inner(self) -> Coroutine[Any, Any, None]:
+    def _giving_back(self) -> Coroutine[Any, Any, bool]:
         return self._inner.release()
 
 
-class _Line(ABC):
-    """What a lock and a semaphore have in common. The blocks of several threads may share one object."""
+class Line:
+    """What a lock and a semaphore have in common. Several threads may be in blocks of one object."""
 
     def __init__(self, session: Session, inner: AsyncLock | AsyncSemaphore, what: str) -> None:
         self.name = inner.name
         self._session = session
-        self._what = f"{what} {self.name!r}"
         self._line = inner
+        self._what = f"{what} {self.name!r}"
+        # By thread.
         self._holds: dict[int, Hold] = {}
+
+    def __enter__(self) -> Hold:
+        ident = get_ident()
+        if ident in self._holds:
+            raise UsageError(f"{self._what}: this thread is in a block of it already")
+        hold = self.acquire()
+        self._holds[ident] = hold
+        return hold
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        hold = self._holds.pop(get_ident(), None)
+        if hold is None:
+            raise UsageError(f"{self._what}: a block is left by the thread that entered it")
+        hold.__exit__(kind, error, trace)
 
     def acquire(self, timeout: float | None = None) -> Hold:
         """Wait in line, and hold. A store that cannot be reached is waited for as long as the session lives.
 
         Raises TimedOut, SessionLost, LockLost when somebody took this waiter out of the line, AlreadyClosed
-        when the session is closed, and for a semaphore BadArgument when others use another limit. Who is
-        interrupted leaves the line.
+        when the session is closed. Who is interrupted leaves the line.
         """
-        hold = self._obtained(lambda: self._line.acquire(timeout), f"acquire ({self._what})")
-        if hold is None:
-            raise InvariantBroken(f"{self._what} was acquired, and is not held")
-        return hold
+        return obtained(
+            self._session,
+            lambda: self._line.acquire(timeout),
+            lambda inner: Hold(self._session, inner),
+            f"acquire of {self._what}",
+        )
 
     def try_acquire(self) -> Hold | None:
-        """Hold, if it is free and nobody waits for it; else None.
+        """Hold, if there is room and nobody waits for it; else None.
 
         Raises SessionLost, TimedOut, StoreUnavailable, AlreadyClosed.
         """
-        return self._obtained(self._line.try_acquire, f"try_acquire ({self._what})")
+        return obtained(
+            self._session,
+            self._line.try_acquire,
+            lambda inner: None if inner is None else Hold(self._session, inner),
+            f"try_acquire of {self._what}",
+        )
 
     def waiting(self) -> tuple[HolderInfo, ...]:
         """Who waits for it, in order. Raises what the store raises."""
-        return self._session._call(self._line.waiting, f"waiting ({self._what})")
+        return self._session._call(self._line.waiting, f"waiting of {self._what}")
 
     @property
     def stats(self) -> LineStats:
+        """What this object has seen so far."""
         return self._session._ask(lambda: self._line.stats)
+
+
+class Lock(Line):
+    """A lock by name. Every `acquire` stands in line for itself, also with the same object.
+
+    `with Lock(session, name) as hold:` waits for its turn, and gives back at the end. It raises LockLost when
+    it is left after the lock was lost; until then the body has `hold.is_held` and `hold.check()`.
+    """
+
+    def __init__(self, session: Session, name: str, *, note: bytes = b"") -> None:
+        """Raises BadArgument for what cannot be a name."""
+        self._inner = AsyncLock(session._inner, name, note=note)
+        super().__init__(session, self._inner, "lock")
+
+    def holder(self) -> HolderInfo | None:
+        """Who holds it now. Raises what the store raises."""
+        return self._session._call(self._inner.holder, f"holder of {self._what}")
+
+
+class Semaphore(Line):
+    """Up to `limit` hold it. All who use a name at a time give the same limit, else BadArgument.
+
+    `with semaphore as hold:` is as that of a `Lock`.
+    """
+
+    def __init__(self, session: Session, name: str, limit: int, *, note: bytes = b"") -> None:
+        """Raises BadArgument."""
+        self._inner = AsyncSemaphore(session._inner, name, limit, note=note)
+        super().__init__(session, self._inner, "semaphore")
+        self.limit = limit
+
+    def holders(self) -> tuple[HolderInfo, ...]:
+        """Who holds it now, the oldest first. Raises what the store raises."""
+        return self._session._call(self._inner.holders, f"holders of {self._what}")

@@ -8,18 +8,17 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
-from contextlib import suppress
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
 from hansa.coordination.over_ownership import Ownership as AsyncOwnership
-from hansa.errors import AlreadyClosed, Fenced, HansaError, NotHeld
+from hansa.errors import AlreadyClosed, Fenced, NotHeld
 from hansa.store.values import Compare
 from hansa.sync.session import Session, within
 
 E = TypeVar("E", bound=Fenced)
 A = TypeVar("A")
-O = TypeVar("O", bound="Ownership[Any]")  # noqa: E741
+O = TypeVar("O", bound="Ownership[Any] | None")  # noqa: E741
 
 
 class Ownership(ABC, Generic[E]):
@@ -37,12 +36,17 @@ class Ownership(ABC, Generic[E]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        lost: Fenced | None = None
         try:
-            self._give_back()
-        except HansaError:
-            # The body's own error goes first.
-            if kind is None:
-                raise
+            self.check()
+        except NotHeld:
+            pass  # Given back in the block, while it was owned.
+        except Fenced as loss:
+            lost = loss
+        self._give_back()
+        # Errors of the body's own go first.
+        if kind is None and lost is not None:
+            raise lost
 
     @property
     def guard(self) -> Compare:
@@ -68,40 +72,32 @@ class Ownership(ABC, Generic[E]):
         )
 
     @abstractmethod
-    def _give_back_inner(self) -> Coroutine[Any, Any, None]: ...
+    def _giving_back(self) -> Coroutine[Any, Any, bool]: ...
 
-    def _give_back(self) -> None:
+    def _give_back(self) -> bool:
         try:
-            self._session._call(self._give_back_inner, "giving back")
+            return self._session._call(self._giving_back, "giving back")
         except AlreadyClosed:
-            # With its session it was lost, unless it had been given back.
-            try:
-                self.check()
-            except NotHeld:
-                return
-            raise
+            return False  # It went with its session.
 
 
 def obtained(
     session: Session,
-    acquire: Callable[[], Coroutine[Any, Any, A | None]],
+    acquire: Callable[[], Coroutine[Any, Any, A]],
     own: Callable[[A], O],
     what: str,
-) -> O | None:
+) -> O:
     """Wait to own. An interrupt that comes too late to give up the wait gives back what came of it."""
     owned: list[O] = []
 
-    async def wait() -> None:
-        found = await acquire()
-        if found is not None:
-            owned.append(own(found))
+    async def wait() -> O:
+        owned.append(own(await acquire()))
+        return owned[0]
 
     try:
-        session._call(wait, what)
-        return owned[0] if owned else None
+        return session._call(wait, what)
     except BaseException:
         for each in owned:
-            # Its loss is nobody's any more.
-            with suppress(HansaError):
+            if each is not None:
                 each._give_back()
         raise

@@ -1,6 +1,5 @@
-"""Every recipe runs on every engine of the suite of stores, each on one event loop."""
+"""Every recipe runs on every engine of the suite of stores, on the event loops that the engine is run on there."""
 
-import importlib.util
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -9,25 +8,11 @@ import pytest
 
 from hansa.store.store import Store
 from tests.conformance.store.engines import ENGINES, StoreEngine
-
-LOOPS = ["asyncio", "uvloop"] if importlib.util.find_spec("uvloop") is not None else ["asyncio"]
+from tests.conformance.store.selection import select
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave each engine the first loop that it is run on: what differs here is the store."""
-    here = Path(__file__).parent
-    left_out = [item for item in items if here in item.path.parents and not _is_run(item)]
-    if left_out:
-        config.hook.pytest_deselected(items=left_out)
-        kept = set(items).difference(left_out)
-        items[:] = [item for item in items if item in kept]
-
-
-def _is_run(item: pytest.Item) -> bool:
-    assert isinstance(item, pytest.Function)
-    words = item.callspec.id.split("-")
-    # Without uvloop there is one loop, and all engines run on it.
-    return ENGINES[str(item.callspec.params["engine"])].loops[0] in words or LOOPS == ["asyncio"]
+    select(config, items, Path(__file__).parent)
 
 
 @pytest.fixture(scope="session", params=list(ENGINES))

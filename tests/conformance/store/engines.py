@@ -1,22 +1,33 @@
 """The engines that the suite of stores runs on. Another engine is one more class and one more entry."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
+from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Any, ClassVar, Self
 
 from hansa.store.on_memory import MemoryStore
 from hansa.store.opening import open_store
-from hansa.store.raft.group_record import RaftKeys
-from hansa.store.raft.on_raft import Members, RaftStore
 from hansa.store.store import Store
+from hansa.store.values import KeyValue
 from tests.support.etcd_servers import EtcdGroup, dying_with_us, freeze, wipe
+from tests.support.raft_stage import freeze_process, reset_raft_group, trusted_etcd
+
+RAFT_PEERS_COUNT = 3
+# What an engine may keep in the store about itself; no test of stores writes there.
+RESERVED = b"/hansa/"
+
+
+def ours(items: Iterable[KeyValue]) -> list[KeyValue]:
+    """What tests have written, of what was found."""
+    return [item for item in items if not item.key.startswith(RESERVED)]
 
 
 class StoreEngine(ABC):
@@ -47,7 +58,10 @@ class StoreEngine(ABC):
 
     @abstractmethod
     def reset(self) -> None:
-        """Before each test: it answers, and holds no key. Revisions need not begin anew."""
+        """Before each test: it answers, and holds no key but `RESERVED` ones, which then stay as they are.
+
+        Revisions need not begin anew.
+        """
 
     @abstractmethod
     def make(self) -> Store:
@@ -162,16 +176,46 @@ class ServedEngine(StoreEngine):
         self._process.communicate()
 
 
-class RaftStoreEngine(EtcdEngine):
-    """The store of a raft group, on members that keep nothing else: a peer would write its record to them."""
+class RaftEngine(StoreEngine):
+    """The store of a raft group that runs in a process of its own."""
 
     histories_count = 1
+    # As etcd reckons it from the elections of `TIMINGS`.
+    ttl_s_min = 1.0
+
+    def __enter__(self) -> Self:
+        # Here, where a version that raft mode refuses skips the test.
+        trusted_etcd()
+        folder = self._held.enter_context(TemporaryDirectory(prefix="hansa-raft-"))
+        command = [sys.executable, "-m", "tests.support.raft_stage", f"--peers={RAFT_PEERS_COUNT}"]
+        self._process = subprocess.Popen(
+            [*dying_with_us(), *command, f"--data={folder}"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            cwd=Path(__file__).parents[3],
+        )
+        # Its stdin ends, and it with it.
+        self._held.callback(self._process.communicate)
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        assert line, f"the raft group ended with {self._process.wait()}"
+        self._group: dict[str, Any] = json.loads(line)
+        return self
+
+    def reset(self) -> None:
+        self.resume(None)
+        reset_raft_group(self._group["members"][0], RAFT_PEERS_COUNT)
 
     def make(self) -> Store:
-        async def find() -> Members:
-            return Members(keys=RaftKeys("default", "conformance"), addresses=tuple(self._group.endpoints))
+        return open_store(self._group["store"])
 
-        return RaftStore(find, name="raft group conformance")
+    def pause(self, store: Any) -> None:
+        for pid in self._group["etcd_pids"]:
+            freeze_process(pid)
+
+    def resume(self, store: Any) -> None:
+        for pid in self._group["etcd_pids"]:
+            os.kill(pid, signal.SIGCONT)
 
 
 ENGINES: dict[str, type[StoreEngine]] = {
@@ -179,5 +223,5 @@ ENGINES: dict[str, type[StoreEngine]] = {
     "etcd": EtcdEngine,
     "etcd3": EtcdGroupEngine,
     "served": ServedEngine,
-    "raft": RaftStoreEngine,
+    "raft": RaftEngine,
 }

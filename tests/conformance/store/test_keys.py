@@ -6,12 +6,13 @@ from hansa.errors import BadArgument, Compacted, FutureRevision
 from hansa.limits import STORE_KEY_BYTES_MAX, STORE_VALUE_BYTES_MAX
 from hansa.store.store import Store
 from hansa.store.values import Scan
+from tests.conformance.store.engines import ours
 
 pytestmark = pytest.mark.spec("CRD-01")
 
 
 def keys(found: Scan) -> list[bytes]:
-    return [item.key for item in found.items]
+    return [item.key for item in ours(found.items)]
 
 
 async def test_a_key_that_was_put_is_there_and_one_that_was_not_is_none(store: Store) -> None:
@@ -77,6 +78,17 @@ async def test_a_prefix_is_deleted_in_one_revision(store: Store) -> None:
     assert (await store.status()).revision == before + 1
     assert await store.delete_prefix("a/") == 0
     assert (await store.status()).revision == before + 1
+
+
+async def test_the_empty_prefix_is_every_key(store: Store) -> None:
+    for key in (b"\0", b"a", b"\xff"):
+        await store.put(key, b"")
+    found = await store.scan("")
+    assert keys(found) == [b"\0", b"a", b"\xff"]
+    assert await store.delete_prefix("") == found.count
+    assert keys(await store.scan("")) == []
+    # One revision for all.
+    assert [await store.get(key, revision=found.revision + 1) for key in (b"\0", b"a", b"\xff")] == [None] * 3
 
 
 async def test_the_past_can_be_read(store: Store) -> None:

@@ -27,10 +27,10 @@ Call = Callable[[Store, Prepared, float | None], Coroutine[Any, Any, Any]]
 
 CALLS: dict[str, Call] = {
     "get": lambda store, on, timeout: store.get("k", timeout=timeout),
-    "scan": lambda store, on, timeout: store.scan("", timeout=timeout),
+    "scan": lambda store, on, timeout: store.scan("k", timeout=timeout),
     "put": lambda store, on, timeout: store.put("k", b"", lease=on.lease, timeout=timeout),
     "delete": lambda store, on, timeout: store.delete("k", timeout=timeout),
-    "delete_prefix": lambda store, on, timeout: store.delete_prefix("", timeout=timeout),
+    "delete_prefix": lambda store, on, timeout: store.delete_prefix("k", timeout=timeout),
     "commit": lambda store, on, timeout: store.commit((), [Put("k", b"")], timeout=timeout),
     "grant": lambda store, on, timeout: store.grant(60.0, timeout=timeout),
     "keep_alive": lambda store, on, timeout: store.keep_alive(on.lease, timeout=timeout),
@@ -38,7 +38,7 @@ CALLS: dict[str, Call] = {
     "revoke": lambda store, on, timeout: store.revoke(on.lease, timeout=timeout),
     "compact": lambda store, on, timeout: store.compact(on.revision, timeout=timeout),
     "status": lambda store, on, timeout: store.status(timeout=timeout),
-    "watch": lambda store, on, timeout: store.watch("").ready(timeout=timeout),
+    "watch": lambda store, on, timeout: store.watch("k").ready(timeout=timeout),
 }
 # From before it leaves until after it came back, on a server of this machine.
 CANCELLED_AFTER_S = (0.0, 0.000_2, 0.000_5, 0.001, 0.002, 0.005)
