@@ -98,7 +98,8 @@ BEAT_FIGURES = {
     "member_cpu_us": Figure(title="a member, CPU a second", show=time_text, is_headline=True),
     "store_member_cpu_us": Figure(title="the store, CPU a second a member", show=time_text),
     "store_cpu_share": Figure(title="the store, share of a core", show=share_text, is_headline=True),
-    "join_all_s": Figure(title="all join, one after another in two processes", show=_seconds_text),
+    "views": Figure(title="members with a view of all", show=count_text),
+    "join_all_s": Figure(title="until all have joined and every view has all", show=_seconds_text),
     "false_suspicions": Figure(title="members suspected", show=count_text),
     "unseen_members": Figure(title="members that a view lacks at the end", show=count_text),
 }

@@ -40,7 +40,9 @@ TTL_S = 10.0
 def no_thread_is_left() -> Iterator[None]:
     before = set(threading.enumerate())
     yield
-    assert [thread.name for thread in threading.enumerate() if thread not in before] == []
+    left = [thread.name for thread in threading.enumerate() if thread not in before]
+    # gRPC keeps one thread for the whole process.
+    assert [name for name in left if "_poll_wrapper" not in name] == []
 
 
 @pytest.fixture(scope="module")
@@ -92,12 +94,14 @@ def in_line(store: sync.Store, prefix: bytes, count: int) -> None:
 def test_a_store_answers_as_the_asynchronous_one_does(store: sync.Store) -> None:
     first = store.put("berth/1", b"cog")
     found = store.get("berth/1")
-    assert found is not None and (found.value, found.create_revision) == (b"cog", first)
+    assert found is not None
+    assert (found.value, found.create_revision) == (b"cog", first)
     outcome = store.commit([Compare.absent("berth/2")], then=[Put("berth/2", b"hulk")])
     assert outcome.is_success
     assert [item.key for item in store.scan("berth/", keys_only=True).items] == [b"berth/1", b"berth/2"]
     assert [item.key for item in store.scan("berth/1", "berth/2").items] == [b"berth/1"]
-    assert store.delete("berth/1") and not store.delete("berth/1")
+    assert store.delete("berth/1")
+    assert not store.delete("berth/1")
     assert store.get("berth/1", revision=first) == found
     assert store.delete_prefix("berth/") == 1
     status = store.status()
@@ -108,10 +112,12 @@ def test_a_store_answers_as_the_asynchronous_one_does(store: sync.Store) -> None
     lease = store.grant(TTL_S)
     store.put("guest", b"", lease=lease)
     info = store.lease_info(lease)
-    assert info is not None and info.keys == (b"guest",)
+    assert info is not None
+    assert info.keys == (b"guest",)
     assert store.keep_alive(lease) == TTL_S
     store.revoke(lease)
-    assert store.get("guest") is None and store.lease_info(lease) is None
+    assert store.get("guest") is None
+    assert store.lease_info(lease) is None
     with pytest.raises(LeaseLost):
         store.keep_alive(lease)
     with pytest.raises(TimedOut):
@@ -133,7 +139,8 @@ def test_threads_that_compare_and_set_lose_no_update(store: sync.Store, pool: Th
     for each in [pool.submit(count) for _ in range(4)]:
         each.result(WITHIN_S)
     found = store.get("count")
-    assert found is not None and found.value == b"40"
+    assert found is not None
+    assert found.value == b"40"
 
 
 def test_a_watch_tells_in_order_and_a_step_that_times_out_takes_nothing(store: sync.Store) -> None:
@@ -150,7 +157,8 @@ def test_a_watch_tells_in_order_and_a_step_that_times_out_takes_nothing(store: s
         EventKind.PUT,
         EventKind.DELETE,
     ]
-    assert deletion.events[0].before is not None and deletion.events[0].before.value == b"cog"
+    assert deletion.events[0].before is not None
+    assert deletion.events[0].before.value == b"cog"
     again = store.watch("berth/1", start_revision=put.revision, exact=True)
     assert [again.get(WITHIN_S).revision for _ in range(2)] == [put.revision, deletion.revision]
 
@@ -232,7 +240,8 @@ def test_a_lock_can_be_tried_waited_for_refreshed_and_looked_at(
     waiting: Future[sync.Hold] = pool.submit(lock.acquire, WITHIN_S)
     in_line(store, session.keys.lock("nightly"), 2)
     holder = lock.holder()
-    assert holder is not None and (holder.fence, holder.note) == (hold.fence, b"me")
+    assert holder is not None
+    assert (holder.fence, holder.note) == (hold.fence, b"me")
     assert len(lock.waiting()) == 1
     hold.refresh()
     hold.check()
@@ -268,7 +277,8 @@ def test_a_lock_is_lost_with_its_lease_and_the_block_raises_when_it_is_left(
     with pytest.raises(SessionLost):
         session.renew()
     assert isinstance(session.lost(WITHIN_S), SessionLost)
-    assert not session.is_live and session.remaining_s == 0.0
+    assert not session.is_live
+    assert session.remaining_s == 0.0
     with pytest.raises(SessionLost):
         session.check()
     with pytest.raises(SessionLost):
@@ -292,7 +302,8 @@ def test_a_loss_can_be_waited_for_and_the_wait_given_up(session: sync.Session) -
         with pytest.raises(TimedOut):
             session.lost(0.05)
         session.renew()
-        assert hold.is_held and 0.0 < session.remaining_s < session.ttl_s
+        assert hold.is_held
+        assert 0.0 < session.remaining_s < session.ttl_s
 
 
 @pytest.mark.spec("CRD-15")
@@ -307,7 +318,8 @@ def test_no_more_threads_than_the_limit_hold_a_semaphore(
         with semaphore as hold:
             assert inside.acquire(blocking=False)
             both_in.wait()
-            assert hold.is_held and len(semaphore.holders()) == 2
+            assert hold.is_held
+            assert len(semaphore.holders()) == 2
             # So that nobody comes in before both have looked.
             both_in.wait()
             inside.release()
@@ -315,10 +327,13 @@ def test_no_more_threads_than_the_limit_hold_a_semaphore(
     for each in [pool.submit(load) for _ in range(6)]:
         each.result(WITHIN_S)
     first, second = semaphore.acquire(), semaphore.try_acquire()
-    assert second is not None and semaphore.try_acquire() is None and semaphore.waiting() == ()
+    assert second is not None
+    assert semaphore.try_acquire() is None
+    assert semaphore.waiting() == ()
     with pytest.raises(BadArgument, match="limit"):
         sync.Semaphore(session, "cranes", 3).acquire()
-    assert first.release() and second.release()
+    assert first.release()
+    assert second.release()
 
 
 @pytest.mark.spec("CRD-15")
@@ -349,7 +364,8 @@ def test_a_former_holder_cannot_write_to_what_a_later_one_has_taken(
             cargo.write(former.fence, b"9 barrels")
         cargo.write(hold.fence, b"11 barrels")
     found = store.get(cargo.key)
-    assert found is not None and found.value == b"11 barrels"
+    assert found is not None
+    assert found.value == b"11 barrels"
 
 
 # ---- elections ---------------------------------------------------------------------------------
@@ -366,17 +382,21 @@ def test_leadership_goes_from_one_thread_to_the_next_and_all_are_told(
         news.get(0.05)  # And that did it no harm.
     with one.campaign() as leadership:
         told = news.get(WITHIN_S)
-        assert told is not None and (told.value, told.term) == (b"one", leadership.term)
+        assert told is not None
+        assert (told.value, told.term) == (b"one", leadership.term)
         with pytest.raises(TimedOut), two.campaign(timeout=0.05):
             raise AssertionError("two lead")
         leadership.proclaim(b"one, aloud")
         told = news.get(WITHIN_S)
-        assert told is not None and told.value == b"one, aloud"
+        assert told is not None
+        assert told.value == b"one, aloud"
         winning = pool.submit(two.win, timeout=WITHIN_S)
         in_line(store, session.keys.leader("captain"), 2)
-        assert two.leader() == told and leadership.is_leading
+        assert two.leader() == told
+        assert leadership.is_leading
     with winning.result(WITHIN_S) as later:
-        assert later.is_leading and not leadership.is_leading
+        assert later.is_leading
+        assert not leadership.is_leading
         assert later.term > leadership.term
         told = next(news)
         while told is None:  # A moment in between may be seen, or not.
@@ -413,21 +433,28 @@ def test_members_see_each_other_come_change_and_leave(store: sync.Store, pool: T
         with sync.Members(store, worker) as other:
             view = members.until(lambda view: len(view.up()) == 2, timeout=WITHIN_S)
             assert [member.id for member in view.by_role("worker")] == ["worker"]
-            assert other.is_member and other.me.address == "10.0.0.2:7400"
+            assert other.is_member
+            assert other.me.address == "10.0.0.2:7400"
             other.update(metadata={"ship": "cog"})
             other.set_status(MemberStatus.DRAINING, reason="winter")
         told = [events.get(WITHIN_S) for _ in range(4)]
         assert [type(event) for event in told] == [MemberJoined, MemberUpdated, MemberUpdated, MemberLeft]
-        assert isinstance(told[1], MemberUpdated) and told[1].member.metadata == {"ship": "cog"}
-        assert isinstance(told[2], MemberUpdated) and told[2].reason == "winter"
+        assert isinstance(told[1], MemberUpdated)
+        assert told[1].member.metadata == {"ship": "cog"}
+        assert isinstance(told[2], MemberUpdated)
+        assert told[2].reason == "winter"
         assert members.view["worker"].status is MemberStatus.LEFT
         with pytest.raises(ValueError, match="overboard"), sync.Members(store, worker):
             raise ValueError("overboard")
         assert isinstance(events.get(WITHIN_S), MemberJoined)
         left = events.get(WITHIN_S)
-        assert isinstance(left, MemberLeft) and "ValueError" in left.reason
-        assert not members.is_stale and members.stale_s == 0.0 and members.loop_lag_s < WITHIN_S
-        assert members.stats.here_count == 1 and members.heartbeats_s == {}
+        assert isinstance(left, MemberLeft)
+        assert "ValueError" in left.reason
+        assert not members.is_stale
+        assert members.stale_s == 0.0
+        assert members.loop_lag_s < WITHIN_S
+        assert members.stats.here_count == 1
+        assert members.heartbeats_s == {}
         with sync.Members(store) as looking, pytest.raises(UsageError, match="only looks"):
             assert "keeper" in looking.view
             print(looking.me)

@@ -22,15 +22,17 @@ from hansa.cli import command_guardian
 from hansa.cli.command_guardian import Frames, frame
 
 # Of the time between losing and another's beginning: when the guardian sends SIGTERM if nobody told it to (an
-# owner that can does so first, and knows why), when it sends SIGKILL, and when the owner does so itself because
-# the guardian did not.
+# owner that can does so first, and knows why), when it sends SIGKILL, and when the owner sends that itself
+# because the guardian did not.
 _TERM_SHARE: Final = 0.2
 _KILL_SHARE: Final = 0.7
 _FORCE_SHARE: Final = 0.85
 # How long the guardian may take to kill a command that has no time left.
 _FORCE_S: Final = 0.1
-# How long a guardian without a command may take to end, and killed processes to vanish.
+# How long a guardian without a command may take to end.
 _END_S_MAX: Final = 1.0
+# How long killed processes may take to vanish. They do nothing any more, but it is not us who reaps them.
+_VANISH_S_MAX: Final = 0.2
 _LOOK_S: Final = 0.01
 _ANSWER_BYTES: Final = 4096
 
@@ -45,7 +47,8 @@ class StopTimes:
 
     @classmethod
     def between(cls, lost_s: float, vacant_until_s: float) -> StopTimes:
-        """For what is lost at one time and can be another's at the other."""
+        """For what is lost at one time and can be another's at the other, or can be already."""
+        lost_s = min(lost_s, vacant_until_s)
         span_s = vacant_until_s - lost_s
         return cls(
             term_s=lost_s + _TERM_SHARE * span_s,
@@ -184,7 +187,8 @@ class GuardedCommand:
         Raises `OSError` when it cannot run, `TooLate`, and `GuardianGone`. Cancelling it kills the command.
         """
         try:
-            async with asyncio.timeout(times.term_s - time.monotonic()):
+            # Longer than the guardian would still start it: what it has started has to be known.
+            async with asyncio.timeout(times.force_s - time.monotonic()):
                 await self._guardian.ask(
                     b"start",
                     times.term_s,
@@ -239,8 +243,7 @@ class GuardedCommand:
         # First the command: a guardian that dies while it runs leaves it to nobody.
         is_there = self.pid != 0 and self._signal_directly(signal.SIGKILL)
         self._guardian.kill()
-        until_s = time.monotonic() + _END_S_MAX
-        # Whoever inherited them waits for them; we can only look.
+        until_s = time.monotonic() + _VANISH_S_MAX
         while is_there and time.monotonic() < until_s:
             await asyncio.sleep(_LOOK_S)
             is_there = self._signal_directly(0)

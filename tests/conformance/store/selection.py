@@ -11,16 +11,16 @@ from tests.conformance.store.engines import ENGINES
 LOOPS = ["asyncio", "uvloop"] if importlib.util.find_spec("uvloop") is not None else ["asyncio"]
 
 
-def select(config: pytest.Config, items: list[pytest.Item], folder: Path) -> None:
-    """Leave out what the engines do not run of the tests of a folder."""
-    left_out = [item for item in items if folder in item.path.parents and not is_run(item)]
+def select(config: pytest.Config, items: list[pytest.Item], folder: Path, *, loops_max: int = 2) -> None:
+    """Leave out what the engines do not run of the tests of a folder; at most so many loops for each."""
+    left_out = [item for item in items if folder in item.path.parents and not is_run(item, loops_max)]
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         kept = set(items).difference(left_out)
         items[:] = [item for item in items if item in kept]
 
 
-def is_run(item: pytest.Item) -> bool:
+def is_run(item: pytest.Item, loops_max: int) -> bool:
     if not isinstance(item, pytest.Function) or not hasattr(item, "callspec"):
         return True
     params: dict[str, Any] = dict(item.callspec.params)
@@ -29,7 +29,7 @@ def is_run(item: pytest.Item) -> bool:
     engine = ENGINES[params["engine"]]
     loops = [loop for loop in engine.loops if loop in LOOPS] or LOOPS[:1]
     return (
-        any(loop in item.callspec.id.split("-") for loop in loops)
+        any(loop in item.callspec.id.split("-") for loop in loops[:loops_max])
         and params.get("seed", 0) < engine.histories_count
         and (engine.has_heart or "heart" not in item.fixturenames)
     )

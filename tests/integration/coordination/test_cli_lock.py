@@ -39,10 +39,13 @@ def start(where: dict[str, str]) -> Iterator[Callable[..., Command]]:
 
 def is_alive(pid: int) -> bool:
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
         return False
-    return Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z"
+
+
+def parent_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 @pytest.mark.spec("CRD-09")
@@ -133,6 +136,74 @@ def test_a_lock_whose_key_is_deleted_stops_the_command_at_once(
     assert not is_alive(pid)
 
 
+@pytest.mark.spec("CRD-09")
+@pytest.mark.parametrize("kind", ["lock", "lead"])
+def test_killing_the_owner_ends_the_command_at_once(start: Callable[..., Command], kind: str) -> None:
+    # A lease so long that its end cannot be the reason.
+    owner = start(kind, "dock", "--ttl", "600", "--json", "--", "sh", "-c", "sleep 1000 & echo $!; wait")
+    sleeper = int(owner.line())
+    pid = owner.news("started")["pid"]
+    owner.process.kill()
+    # Its output ends when the last process has ended that could write to it: the guardian too.
+    assert owner.end()[:2] == (-signal.SIGKILL, "")
+    assert not is_alive(pid)
+    assert not is_alive(sleeper)
+
+
+@pytest.mark.spec("CRD-09")
+@pytest.mark.parametrize("kind", ["lock", "lead"])
+def test_an_owner_that_stands_still_has_its_command_ended_before_the_next_begins(
+    start: Callable[..., Command], kind: str
+) -> None:
+    first = start(kind, "dock", *TTL, "--json", "--", "sh", "-c", "trap '' TERM; echo $$; exec sleep 1000")
+    pid = int(first.line())
+    second = start(kind, "dock", *TTL, "--json", "--", "sh", "-c", f"kill -0 {pid} && echo both; echo one")
+    second.news("waiting" if kind == "lock" else "campaigning")
+    first.process.send_signal(signal.SIGSTOP)
+    assert second.end()[:2] == (0, "one\n")
+    first.process.send_signal(signal.SIGCONT)
+    # It finds out for itself, and says why.
+    assert "stuck" in first.news("lost")["text"]
+    if kind == "lock":
+        assert first.end()[0] == 75
+    else:
+        assert int(first.line()) != pid
+        assert first.stop(signal.SIGKILL)[0] == -signal.SIGKILL
+
+
+def test_a_command_without_a_guardian_is_stopped(start: Callable[..., Command]) -> None:
+    owner = start("lock", "dock", *TTL, "--json", "--", "sleep", "1000")
+    pid = owner.news("started")["pid"]
+    os.kill(parent_of(pid), signal.SIGKILL)
+    assert "guardian ended" in owner.news("lost")["text"]
+    assert owner.end()[0] == 75
+    assert not is_alive(pid)
+
+
+def test_a_leader_without_a_guardian_leads_again_with_another(start: Callable[..., Command]) -> None:
+    leader = start("lead", "dock", *TTL, "--json", "--", "sleep", "1000")
+    os.kill(parent_of(leader.news("started")["pid"]), signal.SIGKILL)
+    leader.news("lost")
+    assert is_alive(leader.news("started")["pid"])
+    assert leader.stop(signal.SIGTERM)[0] == 143
+
+
+def test_a_command_that_ends_leaves_no_process_behind(where: dict[str, str], tmp_path: Path) -> None:
+    mark = f"HANSA_TEST_MARK={tmp_path}"
+    name, _, value = mark.partition("=")
+    status, out, _ = run("lock", "dock", *TTL, "--", "sh", "-c", "echo $PPID", env={**where, name: value})
+    assert status == 0
+    assert not is_alive(int(out))
+    assert not [path for path in Path("/proc").glob("[0-9]*/environ") if mark.encode() in environ(path)]
+
+
+def environ(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
+
+
 @pytest.mark.spec("CRD-08")
 def test_one_leads_and_the_other_takes_over_when_it_is_killed(start: Callable[..., Command]) -> None:
     script = "echo $HANSA_TERM; exec sleep 1000"
@@ -141,9 +212,7 @@ def test_one_leads_and_the_other_takes_over_when_it_is_killed(start: Callable[..
     assert first.news("leading")["term"] == term
     second = start("lead", "harbour", *TTL, "--json", "--", "sh", "-c", script)
     second.news("campaigning")
-    pid = first.news("started")["pid"]
     first.process.kill()
-    os.kill(pid, signal.SIGKILL)
     assert int(second.line()) > term
     assert second.stop(signal.SIGTERM)[0] == 143
 
