@@ -47,7 +47,7 @@ FAILOVER_TEXT = """\
 Three candidates with sessions of 2 s, the shortest that etcd grants. The leader gets SIGKILL; another one
 comes and stands in line."""
 BEATS_TEXT = """\
-Members in two processes that only stay. At most a hundred have a view of all; they renew every second and look
+Members in two processes that only stay. At most a hundred have a view of all, renew every second and look
 after others. The rest, registered nodes, renew every 3.3 s: two processes cannot hold a thousand views."""
 TOPIC_MEMORY_TEXT = """\
 As above: growth of resident memory divided by the spots or topics that a process holds."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -9,6 +10,8 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,6 +22,7 @@ from hansa.clock import ManualClock
 from hansa.coordination import NodeInfo, Roster
 from hansa.errors import AlreadyClosed, LeadershipLost, LockLost, SessionLost, UsageError
 from hansa.store import MemoryStore
+from hansa.sync.election import _Observing
 from hansa.transport.over_steps import Order
 from tests.support.sync_stage import WITHIN_S
 
@@ -71,10 +75,11 @@ def test_a_hold_is_not_held_from_the_deadline_on_even_while_everything_is_stuck(
         hold = sync.Lock(session, "nightly").acquire()
         leadership = sync.Election(other, "captain").win()
         stuck, go_on = threading.Event(), threading.Event()
+        told: list[bool] = []
 
         def stick() -> None:
             stuck.set()
-            go_on.wait(WITHIN_S)
+            told.append(go_on.wait(WITHIN_S))
 
         assert session._steps is not None
         session._steps.post(Order(stick))
@@ -98,6 +103,7 @@ def test_a_hold_is_not_held_from_the_deadline_on_even_while_everything_is_stuck(
             ):
                 # In another thread too, and without waiting for the one that is stuck.
                 assert isinstance(pool.submit(check).exception(WITHIN_S), error)
+            assert told == []
         finally:
             go_on.set()
         with pytest.raises(LockLost), hold:
@@ -192,8 +198,40 @@ def test_many_threads_that_open_one_name_find_one_store(pool: ThreadPoolExecutor
             together.wait()
             return found
 
-    for number in range(20):
-        assert list(pool.map(count, [f"memory://docks-{number}"] * 8)) == [8] * 8
+    interval_s = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for number in range(50):
+            assert list(pool.map(count, [f"memory://docks-{number}"] * 8)) == [8] * 8
+    finally:
+        sys.setswitchinterval(interval_s)
+
+
+def test_who_observes_slowly_misses_nothing_and_who_stops_costs_nothing(session: sync.Session) -> None:
+    def observing() -> int:
+        assert session._steps is not None
+        return session._steps.run(
+            lambda: sum("observes" in task.get_name() for task in asyncio.all_tasks() if not task.done())
+        )
+
+    election = sync.Election(session, "captain", value=b"0")
+    slow, thrown_away = election.observe(), election.observe()
+    assert slow.get(WITHIN_S) is None
+    with election.campaign() as leadership:
+        for number in range(1, 10):
+            leadership.proclaim(b"%d" % number)
+        # The store keeps what is not read, within its bounds; here waits one at most.
+        assert isinstance(slow._inner, _Observing)
+        assert len(slow._inner._told) <= 1
+        told = [slow.get(WITHIN_S) for _ in range(10)]
+    assert [leader and leader.value for leader in told] == [b"%d" % number for number in range(10)]
+    assert slow.get(WITHIN_S) is None
+    assert observing() == 2
+    slow.close()
+    del thrown_away
+    while observing():
+        pass
+    assert list(slow) == []
 
 
 def test_closing_members_ends_what_waits_and_what_listens(
@@ -285,6 +323,36 @@ def test_a_condition_may_look_but_not_wait(store: sync.Store, session: sync.Sess
 # ---- interrupts and forks ----------------------------------------------------------------------
 
 
+@contextmanager
+def interrupted_after(ready: Callable[[], object]) -> Iterator[None]:
+    """The block gets Ctrl-C after `ready`, which another thread calls, has returned."""
+    main_ident = threading.get_ident()
+    seen = threading.Event()
+
+    def handle(number: int, frame: object) -> None:
+        if not seen.is_set():
+            seen.set()
+            raise KeyboardInterrupt
+
+    def interrupt() -> None:
+        ready()
+        # Again and again: one that comes just before a thread begins to wait is not seen there.
+        while not seen.is_set():
+            signal.pthread_kill(main_ident, signal.SIGINT)
+            seen.wait(0.05)
+
+    thread = threading.Thread(target=interrupt)
+    before = signal.signal(signal.SIGINT, handle)
+    thread.start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            yield
+    finally:
+        seen.set()
+        thread.join()
+        signal.signal(signal.SIGINT, before)
+
+
 @pytest.mark.spec("CRD-09")
 def test_an_interrupt_of_a_wait_leaves_the_line(store: sync.Store, session: sync.Session) -> None:
     lock, election = sync.Lock(session, "nightly"), sync.Election(session, "captain")
@@ -293,20 +361,11 @@ def test_an_interrupt_of_a_wait_leaves_the_line(store: sync.Store, session: sync
         (lock.__enter__, session.keys.lock("nightly")),
         (election.win, session.keys.leader("captain")),
     ]
-    main_ident = threading.get_ident()
     with lock.acquire(), election.win():
         for wait, prefix in waits:
             watch = store.watch(prefix)
-
-            def interrupt(watch: sync.Watch = watch) -> None:
-                watch.get(WITHIN_S)  # It stands in the line.
-                signal.pthread_kill(main_ident, signal.SIGINT)
-
-            thread = threading.Thread(target=interrupt)
-            thread.start()
-            with pytest.raises(KeyboardInterrupt):
+            with interrupted_after(partial(watch.get, WITHIN_S)):  # It stands in the line.
                 wait()
-            thread.join()
             watch.get(WITHIN_S)  # It has left the line.
             assert store.scan(prefix).count == 1
     with lock, election.campaign() as leadership:
@@ -337,19 +396,10 @@ def test_an_interrupt_that_comes_too_late_gives_back_what_was_acquired(
 
 
 def test_an_interrupted_step_of_a_watch_takes_nothing_out(store: sync.Store) -> None:
-    main_ident = threading.get_ident()
     watch = store.watch("berth/")
     watch.ready()
-
-    def interrupt() -> None:
-        waiting_calls(store, 1)
-        signal.pthread_kill(main_ident, signal.SIGINT)
-
-    thread = threading.Thread(target=interrupt)
-    thread.start()
-    with pytest.raises(KeyboardInterrupt):
+    with interrupted_after(partial(waiting_calls, store, 1)):
         next(watch)
-    thread.join()
     revision = store.put("berth/1", b"")
     assert watch.get(WITHIN_S).revision == revision
 
