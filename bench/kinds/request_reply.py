@@ -3,7 +3,7 @@
 import asyncio
 
 from bench.measurement import Measurement
-from bench.stage import Stage, TrialFailed, cpu_us_by_role
+from bench.stage import Stage, TrialFailed, Worker, cpu_us_by_role
 from bench.window import Window
 
 
@@ -18,10 +18,13 @@ async def measure_topics(stage: Stage, window: Window) -> Measurement:
 
 
 async def _measure(stage: Stage, window: Window, roles: tuple[str, str]) -> Measurement:
-    """Replies seen by the client in the window, and what they cost both processes."""
     server_role, client_role = roles
     await stage.start(server_role)
-    client = await stage.start(client_role)
+    return await replies(stage, window, await stage.start(client_role))
+
+
+async def replies(stage: Stage, window: Window, client: Worker) -> Measurement:
+    """Replies seen by the client in the window, and what they cost all processes."""
     await asyncio.sleep(window.warmup_s)
     before = await stage.samples()
     await asyncio.sleep(window.measured_s)

@@ -7,8 +7,9 @@ it does and its clients do is in the CPU time.
 import asyncio
 import statistics
 
+from bench.kinds.request_reply import replies
 from bench.measurement import Measurement
-from bench.stage import Stage, TrialFailed, Worker, cpu_us_by_role
+from bench.stage import Stage, Worker
 from bench.window import Window
 
 STEP_S_MAX = 120.0
@@ -19,30 +20,12 @@ CROWDS_COUNT = 2
 
 async def measure(stage: Stage, window: Window) -> Measurement:
     """Operations of one client that keeps `width` of them in flight."""
-    return await _rated(stage, window, await stage.start(stage.case.kind))
+    return await replies(stage, window, await stage.start(stage.case.kind))
 
 
 async def measure_fan(stage: Stage, window: Window) -> Measurement:
     """Puts of one key, one after the other, each told to `width` watches: deliveries, the last one's time."""
-    return await _rated(stage, window, await stage.start("fan", s_max=STEP_S_MAX))
-
-
-async def _rated(stage: Stage, window: Window, client: Worker) -> Measurement:
-    await asyncio.sleep(window.warmup_s)
-    before = await stage.samples()
-    await asyncio.sleep(window.measured_s)
-    after = await stage.samples()
-    count = after[client].count - before[client].count
-    if not count:
-        raise TrialFailed("nothing was done in the whole window")
-    cpu_us = cpu_us_by_role(before, after, count)
-    return Measurement(
-        rate_per_s=count / (after[client].at_s - before[client].at_s),
-        cpu_us=sum(cpu_us.values()),
-        cpu_us_by_role=cpu_us,
-        p50_us=after[client].p50_us,
-        p99_us=after[client].p99_us,
-    )
+    return await replies(stage, window, await stage.start("fan", s_max=STEP_S_MAX))
 
 
 async def measure_failover(stage: Stage, _window: Window) -> Measurement:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from types import TracebackType
 
@@ -55,6 +56,32 @@ class Hold(Ownership[LockLost]):
         return await self._give_back()
 
 
+class HoldBlocks:
+    """The `async with` blocks of one lock or semaphore. Each task may be inside one of them."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._holds: dict[asyncio.Task[object], Hold] = {}
+
+    async def enter(self, acquire: Callable[[], Awaitable[Hold]]) -> Hold:
+        """Raises `UsageError` in a task that is inside, and what `acquire` raises."""
+        task = asyncio.current_task()
+        if task is None or task in self._holds:
+            raise UsageError(f"{self._what}: this task is inside already, and might wait for itself")
+        hold = await acquire()
+        await hold.__aenter__()
+        self._holds[task] = hold
+        return hold
+
+    async def leave(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        task = asyncio.current_task()
+        if task is None or task not in self._holds:
+            raise UsageError(f"{self._what}: a block is left by the task that entered it")
+        await self._holds.pop(task).__aexit__(kind, error, trace)
+
+
 class Lock:
     """A lock by name. Every `acquire` stands in line for itself, also with the same object.
 
@@ -67,7 +94,7 @@ class Lock:
         self._prefix = session.keys.lock(name)
         self._note = note
         self._tally = LineTally()
-        self._holds: dict[asyncio.Task[object], Hold] = {}
+        self._blocks = HoldBlocks(f"lock {name!r}")
 
     def __repr__(self) -> str:
         return f"<Lock {self.name!r} of {self._session!r}>"
@@ -106,21 +133,12 @@ class Lock:
         return (await line_of(self._session, self._prefix))[1:]
 
     async def __aenter__(self) -> Hold:
-        task = asyncio.current_task()
-        if task is None or task in self._holds:
-            raise UsageError(f"lock {self.name!r}: this task is inside already, and would wait for itself")
-        hold = await self.acquire()
-        await hold.__aenter__()
-        self._holds[task] = hold
-        return hold
+        return await self._blocks.enter(self.acquire)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        task = asyncio.current_task()
-        if task is None or task not in self._holds:
-            raise UsageError(f"lock {self.name!r}: a block is left by the task that entered it")
-        await self._holds.pop(task).__aexit__(kind, error, trace)
+        await self._blocks.leave(kind, error, trace)
 
     def _entry(self) -> Entry[LockLost]:
         return Entry(

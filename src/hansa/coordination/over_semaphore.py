@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace
 from types import TracebackType
 
 from hansa.coordination.line_stats import LineStats, LineTally
 from hansa.coordination.over_entry import Entry
-from hansa.coordination.over_lock import Hold, HolderInfo, line_of
+from hansa.coordination.over_lock import Hold, HoldBlocks, HolderInfo, line_of
 from hansa.coordination.over_ownership import acquired, acquired_at_once
 from hansa.coordination.over_session import Session
 from hansa.coordination.permit import Permit, decode_permit
-from hansa.errors import BadArgument, LockLost, UsageError
+from hansa.errors import BadArgument, LockLost
 from hansa.limits import SEMAPHORE_LIMIT_MAX
 from hansa.store.values import KeyValue
 
@@ -32,7 +31,7 @@ class Semaphore:
         self._prefix = session.keys.semaphore(name)
         self._permit = Permit(count=limit, note=note)
         self._tally = LineTally()
-        self._holds: dict[asyncio.Task[object], Hold] = {}
+        self._blocks = HoldBlocks(f"semaphore {name!r}")
 
     def __repr__(self) -> str:
         return f"<Semaphore {self.name!r} for {self.limit} of {self._session!r}>"
@@ -78,21 +77,12 @@ class Semaphore:
         return (await self._line())[self.limit :]
 
     async def __aenter__(self) -> Hold:
-        task = asyncio.current_task()
-        if task is None or task in self._holds:
-            raise UsageError(f"semaphore {self.name!r}: this task is inside already; use acquire()")
-        hold = await self.acquire()
-        await hold.__aenter__()
-        self._holds[task] = hold
-        return hold
+        return await self._blocks.enter(self.acquire)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        task = asyncio.current_task()
-        if task is None or task not in self._holds:
-            raise UsageError(f"semaphore {self.name!r}: a block is left by the task that entered it")
-        await self._holds.pop(task).__aexit__(kind, error, trace)
+        await self._blocks.leave(kind, error, trace)
 
     async def _line(self) -> tuple[HolderInfo, ...]:
         line = await line_of(self._session, self._prefix)
