@@ -35,6 +35,8 @@ from tests.support.reserved_ports import reserved_endpoints
 
 APP = "orders"
 TIMINGS = RaftTimings(heartbeat_ms=50, election_ms=500)
+# Of a group in a process of its own: what it writes about itself is not among what its users write.
+CLUSTER = "raft-stage"
 # Far more than anything here takes: only what never happens waits for so long.
 WITHIN_S = 60.0
 
@@ -182,31 +184,30 @@ def _state(task: Path) -> str:
         return "X"
 
 
-def reset_raft_group(member: str, peers_count: int) -> None:
-    """Delete every key but the group's record; before that, wait until all its peers stand there.
+def reset_raft_group(channel: grpc.Channel, peers_count: int) -> None:
+    """Over a channel to a member, delete every key but the group's record, once all its peers stand there.
 
     From then on the peers write nothing: they read the record, and are content.
     """
-    record = RaftKeys("default", APP).group
+    record = RaftKeys(CLUSTER, APP).group
     until_s = time.monotonic() + WITHIN_S
-    with grpc.insecure_channel(member) as channel:
 
-        def ask(call: calls.EtcdCall[Any, Any], **fields: Any) -> Any:
-            method = channel.unary_unary(
-                call.path, request_serializer=calls.encode, response_deserializer=call.response.FromString
-            )
-            return method(call.request(**fields), timeout=WITHIN_S, wait_for_ready=True)
+    def ask(call: calls.EtcdCall[Any, Any], **fields: Any) -> Any:
+        method = channel.unary_unary(
+            call.path, request_serializer=calls.encode, response_deserializer=call.response.FromString
+        )
+        return method(call.request(**fields), timeout=WITHIN_S, wait_for_ready=True)
 
-        while time.monotonic() < until_s:
-            try:
-                found = ask(calls.RANGE, key=record).kvs
-                if found and len(decode(GroupRecord, found[0].value).peers) == peers_count:
-                    ask(calls.DELETE_RANGE, key=FROM_KEY, range_end=record)
-                    ask(calls.DELETE_RANGE, key=record + b"\0", range_end=FROM_KEY)
-                    return
-            except grpc.RpcError:
-                pass  # Frozen for a while, it has no leader at first.
-            time.sleep(0.02)
+    while time.monotonic() < until_s:
+        try:
+            found = ask(calls.RANGE, key=record).kvs
+            if found and len(decode(GroupRecord, found[0].value).peers) == peers_count:
+                ask(calls.DELETE_RANGE, key=FROM_KEY, range_end=record)
+                ask(calls.DELETE_RANGE, key=record + b"\0", range_end=FROM_KEY)
+                return
+        except grpc.RpcError:
+            pass  # After a while without answers it has no leader at first.
+        time.sleep(0.02)
     raise AssertionError(f"within {WITHIN_S} s the {peers_count} peers did not come to be known")
 
 
@@ -272,8 +273,13 @@ def _hasty_etcd(folder: Path) -> str:
 
 async def _run(peers_count: int, folder: Path) -> None:
     """A group that looks at itself as seldom as one in use does, until stdin ends."""
-    program = _hasty_etcd(folder)
-    async with RaftStage(folder, look_s=RAFT_LOOK_S, measure_s=RAFT_MEASURE_S, program=program) as stage:
+    async with RaftStage(
+        folder,
+        cluster=CLUSTER,
+        look_s=RAFT_LOOK_S,
+        measure_s=RAFT_MEASURE_S,
+        program=_hasty_etcd(folder),
+    ) as stage:
         peers = await stage.found(peers_count)
         joins = ",".join(peer.info.join_address for peer in peers)
         said = {

@@ -1,5 +1,7 @@
 """Which member of an etcd group is asked next, and when."""
 
+from collections.abc import Sequence
+
 from hansa.chance import Chance
 from hansa.limits import (
     STORE_RETRY_JITTER,
@@ -12,17 +14,28 @@ from hansa.transport.backoff import Backoff
 
 
 class Rotation:
-    """The member that answered last, until it fails: then the next one, for everybody who shares this."""
+    """The member that answered last, until it fails: then the next one, for everybody who shares this.
+
+    Members are numbers, which stay theirs when others come and go.
+    """
 
     def __init__(self, count: int, chance: Chance) -> None:
-        self._count = count
+        self._members: Sequence[int] = range(count)
+        self._chance = chance
         # Not all clients at the same member.
         self.current = chance.below(count)
 
     def failed(self, index: int) -> None:
         """Turn to the next one; not if somebody else has turned already."""
         if index == self.current:
-            self.current = (index + 1) % self._count
+            at = self._members.index(index)
+            self.current = self._members[(at + 1) % len(self._members)]
+
+    def use(self, members: Sequence[int]) -> None:
+        """There are these members from now on; the one that answered last is kept if it is among them."""
+        self._members = members
+        if self.current not in members:
+            self.current = self._chance.choose(members)
 
 
 class Trail:

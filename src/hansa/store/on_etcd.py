@@ -95,7 +95,7 @@ class EtcdStore:
         self.name = name or f"etcd://{','.join(checked)}"
         self._clock = clock if clock is not None else SystemClock()
         self._chance = chance if chance is not None else Chance.system()
-        access = EtcdAccess(endpoints=checked, user=user, password=password, tls=tls)
+        self._access = access = EtcdAccess(endpoints=checked, user=user, password=password, tls=tls)
         self._life = StoreLife(self.name)
         self._caller = EtcdCaller(access, try_timeout_s=try_timeout_s, chance=self._chance)
         self._watches = EtcdWatches(self._caller, self._life, chance=self._chance)
@@ -124,6 +124,19 @@ class EtcdStore:
     ) -> None:
         if self._life.leave():
             await self._close()
+
+    async def set_endpoints(self, endpoints: Sequence[str]) -> None:
+        """Go on with these members of the same group: other ones, more or fewer.
+
+        Watches go on there without gap, kept leases are renewed there, calls under way end where they are.
+        Raises `BadEndpoint`, and `AlreadyClosed` or `UsageError` where calls do. Cancelled, it has been done.
+        """
+        checked = checked_endpoints(endpoints)
+        self._life.check_usable()
+        self._access.use(checked)
+        self._watches.use()
+        self._heart.use()
+        await self._caller.use()
 
     async def get(
         self, key: bytes | str, *, revision: int = 0, timeout: float | None = STORE_TIMEOUT_S

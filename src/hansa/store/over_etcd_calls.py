@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from dataclasses import replace
 from typing import Any, Final
 
@@ -15,7 +16,7 @@ from hansa.store import etcd_api_pb2 as api
 from hansa.store.etcd_calls import AUTHENTICATE, STATUS, EtcdCall, RequestT, ResponseT, encode
 from hansa.store.etcd_failures import Doubt, Failure, judge
 from hansa.store.etcd_rotation import Rotation, Trail
-from hansa.store.over_etcd_channels import EtcdAccess, open_channels
+from hansa.store.over_etcd_channels import EtcdAccess, open_channel
 
 # A fresh token that is refused so often in one call was not refused for its age.
 _STRANGERS_MAX: Final = 3
@@ -30,24 +31,39 @@ class EtcdCaller:
         self._try_timeout_s = try_timeout_s
         self._chance = chance
         self._rotation = Rotation(len(access.endpoints), chance)
-        self._channels: list[grpc.aio.Channel] = []
+        self._credentials: grpc.ChannelCredentials | None = None
+        self._channels: dict[int, grpc.aio.Channel] = {}
+        self._users_count: Counter[int] = Counter()
         self._stubs: dict[tuple[int, str], grpc.aio.UnaryUnaryMultiCallable[Any, Any]] = {}
         self._authenticating = asyncio.Lock()
 
     def open(self) -> None:
         """Raises `BadArgument` for credentials that cannot be used."""
-        self._channels = open_channels(self.access)
+        self._credentials = self.access.credentials()
 
     async def close(self) -> None:
-        for channel in self._channels:
+        while self._channels:
+            _, channel = self._channels.popitem()
             await channel.close()
 
-    def channel(self, index: int) -> grpc.aio.Channel:
-        return self._channels[index]
+    def acquire(self, index: int) -> grpc.aio.Channel:
+        """The channel to a member, which stays open until it is released as often."""
+        self._users_count[index] += 1
+        return self._channel(index)
+
+    async def release(self, index: int) -> None:
+        self._users_count[index] -= 1
+        if index not in self.access.members:
+            await self._close_unused()
+
+    async def use(self) -> None:
+        """The access names other members now. Calls that are under way end where they are."""
+        self._rotation.use(self.access.members)
+        await self._close_unused()
 
     def trail(self) -> Trail:
         """For one call, or one line of them that share a deadline."""
-        return Trail(len(self.access.endpoints), self._chance)
+        return Trail(len(self.access.members), self._chance)
 
     async def ask(
         self,
@@ -70,7 +86,7 @@ class EtcdCaller:
             try:
                 if self.access.needs_token:
                     await self._authenticate(index, trail)
-                if not repeatable and self._channels[index].get_state() is not grpc.ChannelConnectivity.READY:
+                if not repeatable and not self._is_connected(index):
                     await self._once(index, STATUS, api.StatusRequest(), trail.try_s(self._try_timeout_s))
                 is_sent = trail.is_under_way = True
                 timeout_s = trail.try_s(self._try_timeout_s) if repeatable else None
@@ -133,12 +149,36 @@ class EtcdCaller:
     async def _once(
         self, index: int, call: EtcdCall[RequestT, ResponseT], request: RequestT, timeout_s: float | None
     ) -> ResponseT:
-        stub = self._stubs.get((index, call.path))
-        if stub is None:
-            # A stream of one question and one answer is a plain call on the wire.
-            stub = self._channels[index].unary_unary(
-                call.path, request_serializer=encode, response_deserializer=call.response.FromString
-            )
-            self._stubs[index, call.path] = stub
-        response: ResponseT = await stub(request, timeout=timeout_s, metadata=self.access.metadata())
-        return response
+        channel = self.acquire(index)
+        try:
+            stub = self._stubs.get((index, call.path))
+            if stub is None:
+                # A stream of one question and one answer is a plain call on the wire.
+                stub = channel.unary_unary(
+                    call.path, request_serializer=encode, response_deserializer=call.response.FromString
+                )
+                self._stubs[index, call.path] = stub
+            response: ResponseT = await stub(request, timeout=timeout_s, metadata=self.access.metadata())
+            return response
+        finally:
+            await self.release(index)
+
+    def _channel(self, index: int) -> grpc.aio.Channel:
+        channel = self._channels.get(index)
+        if channel is None:
+            channel = open_channel(self.access.endpoints[index], self._credentials)
+            self._channels[index] = channel
+        return channel
+
+    def _is_connected(self, index: int) -> bool:
+        return self._channel(index).get_state() is grpc.ChannelConnectivity.READY
+
+    async def _close_unused(self) -> None:
+        """Close the channels to members that are none any more, and that nobody uses."""
+        for index in tuple(self._channels):
+            if index in self.access.members or self._users_count[index]:
+                continue
+            channel = self._channels.pop(index)
+            for key in [key for key in self._stubs if key[0] == index]:
+                del self._stubs[key]
+            await channel.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -22,14 +23,9 @@ from hansa.transport.options import Tls
 
 # A transaction of many small operations has more words around them than keys and values.
 _REQUEST_BYTES_MAX: Final = STORE_TXN_BYTES_MAX + 512 * KIB
-_OPTIONS: Final[tuple[tuple[str, int], ...]] = (
-    ("grpc.keepalive_time_ms", int(STORE_PING_S * 1000)),
-    ("grpc.keepalive_timeout_ms", int(STORE_PING_TIMEOUT_S * 1000)),
-    # etcd counts pings without a call as an attack.
-    ("grpc.keepalive_permit_without_calls", 0),
-    ("grpc.http2.max_pings_without_data", 0),
-    ("grpc.max_receive_message_length", STORE_ANSWER_BYTES_MAX),
-    ("grpc.max_send_message_length", _REQUEST_BYTES_MAX),
+# How a group's members, and the peers beside them, are dialled.
+DIAL_OPTIONS: Final[tuple[tuple[str, int], ...]] = (
+    # The least that gRPC takes.
     ("grpc.initial_reconnect_backoff_ms", 100),
     # The time that gRPC gives an attempt to connect, whatever the name says.
     ("grpc.min_reconnect_backoff_ms", int(STORE_CONNECT_S * 1000)),
@@ -41,13 +37,26 @@ _OPTIONS: Final[tuple[tuple[str, int], ...]] = (
     # Members are reached directly, whatever a web browser on this machine needs.
     ("grpc.enable_http_proxy", 0),
 )
+_OPTIONS: Final[tuple[tuple[str, int], ...]] = (
+    *DIAL_OPTIONS,
+    ("grpc.keepalive_time_ms", int(STORE_PING_S * 1000)),
+    ("grpc.keepalive_timeout_ms", int(STORE_PING_TIMEOUT_S * 1000)),
+    # etcd counts pings without a call as an attack.
+    ("grpc.keepalive_permit_without_calls", 0),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.max_receive_message_length", STORE_ANSWER_BYTES_MAX),
+    ("grpc.max_send_message_length", _REQUEST_BYTES_MAX),
+)
 # A member without a leader says so at once, instead of letting its callers wait; of streams, after a while.
 _WITH_LEADER: Final = (("hasleader", "true"),)
 
 
 @dataclass(slots=True)
 class EtcdAccess:
-    """Where the members are, how they are spoken to, and who asks. The token is shared by all who ask."""
+    """Where the members are, how they are spoken to, and who asks. The token is shared by all who ask.
+
+    A member has a number, its place in `endpoints`, and keeps it when others come and go.
+    """
 
     endpoints: tuple[str, ...]
     user: str | None = None
@@ -55,6 +64,17 @@ class EtcdAccess:
     tls: Tls | None = None
     # None: to be asked for. Empty: the group wants none.
     token: str | None = field(default=None, repr=False)
+    # Those that there are just now.
+    members: tuple[int, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.members = tuple(range(len(self.endpoints)))
+
+    def use(self, endpoints: Sequence[str]) -> None:
+        """There are these members from now on."""
+        # In this order: another thread that sees a number finds its endpoint.
+        self.endpoints += tuple(endpoint for endpoint in endpoints if endpoint not in self.endpoints)
+        self.members = tuple(self.endpoints.index(endpoint) for endpoint in endpoints)
 
     @property
     def needs_token(self) -> bool:
@@ -79,20 +99,18 @@ class EtcdAccess:
         return grpc.ssl_channel_credentials(root_certificates=ca, private_key=key, certificate_chain=cert)
 
 
-def open_channels(access: EtcdAccess) -> list[grpc.aio.Channel]:
-    """A channel to each member, for the running event loop. Nothing is sent yet. Raises `BadArgument`."""
-    credentials = access.credentials()
+def open_channel(endpoint: str, credentials: grpc.ChannelCredentials | None) -> grpc.aio.Channel:
+    """A channel to a member, for the running event loop. Nothing is sent yet."""
     if credentials is None:
-        return [grpc.aio.insecure_channel(endpoint, options=_OPTIONS) for endpoint in access.endpoints]
-    return [grpc.aio.secure_channel(endpoint, credentials, options=_OPTIONS) for endpoint in access.endpoints]
+        return grpc.aio.insecure_channel(endpoint, options=_OPTIONS)
+    return grpc.aio.secure_channel(endpoint, credentials, options=_OPTIONS)
 
 
-def open_blocking_channels(access: EtcdAccess) -> list[grpc.Channel]:
+def open_blocking_channel(endpoint: str, credentials: grpc.ChannelCredentials | None) -> grpc.Channel:
     """The same for a thread without an event loop."""
-    credentials = access.credentials()
     if credentials is None:
-        return [grpc.insecure_channel(endpoint, options=_OPTIONS) for endpoint in access.endpoints]
-    return [grpc.secure_channel(endpoint, credentials, options=_OPTIONS) for endpoint in access.endpoints]
+        return grpc.insecure_channel(endpoint, options=_OPTIONS)
+    return grpc.secure_channel(endpoint, credentials, options=_OPTIONS)
 
 
 def _content(path: str) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
@@ -21,7 +22,7 @@ from hansa.store.etcd_failures import Doubt, judge
 from hansa.store.etcd_rotation import Rotation
 from hansa.store.lease_keeping import KeptLease, LeaseBook
 from hansa.store.over_etcd_calls import NOT_ENABLED
-from hansa.store.over_etcd_channels import EtcdAccess, open_blocking_channels
+from hansa.store.over_etcd_channels import EtcdAccess, open_blocking_channel
 
 logger = logging.getLogger(__name__)
 
@@ -80,6 +81,10 @@ class _Answered:
     call: Any
 
 
+class _Moved:
+    """There are other members."""
+
+
 class _Stopped:
     """The store is being closed."""
 
@@ -105,8 +110,11 @@ class EtcdHeart:
         self._rotation = Rotation(len(access.endpoints), chance)
         self._book = LeaseBook()
         self._by_lease: dict[KeptLease, EtcdKeeping] = {}
-        self._news: SimpleQueue[_Begun | _Dropped | _Answered | _Stopped | _Woken] = SimpleQueue()
-        self._channels: list[grpc.Channel] = []
+        self._news: SimpleQueue[_Begun | _Dropped | _Answered | _Moved | _Stopped | _Woken] = SimpleQueue()
+        self._credentials: grpc.ChannelCredentials | None = None
+        self._channels: dict[int, grpc.Channel] = {}
+        # Renewals that are under way, by member.
+        self._asked_count: Counter[int] = Counter()
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ended: asyncio.Future[None] | None = None
@@ -122,7 +130,7 @@ class EtcdHeart:
         if self._thread is None:
             self._loop = asyncio.get_running_loop()
             self._ended = self._loop.create_future()
-            self._channels = open_blocking_channels(self._access)
+            self._credentials = self._access.credentials()
             # A daemon: a program that ends without closing its store is not held up by it.
             self._thread = threading.Thread(target=self._run, name=f"{self._name} heart", daemon=True)
             self._thread.start()
@@ -134,6 +142,10 @@ class EtcdHeart:
     def drop(self, keeping: EtcdKeeping) -> None:
         self._keepings.pop(keeping, None)
         self._news.put(_Dropped(keeping))
+
+    def use(self) -> None:
+        """The access names other members now: what is asked from now on is asked of them."""
+        self._news.put(_Moved())
 
     async def close(self) -> None:
         """End the thread and wait for it."""
@@ -166,7 +178,7 @@ class EtcdHeart:
         except Exception as error:
             logger.exception("%s: leases are renewed no more: %s", self._name, error)
         finally:
-            for channel in self._channels:
+            for channel in self._channels.values():
                 channel.close()
             if self._ended is not None:
                 self._tell(self._ended.set_result, None)
@@ -190,7 +202,12 @@ class EtcdHeart:
             case _Dropped(keeping):
                 self._forget(keeping)
             case _Answered():
+                self._asked_count[news.index] -= 1
                 self._take(news)
+                self._close_unused()
+            case _Moved():
+                self._rotation.use(self._access.members)
+                self._close_unused()
             case _Stopped():
                 return False
         return True
@@ -203,6 +220,7 @@ class EtcdHeart:
         token = self._access.token
         timeout_s = min(self._try_timeout_s, keeping.kept.interval_s)
         keeping.kept.asked()
+        self._asked_count[index] += 1
         sent_s = self._clock.monotonic()
         call = self._stub(index, LEASE_KEEP_ALIVE).future(
             api.LeaseKeepAliveRequest(ID=keeping.kept.lease),
@@ -233,7 +251,7 @@ class EtcdHeart:
 
     def _failed(self, keeping: EtcdKeeping, index: int) -> None:
         self._rotation.failed(index)
-        keeping.kept.failed(now=self._clock.monotonic(), members_count=len(self._access.endpoints))
+        keeping.kept.failed(now=self._clock.monotonic(), members_count=len(self._access.members))
         self._tell(keeping.changed)
 
     def _authenticate(self, index: int) -> bool:
@@ -254,10 +272,20 @@ class EtcdHeart:
         self._by_lease.pop(keeping.kept, None)
 
     def _stub(self, index: int, call: EtcdCall[Any, Any]) -> grpc.UnaryUnaryMultiCallable[Any, Any]:
+        channel = self._channels.get(index)
+        if channel is None:
+            channel = open_blocking_channel(self._access.endpoints[index], self._credentials)
+            self._channels[index] = channel
         # A stream of one question and one answer is a plain call on the wire.
-        return self._channels[index].unary_unary(
+        return channel.unary_unary(
             call.path, request_serializer=encode, response_deserializer=call.response.FromString
         )
+
+    def _close_unused(self) -> None:
+        """Close the channels to members that are none any more, and that owe no answer."""
+        for index in tuple(self._channels):
+            if index not in self._access.members and not self._asked_count[index]:
+                self._channels.pop(index).close()
 
     def _tell(self, callback: Callable[..., object], *arguments: object) -> None:
         if self._loop is None:

@@ -52,6 +52,8 @@ class EtcdWatches:
         self._heard_count = 0
         # The one that the open stream came with.
         self._token: str | None = None
+        # The member of the open stream, and what ends it.
+        self._serving: tuple[int, asyncio.Future[Failure]] | None = None
         self.reconnects_count = 0
 
     def add(self, tape: WatchTape) -> Waiters:
@@ -76,6 +78,12 @@ class EtcdWatches:
     def throw_away(self, tape: WatchTape) -> None:
         """From a destructor, which may come in the middle of anything, in any thread: looked at later."""
         self._thrown_away.append(tape)
+
+    def use(self) -> None:
+        """The access names other members now: a stream to one that is none any more goes on at another."""
+        self._rotation.use(self.caller.access.members)
+        if self._serving is not None and self._serving[0] not in self.caller.access.members:
+            _end(self._serving[1], Failure(doubt=Doubt.UNDONE, text="it is not a member any more"))
 
     async def close(self) -> None:
         for readers in self._readers.values():
@@ -135,11 +143,20 @@ class EtcdWatches:
             except HansaError as error:
                 return Failure(doubt=Doubt.UNDONE, text=str(error), error=error)
         self._token = access.token
-        stub = self.caller.channel(index).stream_stream(
+        ended: asyncio.Future[Failure] = asyncio.get_running_loop().create_future()
+        self._serving = index, ended
+        channel = self.caller.acquire(index)
+        try:
+            return await self._speak(channel, index, ended)
+        finally:
+            self._serving = None
+            await self.caller.release(index)
+
+    async def _speak(self, channel: grpc.aio.Channel, index: int, ended: asyncio.Future[Failure]) -> Failure:
+        stub = channel.stream_stream(
             WATCH.path, request_serializer=encode, response_deserializer=WATCH.response.FromString
         )
-        stream: _Stream = stub(metadata=access.metadata())
-        ended: asyncio.Future[Failure] = asyncio.get_running_loop().create_future()
+        stream: _Stream = stub(metadata=self.caller.access.metadata())
         async with asyncio.TaskGroup() as group:
             tasks = [
                 group.create_task(work, name=f"watches: {name}")

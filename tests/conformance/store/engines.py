@@ -13,6 +13,8 @@ from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Any, ClassVar, Self
 
+import grpc
+
 from hansa.store.on_memory import MemoryStore
 from hansa.store.opening import open_store
 from hansa.store.store import Store
@@ -39,6 +41,8 @@ class StoreEngine(ABC):
     is_remote: ClassVar[bool] = True
     # It renews leases from a place of its own, beside the event loop.
     has_heart: ClassVar[bool] = True
+    # Of the revision that it compacts to it keeps everything, deletions too.
+    keeps_deletions: ClassVar[bool] = True
     # How many random histories: each is hundreds of calls.
     histories_count: ClassVar[int] = 4
     # How short its leases can be.
@@ -101,6 +105,9 @@ class MemoryEngine(StoreEngine):
 
 class EtcdEngine(StoreEngine):
     """The client of etcd, and one server of it."""
+
+    # Older servers forget, with a compaction, the deletions of its own revision too (their issue 18089).
+    keeps_deletions = False
 
     def __init__(self) -> None:
         super().__init__()
@@ -179,6 +186,8 @@ class ServedEngine(StoreEngine):
 class RaftEngine(StoreEngine):
     """The store of a raft group that runs in a process of its own."""
 
+    # It keeps everything in etcd.
+    keeps_deletions = False
     histories_count = 1
     # As etcd reckons it from the elections of `TIMINGS`.
     ttl_s_min = 1.0
@@ -200,11 +209,12 @@ class RaftEngine(StoreEngine):
         line = self._process.stdout.readline()
         assert line, f"the raft group ended with {self._process.wait()}"
         self._group: dict[str, Any] = json.loads(line)
+        self._channel = self._held.enter_context(grpc.insecure_channel(self._group["members"][0]))
         return self
 
     def reset(self) -> None:
         self.resume(None)
-        reset_raft_group(self._group["members"][0], RAFT_PEERS_COUNT)
+        reset_raft_group(self._channel, RAFT_PEERS_COUNT)
 
     def make(self) -> Store:
         return open_store(self._group["store"])

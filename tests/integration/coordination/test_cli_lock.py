@@ -171,11 +171,26 @@ def test_an_owner_that_stands_still_has_its_command_ended_before_the_next_begins
         assert first.stop(signal.SIGKILL)[0] == -signal.SIGKILL
 
 
+def test_a_command_runs_on_for_longer_than_a_lease(where: dict[str, str]) -> None:
+    assert run("lock", "dock", "--ttl", "1", "--", "sleep", "1.5", env=where) == (0, "", "")
+
+
 def test_a_command_without_a_guardian_is_stopped(start: Callable[..., Command]) -> None:
     owner = start("lock", "dock", *TTL, "--json", "--", "sleep", "1000")
     pid = owner.news("started")["pid"]
     os.kill(parent_of(pid), signal.SIGKILL)
     assert "guardian ended" in owner.news("lost")["text"]
+    assert owner.end()[0] == 75
+    assert not is_alive(pid)
+
+
+def test_a_guardian_that_stands_still_saves_no_command_whose_lock_is_lost(
+    group: EtcdGroup, start: Callable[..., Command]
+) -> None:
+    owner = start("lock", "dock", *TTL, "--json", "--", "sleep", "1000")
+    pid = owner.news("started")["pid"]
+    os.kill(parent_of(pid), signal.SIGSTOP)
+    group.wipe()
     assert owner.end()[0] == 75
     assert not is_alive(pid)
 

@@ -16,7 +16,6 @@ from hansa.errors import AlreadyClosed, HansaError
 from hansa.limits import (
     FOLLOW_RETRY_S_MAX,
     FOLLOW_RETRY_S_MIN,
-    RAFT_STORES_MAX,
     RECONNECT_JITTER,
     STORE_TIMEOUT_S,
 )
@@ -50,10 +49,10 @@ class Members:
 
 
 class RaftStore:
-    """A `Store` in a raft group; see there. New calls go to the members that the group's record names.
+    """A `Store` in a raft group; see there. It goes to the members that the group's record names.
 
-    Watches and kept leases stay with the members that there were when they began: they go on as long as one
-    of those is there. `changes_count` counts how often the members were others.
+    When they change, watches go on at the new ones without gap, and kept leases are renewed there.
+    `changes_count` counts how often the members were others.
     """
 
     def __init__(
@@ -61,20 +60,18 @@ class RaftStore:
         find: Callable[[], Awaitable[Members]],
         *,
         name: str,
-        first_address: str = "",
         clock: Clock | None = None,
         chance: Chance | None = None,
     ) -> None:
         self.name = name
         self.changes_count = 0
         self._find = find
-        self._first_address = first_address
         self._clock = clock or SystemClock()
         self._chance = chance or Chance.system()
         self._entered_count = 0
         self._opening = asyncio.Lock()
         self._stack: AsyncExitStack | None = None
-        self._stores: list[EtcdStore] = []
+        self._etcd: EtcdStore | None = None
         self._addresses: tuple[str, ...] = ()
         self._keys: RaftKeys | None = None
         self._is_closed = False
@@ -92,7 +89,7 @@ class RaftStore:
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """The client addresses that new calls go to."""
+        """The client addresses that calls go to."""
         return self._addresses
 
     async def __aenter__(self) -> Self:
@@ -103,9 +100,10 @@ class RaftStore:
             if self._stack is None:
                 members = await self._find()
                 self._keys = members.keys
+                self._addresses = tuple(sorted(members.addresses))
                 async with AsyncExitStack() as stack:
-                    self._stack = stack
-                    await self._use(members.addresses)
+                    etcd = EtcdStore(self._addresses, clock=self._clock, chance=self._chance, name=self.name)
+                    self._etcd = await stack.enter_async_context(etcd)
                     scope = TaskScope(self.name, self._failed)
                     stack.push_async_callback(scope.close)
                     scope.spawn(self._follow(), "members")
@@ -205,20 +203,17 @@ class RaftStore:
 
     @property
     def _store(self) -> EtcdStore:
-        if not self._stores or self._is_closed:
+        if self._etcd is None or self._is_closed:
             raise AlreadyClosed(f"{self.name} is not open")
-        return self._stores[-1]
+        return self._etcd
 
     async def _use(self, addresses: Sequence[str]) -> None:
-        """Send new calls to these members. Those before stay open, for what began with them."""
-        ordered = tuple(sorted(addresses, key=lambda one: (one != self._first_address, one)))
-        if ordered == self._addresses or not ordered or len(self._stores) >= RAFT_STORES_MAX:
-            return
-        store = EtcdStore(ordered, clock=self._clock, chance=self._chance, name=self.name)
-        if self._stack is not None:
-            await self._stack.enter_async_context(store)
-        self._stores.append(store)
-        self._addresses = ordered
+        """Go on with these members; a record without any is no reason to leave those that are known."""
+        found = tuple(sorted(addresses))
+        if found and found != self._addresses:
+            await self._store.set_endpoints(found)
+            self._addresses = found
+            self.changes_count += 1
 
     async def _follow(self) -> None:
         """Learn of other members from the group's record, for as long as the store is open."""
@@ -250,9 +245,7 @@ class RaftStore:
 
     async def _read(self, value: bytes) -> None:
         record = decode(GroupRecord, value)
-        before = self._addresses
         await self._use([peer.client_address for peer in record.peers])
-        self.changes_count += before != self._addresses
 
     def _failed(self, error: BaseException) -> None:
         """Following ended by a fault of ours: the store goes on with the members it knows."""

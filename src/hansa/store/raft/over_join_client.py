@@ -26,8 +26,11 @@ from hansa.limits import (
     RAFT_MESSAGE_BYTES_MAX,
     RAFT_POLL_S_MAX,
     RAFT_REDIRECTS_MAX,
-    RECONNECT_JITTER,
+    STORE_RETRY_JITTER,
+    STORE_RETRY_S_MAX,
+    STORE_RETRY_S_MIN,
 )
+from hansa.store.over_etcd_channels import DIAL_OPTIONS
 from hansa.store.raft.group_record import PeerInfo, read_address
 from hansa.store.raft.join_messages import (
     AWAIT,
@@ -49,17 +52,8 @@ from hansa.store.raft.json_values import decode, encode
 from hansa.store.raft.raft_events import GroupStatus
 from hansa.transport.backoff import Backoff
 
-_RETRY_S_MIN = 0.05
-_RETRY_S_MAX = 1.0
 _TRY_S_MIN = 1.0
-_OPTIONS = [
-    ("grpc.max_receive_message_length", RAFT_MESSAGE_BYTES_MAX),
-    ("grpc.use_local_subchannel_pool", 1),
-    ("grpc.initial_reconnect_backoff_ms", 100),
-    # How long one attempt to connect may take: a busy machine needs a while to say hello.
-    ("grpc.min_reconnect_backoff_ms", 2000),
-    ("grpc.max_reconnect_backoff_ms", 1000),
-]
+_OPTIONS = (*DIAL_OPTIONS, ("grpc.max_receive_message_length", RAFT_MESSAGE_BYTES_MAX))
 
 
 class JoinClient:
@@ -149,7 +143,7 @@ class JoinClient:
         """The first answer of a peer that is not a redirect, not pending and not worth another try."""
         end_at = self._clock.monotonic() + timeout
         backoff = Backoff(
-            s_min=_RETRY_S_MIN, s_max=_RETRY_S_MAX, jitter=RECONNECT_JITTER, chance=self._chance
+            s_min=STORE_RETRY_S_MIN, s_max=STORE_RETRY_S_MAX, jitter=STORE_RETRY_JITTER, chance=self._chance
         )
         said = "nobody answered"
         while True:

@@ -15,21 +15,13 @@ from hansa.limits import RAFT_CALL_S_MAX
 from hansa.store import etcd_api_pb2 as api
 from hansa.store import etcd_calls as calls
 from hansa.store.etcd_messages import commit_to_message, outcome_from_message
+from hansa.store.over_etcd_channels import DIAL_OPTIONS
 from hansa.store.raft.join_steps import MemberView
 from hansa.store.raft.member_settings import address_of, url
 from hansa.store.values import Compare, Operation, Outcome
 
 RequestT = TypeVar("RequestT", bound=Message)
 ResponseT = TypeVar("ResponseT", bound=Message)
-
-_OPTIONS = [
-    # Each its own connection: a member that was restarted is not waited for in another one's backoff.
-    ("grpc.use_local_subchannel_pool", 1),
-    ("grpc.initial_reconnect_backoff_ms", 100),
-    # How long one attempt to connect may take: a busy machine needs a while to say hello.
-    ("grpc.min_reconnect_backoff_ms", 2000),
-    ("grpc.max_reconnect_backoff_ms", 1000),
-]
 
 
 class MemberCalls:
@@ -40,7 +32,7 @@ class MemberCalls:
 
     def __init__(self, address: str) -> None:
         self.address = address
-        self._channel = grpc.aio.insecure_channel(address, options=_OPTIONS)
+        self._channel = grpc.aio.insecure_channel(address, options=DIAL_OPTIONS)
         self._is_closed = False
 
     async def close(self) -> None:

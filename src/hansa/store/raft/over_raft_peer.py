@@ -283,7 +283,6 @@ class RaftPeer:
         self._store = RaftStore(
             self._find_members,
             name=f"raft group {self.app}",
-            first_address=me.client_address,
             clock=self._clock,
             chance=self._chance,
         )
