@@ -363,8 +363,6 @@ RAFT_REQUESTS_MAX: Final = 16
 RAFT_REDIRECTS_MAX: Final = 5
 # One answer to a question that waits (is it accepted? is it done?); then it is asked again.
 RAFT_POLL_S_MAX: Final = 5.0
-# The connections that one store keeps of members that changed; beyond it the members it knows must do.
-RAFT_STORES_MAX: Final = 16
 # etcd changes a group only when its members have been connected for 5 s; so long it may say no, and a bit.
 RAFT_DENIAL_S: Final = 15.0
 # How long starting waits for the group to have a leader: the others may still be starting.

@@ -19,6 +19,7 @@ from hansa.cli.fast_loop import run
 from hansa.cli.log_lines import LogLines
 from hansa.cli.members_board import as_object, as_table, summary, tell_event
 from hansa.cli.registry_options import NO_TLS, SECONDS, AsJson, TlsFiles
+from hansa.cli.session_options import STORE, ClusterName, StoreAddress
 from hansa.cli.stop_signals import Cut, until_stopped
 from hansa.coordination.member import Member
 from hansa.coordination.node_info import NodeInfo
@@ -28,7 +29,6 @@ from hansa.errors import BadArgument, HansaError, StoreUnavailable, TimedOut
 from hansa.store.opening import open_store
 from hansa.store.store import Store
 
-STORE: Final = "etcd://127.0.0.1:2379"
 DRAW_INTERVAL_S: Final = 0.5
 # Leases that are asked for at the same time.
 ASKED_COUNT_MAX: Final = 32
@@ -86,8 +86,8 @@ NOBODY: Final = Joining()
 
 def members(
     *,
-    store: Annotated[str, Parameter(metavar="ADDRESS", env_var="HANSA_STORE")] = STORE,
-    cluster: Annotated[str, Parameter(metavar="NAME", env_var="HANSA_CLUSTER")] = "default",
+    store: StoreAddress = STORE,
+    cluster: ClusterName = "default",
     watch: Annotated[bool, Parameter(negative="", show_default=False)] = False,
     joining: Joining = NOBODY,
     heartbeat_interval: Annotated[float, SECONDS] = 1.0,

@@ -14,6 +14,8 @@ from hansa.store.opening import open_store
 from hansa.store.store import Store
 
 STORE: Final = "etcd://127.0.0.1:2379"
+StoreAddress = Annotated[str, Parameter(metavar="ADDRESS", env_var="HANSA_STORE")]
+ClusterName = Annotated[str, Parameter(metavar="NAME", env_var="HANSA_CLUSTER")]
 
 
 @Parameter(name="*")
@@ -31,8 +33,8 @@ class SessionOptions:
         After so many seconds without a sign of life somebody else may have it.
     """
 
-    store: Annotated[str, Parameter(metavar="ADDRESS", env_var="HANSA_STORE")] = STORE
-    cluster: Annotated[str, Parameter(metavar="NAME", env_var="HANSA_CLUSTER")] = "default"
+    store: StoreAddress = STORE
+    cluster: ClusterName = "default"
     ttl: Annotated[float, Parameter(metavar="SECONDS", validator=Number(gte=1, lt=1e6))] = 10.0
 
     def open(self, tls: TlsFiles = NO_TLS) -> Store:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
+from hansa.coordination.keys import Keys
 from hansa.coordination.over_barrier import Barrier
 from hansa.coordination.over_election import Election, LeaderInfo
 from hansa.coordination.over_fenced_key import FencedKey
@@ -45,7 +46,7 @@ async def test_a_lock_is_handed_on_in_order_with_growing_fences(store: Store, ot
         assert await lock.holder() is None
     assert order == list(range(10))
     assert fences == sorted(set(fences))
-    assert (await store.scan("/hansa/")).count == 0
+    assert (await store.scan(Keys().prefix)).count == 0
 
 
 @pytest.mark.spec("CRD-09")
