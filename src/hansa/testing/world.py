@@ -7,6 +7,7 @@ import gc
 import traceback
 from collections.abc import Coroutine
 from contextvars import Context
+from itertools import count
 from typing import Any, NoReturn, TypeVar
 
 from hansa.chance import Chance
@@ -31,6 +32,11 @@ class Broken(InvariantBroken):
         super().__init__(f"{invariant}: {detail}")
         self.invariant = invariant
         self.detail = detail
+
+
+# After so many worlds what they left is collected.
+COLLECT_WORLDS = 20
+_closings = count(1)
 
 
 class World:
@@ -66,8 +72,10 @@ class World:
         self.is_over = True
         self.loop.close()
         # A world is full of cycles, and the loop's freezing keeps Python from looking for them by itself: a
-        # thousand runs in one process need the memory of one.
-        gc.collect()
+        # thousand runs in one process need the memory of a few. Looking takes time for all that the process
+        # holds, in a process full of tests as long as a run itself: so not after each.
+        if next(_closings) % COLLECT_WORLDS == 0:
+            gc.collect()
 
     def elapsed_s(self) -> float:
         """Virtual seconds since the world began."""

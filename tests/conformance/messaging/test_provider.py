@@ -281,7 +281,8 @@ async def test_a_registry_that_is_not_there_is_passed_over(lane: Lane) -> None:
 
 @pytest.mark.spec("DIS-12")
 async def test_a_deaf_registry_is_left_for_the_next(lane: Lane, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hansa.messaging.provider.registration.REGISTRY_ANSWER_S_MAX", 0.1)
+    # Long enough for the one that hears, on a busy machine.
+    monkeypatch.setattr("hansa.messaging.provider.registration.REGISTRY_ANSWER_S_MAX", 0.5)
     async with ScriptedRegistry(lane) as deaf, ScriptedRegistry(lane) as registry:
         deaf.script = lambda message: None
         async with provide(lane, deaf.endpoint, registry.endpoint) as provider:
