@@ -9,6 +9,7 @@ import pytest
 
 from hansa.testing import Simulation, World
 from hansa.testing.scenarios import RouterDealer
+from hansa.testing.world import COLLECT_WORLDS
 
 PROGRAM = """
 import sys
