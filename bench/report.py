@@ -205,7 +205,12 @@ def _figures(summaries: Sequence[Summary], figures: Mapping[str, Figure]) -> lis
         cells = [_spread(summary.figures.get(name), figure.show) for summary in summaries]
         if any(cells):
             rows.append([figure.title, *cells])
-    return table(["", *(case_title(summary.case) + _failures(summary) for summary in summaries)], rows)
+    several = len({summary.case for summary in summaries}) < len(summaries)
+    heads = [
+        case_title(summary.case) + (f", {peer_title(summary.peer)}" if several else "") + _failures(summary)
+        for summary in summaries
+    ]
+    return table(["", *heads], rows)
 
 
 def _failures(summary: Summary) -> str:

@@ -38,6 +38,14 @@ TOPIC_CASES = (
     "routed topic 1->1, 64 B",
     "two topics, there and back, 64 B",
 )
+STORE_CASES = (
+    "put, 64 B, 1 in flight",
+    "put, 64 B, 100 in flight",
+    "get, 64 B, 1 in flight",
+    "get, 64 B, 100 in flight",
+    "lock and release",
+    "a change told to 1,000 watches, 64 B",
+)
 LOCAL_CASES = ("topic to 10 spots, 64 B", "topic to 100 spots, 64 B", "topic to 1,000 spots, 64 B")
 
 _LINK = re.compile(r"(?<!!)\[[^\]]+\]\((?P<target>[^)\s]+)\)")
@@ -257,6 +265,7 @@ def readme() -> str:
         ("gateway", GATEWAY_CASES),
         ("topics", TOPIC_CASES),
         ("local", LOCAL_CASES),
+        ("store", STORE_CASES),
     )
     for mark, cases in marks:
         before, begin, rest = text.partition(f"<!-- bench:{mark} -->\n")
