@@ -79,10 +79,12 @@ class EtcdCaller:
         if it surely was not done: else `TimedOut`. Raises what the store refuses with. Cancelling it leaves
         open whether it was done.
         """
+        loop = asyncio.get_running_loop()
         while True:
             index = self._rotation.current
             token = self.access.token
             is_sent = False
+            began_s = loop.time()
             try:
                 if self.access.needs_token:
                     await self._authenticate(index, trail)
@@ -93,6 +95,12 @@ class EtcdCaller:
                 response = await self._once(index, call, request, timeout_s)
             except grpc.aio.AioRpcError as error:
                 cause, failure = error, judge(error.code().name, error.details() or "")
+            except asyncio.CancelledError:
+                # Whoever waited has given up. A member that had its time and said nothing may be frozen, with
+                # its connection open: the next call goes to another.
+                if loop.time() - began_s >= self._try_timeout_s:
+                    self._rotation.failed(index)
+                raise
             else:
                 trail.is_under_way = False
                 return response
