@@ -183,6 +183,8 @@ NODE_SUBSCRIPTIONS_MAX: Final = 65_536
 QUERY_INTERVAL_S: Final = 30.0
 # A listed node that has not told its topics after this time is not waited for.
 JOIN_S_MAX: Final = 2.0
+# So long the topics of a node that was killed stay claimed in a store.
+CLAIM_TTL_S: Final = 10.0
 # How often an owner looks whether a peer that missed messages has room again to be told so.
 LAGGING_S: Final = 0.1
 # Topics of lost owners that patterns still remember, to say how much was missed if they return.
@@ -339,8 +341,8 @@ RAFT_CRASHES_MAX: Final = 5
 RAFT_STOP_S_MAX: Final = 10.0
 # The member's log on disk; beyond it the file starts anew, and the one before is kept as well.
 RAFT_LOG_BYTES_MAX: Final = 8 * MIB
-# What a report of a crash quotes of it.
-RAFT_LOG_TAIL_BYTES: Final = 2 * KIB
+# What a report of a crash is made of: the reason stands a few long lines before the last one.
+RAFT_LOG_TAIL_BYTES: Final = 8 * KIB
 # How often a peer looks at its member, and the leader's at the requests: a change is seen within one look.
 RAFT_LOOK_S: Final = 0.5
 # How often it reads the member's own measures (snapshots); reading them costs the member milliseconds.

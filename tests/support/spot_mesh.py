@@ -128,8 +128,12 @@ class MeshBench:
         self.mesh.subscribe(one)
         return one
 
-    def create(self, topic: str, spot: object = None, *, retain: bool = False) -> list[Effect]:
-        return self.mesh.create(topic.encode(), spot, retain=retain, wall_ms=self.wall_ms)
+    def create(
+        self, topic: str, spot: object = None, *, retain: bool = False, is_claimed: bool = False
+    ) -> list[Effect]:
+        return self.mesh.create(
+            topic.encode(), spot, retain=retain, wall_ms=self.wall_ms, is_claimed=is_claimed
+        )
 
     def destroy(self, topic: str, spot: object = None) -> list[Effect]:
         return self.mesh.destroy(topic.encode(), spot)

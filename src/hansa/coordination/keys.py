@@ -61,6 +61,11 @@ class Keys:
         """The prefix of those who wait at a barrier."""
         return self.prefix + b"barriers/" + as_name(name, "a barrier") + b"/"
 
+    def topic(self, service: str, topic: str) -> bytes:
+        """The prefix of those who claim a topic of a mesh: a name that the mesh allows, slashes included."""
+        quoted = topic.replace("%", "%25").replace("/", "%2F").encode()
+        return self.prefix + b"topics/" + as_name(service, "a service") + b"/" + quoted + b"/"
+
     def left(self, lease: int, number: int) -> bytes:
         """There when a session's entry into a line is over for good, however late a request for it comes."""
         return self.prefix + b"left/%016x-%d" % (lease, number)

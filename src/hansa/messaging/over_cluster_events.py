@@ -11,7 +11,15 @@ from typing import Final, Self
 from hansa.chance import Chance
 from hansa.coordination.member_events import Expelled, LoopLagged, MemberEvent, MembersEvent, Rejoined
 from hansa.coordination.over_members import Members
-from hansa.errors import AlreadyClosed, BadRecord, NoOwner, TimedOut, TopicExists
+from hansa.errors import (
+    AlreadyClosed,
+    BadRecord,
+    NoOwner,
+    SessionLost,
+    StoreUnavailable,
+    TimedOut,
+    TopicExists,
+)
 from hansa.limits import (
     ARRIVALS_MAX,
     BRIDGE_COUNT_MAX,
@@ -107,7 +115,7 @@ class TopicBridge:
         while True:
             try:
                 await spot.create_topic(self.topic)
-            except TopicExists:
+            except (TopicExists, StoreUnavailable, TimedOut, SessionLost):
                 await self._wait_for_removal()
                 continue
             self.takeovers_count += 1

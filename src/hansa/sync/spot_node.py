@@ -9,7 +9,14 @@ from typing import Literal, Self
 from hansa.chance import Chance
 from hansa.clock import Clock
 from hansa.endpoint import Endpoint
-from hansa.limits import HEARTBEAT_INTERVAL_S, JOIN_S_MAX, QUERY_INTERVAL_S, REGISTER_TIMEOUT_S, SURVEY_S
+from hansa.limits import (
+    CLAIM_TTL_S,
+    HEARTBEAT_INTERVAL_S,
+    JOIN_S_MAX,
+    QUERY_INTERVAL_S,
+    REGISTER_TIMEOUT_S,
+    SURVEY_S,
+)
 from hansa.messaging.spot import SpotEvent, SpotStats, TopicReport
 from hansa.messaging.spot import SpotNode as AsyncSpotNode
 from hansa.messaging.spot.names import SERVICE
@@ -17,6 +24,7 @@ from hansa.messaging.spot.over_threads import ThreadsafeSpot
 from hansa.sync.discovery import Discovery
 from hansa.sync.event_stream import EventStream
 from hansa.sync.mirror import Mirror
+from hansa.sync.store import Store
 from hansa.transport import Network, SocketOptions, Tls
 
 
@@ -41,6 +49,9 @@ class SpotNode(Mirror):
         join_timeout_s: float = JOIN_S_MAX,
         query_interval_s: float = QUERY_INTERVAL_S,
         heartbeat_interval_s: float = HEARTBEAT_INTERVAL_S,
+        store: Store | None = None,
+        cluster: str = "default",
+        claim_ttl_s: float = CLAIM_TTL_S,
         tls: Tls | None = None,
         network: Network | None = None,
         clock: Clock | None = None,
@@ -61,6 +72,9 @@ class SpotNode(Mirror):
             join_timeout_s=join_timeout_s,
             query_interval_s=query_interval_s,
             heartbeat_interval_s=heartbeat_interval_s,
+            store=None if store is None else store._inner,
+            cluster=cluster,
+            claim_ttl_s=claim_ttl_s,
             tls=tls,
             network=network,
             clock=clock,

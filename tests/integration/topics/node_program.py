@@ -27,10 +27,11 @@ from hansa import (  # noqa: E402
     SpotNode,
     Subscription,
     WhenSlow,
+    open_store,
 )
 from hansa.cli.fast_loop import run  # noqa: E402
 from hansa.ids import format_id, routing_id  # noqa: E402
-from hansa.limits import OUTGOING_BYTES_MAX, OUTGOING_COUNT_MAX  # noqa: E402
+from hansa.limits import CLAIM_TTL_S, OUTGOING_BYTES_MAX, OUTGOING_COUNT_MAX  # noqa: E402
 from hansa.transport.over_tasks import TaskScope  # noqa: E402
 from tests.integration.faults.orders import orders, rss_kib, tell  # noqa: E402
 
@@ -179,6 +180,8 @@ async def main() -> None:
     parser.add_argument("--advertise")
     parser.add_argument("--create", action="append", default=[], help="topics to own from the beginning")
     parser.add_argument("--tell", default="", help="kinds of events, with commas between them")
+    parser.add_argument("--store", default="memory://", help="where topics are claimed with --claim-ttl")
+    parser.add_argument("--claim-ttl", type=float, help="claim topics in the store, for so long")
     parser.add_argument("--heartbeat-interval", type=float, default=0.1)
     parser.add_argument("--query-interval", type=float, default=30.0)
     parser.add_argument("--outgoing-count-max", type=int, default=OUTGOING_COUNT_MAX)
@@ -190,7 +193,10 @@ async def main() -> None:
         outgoing_count_max=arguments.outgoing_count_max,
         outgoing_bytes_max=arguments.outgoing_bytes_max,
     )
-    async with Discovery(arguments.pub, options=options) as discovery:
+    async with (
+        open_store(arguments.store) as store,
+        Discovery(arguments.pub, options=options) as discovery,
+    ):
         node = SpotNode(
             arguments.bind,
             arguments.router,
@@ -200,6 +206,8 @@ async def main() -> None:
             routing_id=routing_id(arguments.number),
             heartbeat_interval_s=arguments.heartbeat_interval,
             query_interval_s=arguments.query_interval,
+            store=None if arguments.claim_ttl is None else store,
+            claim_ttl_s=arguments.claim_ttl or CLAIM_TTL_S,
             options=options,
             name=f"node {arguments.number}",
         )

@@ -45,7 +45,7 @@ def state_of(data: bytes) -> object:
 
 
 @pytest.mark.spec("CRD-01")
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(groups)
 def test_a_journal_cut_anywhere_is_the_store_at_the_last_whole_block(
     played_groups: list[list[tuple[str, object]]],
@@ -58,7 +58,7 @@ def test_a_journal_cut_anywhere_is_the_store_at_the_last_whole_block(
         assert state_of(data[:size]) == views[whole]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(groups, st.data())
 def test_a_journal_with_a_changed_byte_is_refused_or_an_older_store(
     played_groups: list[list[tuple[str, object]]], data: st.DataObject
@@ -77,7 +77,7 @@ def test_a_journal_with_a_changed_byte_is_refused_or_an_older_store(
     assert state == views[max(0, len(views) - 2)]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(groups, groups)
 def test_a_snapshot_and_the_journal_behind_it_are_the_whole_journal(
     before: list[list[tuple[str, object]]], after: list[list[tuple[str, object]]]

@@ -116,7 +116,7 @@ moves = st.one_of(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(play=st.lists(moves, max_size=40))
 def test_leases_live_as_a_table_of_deadlines_has_it(play: list[tuple[str, int, int]]) -> None:
     leases, now = Leases(), 0.0

@@ -100,7 +100,7 @@ def flat(result: object) -> object:
     return result.revision if hasattr(result, "revision") else result.count  # type: ignore[attr-defined]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(play=st.lists(steps, max_size=25), question=gets)
 def test_every_history_is_as_copies_would_have_it(
     play: list[tuple[list[Compare], list[Operation], list[Operation]] | int], question: Get

@@ -257,7 +257,7 @@ plays = st.lists(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(play=plays)
 def test_every_watcher_is_told_what_a_look_at_the_whole_log_would_tell(
     play: list[tuple[object, ...]],

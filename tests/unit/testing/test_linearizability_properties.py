@@ -78,25 +78,25 @@ def agree(calls: list[Call], model: Model) -> None:
         assert "cannot be" in str(verdict)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(histories(said_of_register))
 def test_a_register_is_judged_as_by_trying_every_order(calls: list[Call]) -> None:
     agree(calls, RegisterModel())
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(histories(said_of_counter))
 def test_a_counter_is_judged_as_by_trying_every_order(calls: list[Call]) -> None:
     agree(calls, CounterModel())
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(histories(said_of_lock))
 def test_a_lock_is_judged_as_by_trying_every_order(calls: list[Call]) -> None:
     agree(calls, LockModel())
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(histories(said_of_register, unknown=(False, True)))
 def test_many_calls_without_outcome_are_judged_as_by_trying_every_choice(calls: list[Call]) -> None:
     agree(calls, RegisterModel())
@@ -112,7 +112,7 @@ SPARED = [
 ]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(histories(said_of_register, unknown=(False, False, True)), st.integers(0, 7))
 @example(calls=SPARED, cut_at=1)
 def test_what_is_cut_off_a_possible_history_leaves_a_possible_one(calls: list[Call], cut_at: int) -> None:

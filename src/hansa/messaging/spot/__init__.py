@@ -13,6 +13,7 @@ from hansa.messaging.spot.events import (
     SubscriptionSuspended,
     TopicAnnounced,
     TopicDemoted,
+    TopicLost,
     TopicRemoved,
 )
 from hansa.messaging.spot.inbox import TopicMessage, WhenSlow
@@ -43,6 +44,7 @@ __all__ = [
     "ThreadsafeSubscription",
     "TopicAnnounced",
     "TopicDemoted",
+    "TopicLost",
     "TopicMessage",
     "TopicRemoved",
     "TopicReport",

@@ -64,6 +64,14 @@ class TopicDemoted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TopicLost:
+    """The claim of a topic in the store is lost: the spot that is told this owns it no more."""
+
+    topic: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PublishesRefused:
     """The node that was taken for the owner was not: so many publishes reached nobody."""
 
@@ -117,6 +125,7 @@ SpotEvent: TypeAlias = (
     | MessagesMissed
     | MessagesDropped
     | TopicDemoted
+    | TopicLost
     | PublishesRefused
     | PublishesInDoubt
     | PeerJoined

@@ -6,7 +6,8 @@ owner knows its subscribed nodes. Losing a connection is losing all of that, at 
 QUERY again. QUERY is also repeated slowly, with a digest of what is known, in case something was missed.
 
 If two nodes own a topic the lower id wins; the other is demoted and says nothing about it, because everybody
-hears the winner too. Who comes to believe a claim that had lost before asks whether it still stands.
+hears the winner too. Who comes to believe a claim that had lost before asks whether it still stands. A topic
+that is claimed in a store yields to nobody: a rival is one who has lost its own claim and does not know yet.
 
 What local subscriptions want is `wants`. Messages themselves go through `fanout.receive`; what that does not
 handle comes to `hear`.
@@ -36,6 +37,7 @@ from hansa.messaging.spot.events import (
     SpotEvent,
     TopicAnnounced,
     TopicDemoted,
+    TopicLost,
     TopicRemoved,
 )
 from hansa.messaging.spot.fanout import Exchange, Feed, Outlet
@@ -75,6 +77,8 @@ class Mesh:
         self._stamps = Stamps()
         self._index = TopicIndex()
         self._digest = 0
+        # Topics of ours that are claimed in a store.
+        self._claimed: dict[bytes, None] = {}
         self._awaited: dict[bytes, float] = {}
         self._asking: deque[tuple[float, Peer]] = deque()
         self._lag_at: float | None = None
@@ -200,11 +204,16 @@ class Mesh:
 
     # -- what the program asks for
 
-    def create(self, topic: bytes, spot: object, *, retain: bool, wall_ms: int) -> list[Effect]:
-        """Raises TopicExists, BadArgument."""
+    def create(
+        self, topic: bytes, spot: object, *, retain: bool, wall_ms: int, is_claimed: bool = False
+    ) -> list[Effect]:
+        """Raises TopicExists, BadArgument.
+
+        `is_claimed`: a store says that nobody else may own it, whatever a peer said before.
+        """
         name = topic.decode()
         owner = self.owner(topic)
-        if owner is not None:
+        if owner == self.node or (owner is not None and not is_claimed):
             whose = "this node" if owner == self.node else f"node {format_id(owner)}"
             raise TopicExists(f"topic {name!r} is owned by {whose} already")
         outlets = self.exchange.outlets
@@ -214,9 +223,11 @@ class Mesh:
         feed = Feed(name) if want is None else want.feed
         outlet = outlets[topic] = Outlet(topic, feed, spot, self._stamps.next(wall_ms), retain)
         self.exchange.outlets_by_name[name] = outlet
+        if is_claimed:
+            self._claimed[topic] = None
         self._digest ^= topic_digest(topic)
         self._effects.append(Broadcast(command=TopicAnnounce(topic=name, mark=_mark(outlet))))
-        self._moved(topic, None, self.node)
+        self._moved(topic, owner, self.node)
         return self._done()
 
     def destroy(self, topic: bytes, spot: object) -> list[Effect]:
@@ -227,9 +238,16 @@ class Mesh:
             whose = "nobody" if owner is None else f"node {format_id(owner)}"
             whose = "another spot of this node" if owner == self.node else whose
             raise NotOwner(f"topic {topic.decode()!r} is not this spot's to destroy: its owner is {whose}")
-        self._effects.append(Broadcast(command=TopicRemove(topic=outlet.feed.topic, mark=_mark(outlet))))
-        self._give_up(topic, outlet)
-        self._fall_to(topic, self.node, self.owners.owner(topic))
+        self._remove(topic, outlet)
+        return self._done()
+
+    def lose(self, topic: bytes, reason: str) -> list[Effect]:
+        """The claim of a topic of ours is lost in the store: from now on somebody else may own it."""
+        outlet = self.exchange.outlets.get(topic)
+        if outlet is None:
+            return []
+        self._effects.append(Tell(event=TopicLost(topic=outlet.feed.topic, reason=reason), spot=outlet.spot))
+        self._remove(topic, outlet)
         return self._done()
 
     def subscribe(self, subscriber: Subscriber) -> list[Effect]:
@@ -270,7 +288,7 @@ class Mesh:
                 self._moved(topic, before, after)
             return
         self.tally.conflicts_count += 1
-        if precedence(peer) < precedence(self.node):
+        if topic not in self._claimed and precedence(peer) < precedence(self.node):
             self.tally.demotions_count += 1
             # A last word for those who miss some of our messages; who heard the winner first ignores it.
             for member in [self.peers[subscriber] for subscriber in outlet.subscribers]:
@@ -297,8 +315,15 @@ class Mesh:
             self._doubted[after] = None
         self._moved(topic, before, after, is_lost=is_lost)
 
+    def _remove(self, topic: bytes, outlet: Outlet) -> None:
+        """We own it no more, and say so."""
+        self._effects.append(Broadcast(command=TopicRemove(topic=outlet.feed.topic, mark=_mark(outlet))))
+        self._give_up(topic, outlet)
+        self._fall_to(topic, self.node, self.owners.owner(topic))
+
     def _give_up(self, topic: bytes, outlet: Outlet) -> None:
         """We own it no more."""
+        self._claimed.pop(topic, None)
         self.exchange.former_published_count += outlet.sequence
         self.exchange.former_dropped_count += outlet.dropped_count
         del self.exchange.outlets[topic]

@@ -39,8 +39,11 @@ class MeshDriver(Protocol):
 
     # -- what spots ask for; topics are frames
 
-    def create(self, topic: bytes, spot: object, *, retain: bool) -> None:
+    def create(self, topic: bytes, spot: object, *, retain: bool, is_claimed: bool) -> None:
         """Raises TopicExists, BadArgument; UsageError where there are no owners."""
+
+    def lose(self, topic: bytes, reason: str) -> None:
+        """The claim of a topic is lost; does nothing where it is not owned."""
 
     def destroy(self, topic: bytes, spot: object) -> None:
         """Raises NotOwner; UsageError where there are no owners."""
@@ -70,6 +73,9 @@ class MeshDriver(Protocol):
 
     @property
     def topics_count(self) -> int: ...
+
+    def owner(self, topic: bytes) -> bytes | None:
+        """Who owns a topic, as far as is known here."""
 
     @property
     def taken_over_count(self) -> int:

@@ -21,6 +21,7 @@ from hansa.errors import (
 )
 from hansa.ids import check_routing_id, new_routing_id
 from hansa.limits import (
+    CLAIM_TTL_S,
     EVENTS_COUNT_MAX,
     FAILOVER_S_MAX,
     FAREWELL_S_MAX,
@@ -36,15 +37,17 @@ from hansa.messaging.provider.over_registry import RegistryLine
 from hansa.messaging.provider.registration import Registrations
 from hansa.messaging.provider_info import ProviderInfo
 from hansa.messaging.spot.effects import Tell
-from hansa.messaging.spot.events import SpotEvent, TopicDemoted
+from hansa.messaging.spot.events import SpotEvent, TopicDemoted, TopicLost
 from hansa.messaging.spot.mesh_driver import MeshDriver
 from hansa.messaging.spot.names import SERVICE, check_service, check_topic
+from hansa.messaging.spot.over_claims import TopicClaims
 from hansa.messaging.spot.over_pubsub import PubSubMesh
 from hansa.messaging.spot.over_router import RouterMesh
 from hansa.messaging.spot.over_spot import Spot
 from hansa.messaging.spot.over_subscription import Subscription
 from hansa.messaging.spot.over_threads import LOOP_ADVICE, ThreadsafeSpot
 from hansa.messaging.spot.stats import SpotStats, TopicReport
+from hansa.store.store import Store
 from hansa.transport import Network, SocketOptions, Tls
 from hansa.transport.over_events import EventFeed, EventStream
 from hansa.transport.over_route import default_route_host
@@ -61,6 +64,11 @@ class SpotNode:
     to every other node that is listed under the same service. Entering waits, `join_timeout_s` at most, until
     these have told their topics; what is not reachable by then is found later. Nodes of `spot-node.blue` and
     of `spot-node` do not see each other.
+
+    With a `store` a topic is claimed there before it is created, on a lease of `claim_ttl_s`, under `cluster`
+    and `service`: two nodes of a mesh in which all have that store never own one topic. A node that cannot
+    renew the lease gives its topics up before another one can claim them, and tells it by `TopicLost`; the
+    topics of one that was killed are free when the lease ends.
 
     It belongs to the event loop in which it was entered, and is used once. Leaving the block closes its spots
     in the order in which they were made, tells the other nodes and the registry, and ends every connection.
@@ -79,6 +87,9 @@ class SpotNode:
         join_timeout_s: float = JOIN_S_MAX,
         query_interval_s: float = QUERY_INTERVAL_S,
         heartbeat_interval_s: float = HEARTBEAT_INTERVAL_S,
+        store: Store | None = None,
+        cluster: str = "default",
+        claim_ttl_s: float = CLAIM_TTL_S,
         tls: Tls | None = None,
         network: Network | None = None,
         clock: Clock | None = None,
@@ -93,6 +104,8 @@ class SpotNode:
             raise BadArgument("query_interval_s and heartbeat_interval_s must be positive")
         if bind is None and (discovery is not None or registries):
             raise BadArgument("a node that others find needs bind=..., such as 'tcp://127.0.0.1:0'")
+        if store is not None and mesh == "pubsub":
+            raise BadArgument("topics of a PUB/SUB mesh have no owners: there is nothing to claim in a store")
         chance = chance or Chance.system()
         options = options or SocketOptions()
         self.name = name
@@ -121,6 +134,21 @@ class SpotNode:
             mesh, options, clock=clock or SystemClock(), chance=chance, query_interval_s=query_interval_s
         )
         """What carries the messages; for spots."""
+        self.claims = (
+            None
+            if store is None
+            else TopicClaims(
+                store,
+                cluster=cluster,
+                service=self.service,
+                node=self.routing_id,
+                ttl_s=claim_ttl_s,
+                chance=chance.fork("claims"),
+                on_lost=lambda topic, reason: self.mesh.lose(check_topic(topic), reason),
+                on_failure=self._task_failed,
+            )
+        )
+        """Where topics are claimed before they are created; for spots."""
         self._machine = Registrations(
             map(self._checked_registry, registries), heartbeat_interval_s=heartbeat_interval_s, chance=chance
         )
@@ -176,6 +204,8 @@ class SpotNode:
         try:
             if self._steps is not None:
                 await self._steps.close()
+            if self.claims is not None:
+                await self.claims.close()
             if self._machine.registry is not None:
                 await self._line.unregister_all(timeout_s=FAREWELL_S_MAX)
         finally:
@@ -346,7 +376,7 @@ class SpotNode:
             self.tell(tell.event, spot=subscriber.spot)
             subscriber.wake()
         elif isinstance(spot, Spot):
-            if isinstance(tell.event, TopicDemoted):
+            if isinstance(tell.event, TopicDemoted | TopicLost):
                 spot.lose(tell.event.topic)
             self.tell(tell.event, spot=spot)
         else:

@@ -144,8 +144,11 @@ class PubSubMesh:
 
     # -- what spots ask for
 
-    def create(self, topic: bytes, spot: object, *, retain: bool) -> None:
+    def create(self, topic: bytes, spot: object, *, retain: bool, is_claimed: bool) -> None:
         raise self._ownerless(topic, "create")
+
+    def lose(self, topic: bytes, reason: str) -> None:
+        raise self._ownerless(topic, "lose")
 
     def destroy(self, topic: bytes, spot: object) -> None:
         raise self._ownerless(topic, "destroy")
@@ -204,6 +207,9 @@ class PubSubMesh:
     @property
     def topics_count(self) -> int:
         return len(self._machine.departures.counts)
+
+    def owner(self, topic: bytes) -> bytes | None:
+        return None
 
     @property
     def taken_over_count(self) -> int:

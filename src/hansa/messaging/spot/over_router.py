@@ -171,9 +171,12 @@ class RouterMesh:
 
     # -- what spots ask for
 
-    def create(self, topic: bytes, spot: object, *, retain: bool) -> None:
+    def create(self, topic: bytes, spot: object, *, retain: bool, is_claimed: bool) -> None:
         wall_ms = int(self._clock.wall() * 1000)
-        self._perform(self._mesh.create(topic, spot, retain=retain, wall_ms=wall_ms))
+        self._perform(self._mesh.create(topic, spot, retain=retain, wall_ms=wall_ms, is_claimed=is_claimed))
+
+    def lose(self, topic: bytes, reason: str) -> None:
+        self._perform(self._mesh.lose(topic, reason))
 
     def destroy(self, topic: bytes, spot: object) -> None:
         self._perform(self._mesh.destroy(topic, spot))
@@ -257,6 +260,9 @@ class RouterMesh:
     @property
     def topics_count(self) -> int:
         return self._mesh.topics_count
+
+    def owner(self, topic: bytes) -> bytes | None:
+        return self._mesh.owner(topic)
 
     @property
     def taken_over_count(self) -> int:

@@ -7,8 +7,8 @@ from _thread import get_ident
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from hansa.errors import AlreadyClosed, BadArgument, UsageError, WouldBlock
-from hansa.limits import SUBSCRIPTION_BYTES_MAX, SUBSCRIPTION_COUNT_MAX
+from hansa.errors import AlreadyClosed, BadArgument, TopicExists, UsageError, WouldBlock
+from hansa.limits import SUBSCRIPTION_BYTES_MAX, SUBSCRIPTION_COUNT_MAX, SURVEY_S
 from hansa.messaging.spot.events import MessagesDropped, SpotEvent
 from hansa.messaging.spot.fanout import DUE, ELSEWHERE, REST, Exchange, publish
 from hansa.messaging.spot.inbox import Inbox, Reader, TopicMessage, WhenSlow
@@ -83,13 +83,24 @@ class Spot:
         """Own a topic from now on, and tell every node. With `retain` who subscribes gets the latest message.
 
         It waits until the listed nodes have told their topics, two seconds at most for one that does not
-        answer. Raises TopicExists (EEXIST) when somebody owns it; BadArgument; AlreadyClosed.
+        answer. Raises TopicExists (EEXIST) when somebody owns it; BadArgument; AlreadyClosed; of a node with
+        a store StoreUnavailable, TimedOut and SessionLost too.
         """
         self._check()
         frame = check_topic(topic)
         await self._mesh.in_step()
-        self._check()
-        self._mesh.create(frame, self, retain=retain)
+        claims = self.node.claims
+        if claims is not None:
+            await claims.claim(topic)
+        try:
+            if claims is not None and await self._is_owned_unclaimed(frame):
+                raise TopicExists(f"topic {topic!r} is owned already, by a node that did not ask the store")
+            self._check()
+            self._mesh.create(frame, self, retain=retain, is_claimed=claims is not None)
+        except BaseException:
+            if claims is not None:
+                claims.release_later(topic)
+            raise
         self._owned[topic] = None
 
     async def destroy_topic(self, topic: str) -> None:
@@ -97,6 +108,8 @@ class Spot:
         self._check()
         self._mesh.destroy(check_topic(topic), self)
         self._owned.pop(topic, None)
+        if self.node.claims is not None:
+            await self.node.claims.release(topic)
 
     @property
     def owned(self) -> tuple[str, ...]:
@@ -276,6 +289,8 @@ class Spot:
         self._exchange = Exchange(0)
         for topic in self._owned:
             self._mesh.destroy(check_topic(topic), self)
+            if self.node.claims is not None:
+                self.node.claims.release_later(topic)
         self._owned.clear()
         for subscription in list(self._subscriptions.values()):
             subscription.end()
@@ -319,6 +334,14 @@ class Spot:
         self._check()
 
     # -- small things
+
+    async def _is_owned_unclaimed(self, topic: bytes) -> bool:
+        """Whether another node, asked now, says that it owns a topic which is claimed for this one."""
+        if self._mesh.owner(topic) is None:
+            return False
+        # One that lost its claim says no, or nothing at all.
+        name = topic.decode()
+        return any(report.topic == name for report in await self._mesh.survey(SURVEY_S))
 
     def _next(self) -> TopicMessage | None:
         self._check()

@@ -140,4 +140,4 @@ class CallsMachine(RuleBasedStateMachine):
 
 
 TestCallsMachine = CallsMachine.TestCase
-TestCallsMachine.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestCallsMachine.settings = settings(max_examples=100, stateful_step_count=40)

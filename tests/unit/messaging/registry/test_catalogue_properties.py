@@ -74,7 +74,7 @@ def some_desks() -> list[Desk]:
 
 
 @given(plays)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_the_merged_list_is_that_of_a_full_merge(play: list[tuple[int, tuple[Any, ...]]]) -> None:
     desks = some_desks()
     for at, step in play:
@@ -94,7 +94,7 @@ def test_the_merged_list_is_that_of_a_full_merge(play: list[tuple[int, tuple[Any
 
 
 @given(plays)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_registries_that_have_heard_each_other_agree(play: list[tuple[int, tuple[Any, ...]]]) -> None:
     desks = some_desks()
     for at, step in play:
@@ -115,7 +115,7 @@ def test_registries_that_have_heard_each_other_agree(play: list[tuple[int, tuple
 
 
 @given(plays)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_what_nobody_stands_by_is_gone_in_the_end(play: list[tuple[int, tuple[Any, ...]]]) -> None:
     desks = some_desks()
     for at, step in play:

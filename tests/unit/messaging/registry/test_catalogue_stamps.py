@@ -236,7 +236,7 @@ words = st.lists(st.builds(Word, st.none() | st.integers(1, 9), st.integers(0, 2
 
 @pytest.mark.spec("DIS-11")
 @given(words, st.randoms(use_true_random=False), st.lists(st.permutations(range(3)), max_size=8))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_the_last_word_counts_in_whatever_order_the_registries_read(
     said: list[Word], chance: Random, meetings: list[list[int]]
 ) -> None:

@@ -10,6 +10,7 @@ from hansa.messaging.spot.events import (
     SubscriptionSuspended,
     TopicAnnounced,
     TopicDemoted,
+    TopicLost,
     TopicRemoved,
 )
 from hansa.wire.spot import (
@@ -125,6 +126,63 @@ def test_a_node_owns_so_many_topics_and_no_more(monkeypatch: pytest.MonkeyPatch)
     assert bench.mesh.owner(b"v") is None
     bench.destroy("t")
     bench.create("v")
+
+
+# -- topics that are claimed in a store
+
+
+@pytest.mark.spec("SPT-12")
+@pytest.mark.parametrize("way", ["announce", "answer"])
+def test_a_topic_that_is_claimed_in_a_store_yields_to_no_lower_id(way: str) -> None:
+    bench = MeshBench()
+    bench.create("t", is_claimed=True)
+    bench.join(A)
+    if way == "announce":
+        assert bench.announce(A, "t") == []
+    else:
+        assert bench.hear(A, QueryResp(topics=("t",), is_extended=True)) == []
+    assert bench.mesh.owner(b"t") == NODE
+    assert (bench.mesh.tally.conflicts_count, bench.mesh.tally.demotions_count) == (1, 0)
+    # Given up, and created without a claim, it is like any other.
+    bench.destroy("t")
+    bench.hear(A, TopicRemove(topic="t"))
+    bench.create("t")
+    bench.announce(A, "t")
+    assert bench.mesh.owner(b"t") == A
+
+
+def test_a_claim_in_a_store_counts_more_than_what_a_peer_said_before() -> None:
+    bench = MeshBench()
+    bench.join(A, "t")
+    effects = bench.create("t", is_claimed=True)
+    assert told(effects) == [TopicAnnounced(topic="t", owner=NODE)]
+    assert bench.mesh.owner(b"t") == NODE
+    with pytest.raises(TopicExists, match="this node"):
+        bench.create("t", is_claimed=True)
+
+
+def test_a_lost_claim_ends_the_topic_and_tells_the_spot_and_every_peer() -> None:
+    bench = MeshBench()
+    spot = object()
+    bench.create("t", spot, is_claimed=True)
+    mark = Mark(epoch=bench.outlet("t").epoch, sequence=0)
+    bench.join(X)
+    effects = bench.mesh.lose(b"t", "no lease")
+    assert effects[0] == Tell(event=TopicLost(topic="t", reason="no lease"), spot=spot)
+    assert broadcast(effects) == [TopicRemove(topic="t", mark=mark)]
+    assert told(effects)[1:] == [TopicRemoved(topic="t", owner=NODE)]
+    assert bench.mesh.owner(b"t") is None
+    assert bench.mesh.lose(b"t", "again") == []
+
+
+def test_a_lost_claim_leaves_the_topic_to_a_peer_that_claims_it_and_asks_that_one() -> None:
+    bench = MeshBench()
+    bench.create("t", is_claimed=True)
+    bench.join(A)
+    bench.announce(A, "t")
+    effects = bench.mesh.lose(b"t", "no lease")
+    assert bench.mesh.owner(b"t") == A
+    assert sent(effects) == [(A, CLAIMS_T)]
 
 
 # -- two owners: we are one of them

@@ -1,0 +1,110 @@
+"""Topics claimed in a store: of all nodes that ask there first, one at a time may own a topic."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+
+from hansa.chance import Chance
+from hansa.coordination.keys import Keys
+from hansa.coordination.line_stats import LineTally
+from hansa.coordination.over_entry import Entry
+from hansa.coordination.over_lock import line_of
+from hansa.coordination.over_ownership import acquired_at_once
+from hansa.coordination.over_session import Session
+from hansa.errors import Fenced, TopicExists
+from hansa.ids import format_id
+from hansa.store.store import Store
+from hansa.transport.over_tasks import TaskScope
+
+
+class TopicClaims:
+    """The claims of one node, all on one lease: opened with the first, and anew after it was lost.
+
+    `on_lost` is called with a topic and the reason before anybody else can claim it.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        cluster: str,
+        service: str,
+        node: bytes,
+        ttl_s: float,
+        chance: Chance,
+        on_lost: Callable[[str, str], None],
+        on_failure: Callable[[BaseException], None],
+    ) -> None:
+        """Raises BadArgument."""
+        self._store = store
+        self._keys = Keys(cluster)
+        self._service = service
+        self._node = node
+        self._name = f"topics of node {format_id(node)}"
+        self._ttl_s = ttl_s
+        self._chance = chance
+        self._on_lost = on_lost
+        self._tally = LineTally()
+        self._session: Session | None = None
+        self._opening = asyncio.Lock()
+        self._entries: dict[str, Entry[Fenced]] = {}
+        self._leaving: dict[str, asyncio.Task[None]] = {}
+        self._tasks = TaskScope(self._name, on_failure)
+
+    async def claim(self, topic: str) -> None:
+        """Claim it, until it is released or lost. Cancelling it claims nothing.
+
+        Raises TopicExists, and when the store cannot be asked StoreUnavailable, TimedOut, SessionLost.
+        """
+        if topic in self._leaving:
+            await asyncio.wait([self._leaving[topic]])
+        session = await self._live_session()
+        prefix = self._keys.topic(self._service, topic)
+        entry = Entry(session, prefix, what=f"topic {topic!r}", error=Fenced, value=self._node)
+        if not await acquired_at_once(entry, self._tally):
+            line = await line_of(session, prefix)
+            whose = f"node {format_id(line[0].note)}" if line else "another node"
+            raise TopicExists(f"topic {topic!r} is owned by {whose} already, as the store has it")
+        self._entries[topic] = entry
+        entry.loss.call_back(partial(self._lost, topic, entry))
+
+    async def release(self, topic: str) -> None:
+        """Let others claim it. When the store does not answer soon, that goes on in the background."""
+        entry = self._entries.pop(topic, None)
+        if entry is not None:
+            await entry.leave()
+
+    def release_later(self, topic: str) -> None:
+        """The same, without waiting for it."""
+        entry = self._entries.pop(topic, None)
+        if entry is not None:
+            self._leaving[topic] = task = self._tasks.spawn(entry.leave(), f"gives up topic {topic}")
+            task.add_done_callback(lambda _: self._leaving.pop(topic, None))
+
+    async def close(self) -> None:
+        """Release everything at once, by ending the lease."""
+        self._entries.clear()
+        await self._tasks.close()
+        await self._close_session()
+
+    async def _live_session(self) -> Session:
+        async with self._opening:
+            if self._session is None or not self._session.is_live:
+                await self._close_session()
+                session = Session(
+                    self._store, self._ttl_s, cluster=self._keys.cluster, name=self._name, chance=self._chance
+                )
+                self._session = await session.__aenter__()
+            return self._session
+
+    async def _close_session(self) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            await session.__aexit__(None, None, None)
+
+    def _lost(self, topic: str, entry: Entry[Fenced]) -> None:
+        if self._entries.get(topic) is entry:
+            del self._entries[topic]
+            self._on_lost(topic, str(entry.loss.error))
