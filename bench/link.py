@@ -38,6 +38,7 @@ class Link:
 
     __slots__ = (
         "_case",
+        "_counted_pids",
         "_helpers",
         "_orders",
         "_profile_path",
@@ -54,6 +55,7 @@ class Link:
     def __init__(self, case: Case) -> None:
         self._case = case
         self._helpers: list[subprocess.Popen[bytes]] = []
+        self._counted_pids: list[int] = []
         self._profiler: cProfile.Profile | None = None
         self._profile_path = ""
         self.count = 0
@@ -85,6 +87,11 @@ class Link:
     def adopt(self, helper: subprocess.Popen[bytes]) -> None:
         """Count that process's CPU time as this worker's own, and end it with this worker."""
         self._helpers.append(helper)
+        self.count_in(helper.pid)
+
+    def count_in(self, pid: int) -> None:
+        """Count that process's CPU time as this worker's own; its end is another's business."""
+        self._counted_pids.append(pid)
 
     def listen(self) -> None:
         """Answer the conductor until it closes the line, then end this process at once."""
@@ -139,7 +146,7 @@ class Link:
 
     def _cpu_s(self) -> float:
         usage = resource.getrusage(resource.RUSAGE_SELF)
-        return usage.ru_utime + usage.ru_stime + sum(_cpu_s_of(helper.pid) for helper in self._helpers)
+        return usage.ru_utime + usage.ru_stime + sum(map(_cpu_s_of, self._counted_pids))
 
 
 def _cpu_s_of(pid: int) -> float:

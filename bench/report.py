@@ -41,8 +41,9 @@ One of so many spots does not read, or the process of one of so many nodes is st
 two rates are those of neighbouring seconds."""
 STORE_TEXT = """\
 One client with so many operations in flight. etcd and `hansa store` are one process each and confirm a write
-when it is on disk; in memory nothing leaves the process. A lock is taken and given back. A change is one put,
-told to so many watches of another client: deliveries. In brackets: the multiple of bare calls to etcd."""
+when it is on disk, the raft group when it is on the disks of two of its three members, all of this machine;
+in memory nothing leaves the process. A lock is taken and given back. A change is one put, told to so many
+watches of another client: deliveries. In brackets: the multiple of bare calls to etcd."""
 FAILOVER_TEXT = """\
 Three candidates with sessions of 2 s, the shortest that etcd grants. The leader gets SIGKILL; another one
 comes and stands in line."""

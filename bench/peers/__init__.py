@@ -184,6 +184,14 @@ _LISTED = (
         variant="etcd",
     ),
     Peer(
+        name="hansa-raft",
+        title="hansa, raft group of three",
+        module="over_store",
+        kinds=frozenset({"put", "get", "lock", "fan", "failover"}),
+        has_broker=True,
+        variant="raft",
+    ),
+    Peer(
         name="bare-etcd",
         title="bare grpc.aio calls, etcd",
         module="over_bare_etcd",

@@ -1,4 +1,4 @@
-"""hansa's own client of a store, with etcd, with `hansa store`, or with the store in memory.
+"""hansa's own client of a store: with etcd, `hansa store`, a raft group of three, or the store in memory.
 
 Settings: the defaults. Put and get are one key each; a lock is taken and given back by one session; a change
 is told to so many watches of a second client in the same process. Candidates and members have sessions of
@@ -28,13 +28,19 @@ HEARTBEAT_TIMEOUT_S = 5.0
 
 def broker(job: Job, link: Link) -> None:
     """The store's process."""
-    (store_server.serve_etcd if job.peer.variant == "etcd" else store_server.serve_hansa)(job, link)
+    match job.peer.variant:
+        case "etcd":
+            store_server.serve_etcd(job, link)
+        case "raft":
+            asyncio.run(store_server.serve_raft(job, link))
+        case _:
+            store_server.serve_hansa(job, link)
 
 
 @asynccontextmanager
 async def _opened(job: Job) -> AsyncIterator[Store]:
-    address = "memory://bench" if job.peer.variant == "memory" else f"etcd://{job.address}"
-    async with open_store(address) as store:
+    addresses = {"memory": "memory://bench", "raft": f"raft://{job.address}/{store_server.RAFT_APP}"}
+    async with open_store(addresses.get(job.peer.variant, f"etcd://{job.address}")) as store:
         yield store
 
 

@@ -1,5 +1,6 @@
-"""The process behind a store of the benchmark: etcd, or `hansa store`, each with its data on disk."""
+"""The processes behind a store of the benchmark: etcd, `hansa store`, a raft group; all with data on disk."""
 
+import asyncio
 import shutil
 import socket
 import subprocess
@@ -7,12 +8,16 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import AsyncExitStack, ExitStack
 from pathlib import Path
 
 from bench.job import Job
 from bench.link import Link
+from hansa.store.raft import RaftPeer
 
 LOOK_S = 0.02
+RAFT_APP = "bench"
+RAFT_PEERS_COUNT = 3
 
 
 def serve_etcd(job: Job, link: Link) -> None:
@@ -31,6 +36,38 @@ def serve_hansa(job: Job, link: Link) -> None:
     """`hansa store` with its defaults; it confirms a write when it is on disk."""
     command = [sys.executable, "-m", "hansa.cli", "store", "--listen", job.address]
     _run(job, link, lambda folder: [*command, "--data", folder])
+
+
+async def serve_raft(job: Job, link: Link) -> None:
+    """A raft group of three on this machine, with its defaults; joined and found at the trial's address."""
+    with tempfile.TemporaryDirectory(prefix="hansa-bench-") as folder:
+        addresses = {f"peer-{number}": address for number, address in enumerate(_free_addresses())}
+        peers = [
+            RaftPeer(
+                RAFT_APP,
+                name,
+                data=Path(folder) / name,
+                peers=addresses,
+                join_address="" if number else job.address,
+            )
+            for number, name in enumerate(addresses)
+        ]
+        async with AsyncExitStack() as stack:
+            # All at once: each waits for a leader.
+            await asyncio.gather(*map(stack.enter_async_context, peers))
+            for peer in peers:
+                assert peer.pid is not None
+                link.count_in(peer.pid)
+            link.ready()
+            await asyncio.Event().wait()
+
+
+def _free_addresses() -> list[str]:
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(RAFT_PEERS_COUNT)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [f"127.0.0.1:{each.getsockname()[1]}" for each in sockets]
 
 
 def _run(job: Job, link: Link, command_for: Callable[[str], list[str]]) -> None:
