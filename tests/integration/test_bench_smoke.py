@@ -153,10 +153,11 @@ def test_quick_run_of_stores_writes_their_table(tmp_path: Path) -> None:
     assert "## Store and locks\n" in (tmp_path / "results.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize("peer", ["hansa-store", "hansa-raft"])
 @pytest.mark.timeout(60)
-async def test_a_change_is_told_to_every_watch() -> None:
+async def test_a_change_is_told_to_every_watch(peer: str) -> None:
     case = Case.parse("fan-64B-x10")
-    async with Stage(PEERS["hansa-store"], case) as stage:
+    async with Stage(PEERS[peer], case) as stage:
         measurement = await KINDS[case.kind].measure(stage, Window(warmup_s=0.0, measured_s=1.0))
     assert measurement.rate_per_s is not None
     assert measurement.rate_per_s >= case.width
