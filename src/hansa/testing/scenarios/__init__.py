@@ -7,6 +7,7 @@ from hansa.testing.scenarios.registry_cluster import RegistryCluster
 from hansa.testing.scenarios.roster import RosterScenario
 from hansa.testing.scenarios.router_dealer import RouterDealer
 from hansa.testing.scenarios.spot_mesh import SpotMesh
+from hansa.testing.scenarios.topic_claims import TopicClaiming
 
 __all__ = [
     "SCENARIOS",
@@ -16,8 +17,10 @@ __all__ = [
     "RosterScenario",
     "RouterDealer",
     "SpotMesh",
+    "TopicClaiming",
 ]
 
 SCENARIOS: dict[str, type[Scenario]] = {
-    one.name: one for one in (Elections, Locks, RegistryCluster, RosterScenario, RouterDealer, SpotMesh)
+    one.name: one
+    for one in (Elections, Locks, RegistryCluster, RosterScenario, RouterDealer, SpotMesh, TopicClaiming)
 }
