@@ -40,7 +40,7 @@ MOMENT_S = 0.001
 class TopicClaiming(Scenario):
     """Topics claimed in a store: nobody owns what another node owns."""
 
-    name: ClassVar[str] = "topic-claims"
+    name: ClassVar[str] = "topic_claims"
     chaos_s: ClassVar[float] = 14.0
     quiet_s: ClassVar[float] = 40.0
 
