@@ -31,3 +31,13 @@ async def test_a_game_world_of_four_servers_survives_the_kill_of_one() -> None:
     assert [number for number, *_ in rows] == ["0", "1", "2", "3"]
     assert all(int(published) and int(received) for _, published, received, *_ in rows)
     assert "came, or was reported" in out
+
+
+async def test_every_job_is_done_once_although_the_leader_is_killed() -> None:
+    out = await output_of(str(EXAMPLES / "job_scheduler.py"))
+    killed = re.search(r"^(\w+) is killed with (\d) jobs in hand", out, re.MULTILINE)
+    assert killed is not None, out
+    # Another leads after it, and nobody has done all.
+    assert re.search(rf"^(?!{killed[1]})\w+ leads", out[killed.end() :], re.MULTILINE)
+    assert len(re.findall(r"'\w+': \d+", out)) > 1
+    assert out.endswith("100 jobs, each done once\n")

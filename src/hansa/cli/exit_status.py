@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import os
 import sys
+from typing import Final
 
 from hansa.cli.log_lines import visible
-from hansa.errors import HandlerFailed, HansaError, UsageError
+from hansa.errors import HandlerFailed, HansaError, StoreUnavailable, UsageError
 
 OK = 0
 FAILED = 1
@@ -15,6 +16,9 @@ USAGE = 2
 """What was typed cannot work, and will not work the next time either."""
 INTERRUPTED = 130
 """Ctrl-C, as shells count it."""
+
+ON_A_STORE: Final = frozenset({"lock", "lead", "members"})
+"""The commands that take --store."""
 
 
 def status_of(error: HansaError) -> int:
@@ -36,6 +40,11 @@ def complain(command: str, error: HansaError, *, as_json: bool = False, status: 
     # A handler's own word is half of what it has to say.
     reason = f"{error.reason}: " if isinstance(error, HandlerFailed) else ""
     print(visible(f"hansa {command}: {reason}{error}"), file=sys.stderr)
+    if command in ON_A_STORE and isinstance(error, StoreUnavailable):
+        print(
+            "`hansa store` runs a store on this machine; --store or HANSA_STORE names another",
+            file=sys.stderr,
+        )
     if as_json:
         print(json.dumps(error_facts(error)), flush=True)
     return status_of(error) if status is None else status

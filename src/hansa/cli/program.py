@@ -15,25 +15,32 @@ app = App(
     help="Many Python processes as one system. `hansa COMMAND --help` tells more about a command.",
     help_format="markdown",
 )
+SERVICES = "Services"
+TOPICS = "Topics"
+COORDINATION = "Locks, leaders and members"
+STORES = "Stores"
 # By name, so that a command loads only what it needs itself.
-app.command("hansa.cli.registry_command:registry")
-app.command("hansa.cli.services_command:services")
-app.command("hansa.cli.call_command:call")
-app.command("hansa.cli.provide_command:provide")
-app.command("hansa.cli.topics_command:topics")
-app.command("hansa.cli.publish_command:publish")
-app.command("hansa.cli.subscribe_command:subscribe")
-app.command("hansa.cli.store_command:store")
-app.command("hansa.cli.members_command:members")
-app.command("hansa.cli.lock_command:lock")
-app.command("hansa.cli.lead_command:lead")
-app.command("hansa.cli.raft_command:raft")
 app.command("hansa.cli.demo_command:demo")
+app.command("hansa.cli.registry_command:registry", group=SERVICES)
+app.command("hansa.cli.provide_command:provide", group=SERVICES)
+app.command("hansa.cli.services_command:services", group=SERVICES)
+app.command("hansa.cli.call_command:call", group=SERVICES)
+app.command("hansa.cli.topics_command:topics", group=TOPICS)
+app.command("hansa.cli.publish_command:publish", group=TOPICS)
+app.command("hansa.cli.subscribe_command:subscribe", group=TOPICS)
+app.command("hansa.cli.lock_command:lock", group=COORDINATION)
+app.command("hansa.cli.lead_command:lead", group=COORDINATION)
+app.command("hansa.cli.members_command:members", group=COORDINATION)
+app.command("hansa.cli.store_command:store", group=STORES)
+app.command("hansa.cli.raft_command:raft", group=STORES)
 
 
 def main() -> None:
     """The entry point of the `hansa` script."""
+    typed = sys.argv[1:]
+    if typed in ([], ["--help"], ["-h"]):
+        app.resolved_commands()  # What the list says of each stands in its module.
     try:
-        app(exit_on_error=False)
+        app(typed, exit_on_error=False)
     except CycloptsError:  # Shown already.
         sys.exit(USAGE)

@@ -40,12 +40,12 @@ _FILE: Final = {"metavar": "FILE", "show_default": False}
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class TlsFiles:
-    """Who this process is, for `tls://` endpoints: all three files, or none.
+    """Who this process is, for `tls://` endpoints and for stores: all three files, or none.
 
     Parameters
     ----------
     tls_cert
-        This process's certificate, for tls:// endpoints.
+        This process's certificate, for tls:// endpoints and for stores.
     tls_key
         The certificate's private key.
     tls_ca

@@ -1,17 +1,20 @@
 """What is typed: payloads, lists of endpoints, and how replies and errors are shown."""
 
+import importlib
 import io
 import json
+import re
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
+from hansa.cli import program
 from hansa.cli.exit_status import FAILED, USAGE, complain, error_facts, status_of
 from hansa.cli.payload_argument import part_lines, parts_object, read_payload
 from hansa.cli.registry_options import split_at_commas
 from hansa.cli.services_board import as_object, as_table, since, summary
-from hansa.errors import BadArgument, BadEndpoint, HandlerFailed, TimedOut
+from hansa.errors import BadArgument, BadEndpoint, HandlerFailed, StoreUnavailable, TimedOut
 from hansa.messaging.provider_info import ProviderInfo
 
 
@@ -66,6 +69,30 @@ def test_the_exit_status_says_whose_fault_it_is(capsys: pytest.CaptureFixture[st
     shown = capsys.readouterr()
     assert shown.err == "hansa call: late\\x1b\n"
     assert json.loads(shown.out) == {"error": "timed-out", "text": "late\x1b"}
+
+
+def test_who_finds_no_store_is_told_how_to_get_one(capsys: pytest.CaptureFixture[str]) -> None:
+    for command in ("lock", "lead", "members"):
+        assert complain(command, StoreUnavailable("silent")) == FAILED
+        assert "`hansa store`" in capsys.readouterr().err
+    complain("store", StoreUnavailable("in use"))
+    assert capsys.readouterr().err == "hansa store: in use\n"
+
+
+@pytest.mark.parametrize("typed", [[], ["--help"], ["-h"]])
+def test_the_list_of_commands_says_what_each_does(
+    typed: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["hansa", *typed])
+    fresh = importlib.reload(program)  # Another test may have loaded the commands.
+    try:
+        fresh.main()
+    except SystemExit as end:
+        assert end.code in (None, 0)
+    listed = capsys.readouterr().out.splitlines()
+    for command in fresh.app.resolved_commands():
+        if not command.startswith("-"):
+            assert any(re.match(rf"\W+{command} +[A-Z]\w+ \w", line) for line in listed), command
 
 
 def test_the_table_shows_what_peers_wrote_as_it_is_and_never_as_markup() -> None:
