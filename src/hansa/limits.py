@@ -224,6 +224,8 @@ STORE_HISTORY_BYTES_MAX: Final = 256 * MIB
 STORE_LEASES_MAX: Final = 100_000
 # A year: longer is for ever, and a key without a lease says that better.
 STORE_LEASE_TTL_S_MAX: Final = 366.0 * 86_400
+# A lease that ended so long ago and was not looked at: the store itself stood still.
+STORE_STALL_S: Final = 1.0
 # A thousand processes with a few dozen watchers each.
 STORE_WATCHERS_MAX: Final = 65_536
 # Events and bytes that wait for one watcher; one that lets more wait is ended and told so.
@@ -272,8 +274,9 @@ STORE_STREAM_ANSWERS_MAX: Final = 1_000
 # Events and bytes of one message of a watch: more wait for the next. A revision is split only where asked.
 STORE_MESSAGE_EVENTS: Final = 1_000
 STORE_MESSAGE_BYTES: Final = MIB
-# How often a quiet watcher that asked for it is told how far it is: as etcd does.
-STORE_PROGRESS_S: Final = 600.0
+# How often a quiet watcher that asked for it is told how far it is: a compaction since then ends it, if it has
+# to connect anew.
+STORE_PROGRESS_S: Final = 60.0
 # How long a stopping server waits for calls to end by themselves.
 STORE_GRACE_S: Final = 1.0
 
@@ -361,11 +364,17 @@ RAFT_JOIN_TIMEOUT_S: Final = 120.0
 RAFT_REFUSAL_S: Final = 15.0
 # Requests to join one group that wait at a time; they are taken one after the other.
 RAFT_REQUESTS_MAX: Final = 16
+# Questions about a group (status, joins that wait) that one peer answers at a time; more come again later.
+RAFT_ASKS_MAX: Final = 256
 # Redirects that a question follows: the leader may change once or twice meanwhile, not for ever.
 RAFT_REDIRECTS_MAX: Final = 5
 # One answer to a question that waits (is it accepted? is it done?); then it is asked again.
 RAFT_POLL_S_MAX: Final = 5.0
 # etcd changes a group only when its members have been connected for 5 s; so long it may say no, and a bit.
 RAFT_DENIAL_S: Final = 15.0
+# How often a store of a group makes sure that the members it knows are still there, with one read; while they
+# are not, how often it asks the group's peers for others.
+RAFT_SEEK_S_MIN: Final = 0.5
+RAFT_SEEK_S_MAX: Final = 10.0
 # How long starting waits for the group to have a leader: the others may still be starting.
 RAFT_START_S_MAX: Final = 60.0

@@ -134,6 +134,35 @@ def ask_lock(chance: Chance, number: int) -> Any:
     return Acquire() if chance.flip(0.5) else Release()
 
 
+class PlainLock:
+    """A lock as a `Model` that knows each fence: where one was not told, it is tried with every one."""
+
+    minds_process = True
+
+    def __init__(self, fence_max: int) -> None:
+        self._fence_max = fence_max
+
+    def begin(self) -> tuple[str | None, int]:
+        return (None, 0)
+
+    def step(
+        self, state: tuple[str | None, int], process: str, asked: Any, answer: Any
+    ) -> tuple[tuple[str | None, int], ...]:
+        holder, fence = state
+        if isinstance(asked, Acquire):
+            if holder is not None:
+                return (state,) if answer in (UNKNOWN, None) else ()
+            fences = range(fence + 1, self._fence_max + 1) if answer is UNKNOWN else [answer]
+            return tuple((process, one) for one in fences if one is not None and one > fence)
+        is_held = holder == process and asked.fence in (None, fence)
+        if answer is not UNKNOWN and answer is not None and answer is not is_held:
+            return ()
+        return ((None, fence),) if is_held else (state,)
+
+    def is_look(self, asked: Any, answer: Any) -> bool:
+        return False
+
+
 def is_linearizable_by_trial(calls: Sequence[Call], model: Model, starts: Sequence[Any] = ()) -> bool:
     """Try every order, with and without each call that has no outcome. For a handful of calls."""
     return any(_has_order(list(calls), model, state) for state in starts or [model.begin()])

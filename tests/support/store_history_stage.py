@@ -44,6 +44,7 @@ def judge(calls: list[Call], *, processes_count: int) -> None:
     asked = [*registers, *(call for call in locks if str(call.asked) == "acquire")]
     unknown_count = sum(not call.is_answered for call in asked)
     assert unknown_count <= UNKNOWN_SHARE_MAX * len(asked), f"{unknown_count} of {len(asked)} are unknown"
+    assert unknown_count, "no fault came in the middle of a call"
     for some in (registers, locks):
         answered = [call for call in some if call.is_answered]
         assert len(answered) >= 100, f"only {len(answered)} answers"

@@ -47,6 +47,16 @@ class StoreProcess:
         self._command.process.send_signal(signal.SIGKILL)
         self._command.process.communicate(timeout=RUN_S_MAX)
 
+    def freeze(self) -> None:
+        """SIGSTOP: it stands still until `thaw`."""
+        assert self._command is not None
+        self._command.process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """SIGCONT."""
+        assert self._command is not None
+        self._command.process.send_signal(signal.SIGCONT)
+
     def stop(self) -> tuple[int, str, str]:
         """Ask it to stop: its status, and what it still wrote to stdout and stderr."""
         assert self._command is not None

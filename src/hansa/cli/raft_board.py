@@ -68,6 +68,12 @@ def summary(group: GroupStatus) -> str:
     return f"{group.app}: {led}; {healthy_count} of {len(voters)} voters healthy, {can}"
 
 
+def store_address(group: GroupStatus) -> str:
+    """What `--store` takes; empty when no peer says where it is asked."""
+    joins = [one.peer.join_address for one in group.peers if one.is_voter and one.peer.join_address]
+    return f"raft://{','.join(joins)}/{group.app}" if joins else ""
+
+
 def size(count: int) -> str:
     """A number of bytes for people."""
     amount = float(count)
@@ -82,7 +88,7 @@ def told(event: RaftEvent) -> tuple[str, str, dict[str, Any]]:
     """An event as a log line: its name, its sentence, its facts."""
     facts = asdict(event)
     if isinstance(event, LeaderChanged):
-        leads = f"{event.leader} leads" if event.leader else "nobody leads"
+        leads = f"{event.leader} leads" if event.leader else "no leader is known"
         return "leader-changed", f"{leads}, term {event.term}", facts
     if isinstance(event, PeerJoined):
         return "peer-joined", f"{event.peer.name} is in the group", facts
@@ -94,7 +100,11 @@ def told(event: RaftEvent) -> tuple[str, str, dict[str, Any]]:
         said = f"etcd ended {event.crashes_count} times; the end of its log: {event.log_tail}"
         return "member-failing", said, facts
     if isinstance(event, CatchingUp):
-        return "catching-up", f"caught up to {event.applied_index} of {event.target_index}", facts
+        return (
+            "catching-up",
+            f"caught up to {min(event.applied_index, event.target_index)} of {event.target_index}",
+            facts,
+        )
     if isinstance(event, JoinRequested):
         return "join-requested", f"{event.name} asks to join", facts
     if isinstance(event, JoinAccepted):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Annotated, Final, TypeAlias
 
@@ -12,9 +13,10 @@ from rich.console import Console
 
 from hansa.cli.exit_status import OK, complain, reader_left
 from hansa.cli.fast_loop import run
-from hansa.cli.log_lines import LogLines
-from hansa.cli.raft_board import as_object, as_table, summary, told
+from hansa.cli.log_lines import LogLines, visible
+from hansa.cli.raft_board import as_object, as_table, store_address, summary, told
 from hansa.cli.registry_options import SECONDS, AsJson
+from hansa.cli.session_options import ClusterName
 from hansa.cli.stop_signals import Cut, until_stopped
 from hansa.errors import BadArgument, HansaError
 from hansa.limits import RAFT_JOIN_TIMEOUT_S, RAFT_START_S_MAX
@@ -50,15 +52,16 @@ class PeerOptions:
     join_at
         Where other peers ask to join, and `--via` of the other commands finds it.
     listen
-        The IP to listen at, where it is another one than that which others dial.
+        The IP to listen at, where it is another one than that which others dial. Without it a name listens at
+        all IPs of the machine, an IP at itself.
     cluster
-        The cluster whose keys the group's records stand under.
+        The cluster whose keys the group's records stand under; the same at all its peers.
     zone
         Where the peer is, told to all.
     role
         What the peer is for, told to all; repeat it for each.
-    meta
-        More about the peer, as key=value; repeat it for each.
+    metadata
+        More about the peer, as name=text; repeat it for each.
     etcd
         The etcd program; else that of HANSA_ETCD, else the one on the PATH.
     as_json
@@ -70,10 +73,10 @@ class PeerOptions:
     client: Annotated[str, Parameter(**ADDRESS, show_default=False)] = ""
     join_at: Annotated[str, Parameter(**ADDRESS, show_default=False)] = ""
     listen: Annotated[str, Parameter(metavar="IP", show_default=False)] = ""
-    cluster: str = "default"
+    cluster: ClusterName = "default"
     zone: Annotated[str, Parameter(show_default=False)] = ""
     role: Annotated[tuple[str, ...], Parameter(negative="", show_default=False)] = ()
-    meta: Annotated[tuple[str, ...], Parameter(metavar="KEY=VALUE", negative="", show_default=False)] = ()
+    metadata: Annotated[tuple[str, ...], Parameter(metavar="NAME=TEXT", negative="", show_default=False)] = ()
     etcd: Annotated[str | None, Parameter(metavar="FILE", show_default=False)] = None
     as_json: AsJson = False
 
@@ -81,6 +84,7 @@ class PeerOptions:
 @raft.command
 def start(
     app: Name,
+    /,
     *,
     peers: Annotated[
         tuple[str, ...], Parameter(metavar="NAME=HOST:PORT", negative="", show_default=False)
@@ -91,6 +95,9 @@ def start(
     """Run a peer of a group that begins with these peers, or of one that its folder knows.
 
     Start every one of them; a group begins when more than half are there. It runs until SIGTERM or Ctrl-C.
+
+    Its ports trust whoever can reach them: nothing is encrypted, nobody logs in, and who reaches one can
+    read, change and end the whole group. Keep all three to a network of your own.
 
     Example, a group of one on this machine, to which others join:
 
@@ -119,6 +126,7 @@ def start(
 @raft.command
 def join(
     app: Name,
+    /,
     *,
     via: Via,
     address: Annotated[str, Parameter(name="--peer", **ADDRESS)] = "127.0.0.1:0",
@@ -130,9 +138,13 @@ def join(
     The group is asked, the peer catches up without a vote, and then gets it. With a folder that has joined
     already it only goes on.
 
-    Example:
+    Its ports trust whoever can reach them: nothing is encrypted, nobody logs in, and who reaches one can
+    read, change and end the whole group. Keep all three to a network of your own.
+
+    Example, on this machine, and from another one:
 
         hansa raft join orders --name n4 --data n4 --via 127.0.0.1:2390
+        hansa raft join orders --name n5 --data n5 --via host-a:2390 --peer host-e:2380
 
     Parameters
     ----------
@@ -141,7 +153,7 @@ def join(
     via
         The join address of a peer that runs; repeat it for each that you know.
     address
-        Where the other peers reach this one's log.
+        Where the other peers reach this one's log; a group on other machines cannot reach 127.0.0.1.
     timeout
         How long joining may take.
     """
@@ -156,6 +168,7 @@ def join(
 @raft.command
 def leave(
     app: Name,
+    /,
     *,
     name: Annotated[str, Parameter(metavar="NAME")],
     via: Via,
@@ -180,6 +193,8 @@ def leave(
         The join address of any peer that runs; repeat it for each that you know.
     timeout
         How long it may take; etcd changes a group only some 5 s after its last trouble.
+    as_json
+        One JSON object for programs.
     """
 
     async def ask() -> None:
@@ -195,7 +210,9 @@ def leave(
 
 
 @raft.command
-def status(app: Name, *, via: Via, timeout: Annotated[float, SECONDS] = 5.0, as_json: AsJson = False) -> int:
+def status(
+    app: Name, /, *, via: Via, timeout: Annotated[float, SECONDS] = 5.0, as_json: AsJson = False
+) -> int:
     """Show a group: its peers, who leads, who answers.
 
     Example:
@@ -223,6 +240,9 @@ def status(app: Name, *, via: Via, timeout: Annotated[float, SECONDS] = 5.0, as_
         console = Console(highlight=False)
         console.print(as_table(group))
         console.print(summary(group), markup=False)
+        if address := store_address(group):
+            # In one piece, however long, so that it can be copied.
+            console.print(f"its store: {visible(address)}", markup=False, soft_wrap=True)
 
     try:
         run(ask())
@@ -244,21 +264,26 @@ def _peer(app: str, options: PeerOptions, **more: object) -> RaftPeer:
         cluster=options.cluster,
         zone=options.zone,
         roles=options.role,
-        metadata=dict(_pair(text, "--meta") for text in options.meta),
+        metadata=_pairs(options.metadata, "--metadata"),
         program=options.etcd,
         **more,  # type: ignore[arg-type]  # Each command gives its own few.
     )
 
 
 def _founders(texts: tuple[str, ...]) -> dict[str, str]:
-    return dict(_pair(one, "--peers") for text in texts for one in text.split(",") if one)
+    return _pairs([one for text in texts for one in text.split(",") if one], "--peers")
 
 
-def _pair(text: str, option: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals or not name:
-        raise BadArgument(f"{option} {text!r}: write it as name=value")
-    return name, value
+def _pairs(texts: Sequence[str], option: str) -> dict[str, str]:
+    pairs: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise BadArgument(f"{option} {text!r}: write it as name=value")
+        if name in pairs:
+            raise BadArgument(f"{option}: {name} is there twice")
+        pairs[name] = value
+    return pairs
 
 
 async def _serve(peer: RaftPeer, *, as_json: bool) -> None:
@@ -266,6 +291,8 @@ async def _serve(peer: RaftPeer, *, as_json: bool) -> None:
     with LogLines(as_json=as_json) as log:
         telling = TaskScope("hansa raft", _raise)
         telling.spawn(_tell(peer.events(), log), "events")
+        # Until it is ready it may wait long for the others, and would seem to do nothing.
+        log.tell("starting", f"{peer.name} of {peer.app} is starting", app=peer.app, name=peer.name)
         try:
             async with until_stopped() as cut, peer:
                 _say_ready(peer, log)

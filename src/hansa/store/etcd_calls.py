@@ -105,6 +105,9 @@ SNAPSHOT: Final = EtcdCall(
 DEFRAGMENT: Final = EtcdCall(
     service=MAINTENANCE, name="Defragment", request=api.DefragmentRequest, response=api.DefragmentResponse
 )
+ALARM: Final = EtcdCall(
+    service=MAINTENANCE, name="Alarm", request=api.AlarmRequest, response=api.AlarmResponse
+)
 AUTHENTICATE: Final = EtcdCall(
     service=AUTH, name="Authenticate", request=api.AuthenticateRequest, response=api.AuthenticateResponse
 )

@@ -5,6 +5,7 @@ known: etcd's own words, which have been the same since 3.0. What is not known i
 have been done.
 """
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
@@ -20,6 +21,7 @@ from hansa.errors import (
     LimitExceeded,
     StoreUnavailable,
 )
+from hansa.store.etcd_address import ETCD_EXAMPLE
 
 
 class Doubt(Enum):
@@ -51,6 +53,10 @@ def _auth_failed(text: str) -> HansaError:
     return HandshakeRefused(text, "auth-failed")
 
 
+def _nameless(text: str) -> HansaError:
+    return _auth_failed(f"{text}; say who asks: {ETCD_EXAMPLE}")
+
+
 def _permission_denied(text: str) -> HansaError:
     return HandshakeRefused(text, "permission-denied")
 
@@ -67,14 +73,15 @@ _REFUSALS: tuple[tuple[str, _Making], ...] = (
     ("key is not provided", BadArgument),
     ("database space exceeded", StoreUnavailable),
     ("authentication failed", _auth_failed),
-    ("user name is empty", _auth_failed),
+    ("user name is empty", _nameless),
     ("permission denied", _permission_denied),
 )
 _STRANGERS = ("invalid auth token", "revision of auth store is old", "user name not found")
-# The first is said by gRPC itself, before a byte was sent; the rest by a member that has not begun.
+# The first are said by gRPC itself, before a byte was sent; the rest by a member that has not begun.
 _UNDONE = (
     "failed to connect to all addresses",
     "dns resolution failed",
+    "errors resolving",
     "etcdserver: no leader",
     "too many requests",
     "not capable",
@@ -85,10 +92,14 @@ _UNDONE = (
 _TOO_LARGE = "received message larger than max"
 
 
+# Before what happened, gRPC says that it happened to all addresses, and a code that is no news.
+_PREAMBLE = re.compile(r"failed to connect to all addresses; last error: ([A-Z_]+: )?", re.IGNORECASE)
+
+
 def judge(code: str, text: str) -> Failure:
     """What a gRPC status means, by its code's name and its text."""
     said = text.lower()
-    shown = text or code
+    shown = _PREAMBLE.sub("cannot connect to ", text) or code
     for words, making in _REFUSALS:
         if words in said:
             return Failure(doubt=Doubt.REFUSED, text=shown, error=making(f"the store says: {shown}"))
@@ -101,8 +112,8 @@ def judge(code: str, text: str) -> Failure:
             doubt=Doubt.DOUBTFUL, text=shown, error=LimitExceeded(f"an answer is too large: {shown}")
         )
     if code == "UNIMPLEMENTED":
-        error = StoreUnavailable(f"this server cannot do it: {shown}")
-        return Failure(doubt=Doubt.REFUSED, text=shown, error=error)
+        # No etcd, but something else that answers there: the other members are asked.
+        return Failure(doubt=Doubt.UNDONE, text=f"this is no etcd, or one that cannot do it: {shown}")
     if code in ("INVALID_ARGUMENT", "OUT_OF_RANGE", "FAILED_PRECONDITION"):
         return Failure(doubt=Doubt.REFUSED, text=shown, error=BadArgument(f"the store says: {shown}"))
     return Failure(doubt=Doubt.DOUBTFUL, text=shown)

@@ -19,11 +19,11 @@ class Rotation:
     Members are numbers, which stay theirs when others come and go.
     """
 
-    def __init__(self, count: int, chance: Chance) -> None:
+    def __init__(self, count: int, chance: Chance, *, begins_first: bool = False) -> None:
         self._members: Sequence[int] = range(count)
         self._chance = chance
-        # Not all clients at the same member.
-        self.current = chance.below(count)
+        # Not all clients at the same member, unless each has one of its own.
+        self.current = 0 if begins_first else chance.below(count)
 
     def failed(self, index: int) -> None:
         """Turn to the next one; not if somebody else has turned already."""
@@ -60,6 +60,8 @@ class Trail:
 
     def try_s(self, base_s: float) -> float:
         """How long the next try may take."""
+        if not self._failures_count:
+            return base_s
         rounds = self._failures_count // self._members_count
         return float(base_s * 2 ** min(rounds, STORE_TRY_DOUBLINGS_MAX))
 

@@ -120,7 +120,8 @@ class WatchTape:
             self._backlog_bytes -= _events_bytes(batch.events)
             return batch
         if self.error is not None:
-            raise self.error
+            # Without the way it went before: it is told again and again.
+            raise self.error.with_traceback(None)
         return None
 
     def _complete(self) -> None:

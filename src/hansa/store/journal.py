@@ -66,7 +66,9 @@ def read_segment(data: bytes, name: str, first_sequence: int, *, is_last: bool) 
 
     Only the last segment may have a torn end. Raises `StoreCorrupt`, which names the file and the place.
     """
-    if is_last and len(data) < SEGMENT_HEAD_BYTES and encode_segment_head(first_sequence).startswith(data):
+    head = encode_segment_head(first_sequence)
+    is_head_torn = len(data) < SEGMENT_HEAD_BYTES and head.startswith(data)
+    if is_last and (is_head_torn or data == bytes(SEGMENT_HEAD_BYTES)):
         # It was being made. Nothing was ever written into it.
         return Segment(
             first_sequence=first_sequence,
@@ -75,7 +77,7 @@ def read_segment(data: bytes, name: str, first_sequence: int, *, is_last: bool) 
             good_bytes=0,
             torn_bytes=len(data),
         )
-    if data[:SEGMENT_HEAD_BYTES] != encode_segment_head(first_sequence):
+    if data[:SEGMENT_HEAD_BYTES] != head:
         raise _damaged(name, 0, f"it does not begin as the segment from record {first_sequence} on")
     records: list[bytes] = []
     place, sequence = SEGMENT_HEAD_BYTES, first_sequence

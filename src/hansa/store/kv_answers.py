@@ -48,6 +48,7 @@ _SORTS = {
     api.RangeRequest.MOD: lambda item: item.mod_revision,
     api.RangeRequest.VALUE: lambda item: item.value,
 }
+_ORDERS = frozenset(api.RangeRequest.SortOrder.values())
 
 
 # ---- single requests ---------------------------------------------------------------------------
@@ -193,7 +194,7 @@ def check_range(request: api.RangeRequest) -> None:
     """Raise `Refusal` for a read that cannot be."""
     if not request.key:
         raise Refusal(*EMPTY_KEY)
-    if request.sort_target not in _SORTS or request.sort_order not in api.RangeRequest.SortOrder.values():
+    if request.sort_target not in _SORTS or request.sort_order not in _ORDERS:
         raise Refusal(*BAD_SORT)
 
 

@@ -13,6 +13,7 @@ bound the machine compacts itself. Its cost is that of the changes it forgets, n
 from bisect import bisect_right
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import replace
+from typing import Final
 
 from hansa.errors import BadArgument, Compacted, FutureRevision, LeaseLost
 from hansa.limits import STORE_HISTORY_BYTES_MAX, STORE_HISTORY_COUNT_MAX
@@ -36,7 +37,9 @@ from hansa.store.values import (
     check_commit,
 )
 
-FIRST_REVISION = 1
+FIRST_REVISION: Final = 1
+# What Python needs around one key, or one change of it, besides their own bytes: 220 to 370 were measured.
+OVERHEAD_BYTES: Final = 300
 
 
 class Mvcc:
@@ -280,4 +283,8 @@ def _mod_revision(item: KeyValue) -> int:
 
 
 def _batch_bytes(batch: WatchBatch) -> int:
-    return sum(len(event.item.key) + len(event.item.value) for event in batch.events)
+    """What is kept for the past's sake alone: what was before each change. What is after it is there now."""
+    return sum(
+        OVERHEAD_BYTES + len(event.item.key) + (0 if event.before is None else len(event.before.value))
+        for event in batch.events
+    )

@@ -187,12 +187,13 @@ class DiskJournal:
 
     async def _keep(self, image: Image, sequence: int, callers: list[asyncio.Future[None]]) -> None:
         loop = asyncio.get_running_loop()
-        failure: StoreUnavailable | None = None
+        failure: StoreUnavailable | None = StoreUnavailable(f"no snapshot was made of {self._folder.path}")
         try:
             self._last_snapshot_bytes = await loop.run_in_executor(
                 self._copier, self._folder.write_snapshot, image, sequence
             )
             self.stats.snapshots_count += 1
+            failure = None
         except OSError as error:
             # Nothing is lost by it: the journal has everything. It is tried again after the next bytes.
             self.stats.failed_snapshots_count += 1

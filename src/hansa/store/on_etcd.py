@@ -26,6 +26,7 @@ from hansa.limits import (
 from hansa.store import etcd_api_pb2 as api
 from hansa.store import etcd_calls as calls
 from hansa.store.etcd_address import checked_endpoints
+from hansa.store.etcd_calls import EtcdCall, RequestT, ResponseT
 from hansa.store.etcd_messages import (
     commit_to_message,
     delete_to_message,
@@ -58,6 +59,7 @@ from hansa.store.values import (
     StoreStatus,
     as_key,
     as_lease,
+    as_revision,
     check_commit,
     prefix_range,
 )
@@ -75,6 +77,7 @@ class EtcdStore:
     `async with` may be entered more than once; leaving the last time closes it. Calls from another event loop
     raise `UsageError`. A wrong user, password or permission raises `HandshakeRefused`. Leases have whole
     seconds: what is asked for is rounded up. Kept leases (`keep`) are renewed by a thread of the store.
+    With `begins_first` it begins at the first endpoint, else at any of them.
     """
 
     def __init__(
@@ -84,6 +87,7 @@ class EtcdStore:
         user: str | None = None,
         password: str | None = None,
         tls: Tls | None = None,
+        begins_first: bool = False,
         try_timeout_s: float = STORE_TRY_S,
         clock: Clock | None = None,
         chance: Chance | None = None,
@@ -95,7 +99,9 @@ class EtcdStore:
         self.name = name or f"etcd://{','.join(checked)}"
         self._clock = clock if clock is not None else SystemClock()
         self._chance = chance if chance is not None else Chance.system()
-        self._access = access = EtcdAccess(endpoints=checked, user=user, password=password, tls=tls)
+        self._access = access = EtcdAccess(
+            endpoints=checked, user=user, password=password, tls=tls, begins_first=begins_first
+        )
         self._life = StoreLife(self.name)
         self._caller = EtcdCaller(access, try_timeout_s=try_timeout_s, chance=self._chance)
         self._watches = EtcdWatches(self._caller, self._life, chance=self._chance)
@@ -141,13 +147,9 @@ class EtcdStore:
     async def get(
         self, key: bytes | str, *, revision: int = 0, timeout: float | None = STORE_TIMEOUT_S
     ) -> KeyValue | None:
-        request = get_to_message(Get(key), _as_revision(revision))
-
-        async def work(trail: Trail) -> KeyValue | None:
-            answer = await self._caller.ask(calls.RANGE, request, trail=trail)
-            return item_from_message(answer.kvs[0]) if answer.kvs else None
-
-        return await self._within(work, timeout)
+        request = api.RangeRequest(key=as_key(key), revision=as_revision(revision))
+        answer = await self._ask(calls.RANGE, request, timeout)
+        return item_from_message(answer.kvs[0]) if answer.kvs else None
 
     async def scan(
         self,
@@ -161,7 +163,7 @@ class EtcdStore:
     ) -> Scan:
         start, end = prefix_range(prefix_or_key) if range_end is None else (prefix_or_key, range_end)
         what = Get(start, end, limit, keys_only)
-        _as_revision(revision)
+        as_revision(revision)
 
         async def work(trail: Trail) -> Scan:
             while True:
@@ -178,12 +180,8 @@ class EtcdStore:
         self, key: bytes | str, value: bytes, *, lease: int = 0, timeout: float | None = STORE_TIMEOUT_S
     ) -> int:
         request = put_to_message(Put(key, value, lease))
-
-        async def work(trail: Trail) -> int:
-            answer = await self._caller.ask(calls.PUT, request, trail=trail, repeatable=False)
-            return answer.header.revision
-
-        return await self._within(work, timeout)
+        answer = await self._ask(calls.PUT, request, timeout, repeatable=False)
+        return answer.header.revision
 
     async def delete(self, key: bytes | str, *, timeout: float | None = STORE_TIMEOUT_S) -> bool:
         return await self._delete(Delete(key), timeout) > 0
@@ -202,12 +200,7 @@ class EtcdStore:
         check_commit(compares, then, otherwise)
         request = commit_to_message(compares, then, otherwise)
         is_read = all(isinstance(operation, Get) for operation in (*then, *otherwise))
-
-        async def work(trail: Trail) -> Outcome:
-            answer = await self._caller.ask(calls.TXN, request, trail=trail, repeatable=is_read)
-            return outcome_from_message(answer)
-
-        return await self._within(work, timeout)
+        return outcome_from_message(await self._ask(calls.TXN, request, timeout, repeatable=is_read))
 
     async def grant(self, ttl_s: float, *, timeout: float | None = STORE_TIMEOUT_S) -> int:
         check_ttl(ttl_s)
@@ -287,8 +280,8 @@ class EtcdStore:
         return await self._within(work, timeout)
 
     async def compact(self, revision: int, *, timeout: float | None = STORE_TIMEOUT_S) -> None:
-        if revision <= 0:
-            raise BadArgument(f"compact to revision {revision}: give one that was")
+        if not as_revision(revision):
+            raise BadArgument("compact to revision 0: give one that was")
         request = api.CompactionRequest(revision=revision)
 
         async def work(trail: Trail) -> None:
@@ -304,31 +297,18 @@ class EtcdStore:
         self, prefix: bytes | str, *, start_revision: int = 0, before: bool = False, exact: bool = False
     ) -> EtcdWatch:
         key, range_end = (as_key(prefix), b"") if exact else prefix_range(prefix)
-        if start_revision < 0:
-            raise BadArgument(f"watch from revision {start_revision}: give a revision, or 0 for from now on")
+        tape = WatchTape(key, range_end, start_revision=as_revision(start_revision), before=before)
         self._life.check_usable()
-        return EtcdWatch(
-            self._watches, WatchTape(key, range_end, start_revision=start_revision, before=before)
-        )
+        return EtcdWatch(self._watches, tape)
 
     async def status(self, *, timeout: float | None = STORE_TIMEOUT_S) -> StoreStatus:
         # A read and not etcd's own status call, which tells how far one member is.
-        request = api.RangeRequest(key=FROM_KEY, keys_only=True)
-
-        async def work(trail: Trail) -> StoreStatus:
-            answer = await self._caller.ask(calls.RANGE, request, trail=trail)
-            return StoreStatus(engine="etcd", name=self.name, revision=answer.header.revision)
-
-        return await self._within(work, timeout)
+        answer = await self._ask(calls.RANGE, api.RangeRequest(key=FROM_KEY, keys_only=True), timeout)
+        return StoreStatus(engine="etcd", name=self.name, revision=answer.header.revision)
 
     async def _delete(self, delete: Delete, timeout: float | None) -> int:
-        request = delete_to_message(delete)
-
-        async def work(trail: Trail) -> int:
-            answer = await self._caller.ask(calls.DELETE_RANGE, request, trail=trail, repeatable=False)
-            return answer.deleted
-
-        return await self._within(work, timeout)
+        answer = await self._ask(calls.DELETE_RANGE, delete_to_message(delete), timeout, repeatable=False)
+        return answer.deleted
 
     async def _scan(self, what: Get, revision: int, trail: Trail) -> Scan:
         """In parts, all at the revision of the first."""
@@ -353,8 +333,21 @@ class EtcdStore:
                 return Scan(revision=store_revision, items=tuple(items), count=count, more=count > len(items))
             key = items[-1].key + b"\0"
 
-    async def _within(self, work: Callable[[Trail], Awaitable[T]], timeout: float | None) -> T:
-        return await self._life.within(work, timeout, self._caller.trail())
+    def _ask(
+        self,
+        call: EtcdCall[RequestT, ResponseT],
+        request: RequestT,
+        timeout: float | None,
+        *,
+        repeatable: bool = True,
+    ) -> Awaitable[ResponseT]:
+        """One call and its answer."""
+        return self._within(
+            lambda trail: self._caller.ask(call, request, trail=trail, repeatable=repeatable), timeout
+        )
+
+    def _within(self, work: Callable[[Trail], Awaitable[T]], timeout: float | None) -> Awaitable[T]:
+        return self._life.within(work, timeout, self._caller.trail())
 
     async def _close(self) -> None:
         try:
@@ -367,9 +360,3 @@ class EtcdStore:
                     await self._heart.close()
                 finally:
                     await self._caller.close()
-
-
-def _as_revision(revision: int) -> int:
-    if revision < 0:
-        raise BadArgument(f"revision {revision}: give one that was, or 0 for now")
-    return revision

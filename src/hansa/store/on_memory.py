@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from contextvars import Context, copy_context
 from types import TracebackType
 from typing import Final, Self, TypeVar
+from weakref import WeakValueDictionary
 
 from hansa.chance import Chance
 from hansa.clock import Clock, SystemClock
@@ -44,6 +45,7 @@ from hansa.store.values import (
     as_bytes,
     as_key,
     as_lease,
+    as_revision,
     prefix_range,
 )
 from hansa.store.watching import Interest, Watcher, WatcherStage
@@ -78,6 +80,8 @@ class MemoryStore:
         # By watcher, and not the watches themselves: a watch that is thrown away must not be held here.
         self._readers: dict[Watcher, Waiters] = {}
         self._thrown_away: deque[Watcher] = deque()
+        # Those that are renewed still: a task holds its keeping, and this does not.
+        self._keepings: WeakValueDictionary[int, LoopKeeping] = WeakValueDictionary()
 
     def __repr__(self) -> str:
         return f"<MemoryStore {self.name!r} at revision {self._engine.revision}>"
@@ -126,6 +130,7 @@ class MemoryStore:
         self, key: bytes | str, *, revision: int = 0, timeout: float | None = STORE_TIMEOUT_S
     ) -> KeyValue | None:
         wanted = as_key(key)
+        as_revision(revision)
         return await self._call(lambda now: self._engine.get(wanted, revision=revision, now=now), timeout)
 
     async def scan(
@@ -140,6 +145,7 @@ class MemoryStore:
     ) -> Scan:
         start, end = prefix_range(prefix_or_key) if range_end is None else (prefix_or_key, range_end)
         what = Get(start, end, limit, keys_only)
+        as_revision(revision)
         return await self._call(lambda now: self._engine.scan(what, revision=revision, now=now), timeout)
 
     async def put(
@@ -183,9 +189,11 @@ class MemoryStore:
     ) -> LoopKeeping:
         as_lease(lease)
         self._check_usable()
-        return LoopKeeping(
+        keeping = LoopKeeping(
             self, lease, ttl_s=ttl_s, granted_s=granted_s, interval_s=interval_s, on_change=on_change
         )
+        self._keepings[id(keeping)] = keeping
+        return keeping
 
     async def revoke(self, lease: int, *, timeout: float | None = STORE_TIMEOUT_S) -> None:
         as_lease(lease)
@@ -196,6 +204,7 @@ class MemoryStore:
         return await self._call(lambda now: self._engine.lease_info(lease, now=now), timeout)
 
     async def compact(self, revision: int, *, timeout: float | None = STORE_TIMEOUT_S) -> None:
+        as_revision(revision)
         await self._call(lambda now: self._engine.compact(revision, now=now), timeout)
 
     def watch(
@@ -205,7 +214,7 @@ class MemoryStore:
         self._check_usable()
         watcher, error = None, None
         try:
-            watcher = self._engine.watch(interest, start_revision, now=self._now())
+            watcher = self._engine.watch(interest, as_revision(start_revision), now=self._now())
         except (Compacted, StoreUnavailable) as refusal:
             error = refusal
         finally:
@@ -296,6 +305,9 @@ class MemoryStore:
             self._timer.cancel()
             self._timer = None
         self._resumed.wake_all()
+        # Not waited for: in the simulator the task of a host that was killed never ends.
+        for keeping in list(self._keepings.values()):
+            keeping.stop()
         for readers in self._readers.values():
             readers.wake_all()
         self._readers.clear()
@@ -319,7 +331,7 @@ class MemoryWatch:
         await self._store._turn(timeout)
         self._check_open()
         if self._error is not None:
-            raise self._error
+            raise self._error.with_traceback(None)
         return self._start_revision
 
     def close(self) -> None:
@@ -337,7 +349,8 @@ class MemoryWatch:
         while not self._closed:
             self._store._check_usable()
             if self._error is not None:
-                raise self._error
+                # Without the way it went before: it is told again and again.
+                raise self._error.with_traceback(None)
             if self._store._is_paused:
                 await self._store._resumed.wait()
                 continue

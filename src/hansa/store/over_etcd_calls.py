@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import grpc
@@ -13,7 +12,7 @@ import grpc.aio
 from hansa.chance import Chance
 from hansa.errors import HandshakeRefused, TimedOut
 from hansa.store import etcd_api_pb2 as api
-from hansa.store.etcd_calls import AUTHENTICATE, STATUS, EtcdCall, RequestT, ResponseT, encode
+from hansa.store.etcd_calls import AUTHENTICATE, STATUS, EtcdCall, RequestT, ResponseT
 from hansa.store.etcd_failures import Doubt, Failure, judge
 from hansa.store.etcd_rotation import Rotation, Trail
 from hansa.store.over_etcd_channels import EtcdAccess, open_channel
@@ -23,6 +22,15 @@ _STRANGERS_MAX: Final = 3
 NOT_ENABLED: Final = "authentication is not enabled"
 
 
+@dataclass(slots=True, eq=False)
+class _Line:
+    """The channel to a member, the calls that were made over it, and how many use it just now."""
+
+    channel: grpc.aio.Channel
+    stubs: dict[str, grpc.aio.UnaryUnaryMultiCallable[Any, Any]] = field(default_factory=dict)
+    users_count: int = 0
+
+
 class EtcdCaller:
     """The channels of a store, for the event loop that opened them."""
 
@@ -30,11 +38,9 @@ class EtcdCaller:
         self.access = access
         self._try_timeout_s = try_timeout_s
         self._chance = chance
-        self._rotation = Rotation(len(access.endpoints), chance)
+        self._rotation = Rotation(len(access.endpoints), chance, begins_first=access.begins_first)
         self._credentials: grpc.ChannelCredentials | None = None
-        self._channels: dict[int, grpc.aio.Channel] = {}
-        self._users_count: Counter[int] = Counter()
-        self._stubs: dict[tuple[int, str], grpc.aio.UnaryUnaryMultiCallable[Any, Any]] = {}
+        self._lines: dict[int, _Line] = {}
         self._authenticating = asyncio.Lock()
 
     def open(self) -> None:
@@ -42,17 +48,20 @@ class EtcdCaller:
         self._credentials = self.access.credentials()
 
     async def close(self) -> None:
-        while self._channels:
-            _, channel = self._channels.popitem()
-            await channel.close()
+        while self._lines:
+            _, line = self._lines.popitem()
+            await line.channel.close()
 
     def acquire(self, index: int) -> grpc.aio.Channel:
         """The channel to a member, which stays open until it is released as often."""
-        self._users_count[index] += 1
-        return self._channel(index)
+        line = self._line(index)
+        line.users_count += 1
+        return line.channel
 
     async def release(self, index: int) -> None:
-        self._users_count[index] -= 1
+        # Not there any more after `close`.
+        if index in self._lines:
+            self._lines[index].users_count -= 1
         if index not in self.access.members:
             await self._close_unused()
 
@@ -82,19 +91,23 @@ class EtcdCaller:
         loop = asyncio.get_running_loop()
         while True:
             index = self._rotation.current
-            token = self.access.token
+            token: str | None = None
             is_sent = False
             began_s = loop.time()
             try:
                 if self.access.needs_token:
                     await self._authenticate(index, trail)
+                token = self.access.token
                 if not repeatable and not self._is_connected(index):
                     await self._once(index, STATUS, api.StatusRequest(), trail.try_s(self._try_timeout_s))
                 is_sent = trail.is_under_way = True
                 timeout_s = trail.try_s(self._try_timeout_s) if repeatable else None
                 response = await self._once(index, call, request, timeout_s)
             except grpc.aio.AioRpcError as error:
-                cause, failure = error, judge(error.code().name, error.details() or "")
+                # Without its traceback, which knows this frame, in a circle with `cause`: the call would live
+                # until the garbage collector comes, and gRPC would dial for it, also after closing.
+                cause = error.with_traceback(None)
+                failure = judge(error.code().name, error.details() or "")
             except asyncio.CancelledError:
                 # Whoever waited has given up. A member that had its time and said nothing may be frozen, with
                 # its connection open: the next call goes to another.
@@ -157,36 +170,38 @@ class EtcdCaller:
     async def _once(
         self, index: int, call: EtcdCall[RequestT, ResponseT], request: RequestT, timeout_s: float | None
     ) -> ResponseT:
-        channel = self.acquire(index)
+        line = self._line(index)
+        stub = line.stubs.get(call.name)
+        if stub is None:
+            # A stream of one question and one answer is a plain call on the wire.
+            stub = line.stubs[call.name] = line.channel.unary_unary(
+                call.path,
+                request_serializer=call.request.SerializeToString,
+                response_deserializer=call.response.FromString,
+            )
+        line.users_count += 1
         try:
-            stub = self._stubs.get((index, call.path))
-            if stub is None:
-                # A stream of one question and one answer is a plain call on the wire.
-                stub = channel.unary_unary(
-                    call.path, request_serializer=encode, response_deserializer=call.response.FromString
-                )
-                self._stubs[index, call.path] = stub
             response: ResponseT = await stub(request, timeout=timeout_s, metadata=self.access.metadata())
             return response
         finally:
-            await self.release(index)
+            line.users_count -= 1
+            if index not in self.access.members:
+                await self._close_unused()
 
-    def _channel(self, index: int) -> grpc.aio.Channel:
-        channel = self._channels.get(index)
-        if channel is None:
+    def _line(self, index: int) -> _Line:
+        line = self._lines.get(index)
+        if line is None:
             channel = open_channel(self.access.endpoints[index], self._credentials)
-            self._channels[index] = channel
-        return channel
+            line = self._lines[index] = _Line(channel)
+        return line
 
     def _is_connected(self, index: int) -> bool:
-        return self._channel(index).get_state() is grpc.ChannelConnectivity.READY
+        return self._line(index).channel.get_state() is grpc.ChannelConnectivity.READY
 
     async def _close_unused(self) -> None:
         """Close the channels to members that are none any more, and that nobody uses."""
-        for index in tuple(self._channels):
-            if index in self.access.members or self._users_count[index]:
-                continue
-            channel = self._channels.pop(index)
-            for key in [key for key in self._stubs if key[0] == index]:
-                del self._stubs[key]
-            await channel.close()
+        unused = [index for index, line in self._lines.items() if not line.users_count]
+        # Taken out at once: while one is being closed others may look for unused ones, too.
+        lines = [self._lines.pop(index) for index in unused if index not in self.access.members]
+        for line in lines:
+            await line.channel.close()

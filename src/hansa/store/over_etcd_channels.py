@@ -48,7 +48,7 @@ _OPTIONS: Final[tuple[tuple[str, int], ...]] = (
     ("grpc.max_send_message_length", _REQUEST_BYTES_MAX),
 )
 # A member without a leader says so at once, instead of letting its callers wait; of streams, after a while.
-_WITH_LEADER: Final = (("hasleader", "true"),)
+_WITH_LEADER: Final = grpc.aio.Metadata(("hasleader", "true"))
 
 
 @dataclass(slots=True)
@@ -62,6 +62,8 @@ class EtcdAccess:
     user: str | None = None
     password: str | None = field(default=None, repr=False)
     tls: Tls | None = None
+    # Whether the first endpoint is asked first; else any of them.
+    begins_first: bool = False
     # None: to be asked for. Empty: the group wants none.
     token: str | None = field(default=None, repr=False)
     # Those that there are just now.
@@ -85,8 +87,9 @@ class EtcdAccess:
         if self.token == token:
             self.token = None
 
-    def metadata(self) -> tuple[tuple[str, str], ...]:
-        return (*_WITH_LEADER, ("token", self.token)) if self.token else _WITH_LEADER
+    def metadata(self) -> grpc.aio.Metadata:
+        """What goes with every call."""
+        return grpc.aio.Metadata(*_WITH_LEADER, ("token", self.token)) if self.token else _WITH_LEADER
 
     def credentials(self) -> grpc.ChannelCredentials | None:
         """What TLS needs; None without it. Raises `BadArgument` for files that cannot be read."""

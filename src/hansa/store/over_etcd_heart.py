@@ -107,7 +107,7 @@ class EtcdHeart:
         self._clock = clock
         self._try_timeout_s = try_timeout_s
         self._name = name
-        self._rotation = Rotation(len(access.endpoints), chance)
+        self._rotation = Rotation(len(access.endpoints), chance, begins_first=access.begins_first)
         self._book = LeaseBook()
         self._by_lease: dict[KeptLease, EtcdKeeping] = {}
         self._news: SimpleQueue[_Begun | _Dropped | _Answered | _Moved | _Stopped | _Woken] = SimpleQueue()
@@ -225,7 +225,7 @@ class EtcdHeart:
         call = self._stub(index, LEASE_KEEP_ALIVE).future(
             api.LeaseKeepAliveRequest(ID=keeping.kept.lease),
             timeout=timeout_s,
-            metadata=self._access.metadata(),
+            metadata=tuple(self._access.metadata()),
         )
         call.add_done_callback(lambda done: self._news.put(_Answered(keeping, index, token, sent_s, done)))
 

@@ -41,7 +41,8 @@ class EtcdWatches:
         self.life = life
         self._chance = chance
         self._beat_s = beat_s
-        self._rotation = Rotation(len(caller.access.endpoints), chance)
+        access = caller.access
+        self._rotation = Rotation(len(access.endpoints), chance, begins_first=access.begins_first)
         self._book = WatchBook()
         self._readers: dict[WatchTape, Waiters] = {}
         self._thrown_away: deque[WatchTape] = deque()
@@ -49,18 +50,31 @@ class EtcdWatches:
         self._bell = Waiters()
         self._tasks = TaskScope("watches", self._task_failed)
         self._is_running = False
+        # What ended the tasks, by a fault of ours: then nobody serves watches any more.
+        self._broken: StoreUnavailable | None = None
         self._heard_count = 0
         # The one that the open stream came with.
         self._token: str | None = None
         # The member of the open stream, and what ends it.
         self._serving: tuple[int, asyncio.Future[Failure]] | None = None
+        # Of the question which revision is now, and of the stream: they know what went wrong last.
+        self._begin_trail = caller.trail()
+        self._stream_trail = caller.trail()
         self.reconnects_count = 0
+
+    @property
+    def trouble(self) -> str:
+        """What is in the way of a watch that no member has yet."""
+        return (self._begin_trail if self._book.unbegun() else self._stream_trail).last_text
 
     def add(self, tape: WatchTape) -> Waiters:
         """Tell of a watch; gives the line in which those wait who read it."""
         self._drop_thrown_away()
         readers = Waiters()
-        self._book.add(tape)
+        if self._broken is not None:
+            tape.fail(self._broken)
+        else:
+            self._book.add(tape)
         if tape.error is None:
             self._readers[tape] = readers
             self._bell.wake_all()
@@ -100,8 +114,9 @@ class EtcdWatches:
                 continue
             # One read for all that wait; of a key that the first of them may see.
             request = api.RangeRequest(key=waiting[0].key, keys_only=True, limit=1)
+            self._begin_trail = self.caller.trail()
             try:
-                answer = await self.caller.ask(RANGE, request, trail=self.caller.trail())
+                answer = await self.caller.ask(RANGE, request, trail=self._begin_trail)
             except HansaError as error:
                 self._fail(waiting[0], error)
                 continue
@@ -112,17 +127,16 @@ class EtcdWatches:
     # ---- the stream ----
 
     async def _keep_stream(self) -> None:
-        trail = self.caller.trail()
         while True:
             while not len(self._book):
                 await self._bell.wait()
             index = self._rotation.current
             heard_count = self._heard_count
-            failure = await self._serve(index, trail)
+            failure = await self._serve(index, self._stream_trail)
             self._book.break_off()
             self.reconnects_count += 1
             if self._heard_count > heard_count:
-                trail = self.caller.trail()
+                self._stream_trail = self.caller.trail()
             if failure.doubt is Doubt.STRANGER:
                 # Also a stream that must come with a new token.
                 self.caller.access.forget(self._token)
@@ -132,7 +146,7 @@ class EtcdWatches:
                 for tape in self._book.fail_all(failure.error):
                     self._wake(tape)
             logger.info("the watches at %s broke off: %s", self.caller.access.endpoints[index], failure.text)
-            await asyncio.sleep(trail.note(failure))
+            await asyncio.sleep(self._stream_trail.note(failure))
 
     async def _serve(self, index: int, trail: Trail) -> Failure:
         """Speak over one stream until it ends; gives why. It never fails itself."""
@@ -243,7 +257,8 @@ class EtcdWatches:
 
     def _task_failed(self, error: BaseException) -> None:
         logger.error("watches are served no more: %s", error, exc_info=error)
-        for tape in self._book.fail_all(StoreUnavailable(f"watches are served no more: {error}")):
+        self._broken = StoreUnavailable(f"watches are served no more, open the store anew: {error}")
+        for tape in self._book.fail_all(self._broken):
             self._wake(tape)
 
 
@@ -287,7 +302,12 @@ class EtcdWatch:
 
     async def _ready(self, trail: Trail) -> int:
         tape = self._tape
-        await self._until(lambda: tape.created_revision > 0)
+        try:
+            await self._until(lambda: tape.created_revision > 0)
+        except asyncio.CancelledError:
+            # It may be the deadline, whose error tells why.
+            trail.last_text = self._watches.trouble
+            raise
         if not tape.is_surely_kept:
             # etcd takes a watch of a forgotten past, and ends it a little later. A read tells at once.
             request = api.RangeRequest(key=tape.key, revision=tape.start_revision, keys_only=True, limit=1)
@@ -302,7 +322,7 @@ class EtcdWatch:
             await self._readers.wait()
             self._check_open()
         if self._tape.error is not None:
-            raise self._tape.error
+            raise self._tape.error.with_traceback(None)
 
     def _check_open(self) -> None:
         if self._closed:

@@ -165,7 +165,7 @@ class ServedStore:
         failure: HansaError | None = None
         result: T | None = None
         try:
-            self._store.tick(now=now)
+            self._tick(now)
             result = work(self._store, now)
         except HansaError as error:
             failure = error
@@ -189,7 +189,7 @@ class ServedStore:
         if self._closed:
             raise AlreadyClosed("the store is closed")
         if self.failure is None:
-            self._store.tick(now=self._clock.monotonic())
+            self._tick(self._clock.monotonic())
             self._record()
         if revision > self._safe_revision:
             raise FutureRevision(f"revision {revision}: the store is at {self._safe_revision}")
@@ -278,8 +278,16 @@ class ServedStore:
         self._timer = None
         if self.failure is not None:
             return
-        self._store.tick(now=self._clock.monotonic())
+        self._tick(self._clock.monotonic())
         self._record()
+
+    def _tick(self, now: float) -> None:
+        stalls_count = self._store.stalls_count
+        self._store.tick(now=now)
+        if self._store.stalls_count > stalls_count:
+            logger.warning(
+                "the store stood still for longer than a lease: all leases have their whole time again"
+            )
 
 
 class _SafeLog:

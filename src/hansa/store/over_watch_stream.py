@@ -12,6 +12,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -24,6 +25,7 @@ from hansa.limits import (
     STORE_PROGRESS_S,
     STORE_STREAM_ANSWERS_MAX,
     STORE_STREAM_WATCHERS_MAX,
+    STORE_WATCH_TURN_COUNT,
 )
 from hansa.store import etcd_api_pb2 as api
 from hansa.store.etcd_messages import event_to_message
@@ -39,7 +41,7 @@ from hansa.store.values import (
     is_within,
     prefix_range,
 )
-from hansa.store.watching import Interest, Watcher, WatcherStage
+from hansa.store.watching import Interest, Watcher, WatcherStage, event_bytes
 
 logger = logging.getLogger(__name__)
 
@@ -102,6 +104,7 @@ class WatchStream:
         self._stats = stats
         self._context = context
         self._progress_s = progress_s
+        self._progress_at_s = asyncio.get_running_loop().time() + progress_s
         self._subscriptions: dict[int, _Subscription] = {}
         # Those with something to take. A dict as a set that keeps its order.
         self._ready: dict[int, None] = {}
@@ -165,8 +168,10 @@ class WatchStream:
     def _subscribe(self, number: int, request: api.WatchCreateRequest) -> _Subscription:
         key = as_key(request.key or FROM_KEY)
         range_end = as_range_end(request.range_end)
+        if range_end not in (b"", FROM_KEY) and range_end <= key:
+            raise BadArgument("etcdserver: mvcc: watcher range is empty")
         interest, is_narrower = interest_of(key, range_end, before=request.prev_kv)
-        watcher = self._served.watch(interest, max(request.start_revision, 0), lambda: self._news(number))
+        watcher = self._served.watch(interest, request.start_revision, lambda: self._news(number))
         if watcher.stage is WatcherStage.CATCHING_UP:
             self._news(number)
         return _Subscription(
@@ -207,6 +212,8 @@ class WatchStream:
             if self._answers:
                 await self._write(self._answers.popleft())
                 self._has_room.set()
+            elif asyncio.get_running_loop().time() >= self._progress_at_s:
+                await self._tell_progress()
             elif self._ready:
                 await self._write_changes(next(iter(self._ready)))
             elif self._progress_asked_count:
@@ -222,16 +229,19 @@ class WatchStream:
             raise PeerAway("the client of a watch is gone") from error
 
     async def _rest(self) -> None:
-        """Wait for something to do; when there was nothing for long, say how far everybody is."""
+        """Wait for something to do, at most until progress is to be told."""
         self._wake.clear()
-        try:
-            async with asyncio.timeout(self._progress_s):
+        with suppress(TimeoutError):
+            async with asyncio.timeout_at(self._progress_at_s):
                 await self._wake.wait()
-        except TimeoutError:
-            revision = self._served.safe_revision
-            for number, subscription in tuple(self._subscriptions.items()):
-                if subscription.wants_progress and number not in self._ready:
-                    await self._write(self._message(number, revision))
+
+    async def _tell_progress(self) -> None:
+        """Say how far those are that asked for it; what others of the stream hear does not put it off."""
+        self._progress_at_s = asyncio.get_running_loop().time() + self._progress_s
+        revision = self._served.safe_revision
+        for number, subscription in tuple(self._subscriptions.items()):
+            if subscription.wants_progress and number not in self._ready:
+                await self._write(self._message(number, revision))
 
     async def _write_changes(self, number: int) -> None:
         subscription = self._subscriptions[number]
@@ -260,8 +270,13 @@ class WatchStream:
     def _take(self, number: int, subscription: _Subscription) -> tuple[list[Event], int]:
         """Whole revisions, as many as fit a message; with none left the watcher is ready no more."""
         events: list[Event] = []
-        bytes_count, revision = 0, 0
-        while len(events) < STORE_MESSAGE_EVENTS and bytes_count < STORE_MESSAGE_BYTES:
+        looked_count, bytes_count, revision = 0, 0, 0
+        while (
+            looked_count < STORE_WATCH_TURN_COUNT
+            and len(events) < STORE_MESSAGE_EVENTS
+            and bytes_count < STORE_MESSAGE_BYTES
+        ):
+            looked_count += 1
             try:
                 batch = self._next_batch(number, subscription)
             except Compacted:
@@ -275,7 +290,7 @@ class WatchStream:
             found = subscription.wanted(batch)
             events += found
             revision = batch.revision
-            bytes_count += sum(len(event.item.key) + len(event.item.value) for event in found)
+            bytes_count += sum(map(event_bytes, found))
         else:
             # Its turn is over; it goes to the end of the line.
             self._ready.pop(number, None)

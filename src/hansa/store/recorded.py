@@ -13,7 +13,7 @@ from itertools import chain
 
 from hansa.chance import Chance
 from hansa.errors import BadArgument, HansaError, InvariantBroken, LeaseLost, StoreCorrupt, StoreUnavailable
-from hansa.limits import ID_DRAWS_MAX, STORE_LIVE_BYTES_MAX
+from hansa.limits import ID_DRAWS_MAX, STORE_LIVE_BYTES_MAX, STORE_STALL_S
 from hansa.store.journal_records import (
     Committed,
     CompactedAt,
@@ -22,6 +22,7 @@ from hansa.store.journal_records import (
     Record,
     committed,
 )
+from hansa.store.mvcc import OVERHEAD_BYTES
 from hansa.store.restorable import RestorableKeys, RestorableLeases
 from hansa.store.values import (
     EventKind,
@@ -76,6 +77,8 @@ class RecordedStore:
         self._chance = chance
         self._live_bytes_max = live_bytes_max
         self._live_bytes = 0
+        self.stalls_count = 0
+        """How often it stood still for longer than a lease."""
         self._keys = RestorableKeys()
         self._leases = RestorableLeases()
         self._told: list[Told] = []
@@ -94,7 +97,7 @@ class RecordedStore:
 
     @property
     def live_bytes(self) -> int:
-        """Keys and values as they are now."""
+        """Keys and values as they are now, and what is needed around them."""
         return self._live_bytes
 
     def __contains__(self, lease: int) -> bool:
@@ -110,7 +113,15 @@ class RecordedStore:
         return self._leases.deadline()
 
     def tick(self, *, now: float) -> None:
-        """End the leases whose time is over, each with all its keys in one revision."""
+        """End the leases whose time is over, each with all its keys in one revision.
+
+        When that was long ago the store stood still, and heard no renewal: then all leases have their whole
+        time again, as after a restart.
+        """
+        deadline_s = self._leases.deadline()
+        if deadline_s is not None and now - deadline_s > STORE_STALL_S:
+            self.stalls_count += 1
+            self._leases.renew_all(now=now)
         while (lease := self._leases.due(now=now)) is not None:
             self._end(lease, is_expired=True)
 
@@ -140,7 +151,7 @@ class RecordedStore:
 
     def perform(self, operations: Sequence[Operation]) -> tuple[Outcome, WatchBatch | None]:
         """Carry out all in one revision. Raises `BadArgument`, `LeaseLost`, `StoreUnavailable` (full)."""
-        wanted = sum(len(op.key) + len(op.value) for op in operations if isinstance(op, Put))
+        wanted = sum(map(_item_bytes, (op for op in operations if isinstance(op, Put))))
         if wanted and self._live_bytes + wanted > self._live_bytes_max:
             raise StoreUnavailable(f"the store holds {self._live_bytes} bytes and takes no more: delete some")
         outcome, batch = self._keys.commit((), operations, (), self._leases)
@@ -262,5 +273,5 @@ class RecordedStore:
         raise InvariantBroken("no free number for a lease was drawn: the randomness is broken")
 
 
-def _item_bytes(item: KeyValue) -> int:
-    return len(item.key) + len(item.value)
+def _item_bytes(item: KeyValue | Put) -> int:
+    return OVERHEAD_BYTES + len(item.key) + len(item.value)

@@ -3,12 +3,13 @@
     async with StoreServer("127.0.0.1:0", folder="data") as server:
         print(server.address)
 
-Where etcd's API has more than a store of hansa's (users, alarms, adding members, its own kind of backups) the
+Where etcd's API has more than a store of hansa's (users, adding members, its own kind of backups) the
 answer is gRPC's UNIMPLEMENTED, or etcd's own words for "not enabled".
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import socket
 from collections.abc import Awaitable, Callable
@@ -96,7 +97,7 @@ class StoreServer:
         progress_s: float = STORE_PROGRESS_S,
     ) -> None:
         self._host, _, port = listen.rpartition(":")
-        if not self._host or not port.isdecimal() or int(port) > 65_535:
+        if not self._host or "/" in self._host or not port.isdecimal() or int(port) > 65_535:
             raise BadEndpoint(f"listen at {listen!r}: write host:port, 0 for any free port")
         self._port = int(port)
         self._tls = tls
@@ -107,6 +108,8 @@ class StoreServer:
             folder, fsync=fsync, clock=clock, chance=chance, snapshot_bytes=snapshot_bytes
         )
         self._stack = AsyncExitStack()
+        # The tasks of the calls that are being answered: gRPC starts them.
+        self._calls: set[asyncio.Task[Any]] = set()
 
     @property
     def address(self) -> str:
@@ -124,7 +127,7 @@ class StoreServer:
             server.add_generic_rpc_handlers((_Methods(self._methods()),))
             self._port = self._bind(server)
             await server.start()
-            stack.push_async_callback(server.stop, STORE_GRACE_S)
+            stack.push_async_callback(self._stop, server)
             self._stack = stack.pop_all()
         return self
 
@@ -132,6 +135,21 @@ class StoreServer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._stack.aclose()
+
+    async def _stop(self, server: grpc.aio.Server) -> None:
+        await server.stop(STORE_GRACE_S)
+        # By now gRPC has told all calls to end, but it does not wait until they have.
+        for call in self._calls:
+            call.cancel()
+        if self._calls:
+            await asyncio.wait(self._calls)
+
+    def _follow_call(self) -> None:
+        """Said by every call when it begins."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._calls.add(task)
+        task.add_done_callback(self._calls.discard)
 
     def _bind(self, server: grpc.aio.Server) -> int:
         _check_free(self._host, self._port)
@@ -155,13 +173,43 @@ class StoreServer:
             (calls.LEASE_LEASES, self._lease_leases),
             (calls.MEMBER_LIST, self._member_list),
             (calls.STATUS, self._status),
+            (calls.ALARM, self._alarm),
             (calls.DEFRAGMENT, self._defragment),
             (calls.AUTHENTICATE, self._authenticate),
         )
-        methods = {call.path: _unary(call, answer) for call, answer in answers}
+        methods = {call.path: self._unary(call, answer) for call, answer in answers}
         for call, serve in ((calls.LEASE_KEEP_ALIVE, self._keep_alive), (calls.WATCH, self._watch)):
-            methods[call.path] = _stream(call, serve)
+            methods[call.path] = self._stream(call, serve)
         return methods
+
+    def _unary(self, call: EtcdCall[Any, Any], answer: Handler) -> grpc.RpcMethodHandler[Any, Any]:
+        async def serve(request: Any, context: Context) -> Any:
+            self._follow_call()
+            try:
+                return await answer(request)
+            except HansaError as error:
+                await _refuse(context, error)
+
+        return grpc.unary_unary_rpc_method_handler(
+            serve, request_deserializer=call.request.FromString, response_serializer=calls.encode
+        )
+
+    def _stream(
+        self, call: EtcdCall[Any, Any], run: Callable[[Context], Awaitable[None]]
+    ) -> grpc.RpcMethodHandler[Any, Any]:
+        async def serve(requests: object, context: Context) -> None:
+            self._follow_call()
+            try:
+                await run(context)
+            except HansaError as error:
+                await _refuse(context, error)
+            except grpc.aio.InternalError as error:
+                # So gRPC says that the client is gone: there is nobody to tell anything.
+                logger.debug("%s: the client is gone: %s", call.path, error)
+
+        return grpc.stream_stream_rpc_method_handler(
+            serve, request_deserializer=call.request.FromString, response_serializer=calls.encode
+        )
 
     def _header(self, revision: int) -> api.ResponseHeader:
         identity = self.store.identity
@@ -286,6 +334,16 @@ class StoreServer:
             errors=[] if failure is None else [str(failure)],
         )
 
+    async def _alarm(self, request: api.AlarmRequest) -> api.AlarmResponse:
+        if request.action != api.AlarmRequest.GET:
+            raise Refusal("UNIMPLEMENTED", "hansa store: alarms end when the store is started again")
+        # The one alarm of etcd's under which reads go on and changes do not.
+        alarm = api.AlarmMember(memberID=self.store.identity.member_id, alarm=api.NOSPACE)
+        return api.AlarmResponse(
+            header=self._header(self.store.safe_revision),
+            alarms=[] if self.store.failure is None else [alarm],
+        )
+
     async def _defragment(self, request: api.DefragmentRequest) -> api.DefragmentResponse:
         await self.store.snapshot()
         return api.DefragmentResponse(header=self._header(self.store.safe_revision))
@@ -304,35 +362,6 @@ class _Methods(grpc.GenericRpcHandler):
         self, handler_call_details: grpc.HandlerCallDetails
     ) -> grpc.RpcMethodHandler[Any, Any] | None:
         return self._methods.get(handler_call_details.method)
-
-
-def _unary(call: EtcdCall[Any, Any], answer: Handler) -> grpc.RpcMethodHandler[Any, Any]:
-    async def serve(request: Any, context: Context) -> Any:
-        try:
-            return await answer(request)
-        except HansaError as error:
-            await _refuse(context, error)
-
-    return grpc.unary_unary_rpc_method_handler(
-        serve, request_deserializer=call.request.FromString, response_serializer=calls.encode
-    )
-
-
-def _stream(
-    call: EtcdCall[Any, Any], run: Callable[[Context], Awaitable[None]]
-) -> grpc.RpcMethodHandler[Any, Any]:
-    async def serve(requests: object, context: Context) -> None:
-        try:
-            await run(context)
-        except HansaError as error:
-            await _refuse(context, error)
-        except grpc.aio.InternalError as error:
-            # So gRPC says that the client is gone: there is nobody to tell anything.
-            logger.debug("%s: the client is gone: %s", call.path, error)
-
-    return grpc.stream_stream_rpc_method_handler(
-        serve, request_deserializer=call.request.FromString, response_serializer=calls.encode
-    )
 
 
 async def _refuse(context: Context, error: HansaError) -> NoReturn:

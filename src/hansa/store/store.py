@@ -86,7 +86,10 @@ class Store(Protocol):
     async def get(
         self, key: bytes | str, *, revision: int = 0, timeout: float | None = STORE_TIMEOUT_S
     ) -> KeyValue | None:
-        """A key now, or at a revision; None when it is not there. Raises `Compacted`, `FutureRevision`."""
+        """A key now, or at a revision; None when it is not there. Raises `Compacted`, `FutureRevision`.
+
+        etcd does not tell reads what it still remembers, only watches: `compacted_revision` is 0 there.
+        """
         ...
 
     async def scan(

@@ -19,6 +19,8 @@ from hansa.limits import (
 )
 
 FROM_KEY: Final = b"\0"
+# Numbers have 64 bits with a sign, on the wire.
+_NUMBER_END: Final = 2**63
 
 
 class EventKind(Enum):
@@ -108,7 +110,7 @@ class Get:
     def __init__(
         self, key: bytes | str, range_end: bytes | str = b"", limit: int = 0, keys_only: bool = False
     ) -> None:
-        if limit < 0:
+        if not 0 <= limit < _NUMBER_END:
             raise BadArgument(f"limit {limit}: give how many keys at most, or 0 for all")
         object.__setattr__(self, "key", as_key(key))
         object.__setattr__(self, "range_end", as_range_end(range_end))
@@ -135,10 +137,13 @@ class Compare:
         self, key: bytes | str, target: CompareTarget, operator: CompareOperator, operand: int | bytes
     ) -> None:
         wanted = bytes if target is CompareTarget.VALUE else int
-        if not isinstance(operand, wanted):
+        # Not a bool either, which Python takes for a number.
+        if not isinstance(operand, wanted) or isinstance(operand, bool):
             raise BadArgument(
                 f"{target.value} of {key!r} is compared with {wanted.__name__}, not {operand!r}"
             )
+        if isinstance(operand, int) and not -_NUMBER_END <= operand < _NUMBER_END:
+            raise BadArgument(f"{target.value} of {key!r} is compared with {operand}, which it can never be")
         object.__setattr__(self, "key", as_key(key))
         object.__setattr__(self, "target", target)
         object.__setattr__(self, "operator", operator)
@@ -296,9 +301,16 @@ def as_range_end(end: bytes | str) -> bytes:
 
 def as_lease(lease: int) -> int:
     """A lease's number, or 0 for none. Raises `BadArgument`."""
-    if not 0 <= lease < 2**63:
+    if not 0 <= lease < _NUMBER_END:
         raise BadArgument(f"lease {lease}: give what grant() returned, or 0 for none")
     return lease
+
+
+def as_revision(revision: int) -> int:
+    """A revision, or 0 for none in particular. Raises `BadArgument` for a number that no store can reach."""
+    if not 0 <= revision < _NUMBER_END:
+        raise BadArgument(f"revision {revision}: give one that the store told you, or 0 for now")
+    return revision
 
 
 def as_operator(text: str) -> CompareOperator:

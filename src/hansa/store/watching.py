@@ -244,8 +244,11 @@ class Watchers:
         )
 
 
+def event_bytes(event: Event) -> int:
+    """What an event weighs that waits for somebody: both values, if both are told."""
+    before = 0 if event.before is None else len(event.before.value)
+    return len(event.item.key) + len(event.item.value) + before
+
+
 def _batch_bytes(batch: WatchBatch) -> int:
-    return sum(
-        len(event.item.key) + len(event.item.value) + (len(event.before.value) if event.before else 0)
-        for event in batch.events
-    )
+    return sum(map(event_bytes, batch.events))

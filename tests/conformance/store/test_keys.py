@@ -144,10 +144,14 @@ async def test_what_cannot_be_is_refused_and_changes_nothing(store: Store) -> No
         store.put("k", bytes(STORE_VALUE_BYTES_MAX + 1)),
         store.get(""),
         store.get("k", revision=-1),
+        store.get("k", revision=2**63),
+        store.scan("k", revision=2**63),
         store.scan("k", limit=-1),
+        store.scan("k", limit=2**63),
         store.delete(""),
         store.grant(0.0),
         store.compact(0),
+        store.compact(2**63),
         store.keep_alive(-1),
     ):
         with pytest.raises(BadArgument):

@@ -105,12 +105,16 @@ async def test_a_watch_from_a_forgotten_revision_says_so(store: Store) -> None:
         await store.put("k", b"")
     await store.compact(first + 2)
     watch = store.watch("k", start_revision=first)
-    for _ in range(2):
+    depths: list[int] = []
+    for _ in range(3):
         with pytest.raises(Compacted) as caught:
             await watch.ready()
         assert caught.value.compacted_revision == first + 2
-        with pytest.raises(Compacted):
+        with pytest.raises(Compacted) as caught:
             await anext(watch)
+        depths.append(len(caught.traceback))
+    # What is told again and again does not grow.
+    assert depths[1] == depths[2]
     watch.close()
     again = store.watch("k", start_revision=caught.value.compacted_revision)
     assert await told(again, 2) == [(first + 2, [b"k"]), (first + 3, [b"k"])]
@@ -195,8 +199,14 @@ async def test_a_cancelled_step_takes_nothing_out(store: Store) -> None:
     watch.close()
 
 
-async def test_a_watch_that_cannot_be_is_refused(store: Store) -> None:
-    with pytest.raises(BadArgument):
-        store.watch("k", start_revision=-1)
+async def test_a_watch_that_cannot_be_is_refused_and_disturbs_no_other(store: Store) -> None:
+    for revision in (-1, 2**63):
+        with pytest.raises(BadArgument):
+            store.watch("k", start_revision=revision)
     with pytest.raises(BadArgument):
         store.watch("", exact=True)
+    watch = store.watch("k")
+    first = await watch.ready()
+    await store.put("k", b"")
+    assert await told(watch, 1) == [(first, [b"k"])]
+    watch.close()

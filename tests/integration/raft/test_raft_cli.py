@@ -27,7 +27,7 @@ def test_a_group_is_started_joined_shown_and_left(tmp_path: Path, env: dict[str,
         first = stack.enter_context(
             Command(
                 *("raft", "start", "orders", "--name", "n1", "--data", str(tmp_path / "n1"), "--json"),
-                *("--peers", "n1=127.0.0.1:0", "--zone", "north", "--role", "spare", "--meta", "rack=7"),
+                *("--peers", "n1=127.0.0.1:0", "--zone", "north", "--role", "spare", "--metadata", "rack=7"),
                 env=env,
             )
         )
@@ -56,6 +56,8 @@ def test_a_group_is_started_joined_shown_and_left(tmp_path: Path, env: dict[str,
         assert status == 0
         assert "orders: led by n1" in out
         assert "2 of 2 voters healthy, 0 more may fail" in out
+        joins = [one["peer"]["join_address"] for one in group["peers"]]
+        assert f"its store: raft://{','.join(joins)}/orders\n" in out
 
         status, out, err = run("raft", "leave", "orders", "--name", "n2", "--via", via, "--json")
         assert (status, json.loads(out)["name"]) == (0, "n2"), err
@@ -76,10 +78,14 @@ def test_what_cannot_be_is_said_in_one_sentence(tmp_path: Path, env: dict[str, s
     data = str(tmp_path / "n1")
     status, _, err = run("raft", "start", "orders", "--name", "n1", "--data", data, env=env)
     assert status == 2
-    assert "is new: give the `peers`" in err
+    assert "holds no data: give the `peers`" in err
     status, _, err = run("raft", "start", "orders", "--name", "n1", "--data", data, "--peers", "n1", env=env)
     assert status == 2
     assert "name=value" in err
+    twice = "n1=127.0.0.1:2380,n1=127.0.0.1:2381"
+    status, _, err = run("raft", "start", "orders", "--name", "n1", "--data", data, "--peers", twice, env=env)
+    assert status == 2
+    assert "--peers: n1 is there twice" in err
     status, _, err = run("raft", "status", "orders", "--via", "127.0.0.1:1", "--timeout", "0.5")
     assert status == 1
     assert "was not done in 0.5 s" in err

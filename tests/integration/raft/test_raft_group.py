@@ -13,6 +13,7 @@ import pytest
 from hansa.errors import AlreadyClosed, BadArgument, RaftRefused, TimedOut, Unavailable
 from hansa.store import open_store
 from hansa.store.raft import RaftPeer, RaftTimings
+from hansa.store.raft.on_data_folder import DataFolder, FolderState
 from hansa.store.raft.raft_events import (
     LeaderChanged,
     MemberFailing,
@@ -95,6 +96,13 @@ async def test_a_group_that_was_stopped_as_a_whole_keeps_everything(stage: RaftS
         await peers[number % 3].store.put(f"kept/{number}", b"x")
     revision = (await peers[0].store.status()).revision
     await stage.stop("n1", "n2", "n3")
+    # A start that comes to nothing does not make its folder forget that it holds a member.
+    with pytest.raises(TimedOut, match="it needs more than half"):
+        async with stage.make("n1", start_timeout_s=0.5):
+            pass
+    noted = DataFolder(stage.folder / "n1").read()
+    assert noted is not None
+    assert noted.state is FolderState.MEMBER
     again = await stage.start("n1", "n2", "n3")
     assert {peer.name: peer.info for peer in again} == before
     assert len(await keys_of(again[0].store, "kept/")) == 20
@@ -237,8 +245,14 @@ async def test_a_group_that_lost_its_quorum_can_still_be_looked_at(stage: RaftSt
 
         await until(is_leaderless, "nobody leads")
         group = await client.describe()
+        with pytest.raises(TimedOut, match="orders has no leader"):
+            await client.leave(leader.name, timeout=1.0)
     assert sorted(one.peer.name for one in group.peers) == ["n1", "n2"]
     assert not any(one.is_healthy for one in group.peers)
+    # And yet it is seen which one is there.
+    assert [one.peer.name for one in group.peers if one.version] == [follower.name]
+    while (await stage.heard(follower.name, LeaderChanged)).leader:
+        pass
     with pytest.raises(Unavailable):
         await follower.store.put("berth", b"cog", timeout=1.0)
     # And it goes on when the other one is back.

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hansa.errors import JoinRefused, RaftRefused, TimedOut
+from hansa.errors import BadArgument, JoinRefused, RaftRefused, TimedOut
 from hansa.store import open_store
 from hansa.store.raft import PeerInfo, RaftPeer
 from hansa.store.raft.on_raft import RaftStore
@@ -91,6 +91,9 @@ async def test_a_follower_sends_a_request_to_the_leader(stage: RaftStage) -> Non
 async def test_a_name_that_is_taken_is_refused_with_the_reason(stage: RaftStage) -> None:
     await stage.found(2)
     leader = await stage.leader()
+    with pytest.raises(BadArgument, match="of the cluster 'default', not of 'blue'"):
+        async with stage.make("n3", join=[leader.info.join_address], cluster="blue"):
+            pass
     with pytest.raises(JoinRefused, match="the name n1 belongs to another peer"):
         async with RaftPeer(APP, "n1", data=stage.folder / "other", join=[leader.info.join_address]):
             pass
@@ -113,8 +116,30 @@ async def test_a_group_that_is_not_healthy_takes_nobody(stage: RaftStage) -> Non
             ):
                 await client.await_acceptance(ticket)
         assert await learners(leader) == []
+        # A peer whose own etcd stands still says so, and does not let who asks it wait without a word.
+        async with stage.client(follower) as client:
+            with pytest.raises(TimedOut, match="the etcd of this peer is silent, ask another one"):
+                await client.describe(timeout=2.5)
     finally:
         kill(follower, signal.SIGCONT)
+
+
+@pytest.mark.spec("CRD-13")
+async def test_a_join_that_was_given_up_is_asked_for_again_under_the_same_name(tmp_path: Path) -> None:
+    async with RaftStage(tmp_path, patience_s=60.0) as stage:
+        await stage.found(3)
+        leader, follower = await stage.leader(), await stage.follower()
+        kill(follower, signal.SIGSTOP)
+        try:
+            async with asyncio.TaskGroup() as group:
+                # While the group is not healthy it waits; whoever started it has no patience.
+                joining = group.create_task(stage.join("n4", leader))
+                assert (await stage.heard(leader.name, JoinRequested)).name == "n4"
+                joining.cancel()
+        finally:
+            kill(follower, signal.SIGCONT)
+        joined = await stage.join("n4", leader)
+        assert (await roles_at(joined))["n4"] == "follower"
 
 
 @pytest.mark.spec("CRD-13")
@@ -215,7 +240,8 @@ async def test_leaving_that_would_cost_the_quorum_is_refused(stage: RaftStage) -
             await other.leave()
         assert not other.is_left
         assert len(await roles_at(leader)) == 3
-        # The store may ask the member that is stopped first: that put has no known outcome, the next one has.
+        # The store may have gone over to the member that is stopped: then this put has no known outcome, and
+        # the next one has.
         async with asyncio.timeout(20.0):
             while True:
                 with suppress(TimedOut):
@@ -234,6 +260,9 @@ async def test_a_peer_that_does_not_come_back_is_removed_by_the_others(stage: Ra
         assert follower.name not in await roles_at(leader)
         with pytest.raises(RaftRefused, match="there is no peer"):
             await client.leave("nobody")
+    # It knows nothing of it, and its data is of no use any more.
+    with pytest.raises(RaftRefused, match=f"{follower.name} was removed from orders; to come back it joins"):
+        await stage.start(follower.name)
 
 
 async def test_a_peer_that_was_removed_while_it_was_running_ends_by_itself(stage: RaftStage) -> None:

@@ -113,7 +113,7 @@ async def test_a_wrong_password_is_refused_and_not_told(guarded: EtcdGroup, pass
 
 async def test_who_does_not_say_who_it_is_is_refused(guarded: EtcdGroup) -> None:
     async with open_store(guarded.address) as store:
-        with pytest.raises(HandshakeRefused):
+        with pytest.raises(HandshakeRefused, match=r"write etcd://.*user:password@host"):
             await store.get("k")
         with pytest.raises(HandshakeRefused):
             await store.watch("k").ready()

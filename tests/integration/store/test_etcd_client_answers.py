@@ -35,6 +35,7 @@ UNARY: list[EtcdCall[Any, Any]] = [
     calls.LEASE_GRANT,
     calls.LEASE_KEEP_ALIVE,
     calls.STATUS,
+    calls.AUTHENTICATE,
 ]
 
 
@@ -129,6 +130,19 @@ async def test_a_number_that_is_taken_is_not_our_lease() -> None:
         lease = await store.grant(2.0)
         taken, granted = (request.ID for _, request in script.asked)
         assert taken != granted == lease
+
+
+async def test_a_token_that_is_refused_is_not_shown_again() -> None:
+    tokens: list[Message | str] = [api.AuthenticateResponse(token=token) for token in ("old", "new")]
+    refusal = "etcdserver: invalid auth token"
+    async with scripted(Authenticate=tokens, Range=[refusal, api.RangeResponse(header=AT_9)]) as (
+        known,
+        script,
+    ):
+        async with EtcdStore(known._caller.access.endpoints, user="ada", password="pw") as store:
+            assert await store.get("k") is None
+            assert store._caller.access.token == "new"
+        assert script.names() == ["Authenticate", "Range"] * 2
 
 
 async def test_a_lease_is_gone_when_it_is_said_twice() -> None:

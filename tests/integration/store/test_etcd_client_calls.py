@@ -1,9 +1,11 @@
 """The client of etcd against real servers: which member it asks, what it repeats, and what it says."""
 
 import asyncio
+import gc
 from collections.abc import Coroutine, Iterator
 from typing import Any
 
+import grpc
 import pytest
 
 from hansa.chance import Chance
@@ -89,9 +91,38 @@ async def test_a_group_that_is_not_there_is_unavailable_by_the_deadline(nowhere:
     async with EtcdStore([nowhere]) as store:
         for call in (store.put("k", b"", timeout=0.3), store.commit((), [Put("k", b"")], timeout=0.3)):
             began_s = loop.time()
-            with pytest.raises(StoreUnavailable, match="failed to connect"):
+            with pytest.raises(StoreUnavailable, match=r"cannot connect to .*refused"):
                 await call
             assert loop.time() - began_s < 0.3 + LATE_S_MAX
+        for revision in (0, 1):
+            with pytest.raises(TimedOut, match=r"cannot connect to .*refused"):
+                await store.watch("k", start_revision=revision).ready(timeout=0.3)
+
+
+async def test_a_closed_store_does_not_wait_for_the_garbage_collector_to_stop_dialling(nowhere: str) -> None:
+    # A call that is alive keeps its connection alive, which gRPC goes on to dial.
+    def calls_count() -> int:
+        return sum(isinstance(found, grpc.aio.Call) for found in gc.get_objects())
+
+    async def fail(call: Coroutine[Any, Any, object]) -> None:
+        try:
+            await call
+        except (StoreUnavailable, TimedOut):
+            return
+        raise AssertionError("somebody was there")
+
+    gc.collect()
+    before = calls_count()
+    gc.disable()
+    try:
+        async with EtcdStore([nowhere]) as store:
+            watch = store.watch("k")
+            await fail(store.get("k", timeout=0.3))
+            await fail(store.put("k", b"", timeout=0.3))
+            await fail(watch.ready(timeout=0.3))
+        assert calls_count() == before
+    finally:
+        gc.enable()
 
 
 @pytest.mark.spec("CRD-11")

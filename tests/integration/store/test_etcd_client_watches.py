@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from hansa.errors import Compacted
+from hansa.errors import Compacted, StoreUnavailable
 from hansa.limits import KIB
+from hansa.store.etcd_watching import WatchTape
 from hansa.store.on_etcd import EtcdStore
 from hansa.store.opening import open_store
 from hansa.store.values import EventKind, Put
@@ -127,6 +128,27 @@ async def test_watches_that_come_and_go_all_at_once_are_all_opened(etcd: EtcdGro
                 watch.close()
 
         await asyncio.gather(*(come_and_go(number) for number in range(5)))
+
+
+async def test_watches_that_are_served_no_more_say_so_and_so_do_later_ones(
+    etcd: EtcdGroup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(tape: WatchTape, response: object) -> None:
+        raise ZeroDivisionError("a fault")
+
+    async with open_store(etcd.address) as store:
+        early = store.watch("k")
+        await early.ready()
+        monkeypatch.setattr(WatchTape, "hear", broken)
+        await store.put("k", b"")
+        with pytest.raises(StoreUnavailable, match="served no more"):
+            await anext(early)
+        late = store.watch("k")
+        with pytest.raises(StoreUnavailable, match="served no more"):
+            await late.ready()
+        with pytest.raises(StoreUnavailable, match="served no more"):
+            await anext(late)
+        assert await store.get("k") is not None
 
 
 async def test_a_watch_that_is_thrown_away_costs_nothing_more(etcd: EtcdGroup) -> None:

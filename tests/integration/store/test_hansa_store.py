@@ -119,6 +119,27 @@ async def test_every_acknowledged_write_survives_kill_9_and_watches_go_on_withou
         assert writer.acknowledged in told
 
 
+async def test_a_store_that_stood_still_takes_no_key_for_renewals_that_it_did_not_hear(
+    tmp_path: Path,
+) -> None:
+    with StoreProcess(tmp_path) as store:
+        async with client(store) as opened:
+            lease = await opened.grant(1.0)
+            await opened.put("alive", b"", lease=lease)
+            dead = await opened.grant(1.0)
+            await opened.put("dead", b"", lease=dead)
+            store.freeze()
+            await asyncio.sleep(3.0)  # Not a wait for something: so long it stands still.
+            store.thaw()
+            # As after a restart: who renews has its key for ever, and who does not, for one time more.
+            await opened.keep_alive(lease)
+            async with asyncio.timeout(10.0):
+                while await opened.get("dead") is not None:
+                    await asyncio.sleep(0.1)
+                    await opened.keep_alive(lease)
+            assert await opened.get("alive") is not None
+
+
 async def test_leases_and_their_keys_survive_kill_9_and_end_later(tmp_path: Path) -> None:
     with StoreProcess(tmp_path / "data") as process:
         async with client(process) as store:
@@ -209,6 +230,7 @@ def test_a_store_that_cannot_be_says_why(tmp_path: Path) -> None:
             (("--memory", "--listen", process.address), 1, f"{process.address} cannot be listened at"),
             ((*ANY, "--memory", "--data", str(folder)), 2, "give one of them"),
             (("--memory", "--listen", "nowhere"), 2, "write host:port"),
+            (("--memory", "--listen", "http://127.0.0.1:0"), 2, "write host:port"),
             ((*ANY, "--memory", "--tls-cert", "x.pem"), 2, "TLS is mutual"),
         ):
             found, _, err = run("store", *options)

@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from hansa.cli.raft_board import as_table, size, summary, told
+from hansa.cli.raft_board import as_table, size, store_address, summary, told
 from hansa.store.raft.group_record import PeerInfo
 from hansa.store.raft.member_log import readable
-from hansa.store.raft.raft_events import GroupStatus, LeaderChanged, PeerStatus
+from hansa.store.raft.raft_events import CatchingUp, GroupStatus, LeaderChanged, PeerStatus
 
 PEER = PeerInfo(name="n1", peer_address="h:1", client_address="h:2", join_address="h:3")
 HEALTHY = PeerStatus(
@@ -55,6 +55,14 @@ def test_the_summary_says_how_much_more_may_fail(healthy: int, away: int, words:
     assert words in summary(group(*peers, learner))
 
 
+def test_the_address_of_the_store_names_the_voters_that_can_be_asked() -> None:
+    other = replace(HEALTHY, peer=replace(PEER, name="n2", join_address="h:4"))
+    unstarted = replace(HEALTHY, peer=replace(PEER, name="", join_address=""))
+    learner = replace(HEALTHY, peer=replace(PEER, name="n4", join_address="h:5"), is_voter=False)
+    assert store_address(group(HEALTHY, other, unstarted, learner)) == "raft://h:3,h:4/orders"
+    assert store_address(group(unstarted)) == ""
+
+
 def test_sizes_are_for_people() -> None:
     assert [size(n) for n in (12, 24_576, 5 * 1024**2, 3 * 1024**3)] == [
         "12 B",
@@ -70,7 +78,12 @@ def test_an_event_has_a_name_a_sentence_and_its_facts() -> None:
         "n1 leads, term 4",
         {"leader": "n1", "term": 4},
     )
-    assert told(LeaderChanged(leader="", term=4))[1] == "nobody leads, term 4"
+    assert told(LeaderChanged(leader="", term=4))[1] == "no leader is known, term 4"
+
+
+def test_catching_up_ends_at_its_end() -> None:
+    assert told(CatchingUp(applied_index=7, target_index=20))[1] == "caught up to 7 of 20"
+    assert told(CatchingUp(applied_index=22, target_index=20))[1] == "caught up to 20 of 20"
 
 
 def test_the_end_of_a_log_is_readable() -> None:

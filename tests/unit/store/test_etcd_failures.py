@@ -27,7 +27,6 @@ from hansa.store.etcd_failures import Doubt, judge
         ("INVALID_ARGUMENT", "etcdserver: request is too large", BadArgument),
         ("INVALID_ARGUMENT", "etcdserver: something that a later etcd refuses", BadArgument),
         ("RESOURCE_EXHAUSTED", "etcdserver: mvcc: database space exceeded", StoreUnavailable),
-        ("UNIMPLEMENTED", "unknown method Frob", StoreUnavailable),
         ("PERMISSION_DENIED", "etcdserver: permission denied", HandshakeRefused),
         (
             "INVALID_ARGUMENT",
@@ -47,6 +46,8 @@ def test_what_the_store_refuses_is_told_as_what_it_is(code: str, text: str, erro
     [
         ("UNAVAILABLE", "failed to connect to all addresses; last error: Connection refused", Doubt.UNDONE),
         ("UNAVAILABLE", "DNS resolution failed for nowhere:2379", Doubt.UNDONE),
+        ("UNAVAILABLE", "errors resolving nowhere:2379: [Domain name not found]", Doubt.UNDONE),
+        ("UNIMPLEMENTED", "Received http2 header with status: 404", Doubt.UNDONE),
         ("UNAVAILABLE", "etcdserver: no leader", Doubt.UNDONE),
         ("RESOURCE_EXHAUSTED", "etcdserver: too many requests", Doubt.UNDONE),
         ("UNAVAILABLE", "etcdserver: rpc not supported for learner", Doubt.UNDONE),
@@ -66,6 +67,16 @@ def test_what_is_not_known_to_be_undone_may_have_been_done(code: str, text: str,
     failure = judge(code, text)
     assert (failure.doubt, failure.error) == (doubt, None)
     assert failure.text
+
+
+def test_a_connection_that_failed_is_told_without_what_grpc_says_around_it() -> None:
+    text = (
+        "failed to connect to all addresses; last error: UNKNOWN: ipv4:127.0.0.1:2379: Failed to connect to"
+        " remote host: Connection refused"
+    )
+    assert judge("UNAVAILABLE", text).text == (
+        "cannot connect to ipv4:127.0.0.1:2379: Failed to connect to remote host: Connection refused"
+    )
 
 
 def test_an_answer_that_is_too_large_was_given_to_a_call_that_was_done() -> None:

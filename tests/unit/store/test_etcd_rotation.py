@@ -13,6 +13,10 @@ def test_clients_begin_at_different_members() -> None:
     assert {Rotation(3, Chance.seeded(seed)).current for seed in range(30)} == {0, 1, 2}
 
 
+def test_a_client_with_a_member_of_its_own_begins_there() -> None:
+    assert {Rotation(3, Chance.seeded(seed), begins_first=True).current for seed in range(30)} == {0}
+
+
 def test_a_member_that_failed_is_left_once_by_all_who_share_it() -> None:
     rotation = Rotation(3, Chance.seeded(1))
     first = rotation.current

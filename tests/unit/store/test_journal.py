@@ -85,6 +85,10 @@ def test_a_segment_that_was_being_made_is_empty() -> None:
         assert read(HEAD[:size]) == ((), 0, size)
         with pytest.raises(StoreCorrupt, match="does not begin"):
             read(HEAD[:size], is_last=False)
+    # Its length was written, and nothing of its head.
+    assert read(bytes(SEGMENT_HEAD_BYTES)) == ((), 0, SEGMENT_HEAD_BYTES)
+    with pytest.raises(StoreCorrupt, match="does not begin"):
+        read(bytes(SEGMENT_HEAD_BYTES) + FIRST)
     with pytest.raises(StoreCorrupt, match="does not begin"):
         read(b"something")
 

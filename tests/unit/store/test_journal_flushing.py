@@ -11,7 +11,7 @@ import pytest
 
 from hansa.errors import AlreadyClosed, FutureRevision, StoreUnavailable
 from hansa.store import etcd_api_pb2 as api
-from hansa.store import on_folder
+from hansa.store import on_disk, on_folder
 from hansa.store.etcd_refusals import Refusal
 from hansa.store.kv_answers import answer_put, answer_range
 from hansa.store.over_served import ServedStore
@@ -127,6 +127,23 @@ async def test_all_that_comes_during_a_flush_is_flushed_with_the_next_one(tmp_pa
         assert (stats.records_count, stats.flushes_count) == (101, 2)
 
 
+async def test_changes_are_refused_while_too_much_waits_for_the_disk(
+    tmp_path: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(on_disk, "STORE_UNFLUSHED_BYTES_MAX", 1_000)
+    async with ServedStore(tmp_path) as served, asyncio.TaskGroup() as group:
+        disk.hold()
+        writing = group.create_task(write(served, "a", bytes(1_000)))
+        await begun(disk)
+        with pytest.raises(Refusal, match="too many requests"):
+            await write(served, "b")
+        assert await count(served) == 0
+        disk.go()
+        await writing
+        await write(served, "c")
+        assert await count(served) == 2
+
+
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
 async def test_a_disk_that_fails_ends_the_writing_and_not_the_reading(
     tmp_path: Path, disk: Disk, number: int
@@ -224,6 +241,23 @@ async def test_a_snapshot_that_cannot_be_written_loses_nothing(
         await served.snapshot()
     async with ServedStore(tmp_path, fsync=False) as served:
         assert await count(served) == 2
+
+
+async def test_a_snapshot_that_fails_for_any_reason_is_not_told_as_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> Iterator[bytes]:
+        raise RuntimeError("a fault of ours")
+
+    async with ServedStore(tmp_path, fsync=False) as served:
+        await write(served, "a")
+        monkeypatch.setattr(on_folder, "encode_snapshot", broken)
+        with pytest.raises(StoreUnavailable, match="no snapshot was made"):
+            await served.snapshot()
+    assert "a fault of ours" in str(served.failure)
+    monkeypatch.undo()
+    async with ServedStore(tmp_path, fsync=False) as served:
+        assert await count(served) == 1
 
 
 async def test_leases_have_their_whole_time_again_after_a_start(tmp_path: Path) -> None:

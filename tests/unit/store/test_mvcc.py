@@ -3,7 +3,7 @@
 import pytest
 
 from hansa.errors import BadArgument, Compacted, FutureRevision, LeaseLost
-from hansa.store.mvcc import Mvcc
+from hansa.store.mvcc import OVERHEAD_BYTES, Mvcc
 from hansa.store.values import (
     FROM_KEY,
     Compare,
@@ -235,17 +235,22 @@ def test_the_past_is_bounded_in_revisions() -> None:
 
 
 def test_the_past_is_bounded_in_bytes_even_by_one_change() -> None:
-    mvcc = Mvcc(history_bytes_max=100)
-    for number in range(9):
+    weight = OVERHEAD_BYTES + 1 + 10
+    mvcc = Mvcc(history_bytes_max=10 * weight)
+    for number in range(10):
         write(mvcc, Put("k", bytes(10)))
         assert mvcc.compacted_revision == 0, number
     write(mvcc, Put("k", bytes(10)))
-    assert (mvcc.revision, mvcc.compacted_revision) == (11, 8)
-    write(mvcc, Put("k", bytes(500)))
-    assert (mvcc.revision, mvcc.compacted_revision) == (12, 12)
-    write(mvcc, Put("k", bytes(500)))
-    assert mvcc.compacted_revision == 13
-    assert mvcc._log_bytes == 501
+    assert (mvcc.revision, mvcc.compacted_revision) == (12, 8)
+    assert mvcc._log_bytes == 5 * weight
+    # What is there now is no past; it becomes one when it is overwritten or deleted.
+    write(mvcc, Put("k", bytes(20 * weight)))
+    assert (mvcc.revision, mvcc.compacted_revision) == (13, 8)
+    write(mvcc, Put("k", bytes(20 * weight)))
+    assert (mvcc.revision, mvcc.compacted_revision) == (14, 14)
+    write(mvcc, Delete("k"))
+    assert (mvcc.revision, mvcc.compacted_revision) == (15, 15)
+    assert mvcc._log_bytes == OVERHEAD_BYTES + 1 + 20 * weight
 
 
 def test_keys_are_removed_in_one_revision() -> None:

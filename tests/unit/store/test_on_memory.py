@@ -53,6 +53,24 @@ async def test_nothing_is_left_behind_when_it_closes() -> None:
     assert [timer for timer in loop._scheduled if not timer.cancelled()] == []  # type: ignore[attr-defined]
 
 
+async def test_a_lease_that_is_still_kept_is_kept_no_more_when_it_closes() -> None:
+    async with MemoryStore() as store:
+        before = asyncio.all_tasks()
+        store.keep(
+            await store.grant(60.0),
+            ttl_s=60.0,
+            granted_s=store.clock.monotonic(),
+            interval_s=20.0,
+            loop_silence_s_max=60.0,
+            on_change=lambda: None,
+        )
+        assert len(asyncio.all_tasks()) == len(before) + 1
+        await asyncio.sleep(0)
+    # It is not waited for, and ends at once.
+    await asyncio.sleep(0)
+    assert asyncio.all_tasks() == before
+
+
 async def test_a_watch_that_is_thrown_away_costs_nothing_more() -> None:
     async with MemoryStore() as store:
         watches = [store.watch("k"), store.watch("k")]

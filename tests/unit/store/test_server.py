@@ -1,6 +1,7 @@
 """A served store answers etcd's calls about keys, leases and itself in etcd's words."""
 
 import asyncio
+import errno
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -8,11 +9,16 @@ from typing import Any
 import grpc
 import pytest
 
-from hansa.errors import AddressInUse, BadArgument, BadEndpoint
+from hansa.chance import Chance
+from hansa.errors import AddressInUse, BadArgument, BadEndpoint, StoreUnavailable
 from hansa.limits import STORE_LEASE_TTL_S_MAX, STORE_TXN_COUNT_MAX, STORE_VALUE_BYTES_MAX
 from hansa.store import etcd_api_pb2 as api
 from hansa.store import etcd_calls as calls
+from hansa.store import on_folder
+from hansa.store.mvcc import OVERHEAD_BYTES
+from hansa.store.recorded import RecordedStore
 from hansa.store.server import StoreServer
+from hansa.store.values import Put
 from hansa.transport.options import Tls
 from tests.support.certificates import Authority
 from tests.support.etcd_caller import EtcdCaller, etcd_caller
@@ -185,6 +191,7 @@ async def test_what_cannot_be_is_refused_in_etcds_words(caller: EtcdCaller) -> N
         (calls.RANGE, {"key": b"k", "revision": 99}, future),
         (calls.RANGE, {"key": b""}, (invalid, "etcdserver: key is not provided")),
         (calls.RANGE, {"key": b"k", "sort_target": 77}, (invalid, "etcdserver: invalid sort option")),
+        (calls.RANGE, {"key": b"k", "sort_order": 77}, (invalid, "etcdserver: invalid sort option")),
         (calls.PUT, {"key": b""}, (invalid, "etcdserver: key is not provided")),
         (calls.PUT, {"key": b"k", "lease": 5}, no_lease),
         (calls.PUT, {"key": b"x", "ignore_value": True}, (invalid, "etcdserver: key not found")),
@@ -239,12 +246,20 @@ async def test_a_full_store_takes_no_more_until_something_is_deleted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with StoreServer("127.0.0.1:0") as server, etcd_caller(server.address) as caller:
-        monkeypatch.setattr(server.store.state, "_live_bytes_max", 1_000)
+        monkeypatch.setattr(server.store.state, "_live_bytes_max", 1_000 + 2 * OVERHEAD_BYTES)
         await caller.put("a", bytes(900))
         full = ("RESOURCE_EXHAUSTED", "etcdserver: mvcc: database space exceeded")
         assert await caller.refusal(calls.PUT, key=b"b", value=bytes(100)) == full
         await caller.ask(calls.DELETE_RANGE, key=b"a")
         await caller.put("b", bytes(100))
+
+
+async def test_a_store_is_full_of_small_keys_too() -> None:
+    store = RecordedStore(Chance.seeded(1), live_bytes_max=10 * OVERHEAD_BYTES)
+    for number in range(9):
+        store.perform((Put(f"{number}", b""),))
+    with pytest.raises(StoreUnavailable, match="delete some"):
+        store.perform((Put("9", b""),))
 
 
 async def test_what_is_not_served_is_unimplemented(caller: EtcdCaller) -> None:
@@ -313,6 +328,23 @@ async def test_a_server_knows_who_it_is_also_after_a_start(tmp_path: Path) -> No
     assert (seen[0][2], seen[1][2]) == (2, 3)
 
 
+async def test_a_store_that_refuses_changes_has_an_alarm_until_it_is_started_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(file: int) -> None:
+        raise OSError(errno.ENOSPC, "no space")
+
+    async with StoreServer("127.0.0.1:0", folder=tmp_path) as server, etcd_caller(server.address) as caller:
+        # Clients ask for alarms to know whether a server is well.
+        assert not (await caller.ask(calls.ALARM)).alarms
+        monkeypatch.setattr(on_folder, "_flush", fail)
+        assert (await caller.refusal(calls.PUT, key=b"k"))[0] == "UNAVAILABLE"
+        (alarm,) = (await caller.ask(calls.ALARM)).alarms
+        assert (alarm.memberID, alarm.alarm) == (server.store.identity.member_id, api.NOSPACE)
+        status, words = await caller.refusal(calls.ALARM, action=api.AlarmRequest.DEACTIVATE)
+        assert (status, "started again" in words) == ("UNIMPLEMENTED", True)
+
+
 async def test_an_address_that_is_taken_or_none_is_refused(server: StoreServer, tmp_path: Path) -> None:
     with pytest.raises(AddressInUse, match=server.address):
         async with StoreServer(server.address, folder=tmp_path):
@@ -356,3 +388,15 @@ async def test_a_server_that_stops_ends_its_streams(caller: EtcdCaller, server: 
             await server.__aexit__(None, None, None)
             with pytest.raises(grpc.aio.AioRpcError):
                 await watch.read()
+
+
+async def test_nothing_of_a_server_runs_on_when_it_is_left(caller: EtcdCaller, server: StoreServer) -> None:
+    async with caller.watching() as watch:
+        await watch.create("k")
+        keeping = caller.stream(calls.LEASE_KEEP_ALIVE)
+        await keeping.write(api.LeaseKeepAliveRequest(ID=5))
+        await keeping.read()
+        async with asyncio.timeout(10):
+            await server.__aexit__(None, None, None)
+        assert server.store.watcher_count == 0
+        assert not [task for task in asyncio.all_tasks() if task.get_name().startswith("watch stream")]

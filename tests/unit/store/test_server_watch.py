@@ -14,7 +14,8 @@ from hansa.store import over_watch_stream
 from hansa.store.over_watch_stream import interest_of
 from hansa.store.recorded import RecordedStore
 from hansa.store.server import StoreServer
-from hansa.store.values import Put, is_within
+from hansa.store.values import Put, WatchBatch, is_within
+from hansa.store.watching import Watcher
 from tests.support.etcd_caller import EtcdCaller, etcd_caller
 
 PREFIX_END = b"k0"  # of k/
@@ -101,6 +102,8 @@ async def test_a_watch_of_what_is_forgotten_is_ended_with_the_oldest_revision(ca
         made = await watch.create("k", start_revision=2)
         ended = await watch.read()
         assert (ended.watch_id, ended.canceled, ended.compact_revision) == (made.watch_id, True, 3)
+        made = await watch.create("k", start_revision=-1)
+        assert (await watch.read()).canceled
         # From there on it can be watched.
         await watch.create("k", start_revision=3)
         assert told(await watch.events(2)) == [("put", "k", 3), ("put", "k", 4)]
@@ -115,6 +118,10 @@ async def test_a_watcher_that_cannot_be_is_refused_and_the_stream_lives(
             refused = await watch.create(key, watch_id=number)
             assert (refused.watch_id, refused.canceled) == (-1, True)
             assert reason in refused.cancel_reason
+        for key, end in (("k9", b"k1"), ("k1", b"k1")):
+            refused = await watch.create(key, end)
+            assert (refused.watch_id, refused.canceled) == (-1, True)
+            assert "range is empty" in refused.cancel_reason
         monkeypatch.setattr(over_watch_stream, "STORE_STREAM_WATCHERS_MAX", 1)
         refused = await watch.create("k")
         assert "a stream has at most 1 watchers" in refused.cancel_reason
@@ -134,6 +141,81 @@ async def test_progress_is_told_when_asked_and_when_it_was_quiet(caller: EtcdCal
         while answer.header.revision < 3:
             answer = await watch.read()
             assert (answer.watch_id, len(answer.events)) == (number, 0)
+
+
+async def test_progress_of_a_quiet_watcher_is_told_also_beside_a_busy_one(
+    caller: EtcdCaller, server: StoreServer
+) -> None:
+    async with caller.watching() as watch, asyncio.TaskGroup() as group:
+        quiet = (await watch.create("quiet", progress_notify=True)).watch_id
+        await watch.create("busy")
+
+        async def be_busy() -> None:
+            while True:
+                # Far more often than progress is told.
+                await server.store.act(partial(write, Put("busy", b"")))
+                await asyncio.sleep(0.001)
+
+        being_busy = group.create_task(be_busy())
+        async with asyncio.timeout(10):
+            while (answer := await watch.read()).watch_id != quiet:
+                pass
+        assert not answer.events
+        being_busy.cancel()
+
+
+async def test_a_message_counts_also_what_was_before(
+    caller: EtcdCaller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(over_watch_stream, "STORE_MESSAGE_BYTES", 1_000)
+    for number in range(4):
+        await caller.put(f"k/{number}", bytes(600))
+    for number in range(4):
+        await caller.ask(calls.DELETE_RANGE, key=b"k/%d" % number)
+    async with caller.watching() as watch:
+        await watch.create("k/", PREFIX_END, start_revision=6, prev_kv=True)
+        assert [len((await watch.read()).events) for _ in range(2)] == [2, 2]
+        await watch.create("k/", PREFIX_END, start_revision=6)
+        assert len((await watch.read()).events) == 4
+
+
+@pytest.mark.parametrize(
+    ("key", "filters"), [("k/x", []), ("k/", [api.WatchCreateRequest.NOPUT])], ids=["range", "filter"]
+)
+async def test_a_long_past_that_is_not_wanted_holds_up_nobody(
+    caller: EtcdCaller,
+    server: StoreServer,
+    monkeypatch: pytest.MonkeyPatch,
+    key: str,
+    filters: list[api.WatchCreateRequest.FilterType],
+) -> None:
+    for number in range(2_000):
+        await server.store.act(partial(write, Put(f"k/{number}", b"")))
+    monkeypatch.setattr(over_watch_stream, "STORE_WATCH_TURN_COUNT", 100)
+    take, in_turn_count, most_count = server.store.take, 0, 0
+
+    def counted(watcher: Watcher) -> WatchBatch | None:
+        nonlocal in_turn_count, most_count
+        in_turn_count += 1
+        most_count = max(most_count, in_turn_count)
+        return take(watcher)
+
+    async def begin_turns() -> None:
+        nonlocal in_turn_count
+        while True:
+            in_turn_count = 0
+            await asyncio.sleep(0)
+
+    monkeypatch.setattr(server.store, "take", counted)
+    async with caller.watching() as watch, asyncio.TaskGroup() as group:
+        turns = group.create_task(begin_turns())
+        await watch.create(key, PREFIX_END, start_revision=1, filters=filters)
+        await caller.put("k/x")
+        await caller.ask(calls.DELETE_RANGE, key=b"k/x")
+        while ("delete", "k/x", 2_003) not in told(await watch.events(1)):
+            pass
+        turns.cancel()
+    assert 1 < most_count <= 100
 
 
 async def test_a_revision_is_split_only_for_those_who_ask(

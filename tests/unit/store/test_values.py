@@ -58,8 +58,9 @@ def test_what_is_no_value_is_refused() -> None:
         Put("k", b"", -1)
     with pytest.raises(BadArgument, match="lease"):
         Put("k", b"", 2**63)
-    with pytest.raises(BadArgument, match="limit -1"):
-        Get("k", limit=-1)
+    for limit in (-1, 2**63):
+        with pytest.raises(BadArgument, match=f"limit {limit}"):
+            Get("k", limit=limit)
 
 
 @pytest.mark.parametrize(
@@ -97,6 +98,11 @@ def test_a_compare_that_makes_no_sense_is_refused() -> None:
         Compare("k", CompareTarget.VALUE, CompareOperator.EQUAL, 1)
     with pytest.raises(BadArgument, match="compared with int"):
         Compare("k", CompareTarget.LEASE, CompareOperator.EQUAL, b"1")
+    with pytest.raises(BadArgument, match="compared with int, not True"):
+        Compare.version("k", "=", True)
+    for number in (2**63, -(2**63) - 1):
+        with pytest.raises(BadArgument, match="can never be"):
+            Compare.revision("k", "=", number)
 
 
 @given(prefix=st.binary(max_size=3), key=short_keys)

@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from ipaddress import ip_address
 from typing import Final
 
 from hansa.endpoint import Endpoint
@@ -111,6 +112,15 @@ def read_address(what: str, text: str, *, any_port: bool = False) -> str:
     if endpoint.is_wildcard or (endpoint.port == 0 and not any_port):
         raise BadEndpoint(f"{what} {text!r}: give the host and the port that others reach, such as host:2380")
     return str(endpoint).removeprefix("tcp://")
+
+
+def is_loopback(address: str) -> bool:
+    """Whether only this machine itself reaches it."""
+    host = address.rpartition(":")[0].strip("[]")
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def check_peer(peer: PeerInfo) -> PeerInfo:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from hansa.store.raft.group_record import JoinRecord, JoinState, PeerInfo
+from hansa.store.raft.group_record import JoinRecord, JoinState, PeerInfo, is_loopback
 from hansa.store.raft.raft_events import GroupStatus
 
 SERVICE: Final = "hansa.raft.Join"
@@ -98,6 +98,19 @@ class Answer:
     ticket: JoinTicket | None = None
     acceptance: JoinAcceptance | None = None
     group: GroupStatus | None = field(default=None)
+
+
+def misfit(group: GroupStatus, peer: PeerInfo, cluster: str) -> str:
+    """Why a peer of this cluster must not even ask to join the group; empty when it may."""
+    if group.cluster != cluster:
+        return f"the group is of the cluster {group.cluster!r}, not of {cluster!r}"
+    elsewhere = [one.peer.peer_address for one in group.peers if not is_loopback(one.peer.peer_address)]
+    if elsewhere and is_loopback(peer.peer_address):
+        return (
+            f"the peers at {', '.join(elsewhere)} cannot reach it at {peer.peer_address}; give it the peer "
+            "address that they dial (`--peer`)"
+        )
+    return ""
 
 
 def refusal(code: str, text: str, *, is_retryable: bool = False) -> Answer:

@@ -152,7 +152,11 @@ def health_problem(members: Sequence[MemberView]) -> str:
 
 
 def leave_problem(members: Sequence[MemberView], peer_id: int) -> str:
-    """Why a member may not be removed now; empty when the others keep a quorum that answers."""
+    """Why a member may not be removed now; empty when the others keep a quorum that answers.
+
+    One that answers itself leaves only while all others do: then also two who leave at once, by the word of a
+    leader and of the one before it who does not know yet, leave a quorum behind.
+    """
     voters = [member for member in members if not member.is_learner]
     others = [member for member in voters if member.peer_id != peer_id]
     if len(others) == len(voters):
@@ -168,7 +172,8 @@ def leave_problem(members: Sequence[MemberView], peer_id: int) -> str:
             f"of the {len(others)} peers that would remain {len(answering)} answer, and a quorum of them is "
             f"{quorum}: start the others first"
         )
-    return ""
+    is_away = any(_is_away(member) for member in voters if member.peer_id == peer_id)
+    return "" if is_away else health_problem(others)
 
 
 def _is_away(member: MemberView) -> bool:

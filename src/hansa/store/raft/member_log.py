@@ -4,6 +4,8 @@ import json
 from typing import Final
 
 _LINES_MAX: Final = 8
+# What every etcd says that was started again after the others had removed it, and then ends.
+REMOVED: Final = "permanently removed from the cluster"
 
 
 def readable(tail: str) -> str:

@@ -94,11 +94,21 @@ def address_of(url: str) -> str:
     return url.removeprefix("http://").removeprefix("https://").rstrip("/")
 
 
+def read_listen_host(text: str) -> str:
+    """The IP to listen at; empty for that of each address. Raises `BadArgument`: etcd binds to no names."""
+    try:
+        return str(ip_address(text.strip("[]"))) if text else ""
+    except ValueError:
+        raise BadArgument(
+            f"listen at {text!r}: give an IP of this machine, such as 0.0.0.0 for all"
+        ) from None
+
+
 def listening(address: str, listen_host: str) -> str:
     """Where to listen for what others dial as `address`: etcd binds to numbers only, never to names."""
     host, _, port = address.rpartition(":")
     if listen_host:
-        return f"{listen_host}:{port}"
+        return f"[{listen_host}]:{port}" if ":" in listen_host else f"{listen_host}:{port}"
     try:
         ip_address(host.strip("[]"))
     except ValueError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -49,6 +50,7 @@ class DataFolder:
         self.path = path
         self.member_path = path / _MEMBER
         self.log_path = path / _LOG
+        self.log_before_path = path / f"{_LOG}.before"
         self._lock_fd: int | None = None
 
     def open(self) -> None:
@@ -105,10 +107,14 @@ class DataFolder:
             raise RaftRefused(f"{path} cannot be written: {error}") from error
 
     def wipe(self) -> None:
-        """Delete the member's data: of a member that the group has removed. Raises `RaftRefused`."""
+        """Delete the member's data: of a member that the group has removed. Raises `RaftRefused`.
+
+        Its log is put aside: what it says is not of the next one.
+        """
         try:
-            shutil.rmtree(self.member_path)
-        except FileNotFoundError:
-            return
+            with suppress(FileNotFoundError):
+                shutil.rmtree(self.member_path)
+            with suppress(FileNotFoundError):
+                os.replace(self.log_path, self.log_before_path)
         except OSError as error:
             raise RaftRefused(f"{self.member_path} cannot be emptied: {error}") from error

@@ -12,10 +12,12 @@ from typing import Self
 
 from hansa.chance import Chance
 from hansa.clock import Clock, SystemClock
-from hansa.errors import AlreadyClosed, HansaError
+from hansa.errors import AlreadyClosed, HansaError, StoreUnavailable
 from hansa.limits import (
     FOLLOW_RETRY_S_MAX,
     FOLLOW_RETRY_S_MIN,
+    RAFT_SEEK_S_MAX,
+    RAFT_SEEK_S_MIN,
     RECONNECT_JITTER,
     STORE_TIMEOUT_S,
 )
@@ -42,16 +44,18 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Members:
-    """Where a group's members are, and the keys of its record."""
+    """Where a group's members are, and the keys of its record. `own`: where to begin, if not at any."""
 
     keys: RaftKeys
     addresses: tuple[str, ...]
+    own: str = ""
 
 
 class RaftStore:
     """A `Store` in a raft group; see there. It goes to the members that the group's record names.
 
-    When they change, watches go on at the new ones without gap, and kept leases are renewed there.
+    When they change, watches go on at the new ones without gap, and kept leases are renewed there. When none
+    of them answers for a while, the group's peers are asked anew: all may have been replaced meanwhile.
     `changes_count` counts how often the members were others.
     """
 
@@ -70,10 +74,10 @@ class RaftStore:
         self._chance = chance or Chance.system()
         self._entered_count = 0
         self._opening = asyncio.Lock()
+        self._changing = asyncio.Lock()
         self._stack: AsyncExitStack | None = None
         self._etcd: EtcdStore | None = None
         self._addresses: tuple[str, ...] = ()
-        self._keys: RaftKeys | None = None
         self._is_closed = False
 
     def __repr__(self) -> str:
@@ -99,14 +103,21 @@ class RaftStore:
                 raise AlreadyClosed(f"{self.name} is closed")
             if self._stack is None:
                 members = await self._find()
-                self._keys = members.keys
+                key = members.keys.group
                 self._addresses = tuple(sorted(members.addresses))
                 async with AsyncExitStack() as stack:
-                    etcd = EtcdStore(self._addresses, clock=self._clock, chance=self._chance, name=self.name)
+                    etcd = EtcdStore(
+                        sorted(self._addresses, key=lambda address: address != members.own),
+                        begins_first=members.own in self._addresses,
+                        clock=self._clock,
+                        chance=self._chance,
+                        name=self.name,
+                    )
                     self._etcd = await stack.enter_async_context(etcd)
                     scope = TaskScope(self.name, self._failed)
                     stack.push_async_callback(scope.close)
-                    scope.spawn(self._follow(), "members")
+                    scope.spawn(self._follow(key), "members")
+                    scope.spawn(self._seek(key), "seeking")
                     self._stack = stack.pop_all()
             self._entered_count += 1
         return self
@@ -210,16 +221,42 @@ class RaftStore:
     async def _use(self, addresses: Sequence[str]) -> None:
         """Go on with these members; a record without any is no reason to leave those that are known."""
         found = tuple(sorted(addresses))
-        if found and found != self._addresses:
-            await self._store.set_endpoints(found)
-            self._addresses = found
-            self.changes_count += 1
+        # Two may have found others at once: what is noted is what is used.
+        async with self._changing:
+            if found and found != self._addresses:
+                await self._store.set_endpoints(found)
+                self._addresses = found
+                self.changes_count += 1
 
-    async def _follow(self) -> None:
+    async def _seek(self, key: bytes) -> None:
+        """Ask where the members are, again and again, while none of those that are known answers."""
+        backoff = Backoff(
+            s_min=RAFT_SEEK_S_MIN,
+            s_max=RAFT_SEEK_S_MAX,
+            jitter=RECONNECT_JITTER,
+            chance=self._chance.fork("seek"),
+        )
+        pause_s = RAFT_SEEK_S_MAX
+        while True:
+            await asyncio.sleep(pause_s)
+            try:
+                await self._store.get(key, timeout=STORE_TIMEOUT_S)
+                backoff.reset()
+                pause_s = RAFT_SEEK_S_MAX
+            except AlreadyClosed:
+                return
+            except HansaError as silence:
+                pause_s = backoff.next_s()
+                await self._find_others(silence)
+
+    async def _find_others(self, silence: HansaError) -> None:
+        try:
+            await self._use((await self._find()).addresses)
+        except HansaError as error:
+            _log.info("%s is cut off (%s), and finds no other members: %s", self.name, silence, error)
+
+    async def _follow(self, key: bytes) -> None:
         """Learn of other members from the group's record, for as long as the store is open."""
-        if self._keys is None:
-            return
-        key = self._keys.group
         backoff = Backoff(
             s_min=FOLLOW_RETRY_S_MIN,
             s_max=FOLLOW_RETRY_S_MAX,
@@ -259,9 +296,10 @@ def open_raft_store(rest: str) -> RaftStore:
     async def find() -> Members:
         async with JoinClient(app, addresses) as client:
             group = await client.describe(timeout=STORE_TIMEOUT_S)
-        return Members(
-            keys=RaftKeys(group.cluster, app),
-            addresses=tuple(one.peer.client_address for one in group.peers if one.is_voter),
-        )
+        # A founder that has never started has no address yet.
+        voters = [one.peer.client_address for one in group.peers if one.is_voter and one.peer.client_address]
+        if not voters:
+            raise StoreUnavailable(f"no peer of {app} says where its store is")
+        return Members(keys=RaftKeys(group.cluster, app), addresses=tuple(voters))
 
     return RaftStore(find, name=f"raft://{','.join(addresses)}/{app}")

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from hansa.errors import BadRecord, Conflict, HansaError
+from hansa.errors import BadRecord, Conflict, HansaError, StoreUnavailable, TimedOut
 from hansa.limits import RAFT_REACH_S_MAX
 from hansa.store import etcd_api_pb2 as api
 from hansa.store.raft.group_record import GroupRecord, JoinRecord, PeerInfo, RaftKeys
@@ -55,7 +55,7 @@ class Group:
         self._pool = pool
 
     async def members(self) -> tuple[list[MemberView], dict[int, api.StatusResponse]]:
-        """Every member, with whether it answers, and the answers."""
+        """Every member, with whether it answers and follows a leader, and the answers."""
         return await self._asked(await self.local.members())
 
     async def _asked(self, views: list[MemberView]) -> tuple[list[MemberView], dict[int, api.StatusResponse]]:
@@ -65,21 +65,21 @@ class Group:
         return [
             replace(
                 view,
-                is_reachable=view.peer_id in statuses,
+                is_reachable=_is_healthy(statuses.get(view.peer_id)),
                 applied_index=statuses[view.peer_id].raftAppliedIndex if view.peer_id in statuses else 0,
             )
             for view in views
         ], statuses
 
     async def _reach(self, view: MemberView) -> api.StatusResponse | None:
-        """The status of a member that answers for itself and follows a leader; else None."""
+        """The status of a member that answers for itself; else None."""
         if not view.client_address:
             return None
         try:
             status = await self._pool.at(view.client_address).status(timeout_s=RAFT_REACH_S_MAX)
         except HansaError:
             return None
-        return status if status.header.member_id == view.peer_id and status.leader else None
+        return status if status.header.member_id == view.peer_id else None
 
     async def book(self) -> GroupBook:
         """The record and the requests. Raises what a call raises, and `BadRecord`."""
@@ -133,7 +133,10 @@ class Group:
 
         Of a group without a leader it is what this peer's own member knows: that is when it is needed most.
         """
-        own = await self.local.status()
+        try:
+            own = await self.local.status(timeout_s=RAFT_REACH_S_MAX)
+        except (StoreUnavailable, TimedOut) as error:
+            raise StoreUnavailable(f"the etcd of this peer is silent, ask another one ({error})") from error
         if own.leader:
             (members, statuses), record = await self.members(), (await self.book()).record
         else:
@@ -163,6 +166,10 @@ def _request(item: KeyValue) -> Request:
     return Request(record=record, revision=item.mod_revision)
 
 
+def _is_healthy(status: api.StatusResponse | None) -> bool:
+    return status is not None and bool(status.leader)
+
+
 def _peer_status(
     member: MemberView, record: GroupRecord, status: api.StatusResponse | None, leader: int
 ) -> PeerStatus:
@@ -177,7 +184,7 @@ def _peer_status(
         peer=replace(peer, peer_id=member.peer_id),
         role=role,
         is_voter=not member.is_learner,
-        is_healthy=status is not None,
+        is_healthy=_is_healthy(status),
         term=status.raftTerm if status else 0,
         applied_index=status.raftAppliedIndex if status else 0,
         db_bytes=status.dbSize if status else 0,

@@ -53,6 +53,8 @@ from hansa.store.raft.raft_events import GroupStatus
 from hansa.transport.backoff import Backoff
 
 _TRY_S_MIN = 1.0
+# The code of an answer that no peer gave.
+_UNREACHED = "unreached"
 _OPTIONS = (*DIAL_OPTIONS, ("grpc.max_receive_message_length", RAFT_MESSAGE_BYTES_MAX))
 
 
@@ -132,10 +134,11 @@ class JoinClient:
 
     async def leave(self, name: str, *, timeout: float = 30.0) -> None:
         """Remove a peer from the group. Raises `RaftRefused` when that would cost the quorum."""
+        end_at = self._clock.monotonic() + timeout
         group = await self.describe(timeout=timeout)
         if all(one.peer.name != name for one in group.peers):
             raise RaftRefused(f"there is no peer {name} in {self.app}")
-        answer = await self._ask(LEAVE, LeaveAsk(app=self.app, name=name), timeout)
+        answer = await self._ask(LEAVE, LeaveAsk(app=self.app, name=name), end_at - self._clock.monotonic())
         if answer.code:
             raise RaftRefused(answer.text)
 
@@ -145,13 +148,16 @@ class JoinClient:
         backoff = Backoff(
             s_min=STORE_RETRY_S_MIN, s_max=STORE_RETRY_S_MAX, jitter=STORE_RETRY_JITTER, chance=self._chance
         )
-        said = "nobody answered"
+        said, unreached = "", "nobody answered"
         while True:
             addresses = tuple(self._addresses)
             for tried_count, address in enumerate(addresses):
                 remaining_s = end_at - self._clock.monotonic()
                 if remaining_s <= 0:
-                    raise TimedOut(f"raft group {self.app}: {method} was not done in {timeout:g} s: {said}")
+                    raise TimedOut(
+                        f"raft group {self.app}: {method} was not done in {timeout:.3g} s: "
+                        f"{said or unreached}"
+                    )
                 # One that does not answer at all leaves the others their share of the time.
                 share_s = max(remaining_s / (len(addresses) - tried_count), min(remaining_s, _TRY_S_MIN))
                 answer = await self._ask_following(method, ask, address, share_s)
@@ -159,7 +165,11 @@ class JoinClient:
                     return answer
                 if answer.code and not answer.is_retryable:
                     return answer
-                said = answer.text or "it is pending"
+                # Why a peer was not reached says less than what another one said.
+                if answer.code == _UNREACHED:
+                    unreached = answer.text
+                else:
+                    said = answer.text or "it is pending"
                 if answer.is_pending:
                     backoff.reset()
             await asyncio.sleep(min(backoff.next_s(), max(0.0, end_at - self._clock.monotonic())))
@@ -170,7 +180,7 @@ class JoinClient:
             try:
                 answer = await self._ask_once(method, data, address, remaining_s)
             except (StoreUnavailable, TimedOut) as error:
-                return Answer(code=error.code, text=str(error), is_retryable=True)
+                return Answer(code=_UNREACHED, text=str(error), is_retryable=True)
             if not answer.redirect:
                 return answer
             self.redirects_count += 1

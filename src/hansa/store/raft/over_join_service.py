@@ -10,7 +10,7 @@ import grpc
 import grpc.aio
 
 from hansa.errors import AddressInUse, BadArgument, Conflict, HansaError, StoreUnavailable
-from hansa.limits import RAFT_MESSAGE_BYTES_MAX, RAFT_POLL_S_MAX, RAFT_REQUESTS_MAX
+from hansa.limits import RAFT_ASKS_MAX, RAFT_MESSAGE_BYTES_MAX, RAFT_POLL_S_MAX, RAFT_REQUESTS_MAX
 from hansa.store.raft.group_record import JoinRecord, JoinState, check_peer
 from hansa.store.raft.join_messages import (
     AWAIT,
@@ -70,12 +70,13 @@ class JoinService:
     async def start(self, address: str) -> int:
         """Serve at an address; gives the port. Raises `AddressInUse`."""
         server = grpc.aio.server(
+            maximum_concurrent_rpcs=RAFT_ASKS_MAX,
             options=[
                 ("grpc.max_receive_message_length", RAFT_MESSAGE_BYTES_MAX),
                 ("grpc.max_send_message_length", RAFT_MESSAGE_BYTES_MAX),
                 # Two peers that were given one port must hear of it.
                 ("grpc.so_reuseport", 0),
-            ]
+            ],
         )
         methods = {
             REQUEST: self._method(JoinAsk, self._request),

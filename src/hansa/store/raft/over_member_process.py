@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Final
 
 from hansa.clock import Clock
-from hansa.errors import RaftRefused
 from hansa.limits import RAFT_LOG_BYTES_MAX, RAFT_LOG_TAIL_BYTES, RAFT_STOP_S_MAX
 from hansa.store.raft.member_log import readable
 from hansa.store.raft.supervision import Effect, Kill, Launch, ProcessState, Report, Supervision, Terminate
@@ -58,6 +57,8 @@ class MemberProcess:
         self._on_restart = on_restart
         self._on_report = on_report
         self._process: subprocess.Popen[bytes] | None = None
+        # Why the last start did not come to a process at all.
+        self._start_problem = ""
         self._changed = asyncio.Event()
         self._is_stop_asked = False
         self._has_exited = False
@@ -105,7 +106,9 @@ class MemberProcess:
         await self.ended.wait()
 
     def log_tail(self) -> str:
-        """The end of its log, for a report."""
+        """The end of its log, or why it could not be started, for a report."""
+        if self._start_problem:
+            return self._start_problem
         try:
             with open(self._log_path, "rb") as file:
                 file.seek(max(0, os.fstat(file.fileno()).st_size - RAFT_LOG_TAIL_BYTES))
@@ -114,6 +117,8 @@ class MemberProcess:
             return f"(its log cannot be read: {error})"
 
     def _failed(self, error: BaseException) -> None:
+        # Nobody waits for its end any more: it must not run beside the next one.
+        self._signal(signal.SIGKILL)
         self._has_exited = True
         self._changed.set()
 
@@ -168,7 +173,12 @@ class MemberProcess:
             finally:
                 os.close(log)
         except OSError as error:
-            raise RaftRefused(f"{self._command[0]} cannot be started: {error}") from error
+            # No memory, no descriptors, a full disk: it counts as an end, and is tried again like one.
+            self._start_problem = f"{self._command[0]} cannot be started: {error}"
+            self._has_exited = True
+            self._changed.set()
+            return
+        self._start_problem = ""
         if self._supervision.restarts_count:
             self._on_restart(self.exit_status)
         scope.spawn(self._await_end(self._process), "end")

@@ -26,7 +26,7 @@ class PeerHome:
     def open(self, *, is_founder: bool, is_joiner: bool) -> PeerInfo:
         """Take the folder; gives the peer with real addresses. Raises `RaftRefused`, `BadArgument`."""
         self.folder.open()
-        self._noted = self._checked(is_founder or is_joiner)
+        self._noted = self._checked(is_founder=is_founder, is_joiner=is_joiner)
         return self._settled(self._noted)
 
     def close(self) -> None:
@@ -53,14 +53,15 @@ class PeerHome:
         )
         self.folder.write(self._noted)
 
-    def _checked(self, has_group: bool) -> FolderNote | None:
+    def _checked(self, *, is_founder: bool, is_joiner: bool) -> FolderNote | None:
         path, name = self.folder.path, self._wanted.name
         noted = self.folder.read()
+        if not is_founder and not is_joiner and not self.folder.has_data:
+            # Also one whose first start came to nothing: alone it would be a group of its own.
+            raise BadArgument(
+                f"{path} holds no data: give the `peers` of a new group, or some to `join` through"
+            )
         if noted is None:
-            if not has_group:
-                raise BadArgument(
-                    f"{path} is new: give the `peers` of a new group, or some to `join` through"
-                )
             return None
         if (noted.app, noted.cluster, noted.name) != (self._app, self._cluster, name):
             raise RaftRefused(
@@ -69,8 +70,17 @@ class PeerHome:
             )
         if noted.state is FolderState.LEFT:
             raise RaftRefused(f"{path}: {name} has left {self._app}; join again with an empty folder")
+        if noted.state is FolderState.MEMBER and not self.folder.has_data:
+            # Its votes and what it acknowledged went with the data: an empty one must not speak for it.
+            raise RaftRefused(
+                f"{path}: the data of {name} is gone; remove {name} from {self._app} (`leave`), and join "
+                "again with an empty folder"
+            )
+        if noted.state is FolderState.JOINING and self.folder.has_data and not is_joiner:
+            raise RaftRefused(f"{path}: {name} has not finished joining {self._app}: go on with `join`")
         asked = self._wanted.peer_address
-        if not asked.endswith(":0") and asked != noted.peer_address:
+        is_known = noted.state is not FolderState.JOINING
+        if is_known and not asked.endswith(":0") and asked != noted.peer_address:
             raise RaftRefused(
                 f"{name} is known to its group at {noted.peer_address}, not at {asked}: a peer that moves "
                 "leaves, and joins again with an empty folder"

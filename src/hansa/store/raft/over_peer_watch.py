@@ -53,8 +53,6 @@ class PeerWatch:
         self.record = GroupRecord(app=group.app)
         self.leader_name = ""
         self.is_leading = False
-        # Why the last look that failed did.
-        self.problem = ""
         # Set when the group has this peer no more.
         self.removed = asyncio.Event()
         self._group = group
@@ -64,7 +62,9 @@ class PeerWatch:
         self._look_s = look_s
         self._measure_s = measure_s
         self._kicked = asyncio.Event()
+        # Who was told last, and who led last: nobody may have been told since.
         self._leader = (0, 0)
+        self._leader_before = 0
         self._measures: Measures | None = None
         self._measured_at = clock.monotonic()
         self.steward = Steward(group, clock, self._tell, patience_s=patience_s)
@@ -85,6 +85,10 @@ class PeerWatch:
         status = await self._group.local.status()
         if status.leader == status.header.member_id:
             return ""
+        if not status.leader:
+            raise StoreUnavailable(
+                f"{self.app} has no leader: an election, or too many of its peers are away"
+            )
         book = await self._group.book()
         leader = next((peer for peer in book.record.peers if peer.peer_id == status.leader), None)
         if leader is None:
@@ -99,8 +103,7 @@ class PeerWatch:
         while not self.removed.is_set():
             try:
                 await self._look()
-            except HansaError as error:
-                self.problem = str(error)
+            except HansaError:
                 self.stats = replace(self.stats, looks_failed_count=self.stats.looks_failed_count + 1)
                 await self._check_removed()
             with suppress(TimeoutError):
@@ -109,32 +112,53 @@ class PeerWatch:
             self._kicked.clear()
 
     async def _look(self) -> None:
-        status = await self._group.local.status(timeout_s=RAFT_REACH_S_MAX)
+        try:
+            status = await self._group.local.status(timeout_s=RAFT_REACH_S_MAX)
+        except HansaError:
+            self._notice_leader(0, self._leader[1], is_own=False)
+            raise
         self._on_ready()
         self.stats = replace(self.stats, term=status.raftTerm, db_bytes=status.dbSize)
+        if not status.leader:
+            # Told before the book is asked for, which then fails.
+            self._notice_leader(0, status.raftTerm, is_own=False)
         book = await self._group.book()
         await self._register(status, book)
         self._compare_records(book.record)
-        self._notice_leader(status)
+        await self._follow_leader(status)
         if self.is_leading:
             for _ in range(_STEPS_MAX):
                 if not await self.steward.turn():
                     break
         await self._measure()
 
-    def _notice_leader(self, status: api.StatusResponse) -> None:
-        was_leading, self.is_leading = self.is_leading, status.leader == status.header.member_id
-        if was_leading and not self.is_leading:
+    async def _follow_leader(self, status: api.StatusResponse) -> None:
+        """Notice who leads, from a status that was asked for before the book."""
+        if (status.leader, status.raftTerm) != self._leader:
+            # A member knows a new leader before its term. After the book, which a leader confirmed, it knows
+            # both; if it is another one again, the next look tells.
+            later = await self._group.local.status(timeout_s=RAFT_REACH_S_MAX)
+            if later.leader != status.leader:
+                return
+            status = later
+        is_own = status.leader == status.header.member_id
+        self._notice_leader(status.leader, status.raftTerm, is_own=is_own)
+
+    def _notice_leader(self, leader: int, term: int, *, is_own: bool) -> None:
+        """This member leads (0: none that its own member knows of)."""
+        if self.is_leading and not is_own:
             self.steward.forget()
-        name = next((peer.name for peer in self.record.peers if peer.peer_id == status.leader), "")
+        self.is_leading = is_own
+        name = next((peer.name for peer in self.record.peers if peer.peer_id == leader), "")
         # A leader whose record is still to come is told when it has come.
-        if (status.leader, status.raftTerm) == self._leader and name == self.leader_name:
+        if (leader, term) == self._leader and name == self.leader_name:
             return
-        if status.leader and status.leader != self._leader[0]:
+        if leader and leader != self._leader_before:
+            self._leader_before = leader
             self.stats = replace(self.stats, leader_changes_count=self.stats.leader_changes_count + 1)
-        self._leader, self.leader_name = (status.leader, status.raftTerm), name
-        if name or not status.leader:
-            self._tell(LeaderChanged(leader=name, term=status.raftTerm))
+        self._leader, self.leader_name = (leader, term), name
+        if name or not leader:
+            self._tell(LeaderChanged(leader=name, term=term))
 
     async def _register(self, status: api.StatusResponse, book: GroupBook) -> None:
         """Stand in the record as this peer is now, if it has a vote."""

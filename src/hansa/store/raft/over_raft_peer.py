@@ -29,8 +29,16 @@ from hansa.limits import (
     RAFT_STOP_S_MAX,
 )
 from hansa.store.raft.group_record import PeerInfo, check_name, read_address
-from hansa.store.raft.join_messages import JoinAcceptance
-from hansa.store.raft.member_settings import MemberSettings, RaftTimings, arguments, environment, listening
+from hansa.store.raft.join_messages import JoinAcceptance, misfit
+from hansa.store.raft.member_log import REMOVED
+from hansa.store.raft.member_settings import (
+    MemberSettings,
+    RaftTimings,
+    arguments,
+    environment,
+    listening,
+    read_listen_host,
+)
 from hansa.store.raft.on_data_folder import FolderState
 from hansa.store.raft.on_raft import Members, RaftStore
 from hansa.store.raft.over_etcd_program import find_etcd
@@ -71,6 +79,9 @@ class RaftPeer:
     `RaftRefused` (the program, the folder, or an etcd that does not start, with the end of its log),
     `JoinRefused`, `TimedOut`, `BadArgument`; then nothing is left running. Leaving the block ends the member;
     the group goes on with the others, and `leave` is what takes it out of the group.
+
+    Its three ports trust whoever can reach them: no encryption, no login. An address that is an IP is
+    listened at there alone, one with a name at all IPs of the machine, unless `listen_host` says where.
     """
 
     def __init__(
@@ -118,7 +129,7 @@ class RaftPeer:
             metadata=dict(metadata or {}),
         )
         self._join_through = tuple(join)
-        self._listen_host = listen_host
+        self._listen_host = listen_host = read_listen_host(listen_host)
         self._program = program
         self._timings = timings or RaftTimings()
         self._join_timeout_s = join_timeout_s
@@ -154,7 +165,10 @@ class RaftPeer:
 
     @property
     def store(self) -> RaftStore:
-        """The group's store: its own member first, then the others. Closed with the peer."""
+        """The group's store. It begins at the peer's own member, and goes to others when that fails.
+
+        Closed with the peer.
+        """
         if self._store is None:
             raise AlreadyClosed(f"the raft peer {self.name} is not running")
         return self._store
@@ -203,7 +217,9 @@ class RaftPeer:
         Cancelled or timed out, it may be out or not.
         """
         watch = self._running()
-        async with JoinClient(self.app, [watch.me.join_address], clock=self._clock) as client:
+        # Itself first; the others for when its own member is silent.
+        others = (peer.join_address for peer in watch.record.peers if peer.name != self.name)
+        async with JoinClient(self.app, [watch.me.join_address, *others], clock=self._clock) as client:
             await client.leave(self.name, timeout=timeout)
         watch.removed.set()
         await self._was_left.wait()
@@ -259,9 +275,10 @@ class RaftPeer:
         if self._join_through and not self._home.has_member:
             await self._join(me, settings, group, scope, stack)
         else:
-            self._home.note(me, FolderState.STARTING)
+            if not self._home.has_member:
+                self._home.note(me, FolderState.STARTING)
             await self._run_member(settings, scope, stack)
-            await self._ready(local)
+            await self._ready(local, self._start_timeout_s)
         self._watch = watch = PeerWatch(
             me,
             group,
@@ -308,16 +325,17 @@ class RaftPeer:
         scope.spawn(process.run(), "member")
         stack.push_async_callback(process.stop)
 
-    async def _ready(self, local: MemberCalls, target_index: int = 0) -> None:
+    async def _ready(self, local: MemberCalls, timeout_s: float, target_index: int = 0) -> None:
         """Wait until the member follows a leader, and has applied so much."""
         process = self._process
-        end_at = self._clock.monotonic() + (self._join_timeout_s if target_index else self._start_timeout_s)
-        said, told = "it does not answer yet", -1
+        end_at = self._clock.monotonic() + timeout_s
+        said, told = "", -1
         while process is not None and not process.ended.is_set():
             try:
                 status = await local.status(timeout_s=1.0)
             except HansaError as error:
-                said = str(error)
+                # One that was started again answers nobody before it has a leader.
+                said = f"no leader yet, or no etcd: {error}"
             else:
                 process.ready()
                 if target_index and status.raftAppliedIndex != told:
@@ -325,12 +343,28 @@ class RaftPeer:
                     self._tell(CatchingUp(applied_index=told, target_index=target_index))
                 if status.leader and status.raftAppliedIndex >= target_index:
                     return
-                said = f"applied {status.raftAppliedIndex} of {target_index}" if target_index else "no leader"
+                said = (
+                    f"applied {status.raftAppliedIndex} of {target_index}" if status.leader else "no leader"
+                )
             if self._clock.monotonic() >= end_at:
-                raise TimedOut(f"raft peer {self.name} of {self.app} is not ready: {said}")
+                self._check_log(process)
+                hint = "" if target_index else "; it needs more than half of the group's peers"
+                raise TimedOut(
+                    f"raft peer {self.name} of {self.app} is not ready after {timeout_s:.3g} s{hint}: {said} "
+                    f"(its etcd's log: {self._home.folder.log_path})"
+                )
             await asyncio.sleep(_LOOK_S)
+        if process is not None:
+            self._check_log(process)
         tail = "" if process is None else process.log_tail()
         raise RaftRefused(f"the etcd of {self.name} does not start; the end of its log: {tail}")
+
+    def _check_log(self, process: MemberProcess) -> None:
+        """Raises `RaftRefused` when the others have told the member that it is none any more."""
+        if REMOVED in process.log_tail():
+            raise RaftRefused(
+                f"{self.name} was removed from {self.app}; to come back it joins with an empty folder"
+            )
 
     # ---- joining and leaving -------------------------------------------------------------------
 
@@ -339,22 +373,34 @@ class RaftPeer:
     ) -> None:
         """Ask, start as a learner, catch up, get the vote. Raises as entering does."""
         began_at = self._clock.monotonic()
+
+        def left_s() -> float:
+            return max(0.0, began_at + self._join_timeout_s - self._clock.monotonic())
+
         async with JoinClient(self.app, self._join_through, clock=self._clock, chance=self._chance) as client:
-            # For the addresses of all peers: the one that was named may end meanwhile.
-            await client.describe(timeout=self._join_timeout_s)
-            ticket = await client.request_join(me, self._chance.token(8).hex(), timeout=self._join_timeout_s)
-            answer = await client.verdict(ticket)
+            # Also for the addresses of all peers: the one that was named may end meanwhile.
+            problem = misfit(await client.describe(timeout=left_s()), me, self.cluster)
+            if problem:
+                raise BadArgument(f"{self.name} cannot join {self.app}: {problem}")
+            # So that the next try has the same address: with another one it would be another peer's.
+            self._home.note(me, FolderState.JOINING)
+            ticket = await client.request_join(me, self._chance.token(8).hex(), timeout=left_s())
+            answer = await client.verdict(ticket, timeout=left_s())
             if answer.code == "already-member" and self._home.folder.has_data:
                 # The vote was given, and the word of it was lost with the process.
                 await self._run_member(settings, scope, stack)
-                await self._ready(group.local)
+                await self._ready(group.local, left_s())
                 return
             if answer.acceptance is None:
                 raise JoinRefused(f"{self.name} was not taken into {self.app}: {answer.text} ({answer.code})")
             accepted_at = self._clock.monotonic()
             acceptance = answer.acceptance
-            await self._sync(me, acceptance, settings, group, scope, stack, accepted_at - began_at)
-            await client.complete_sync(acceptance.peer_id, timeout=self._join_timeout_s)
+            self._tell(
+                JoinAccepted(name=self.name, peer_id=acceptance.peer_id, accept_s=accepted_at - began_at)
+            )
+            await self._sync(me, acceptance, settings, scope, stack)
+            await self._ready(group.local, left_s(), acceptance.effective_index)
+            await client.complete_sync(acceptance.peer_id, timeout=left_s())
             self._join_sync_s = self._clock.monotonic() - accepted_at
 
     async def _sync(
@@ -362,18 +408,14 @@ class RaftPeer:
         me: PeerInfo,
         acceptance: JoinAcceptance,
         settings: MemberSettings,
-        group: Group,
         scope: TaskScope,
         stack: AsyncExitStack,
-        accept_s: float,
     ) -> None:
-        self._tell(JoinAccepted(name=self.name, peer_id=acceptance.peer_id, accept_s=accept_s))
         # A new number in the group: what an earlier try left here belongs to one that was removed.
         self._home.folder.wipe()
         self._home.note(replace(me, peer_id=acceptance.peer_id), FolderState.JOINING)
         joining = replace(settings, initial_cluster=acceptance.initial_cluster, is_new_group=False)
         await self._run_member(joining, scope, stack)
-        await self._ready(group.local, acceptance.effective_index)
 
     async def _await_removal(self, watch: PeerWatch) -> None:
         await watch.removed.wait()
@@ -386,7 +428,7 @@ class RaftPeer:
     async def _find_members(self) -> Members:
         watch = self._running()
         known = {peer.client_address for peer in watch.record.peers} | {watch.me.client_address}
-        return Members(keys=watch.group.keys, addresses=tuple(known))
+        return Members(keys=watch.group.keys, addresses=tuple(known), own=watch.me.client_address)
 
     # ---- what happens --------------------------------------------------------------------------
 

@@ -60,12 +60,13 @@ class Steward:
         self._denied_since: float | None = None
         self._seen: dict[str, tuple[str, float]] = {}
         self._orphans: frozenset[int] = frozenset()
+        self._recorded: frozenset[int] = frozenset()
 
     def forget(self) -> None:
         """Its member leads no more."""
         self._unhealthy_since = self._denied_since = None
         self._seen.clear()
-        self._orphans = frozenset()
+        self._orphans = self._recorded = frozenset()
 
     async def turn(self) -> bool:
         """One look and at most one step. Says whether there may be more to do at once.
@@ -77,6 +78,7 @@ class Steward:
             # After the members: a learner that is seen has had its request in the store before.
             book = await self._group.book()
             self._notice(book)
+            await self._strike_out(members, book)
             if await self._remove_orphans(members, book):
                 return True
             record = next_request(book.records)
@@ -154,6 +156,22 @@ class Steward:
         for step in twice:
             await self._group.local.remove(step.peer_id)
         return bool(twice)
+
+    async def _strike_out(self, members: list[MemberView], book: GroupBook) -> None:
+        """Take out of the record who was removed, and whose removal was broken off before that.
+
+        It stood there at the look before, so it had its vote; it is no member now, so it never is again.
+        """
+        present = {member.peer_id for member in members}
+        gone = next(
+            (one for one in book.record.peers if one.peer_id in self._recorded - present),
+            None,
+        )
+        self._recorded = frozenset(one.peer_id for one in book.record.peers)
+        if gone is not None:
+            await self._group.change_record(
+                lambda record: record.without_peer(gone.name) if record.peer(gone.name) == gone else None
+            )
 
     async def _carry_out(self, step: Step, request: Request, book: GroupBook) -> bool:
         if isinstance(step, Wait):

@@ -4,7 +4,14 @@ import pytest
 
 from hansa.errors import BadArgument
 from hansa.store.raft.member_measures import Measures, read_measures
-from hansa.store.raft.member_settings import MemberSettings, RaftTimings, arguments, environment, listening
+from hansa.store.raft.member_settings import (
+    MemberSettings,
+    RaftTimings,
+    arguments,
+    environment,
+    listening,
+    read_listen_host,
+)
 
 SETTINGS = MemberSettings(
     program="/bin/etcd",
@@ -36,10 +43,22 @@ def test_the_arguments_say_who_it_is_and_who_the_others_are() -> None:
         ("192.0.2.1:1", "", "192.0.2.1:1"),
         ("[::1]:1", "", "[::1]:1"),
         ("192.0.2.1:1", "10.0.0.1", "10.0.0.1:1"),
+        ("host:1", "::", "[::]:1"),
     ],
 )
 def test_it_listens_at_numbers_only(address: str, given: str, bound: str) -> None:
     assert listening(address, given) == bound
+
+
+@pytest.mark.parametrize(("text", "read"), [("", ""), ("0.0.0.0", "0.0.0.0"), ("[::]", "::"), ("::1", "::1")])
+def test_an_ip_to_listen_at_is_read(text: str, read: str) -> None:
+    assert read_listen_host(text) == read
+
+
+@pytest.mark.parametrize("text", ["host-a", "localhost", "10.0.0.1:2380", "*"])
+def test_what_etcd_cannot_listen_at_is_refused(text: str) -> None:
+    with pytest.raises(BadArgument, match="give an IP of this machine"):
+        read_listen_host(text)
 
 
 def test_etcd_reads_nothing_from_the_environment_of_the_program() -> None:

@@ -3,9 +3,11 @@
 import asyncio
 import os
 import signal
+import subprocess
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -131,6 +133,34 @@ async def test_one_that_never_was_ready_is_given_up_with_its_words(script: Calla
         await process.ended.wait()
     assert [report.is_final for report in stage.reports] == [True]
     assert process.log_tail() == "no such disk"
+
+
+async def test_one_that_cannot_be_started_for_a_while_is_tried_again(
+    script: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage = Stage(script("exec sleep 60"))
+    start, failures = subprocess.Popen, [OSError(12, "Cannot allocate memory")] * 7
+
+    def sometimes(*arguments: Any, **options: Any) -> "subprocess.Popen[bytes]":
+        if failures:
+            raise failures.pop()
+        return start(*arguments, **options)
+
+    async with stage.running() as process:
+        while process.pid is None:
+            await asyncio.sleep(0.01)
+        process.ready()
+        first = process.pid
+        monkeypatch.setattr(subprocess, "Popen", sometimes)
+        os.kill(first, signal.SIGKILL)
+        while not stage.reports:
+            await asyncio.sleep(0.01)
+        assert "Cannot allocate memory" in process.log_tail()
+        while process.pid in (None, first):
+            await asyncio.sleep(0.01)
+        assert not failures
+        assert "Cannot allocate memory" not in process.log_tail()
+        assert not process.ended.is_set()
 
 
 async def test_the_log_is_bounded_and_the_one_before_is_kept(

@@ -258,6 +258,30 @@ async def test_a_removal_takes_the_member_and_its_place_in_the_record(desk: Desk
     assert await desk.steward.remove("n2", "n1") == ""
 
 
+async def test_who_was_removed_by_a_leader_that_died_is_taken_out_of_the_record_by_the_next(
+    desk: Desk,
+) -> None:
+    await desk.group.local.remove(2)
+    # Not at the first look: it may have read the members before somebody joined, and the record afterwards.
+    await desk.work()
+    assert desk.group.record.peer("n2") is not None
+    desk.steward.forget()
+    await desk.work()
+    assert desk.group.record.peer("n2") is not None
+    await desk.work()
+    assert [peer.name for peer in desk.group.record.peers] == ["n1", "n3"]
+
+
+async def test_who_joined_again_under_its_name_is_not_taken_out_of_the_record(desk: Desk) -> None:
+    await desk.work()
+    await desk.group.local.remove(2)
+    desk.group.views.append(MemberView(peer_id=22, name="n2", peer_address="h:2"))
+    desk.group.record = desk.group.record.with_peer(replace(peer_of(2), peer_id=22))
+    await desk.work()
+    await desk.work()
+    assert desk.group.record.peer("n2") is not None
+
+
 async def test_a_removal_that_would_cost_the_quorum_changes_nothing(desk: Desk) -> None:
     desk.group.views[2] = replace(desk.group.views[2], is_reachable=False)
     with pytest.raises(RaftRefused, match="n2 cannot leave orders"):

@@ -28,6 +28,19 @@ def opened(path: Path, *, name: str = "n1", peer_address: str = ANY) -> PeerInfo
         home.close()
 
 
+def note(path: Path, state: FolderState, *, has_data: bool = True) -> PeerInfo:
+    """A folder as a peer left it."""
+    home = home_at(path)
+    try:
+        me = home.open(is_founder=True, is_joiner=False)
+        home.note(me, state)
+        if has_data:
+            (home.folder.member_path / "member" / "wal").mkdir(parents=True)
+        return me
+    finally:
+        home.close()
+
+
 @pytest.mark.spec("CRD-12")
 def test_a_folder_in_use_is_refused_with_who_uses_it(tmp_path: Path) -> None:
     program = (
@@ -50,19 +63,14 @@ def test_a_folder_in_use_is_refused_with_who_uses_it(tmp_path: Path) -> None:
 
 
 def test_free_ports_are_remembered(tmp_path: Path) -> None:
-    home = home_at(tmp_path)
-    first = home.open(is_founder=True, is_joiner=False)
+    first = note(tmp_path, FolderState.MEMBER)
     assert len({first.peer_address, first.client_address, first.join_address}) == 3
     assert not any(at.endswith(":0") for at in (first.peer_address, first.client_address, first.join_address))
-    home.note(first, FolderState.MEMBER)
-    home.close()
     assert opened(tmp_path) == first
 
 
 def test_a_folder_of_another_peer_or_group_is_refused(tmp_path: Path) -> None:
-    home = home_at(tmp_path)
-    home.note(home.open(is_founder=True, is_joiner=False), FolderState.MEMBER)
-    home.close()
+    note(tmp_path, FolderState.MEMBER)
     with pytest.raises(RaftRefused, match="belongs to n1 of orders"):
         opened(tmp_path, name="n2")
     with pytest.raises(RaftRefused, match="not to n1 of bills"):
@@ -70,25 +78,61 @@ def test_a_folder_of_another_peer_or_group_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_peer_that_left_does_not_come_back_with_its_folder(tmp_path: Path) -> None:
-    home = home_at(tmp_path)
-    home.note(home.open(is_founder=True, is_joiner=False), FolderState.LEFT)
-    home.close()
+    note(tmp_path, FolderState.LEFT)
     with pytest.raises(RaftRefused, match="has left orders"):
         opened(tmp_path)
 
 
 def test_a_peer_does_not_move_to_another_address(tmp_path: Path) -> None:
-    home = home_at(tmp_path)
-    home.note(home.open(is_founder=True, is_joiner=False), FolderState.MEMBER)
-    home.close()
+    note(tmp_path, FolderState.MEMBER)
     with pytest.raises(RaftRefused, match="a peer that moves"):
         opened(tmp_path, peer_address="127.0.0.1:1")
+
+
+def test_a_peer_that_has_not_joined_yet_may_ask_from_another_address(tmp_path: Path) -> None:
+    first = note(tmp_path, FolderState.JOINING, has_data=False)
+    other = f"127.0.0.2:{first.peer_address.rpartition(':')[2]}"
+    assert opened(tmp_path, peer_address=other).peer_address == other
+    # And from the same one when none is given: so that its request is known again.
+    assert opened(tmp_path) == first
 
 
 def test_a_new_folder_needs_a_group(tmp_path: Path) -> None:
     home = home_at(tmp_path)
     with pytest.raises(BadArgument, match="`peers`"):
         home.open(is_founder=False, is_joiner=False)
+    home.close()
+
+
+@pytest.mark.parametrize("state", [FolderState.STARTING, FolderState.JOINING])
+def test_a_folder_whose_first_start_came_to_nothing_is_no_group_of_its_own(
+    tmp_path: Path, state: FolderState
+) -> None:
+    note(tmp_path, state, has_data=False)
+    home = home_at(tmp_path)
+    with pytest.raises(BadArgument, match="holds no data: give the `peers`"):
+        home.open(is_founder=False, is_joiner=False)
+    home.close()
+
+
+@pytest.mark.parametrize("is_founder", [False, True])
+def test_a_peer_that_was_joining_goes_on_only_with_join(tmp_path: Path, is_founder: bool) -> None:
+    note(tmp_path, FolderState.JOINING)
+    home = home_at(tmp_path)
+    with pytest.raises(RaftRefused, match="go on with `join`"):
+        home.open(is_founder=is_founder, is_joiner=False)
+    home.close()
+    home.open(is_founder=False, is_joiner=True)
+    home.close()
+
+
+def test_a_member_that_lost_its_data_does_not_begin_anew_under_its_name(tmp_path: Path) -> None:
+    note(tmp_path, FolderState.MEMBER, has_data=False)
+    with pytest.raises(RaftRefused, match="the data of n1 is gone"):
+        opened(tmp_path)
+    home = home_at(tmp_path)
+    with pytest.raises(RaftRefused, match="the data of n1 is gone"):
+        home.open(is_founder=False, is_joiner=True)
     home.close()
 
 
@@ -107,7 +151,10 @@ def test_only_what_had_a_vote_counts_as_a_member(tmp_path: Path) -> None:
     assert not home.has_member
     home.note(me, FolderState.MEMBER)
     assert home.has_member
+    home.folder.log_path.write_text("it was removed")
     home.folder.wipe()
     assert not home.has_member
+    assert not home.folder.log_path.exists()
+    assert home.folder.log_before_path.read_text() == "it was removed"
     home.folder.wipe()
     home.close()
