@@ -1,16 +1,20 @@
 """The one door to time. Deadlines and durations use `monotonic`; `wall` is for display and list numbers."""
 
 import time
-from typing import Protocol
+from typing import Final, Protocol
 
 from hansa.errors import BadArgument
+
+# A clock that goes on while the machine is suspended, as leases elsewhere do: on Linux that is not the one of
+# `time.monotonic`, on macOS it is the one called so here.
+_UNRESTING: Final[int] = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 class Clock(Protocol):
     """What a driver asks for the time. Machines get `now` handed in and never see a clock."""
 
     def monotonic(self) -> float:
-        """Seconds that never go back; their zero means nothing."""
+        """Seconds that never go back, and never stand still; their zero means nothing."""
         ...
 
     def wall(self) -> float:
@@ -19,12 +23,12 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The real time."""
+    """The real time. Timers of an event loop go by another clock: compare differences only."""
 
     __slots__ = ()
 
     def monotonic(self) -> float:
-        return time.monotonic()
+        return time.clock_gettime(_UNRESTING)
 
     def wall(self) -> float:
         return time.time()

@@ -274,8 +274,8 @@ STORE_STREAM_ANSWERS_MAX: Final = 1_000
 # Events and bytes of one message of a watch: more wait for the next. A revision is split only where asked.
 STORE_MESSAGE_EVENTS: Final = 1_000
 STORE_MESSAGE_BYTES: Final = MIB
-# How often a quiet watcher that asked for it is told how far it is: a compaction since then ends it, if it has
-# to connect anew.
+# How often a quiet watcher that asked for it is told how far it is. A compaction since then ends it, if it
+# has to connect anew.
 STORE_PROGRESS_S: Final = 60.0
 # How long a stopping server waits for calls to end by themselves.
 STORE_GRACE_S: Final = 1.0

@@ -16,16 +16,6 @@ def test_nobody_holds_what_another_does_and_no_acknowledged_update_is_lost(part:
         Simulation(seed, Locks).run()
 
 
-def test_a_write_that_was_given_up_and_comes_late_overwrites_nothing() -> None:
-    """The fence was still that of its writer, who had written again meanwhile."""
-    Simulation(64, Locks).run()
-
-
-def test_a_key_that_comes_late_stands_in_nobody_s_way() -> None:
-    """The waiter had tried again, held, and released; then its first try created the key once more."""
-    Simulation(25, Locks).run()
-
-
 def test_without_faults_everybody_is_served() -> None:
     class Calm(Locks):
         """The same, with a look at how much was done."""

@@ -16,11 +16,6 @@ def test_nobody_is_down_without_a_cause_and_all_views_converge(part: int) -> Non
         Simulation(seed, RosterScenario).run()
 
 
-def test_what_was_said_last_stays_though_something_older_comes_late() -> None:
-    """A statement that was given up came after one that was acknowledged."""
-    Simulation(27, RosterScenario).run()
-
-
 def test_without_faults_nobody_is_suspected() -> None:
     class Calm(RosterScenario):
         """The same, with a look at what was said of the members."""

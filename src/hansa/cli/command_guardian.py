@@ -11,7 +11,7 @@ owner needs to begin, and small. That is why it imports so little. It ends with 
 command runs.
 
 Both sides write frames: a length in four bytes, then fields with NUL between them. Times are those of
-`time.monotonic`, which is one clock for all processes of a machine.
+`now_s`, which is one clock for all processes of a machine, and the one of the owner's session.
 
     owner:     start TERM_S KILL_S ENV_COUNT NAME=VALUE... ARGUMENT...
                keep TERM_S KILL_S
@@ -34,8 +34,16 @@ ORPHAN_S_MAX = 10.0
 _SHRUGGED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # Ignored by an interpreter or by the owner; a command expects them as they are by default.
 _DEFAULTS = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGTSTP)
+# Goes on while the machine is suspended, as the lease does. Waiting does not, so no wait is longer than this.
+_UNRESTING = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+_NAP_S_MAX = 1.0
 _CHUNK_BYTES = 65_536
 _LENGTH_BYTES = 4
+
+
+def now_s() -> float:
+    """The time as `hansa.clock.SystemClock` tells it."""
+    return time.clock_gettime(_UNRESTING)
 
 
 class Vigil:
@@ -136,15 +144,15 @@ class _Guardian:
         watched = [self._owner, woken]
         while self._owner in watched or self._vigil.is_watching:
             deadline_s = self._vigil.deadline()
-            timeout_s = None if deadline_s is None else max(deadline_s - time.monotonic(), 0.0)
+            timeout_s = None if deadline_s is None else min(max(deadline_s - now_s(), 0.0), _NAP_S_MAX)
             readable, _, _ = select.select(watched, (), (), timeout_s)
             if woken in readable:
                 os.read(woken, _CHUNK_BYTES)
             self._look_for_end()
             if self._owner in readable and not self._hear():
                 watched.remove(self._owner)
-                self._send(self._vigil.orphan(now=time.monotonic()))
-            self._send(self._vigil.tick(now=time.monotonic()))
+                self._send(self._vigil.orphan(now=now_s()))
+            self._send(self._vigil.tick(now=now_s()))
 
     def _hear(self) -> bool:
         """What the owner says; False when it will say nothing more."""
@@ -153,7 +161,7 @@ class _Guardian:
         except OSError:
             return False
         for word, *fields in self._frames.feed(chunk):
-            now = time.monotonic()
+            now = now_s()
             if word == b"start":
                 self._start(float(fields[0]), float(fields[1]), int(fields[2]), fields[3:])
             elif word == b"keep":
@@ -165,7 +173,7 @@ class _Guardian:
         return bool(chunk)
 
     def _start(self, term_s: float, kill_s: float, env_count: int, words: list[bytes]) -> None:
-        if not self._vigil.begin(term_s=term_s, kill_s=kill_s, now=time.monotonic()):
+        if not self._vigil.begin(term_s=term_s, kill_s=kill_s, now=now_s()):
             self._tell(b"late")
             return
         env = {**os.environb, **dict(word.split(b"=", 1) for word in words[:env_count])}

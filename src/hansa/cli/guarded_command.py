@@ -12,14 +12,13 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Final, Self
 
 from hansa.cli import command_guardian
-from hansa.cli.command_guardian import Frames, frame
+from hansa.cli.command_guardian import Frames, frame, now_s
 
 # Of the time between losing and another's beginning: when the guardian sends SIGTERM if nobody told it to (an
 # owner that can does so first, and knows why), when it sends SIGKILL, and when the owner sends that itself
@@ -178,6 +177,8 @@ class GuardedCommand:
     def __init__(self, guardian: Guardian) -> None:
         self.pid = 0
         self.end: Ended | None = None
+        # Whether it was told to end because of a loss.
+        self.is_stopped = False
         self._guardian = guardian
         self._early: set[int] = set()
 
@@ -188,7 +189,7 @@ class GuardedCommand:
         """
         try:
             # Longer than the guardian would still start it: what it has started has to be known.
-            async with asyncio.timeout(times.force_s - time.monotonic()):
+            async with asyncio.timeout(times.force_s - now_s()):
                 await self._guardian.ask(
                     b"start",
                     times.term_s,
@@ -226,6 +227,7 @@ class GuardedCommand:
 
     def stop(self, times: StopTimes) -> None:
         """SIGTERM now, unless there is no time left, and SIGKILL then."""
+        self.is_stopped = True
         self._guardian.tell(b"stop", times.kill_s)
 
     async def wait(self) -> Ended | None:
@@ -243,8 +245,8 @@ class GuardedCommand:
         # First the command: a guardian that dies while it runs leaves it to nobody.
         is_there = self.pid != 0 and self._signal_directly(signal.SIGKILL)
         self._guardian.kill()
-        until_s = time.monotonic() + _VANISH_S_MAX
-        while is_there and time.monotonic() < until_s:
+        until_s = now_s() + _VANISH_S_MAX
+        while is_there and now_s() < until_s:
             await asyncio.sleep(_LOOK_S)
             is_there = self._signal_directly(0)
 

@@ -9,15 +9,14 @@ from cyclopts import Parameter
 
 from hansa.chance import Chance
 from hansa.cli.exit_status import complain
-from hansa.cli.guarded_command import Guardian
-from hansa.cli.log_lines import LogLines
-from hansa.cli.owned_command import LOST, SIGNALLED, Lost, Relay, relayed_signals, run_owned, tell_programs
+from hansa.cli.owned_command import LOST, SIGNALLED, Lost, Runner, run_owner
 from hansa.cli.registry_options import NO_TLS, AsJson, TlsFiles
 from hansa.cli.session_options import DEFAULTS, SessionOptions
 from hansa.coordination.keys import Keys
 from hansa.coordination.over_election import Election
 from hansa.coordination.over_key_watch import patient_backoff
-from hansa.errors import BadArgument, HansaError, LeadershipLost, SessionLost, StoreUnavailable, TimedOut
+from hansa.coordination.over_session import Session
+from hansa.errors import HansaError, LeadershipLost, SessionLost, StoreUnavailable, TimedOut
 from hansa.store.store import Store
 
 
@@ -36,12 +35,13 @@ def lead(
     The command finds the election in HANSA_ELECTION and its term in HANSA_TERM: a number that grows from
     leader to leader. What the command writes to should refuse a lower term than it has seen.
 
-    If leadership is lost (the store could not be reached for too long, or somebody deposed this leader) the
-    command and all that it started gets SIGTERM, and SIGKILL before anybody else can lead; then this process
-    campaigns again. A second process, the command's guardian, stops it also when `hansa lead` itself was
-    killed or stopped. When the command ends by itself another one leads. Signals are passed on to the
-    command. The status is the command's own (128 + N for signal N), with --once 75 when leadership was lost,
-    1 when the store cannot be reached at the start.
+    If leadership is lost (the store could not be reached for too long) the command and all that it started
+    gets SIGTERM, and SIGKILL before anybody else can lead; SIGKILL at once if somebody deposed this leader.
+    Then this process campaigns again. A second process, the command's guardian, stops it also when `hansa
+    lead` itself was killed or stopped. When the command ends by itself another one leads. Signals are passed
+    on to the command, which runs in a session of its own, without a controlling terminal. The status is the
+    command's own (128 + N for signal N), with --once 75 when leadership was lost, 1 when the store cannot be
+    reached at the start; later it is waited for.
 
     Examples:
 
@@ -54,7 +54,7 @@ def lead(
     name
         The election.
     command
-        What to run, after `--`.
+        What to run, after `--`: options before that are hansa's own.
     value
         What others are told of this leader, an address for example.
     once
@@ -63,84 +63,51 @@ def lead(
         Tell events on stderr as JSON, an object a line, for programs.
     """
     try:
-        if not command:
-            raise BadArgument("say what to run: hansa lead NAME -- COMMAND")
         Keys(options.cluster).leader(name)  # Bad names are told before a store is asked for.
-        # The guardian first: what a store opens has threads, and a fork does not go well with them.
-        with Guardian() as guardian, LogLines(as_json=as_json, descriptor=2) as log:
-            return asyncio.run(
-                _run(name, command, guardian, log, options, tls, value=value.encode(), once=once)
-            )
+
+        async def campaign(runner: Runner) -> int:
+            async with options.open(tls) as store:
+                return await _campaign_on(name, value.encode(), options, store, runner, once)
+
+        return run_owner("lead", command, campaign, as_json=as_json)
     except HansaError as error:
         return complain("lead", error)
 
 
-async def _run(
-    name: str,
-    command: tuple[str, ...],
-    guardian: Guardian,
-    log: LogLines,
-    options: SessionOptions,
-    tls: TlsFiles,
-    *,
-    value: bytes,
-    once: bool,
-) -> int:
-    with relayed_signals() as relay:
-        try:
-            async with asyncio.timeout(None) as scope:
-                relay.cuts(scope)
-                async with options.open(tls) as store:
-                    return await _campaign_on(
-                        name, command, guardian, log, options, store, relay, value, once
-                    )
-        except TimeoutError:
-            return SIGNALLED + (relay.signalled or 0)
-
-
 async def _campaign_on(
-    name: str,
-    command: tuple[str, ...],
-    guardian: Guardian,
-    log: LogLines,
-    options: SessionOptions,
-    store: Store,
-    relay: Relay,
-    value: bytes,
-    once: bool,
+    name: str, value: bytes, options: SessionOptions, store: Store, runner: Runner, once: bool
 ) -> int:
     """Campaign, lead, lose and campaign again, until the command ends by itself; its status."""
     backoff = patient_backoff(Chance.system())
-    has_led = False
+    has_begun = False
     while True:
         try:
             async with options.session(store, f"hansa lead {name}") as session:
-                log.tell("campaigning", f"campaigning for {name}", name=name)
-                leadership = await Election(session, name, value=value).win()
-                has_led = True
-                log.tell(
-                    "leading", f"leading {name}, term {leadership.term}", name=name, term=leadership.term
-                )
-                status = await run_owned(
-                    command,
-                    {"HANSA_ELECTION": name, "HANSA_TERM": str(leadership.term)},
-                    owned=leadership,
-                    session=session,
-                    guardian=guardian,
-                    relay=relay,
-                    log=log,
-                )
-                await leadership.resign()
-                tell_programs(log, "ended", name=name, status=status)
-                return status
-        except (Lost, LeadershipLost, SessionLost):
+                has_begun = True
+                return await _lead(Election(session, name, value=value), session, runner)
+        except Lost:
             if once:
                 return LOST
             backoff.reset()
+        except (LeadershipLost, SessionLost):
+            backoff.reset()  # It had not led yet.
         except (StoreUnavailable, TimedOut) as error:
-            if not has_led:
+            if not has_begun:
                 raise
-            log.tell("trouble", f"the store cannot be reached: {error}", text=str(error))
-        if relay.signalled is not None:
-            return SIGNALLED + relay.signalled
+            runner.log.tell("trouble", f"the store cannot be reached: {error}", text=str(error))
+        if runner.relay.signalled is not None:
+            return SIGNALLED + runner.relay.signalled
         await asyncio.sleep(backoff.next_s())
+
+
+async def _lead(election: Election, session: Session, runner: Runner) -> int:
+    name, log = election.name, runner.log
+    log.tell("campaigning", f"campaigning for {name}", name=name)
+    leadership = await election.win()
+    term = leadership.term
+    log.tell("leading", f"leading {name}, term {term}", name=name, term=term)
+    env = {"HANSA_ELECTION": name, "HANSA_TERM": str(term)}
+    status = await runner.run(env, owned=leadership, session=session)
+    await leadership.resign()
+    runner.tell_programs("ended", name=name, status=status)
+    return status

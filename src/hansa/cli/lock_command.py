@@ -8,27 +8,20 @@ from typing import Annotated, Final
 from cyclopts import Parameter
 
 from hansa.cli.exit_status import complain
-from hansa.cli.guarded_command import Guardian
 from hansa.cli.log_lines import LogLines
-from hansa.cli.owned_command import (
-    LOST,
-    NOT_IN_TIME,
-    SIGNALLED,
-    Lost,
-    Relay,
-    relayed_signals,
-    run_owned,
-    tell_programs,
-)
+from hansa.cli.owned_command import LOST, NOT_IN_TIME, Lost, Runner, run_owner
 from hansa.cli.registry_options import NO_TLS, SECONDS, AsJson, TlsFiles
 from hansa.cli.session_options import DEFAULTS, SessionOptions
 from hansa.coordination.keys import Keys
 from hansa.coordination.over_lock import Hold, Lock
 from hansa.coordination.over_session import Session
-from hansa.errors import BadArgument, HansaError, LockLost, StoreUnavailable, TimedOut
+from hansa.errors import BadArgument, HansaError, TimedOut
 
 # How often one who waits looks for its place, to tell it.
 PLACE_INTERVAL_S: Final = 2.0
+# Who is further behind looks that much more seldom: a look reads the whole line, and many of them would keep
+# the store busy with nothing else.
+NEAR_COUNT: Final = 10
 
 
 def lock(
@@ -47,11 +40,14 @@ def lock(
     grows from holder to holder. What the command writes to should refuse a lower fence than it has seen,
     because no lock can stop a machine that stands still.
 
-    If the lock is lost (the store could not be reached for too long, or somebody deleted the lock's key) the
-    command and all that it started gets SIGTERM, and SIGKILL before anybody else can hold the lock. A second
-    process, its guardian, does so also when `hansa lock` itself was killed or stopped. Signals are passed on
-    to the command. The status is the command's own (128 + N for signal N), 69 when the lock did not become
-    free in time, 75 when it was lost, 1 when the store cannot be reached.
+    If the lock is lost (the store could not be reached for too long) the command and all that it started gets
+    SIGTERM, and SIGKILL before anybody else can hold the lock; SIGKILL at once if somebody deleted the lock's
+    key. A second process, its guardian, does so also when `hansa lock` itself was killed or stopped. Signals
+    are passed on to the command. The status is the command's own (128 + N for signal N), 69 when the lock did
+    not become free in time, 75 when it was lost, 1 when the store cannot be reached.
+
+    The command runs in a session of its own, so that all of it can be stopped. It reads from the terminal and
+    Ctrl-C reaches it, but there is no job control, and no /dev/tty, where ssh and sudo ask for passwords.
 
     Examples:
 
@@ -64,7 +60,7 @@ def lock(
     name
         The lock.
     command
-        What to run, after `--`.
+        What to run, after `--`: options before that are hansa's own.
     timeout
         Wait no longer for the lock.
     at_once
@@ -73,72 +69,34 @@ def lock(
         Tell events on stderr as JSON, an object a line, for programs.
     """
     try:
-        if not command:
-            raise BadArgument("say what to run: hansa lock NAME -- COMMAND")
         if at_once and timeout is not None:
             raise BadArgument("--try does not wait, and --timeout does: give one of them")
         Keys(options.cluster).lock(name)  # Bad names are told before a store is asked for.
-        # The guardian first: what a store opens has threads, and a fork does not go well with them.
-        with Guardian() as guardian, LogLines(as_json=as_json, descriptor=2) as log:
-            return asyncio.run(
-                _run(name, command, guardian, log, options, tls, timeout_s=timeout, at_once=at_once)
-            )
+
+        async def hold(runner: Runner) -> int:
+            async with options.open(tls) as store, options.session(store, f"hansa lock {name}") as session:
+                return await _hold(Lock(session, name), session, runner, timeout, at_once)
+
+        return run_owner("lock", command, hold, as_json=as_json)
     except HansaError as error:
         return complain("lock", error)
 
 
-async def _run(
-    name: str,
-    command: tuple[str, ...],
-    guardian: Guardian,
-    log: LogLines,
-    options: SessionOptions,
-    tls: TlsFiles,
-    *,
-    timeout_s: float | None,
-    at_once: bool,
-) -> int:
-    with relayed_signals() as relay:
-        try:
-            async with asyncio.timeout(None) as scope:
-                relay.cuts(scope)
-                return await _hold(name, command, guardian, log, options, tls, relay, timeout_s, at_once)
-        except TimeoutError:
-            return SIGNALLED + (relay.signalled or 0)
-
-
-async def _hold(
-    name: str,
-    command: tuple[str, ...],
-    guardian: Guardian,
-    log: LogLines,
-    options: SessionOptions,
-    tls: TlsFiles,
-    relay: Relay,
-    timeout_s: float | None,
-    at_once: bool,
-) -> int:
-    async with options.open(tls) as store, options.session(store, f"hansa lock {name}") as session:
-        hold = await _acquire(Lock(session, name), session, log, timeout_s, at_once)
-        if hold is None:
-            log.tell("busy", f"lock {name} is held by another", name=name)
-            return NOT_IN_TIME
-        tell_programs(log, "acquired", name=name, fence=hold.fence)
-        try:
-            status = await run_owned(
-                command,
-                {"HANSA_LOCK_NAME": name, "HANSA_LOCK_FENCE": str(hold.fence)},
-                owned=hold,
-                session=session,
-                guardian=guardian,
-                relay=relay,
-                log=log,
-            )
-            await hold.release()
-        except (Lost, LockLost):
-            return LOST
-        tell_programs(log, "ended", name=name, status=status)
-        return status
+async def _hold(lock: Lock, session: Session, runner: Runner, timeout_s: float | None, at_once: bool) -> int:
+    name = lock.name
+    hold = await _acquire(lock, session, runner.log, timeout_s, at_once)
+    if hold is None:
+        runner.log.tell("busy", f"lock {name} is held by another", name=name)
+        return NOT_IN_TIME
+    runner.tell_programs("acquired", name=name, fence=hold.fence)
+    env = {"HANSA_LOCK_NAME": name, "HANSA_LOCK_FENCE": str(hold.fence)}
+    try:
+        status = await runner.run(env, owned=hold, session=session)
+    except Lost:
+        return LOST
+    await hold.release()
+    runner.tell_programs("ended", name=name, status=status)
+    return status
 
 
 async def _acquire(
@@ -168,10 +126,11 @@ async def _tell_place(lock: Lock, session: Session, log: LogLines) -> None:
     while True:
         try:
             waiting = [info.lease for info in await lock.waiting()]
-        except (StoreUnavailable, TimedOut):
-            waiting = []
+        except HansaError:
+            waiting = []  # `acquire` tells what is wrong, if it matters.
         place = waiting.index(session.lease) + 1 if session.lease in waiting else 0
         if place and place != told:
             told = place
             log.tell("waiting", f"waiting for lock {lock.name}: {place} in line", name=lock.name, place=place)
-        await asyncio.sleep(PLACE_INTERVAL_S if told else PLACE_INTERVAL_S / 10)
+        share = max(1.0, told / NEAR_COUNT) if told else 0.1
+        await asyncio.sleep(PLACE_INTERVAL_S * share)

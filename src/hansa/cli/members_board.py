@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any, Final
 
@@ -48,24 +48,33 @@ _WORDS: Final[Mapping[type[MembersEvent], tuple[str, str]]] = {
 
 
 def as_table(roster: Roster, silences_s: Mapping[str, float]) -> Table:
-    """A row per member. The age of the last heartbeat is shown where it is known."""
+    """A row per member, a column for what any of them has; the age of a heartbeat where it is known."""
+    ages = {name: f"{silence_s:.1f} s" for name, silence_s in silences_s.items()}
+    columns: dict[str, Callable[[Member], str]] = {
+        "address": lambda one: one.address,
+        "roles": lambda one: ", ".join(sorted(one.roles)),
+        "zone": lambda one: one.zone,
+        "version": lambda one: one.version,
+        "since": since,
+        "heartbeat": lambda one: ages.get(one.id, ""),
+        "reason": lambda one: one.reason,
+    }
+    columns = {title: of for title, of in columns.items() if any(of(one) for one in roster.values())}
     table = Table(expand=False)
-    for title in ("id", "status", "address", "roles", "zone", "version", "since"):
-        table.add_column(title, overflow="fold")
-    table.add_column("heartbeat", justify="right")
-    table.add_column("reason", overflow="fold")
+    for title in ("id", "status", *columns):
+        # What is short stays in one piece on a narrow terminal.
+        table.add_column(
+            title,
+            overflow="fold",
+            no_wrap=title in ("status", "since", "heartbeat"),
+            justify="right" if title == "heartbeat" else "left",
+        )
     for one in roster.values():
         table.add_row(
             # Text and not str: what a member says of itself is never markup.
             Text(visible(one.id), "bold"),
             Text(one.status.value, _STYLES[one.status]),
-            Text(visible(one.address) or "-"),
-            Text(visible(", ".join(sorted(one.roles))) or "-"),
-            Text(visible(one.zone) or "-"),
-            Text(visible(one.version) or "-"),
-            since(one),
-            f"{silences_s[one.id]:.1f} s" if one.id in silences_s else "-",
-            Text(visible(one.reason)),
+            *(Text(visible(of(one)) or "-") for of in columns.values()),
         )
     return table
 
@@ -87,9 +96,9 @@ def facts(member: Member) -> dict[str, Any]:
 
 
 def since(member: Member) -> str:
-    """When its status changed last, in local time."""
+    """When its status changed last, in local time; empty when that is not known."""
     if not member.since:
-        return "-"
+        return ""
     try:
         moment = datetime.fromtimestamp(member.since)
     except (OverflowError, OSError, ValueError):  # A member's clock may say anything.
@@ -115,7 +124,7 @@ def tell_event(log: LogLines, event: MembersEvent) -> None:
     member = event.member
     if isinstance(event, MemberUpdated):
         words = f"{words} {member.status.value}"
+    # A reason that says no more than the event is not said twice.
+    why = "" if event.reason in (words, member.status.value.lower()) else f": {event.reason}"
     revision = {} if isinstance(event, Rejoined | Expelled) else {"revision": event.revision}
-    log.tell(
-        name, f"{member.id} {words}: {event.reason}", reason=event.reason, member=facts(member), **revision
-    )
+    log.tell(name, f"{member.id} {words}{why}", reason=event.reason, member=facts(member), **revision)

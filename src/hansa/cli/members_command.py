@@ -107,9 +107,9 @@ def members(
     Parameters
     ----------
     store
-        Where the members are: `etcd://host:2379,host2:2379`; or set HANSA_STORE.
+        Where the store is: etcd://HOST:PORT, with commas between several.
     cluster
-        The cluster's name in the store.
+        The cluster whose members are meant.
     watch
         Go on and show every change, until Ctrl-C. Only then members that went are shown, too.
     heartbeat_interval
@@ -123,6 +123,8 @@ def members(
     """
     try:
         node = joining.node()
+        if store.startswith("memory:"):
+            raise BadArgument("memory:// is a store within one process: nobody else is there; give etcd://")
         opened = open_store(store, tls=tls.credentials())
         view = Members(
             opened,

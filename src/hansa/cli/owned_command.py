@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, Final
 
+from hansa.cli.exit_status import error_facts, status_of
 from hansa.cli.guarded_command import Ended, GuardedCommand, Guardian, GuardianGone, StopTimes, TooLate
 from hansa.cli.log_lines import LogLines
 from hansa.coordination.over_ownership import Ownership
 from hansa.coordination.over_session import Session
-from hansa.errors import Fenced, SessionLost
+from hansa.errors import BadArgument, Fenced, HansaError, SessionLost
 
 # As shells count them.
 CANNOT_RUN = 126
@@ -24,9 +26,10 @@ NOT_IN_TIME = 69
 LOST = 75
 """It was lost while the command ran; the command was stopped."""
 
-_RELAYED: Final = tuple(
-    getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2")
-)
+# Who means this process means its command, and while there is none, the wait for it.
+_ENDING: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+# For the command alone. A terminal tells its size to this process only: the command has left its session.
+_PASSING: Final = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH)
 # In the life of a lease the guardian is told so often of what is new: soon after each renewal.
 _LOOKS_COUNT: Final = 12
 
@@ -40,22 +43,25 @@ class Lost(Exception):
 
 
 class Relay:
-    """Signals go to the command while it runs; before, they end the wait for it."""
+    """Signals go to the command while it runs; before and after, they end the wait for it, once."""
 
-    def __init__(self) -> None:
+    def __init__(self, scope: asyncio.Timeout) -> None:
         self.signalled: int | None = None
         self._process: GuardedCommand | None = None
-        self._scope: asyncio.Timeout | None = None
+        self._scope = scope
 
     def receive(self, number: int) -> None:
-        if self._process is not None:
-            self._process.signal(number)
+        process = self._process
+        if process is not None:
+            process.signal(number)
+        if number in _PASSING or self.signalled is not None:
             return
-        if number in (signal.SIGUSR1, signal.SIGUSR2):
-            return
-        self.signalled = number
-        if self._scope is not None:
+        if process is None:
+            self.signalled = number
             self._scope.reschedule(asyncio.get_running_loop().time())
+        elif process.is_stopped:
+            # It ends anyway: whoever sent this means that no other one shall be run.
+            self.signalled = number
 
     @contextmanager
     def running(self, process: GuardedCommand) -> Iterator[None]:
@@ -66,65 +72,100 @@ class Relay:
         finally:
             self._process = None
 
-    def cuts(self, scope: asyncio.Timeout) -> None:
-        """A signal ends this block, while no command runs."""
-        self._scope = scope
-        if self.signalled is not None:
-            self.receive(self.signalled)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Runner:
+    """What runs the command, each time that it may."""
+
+    command: tuple[str, ...]
+    guardian: Guardian
+    relay: Relay
+    log: LogLines
+
+    async def run(self, env: Mapping[str, str], *, owned: Ownership[Any], session: Session) -> int:
+        """Run the command in a session of its own, with these variables; its status, as shells count it.
+
+        Raises `Lost` after it was stopped because what it stands on was lost, or its guardian. Cancelling it
+        kills the command.
+        """
+        process, log = GuardedCommand(self.guardian), self.log
+        # Also while it starts: it gets what was sent meanwhile as soon as it runs.
+        with self.relay.running(process):
+            try:
+                await process.start(self.command, env, _stop_times(session))
+            except (TooLate, GuardianGone) as error:
+                _tell_lost(log, loss := SessionLost(str(error)), "the command was not started")
+                raise Lost(loss) from error
+            except OSError as error:
+                name = self.command[0]
+                log.tell("refused", f"{name}: {error.strerror}", command=name, text=str(error))
+                return NOT_FOUND if isinstance(error, FileNotFoundError) else CANNOT_RUN
+            self.tell_programs("started", pid=process.pid)
+            try:
+                outcome = await _until_end_or_loss(process, owned, session, log)
+            finally:
+                if process.end is None:
+                    await process.force()
+        if isinstance(outcome, Fenced):
+            raise Lost(outcome)
+        return outcome.status if outcome.status >= 0 else SIGNALLED - outcome.status
+
+    def tell_programs(self, event: str, **facts: Any) -> None:
+        """One event that people need not be told of: their stderr is the command's."""
+        if self.log.as_json:
+            self.log.tell(event, "", **facts)
+
+
+def run_owner(
+    kind: str, command: tuple[str, ...], own: Callable[[Runner], Coroutine[Any, Any, int]], *, as_json: bool
+) -> int:
+    """Let `own` get something and run the command on it; its status, or that of a signal that ended the wait.
+
+    Raises `BadArgument` for what cannot be a command. What `own` raises it raises too, or tells as an event.
+    """
+    if not command:
+        raise BadArgument(f"say what to run: hansa {kind} NAME -- COMMAND")
+    if command[0].startswith("-"):
+        raise BadArgument(f"there is no option {command[0]}; what to run comes after --")
+
+    async def until_signalled(guardian: Guardian, log: LogLines) -> int:
+        try:
+            # A deadline that a signal brings near.
+            async with asyncio.timeout(None) as scope:
+                relay = Relay(scope)
+                with _signals_to(relay):
+                    return await own(Runner(command=command, guardian=guardian, relay=relay, log=log))
+        except TimeoutError:
+            if relay.signalled is None:
+                raise
+            return SIGNALLED + relay.signalled
+
+    # The guardian first: what a store opens has threads, and a fork does not go well with them.
+    with Guardian() as guardian, LogLines(as_json=as_json, descriptor=2) as log:
+        try:
+            return asyncio.run(until_signalled(guardian, log))
+        except HansaError as error:
+            if not as_json:
+                raise
+            log.tell("failed", "", **error_facts(error))
+            return status_of(error)
 
 
 @contextmanager
-def relayed_signals() -> Iterator[Relay]:
-    """Within the block signals end nothing by themselves: they are told to the `Relay`."""
+def _signals_to(relay: Relay) -> Iterator[None]:
+    """Within the block signals end nothing by themselves. What `nohup` and `&` have ignored stays ignored."""
     loop = asyncio.get_running_loop()
-    relay = Relay()
-    for number in _RELAYED:
+    numbers = [each for each in _ENDING + _PASSING if signal.getsignal(each) is not signal.SIG_IGN]
+    for number in numbers:
         loop.add_signal_handler(number, relay.receive, number)
     # Ctrl-Z would stop what renews the lease, and not the command.
     stopping = signal.signal(signal.SIGTSTP, signal.SIG_IGN)
     try:
-        yield relay
+        yield
     finally:
         signal.signal(signal.SIGTSTP, stopping)
-        for number in _RELAYED:
+        for number in numbers:
             loop.remove_signal_handler(number)
-
-
-async def run_owned(
-    command: Sequence[str],
-    env: Mapping[str, str],
-    *,
-    owned: Ownership[Any],
-    session: Session,
-    guardian: Guardian,
-    relay: Relay,
-    log: LogLines,
-) -> int:
-    """Run a command in a process group of its own; its exit status, as shells count it.
-
-    Raises `Lost` after it was stopped because what it stands on was lost, or its guardian. Cancelling it
-    kills the command.
-    """
-    process = GuardedCommand(guardian)
-    # Also while it starts: it gets what was sent meanwhile as soon as it runs.
-    with relay.running(process):
-        try:
-            await process.start(command, env, _stop_times(session))
-        except (TooLate, GuardianGone) as error:
-            _tell_lost(log, loss := SessionLost(str(error)), "the command was not started")
-            raise Lost(loss) from error
-        except OSError as error:
-            log.tell("refused", f"{command[0]}: {error.strerror}", command=command[0], text=str(error))
-            return NOT_FOUND if isinstance(error, FileNotFoundError) else CANNOT_RUN
-        tell_programs(log, "started", pid=process.pid)
-        try:
-            outcome = await _until_end_or_loss(process, owned, session, log)
-        finally:
-            if process.end is None:
-                await process.force()
-    if isinstance(outcome, Fenced):
-        raise Lost(outcome)
-    return outcome.status if outcome.status >= 0 else SIGNALLED - outcome.status
 
 
 async def _until_end_or_loss(
@@ -202,9 +243,3 @@ def _loss_unseen(owned: Ownership[Any], end: Ended | None) -> Fenced:
 
 def _tell_lost(log: LogLines, loss: Fenced, outcome: str, grace_s: float = 0.0) -> None:
     log.tell("lost", f"{loss}; {outcome}", text=str(loss), grace_s=grace_s)
-
-
-def tell_programs(log: LogLines, event: str, **facts: Any) -> None:
-    """One event that people need not be told of: their stderr is the command's."""
-    if log.as_json:
-        log.tell(event, "", **facts)

@@ -10,6 +10,7 @@ from cyclopts.validators import Number
 
 from hansa.cli.registry_options import NO_TLS, TlsFiles
 from hansa.coordination.over_session import Session
+from hansa.errors import BadArgument
 from hansa.store.opening import open_store
 from hansa.store.store import Store
 
@@ -39,6 +40,8 @@ class SessionOptions:
 
     def open(self, tls: TlsFiles = NO_TLS) -> Store:
         """Raises BadArgument and BadEndpoint."""
+        if self.store.startswith("memory:"):
+            raise BadArgument("memory:// is a store within one process: nobody else is there; give etcd://")
         return open_store(self.store, tls=tls.credentials())
 
     def session(self, store: Store, name: str) -> Session:

@@ -53,7 +53,10 @@ class MemberRefuted(_OfMember):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberDown(_OfMember):
-    """Its lease ended, or a newer process took its id."""
+    """Its lease ended, or a newer process took its id.
+
+    Also of one that was gone when a view had lost its watch and read the store anew: it may have left.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

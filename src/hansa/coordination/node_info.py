@@ -29,7 +29,7 @@ class MemberStatus(StrEnum):
     SUSPECT = "SUSPECT"
     """Its heartbeats are overdue. They may come again."""
     DOWN = "DOWN"
-    """Its lease ended, or a newer process took its id."""
+    """Its lease ended, or a newer process took its id; or it was gone after a view had lost sight of it."""
     LEFT = "LEFT"
     """It went by its own word, or was deregistered."""
     DRAINING = "DRAINING"

@@ -2,7 +2,8 @@
 
 One call at a time works on a file: it holds an advisory lock on the file `<path>.lock` beside it, which the
 kernel takes from a process that dies. The file itself is replaced as a whole, after its bytes are on the
-disk. So a process that is stopped at any point leaves the old file or the new one.
+disk. So a process that is stopped at any point leaves the old file or the new one. `<path>.lock` is there to
+stay: who deletes it may let two in at once.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from stat import S_IMODE
 from typing import Final
 
 from hansa.clock import Clock, SystemClock
@@ -86,6 +88,9 @@ class FencedFile:
 
     def _replace(self, data: bytes) -> None:
         with open(self._new_path, "wb") as file:
+            if self.path.exists():
+                # Whom it was hidden from must not read the new one.
+                os.fchmod(file.fileno(), S_IMODE(self.path.stat().st_mode))
             file.write(data)
             file.flush()
             os.fsync(file.fileno())

@@ -43,8 +43,8 @@ class Barrier:
         """Wait until all parties have come. Gives the generation: one number for all who passed together.
 
         It grows from one opening to the next. Raises `TimedOut` and `SessionLost`, and `BadArgument` for
-        another number of parties than the others'. Who gives up, or is cancelled, is counted no more, unless
-        the barrier opened in the same moment.
+        another number of parties than the others'. Who gives up, or is cancelled, is counted no more, once
+        the store has heard of it: the others may pass with it before that.
         """
         session = self._session
         session.check()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, Iterable
 from dataclasses import dataclass
 from types import TracebackType
 
@@ -111,7 +111,7 @@ class Election:
         scan = await self._session.store.scan(self._prefix)
         return leader_of(scan.items)
 
-    async def observe(self) -> AsyncIterator[LeaderInfo | None]:
+    async def observe(self) -> AsyncGenerator[LeaderInfo | None, None]:
         """Who leads, now and after each change; None for nobody. Terms never go back.
 
         It waits for a store that cannot be reached, and then tells what it missed as one change. Needs no

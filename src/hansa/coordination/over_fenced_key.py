@@ -63,10 +63,12 @@ class FencedKey:
         one came in between: take again.
         """
         as_fence(fence)
+        if self._revision is None:
+            raise self._refusal(fence, await self._store.get(self.fence_key, timeout=timeout))
         outcome = await self._store.commit(
             [
                 Compare.value(self.fence_key, "=", encode_fence(fence)),
-                Compare.revision(self.key, "=", self._revision or 0),
+                Compare.revision(self.key, "=", self._revision),
             ],
             then=[Put(self.key, value)],
             otherwise=[Get(self.fence_key), Get(self.key)],
@@ -76,7 +78,7 @@ class FencedKey:
             self._revision = outcome.revision
             return outcome.revision
         found = _read(outcome, self.fence_key)
-        if self._revision is None or found is None or found.value != encode_fence(fence):
+        if found is None or found.value != encode_fence(fence):
             raise self._refusal(fence, found)
         raise Conflict(f"{self!r} was written to under the same fence {fence}; take it again")
 

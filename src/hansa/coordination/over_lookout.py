@@ -1,12 +1,16 @@
-"""Looks after the next few members in the ring: asks the store how their leases are, and says what it saw."""
+"""Looks after the next few members in the ring: asks the store how their leases are, and says what it saw.
+
+What is left of a lease tells from when on its holder can be overdue at all: it is asked for again then, and
+not at every interval. So a member is suspected as early as if it were asked for all the time.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import Mapping
-from types import MappingProxyType
-from typing import Final, Protocol
+from dataclasses import dataclass
+from typing import Protocol
 
 from hansa.chance import Chance
 from hansa.coordination.keys import Keys
@@ -14,15 +18,13 @@ from hansa.coordination.member import Member
 from hansa.coordination.node_info import MemberStatus
 from hansa.coordination.ring import successors
 from hansa.coordination.roster import Roster, RosterBook
-from hansa.coordination.suspicion import Suspicion, is_overdue, silence_s
+from hansa.coordination.suspicion import Suspicion, is_overdue, overdue_in_s, silence_s
 from hansa.errors import LeaseLost, StoreUnavailable, TimedOut
 from hansa.limits import RECONNECT_JITTER, WATCHED_COUNT
 from hansa.store.store import Store
 from hansa.store.values import Compare, LeaseInfo, Put
 
 logger = logging.getLogger(__name__)
-
-_NOBODY: Final[Mapping[str, float]] = MappingProxyType({})
 
 
 class Looker(Protocol):
@@ -41,6 +43,16 @@ class Looker(Protocol):
     def is_member(self) -> bool: ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Look:
+    """What a look at a member's lease has shown."""
+
+    lease: int
+    silence_s: float
+    # On the store's clock: before that it cannot be overdue.
+    due_s: float
+
+
 class Lookout:
     """Once an interval: whose lease is overdue is suspected, who is suspected and renews again is refuted.
 
@@ -53,11 +65,19 @@ class Lookout:
         self._book = book
         self._keys = keys
         self._chance = chance
+        # Whom to look after, and in which view they were found.
+        self._ring: tuple[str, ...] = ()
+        self._ring_view: Roster | None = None
+        self._looks: dict[str, _Look] = {}
         self.heard_s = self._store.clock.monotonic()
         self.latency_s = self.latency_s_max = 0.0
-        self.silences_s: Mapping[str, float] = _NOBODY
         self.suspicions_count = 0
         self.errors_count = 0
+
+    @property
+    def silences_s(self) -> Mapping[str, float]:
+        """How long those were silent that are looked after, each at the last look."""
+        return {member_id: look.silence_s for member_id, look in self._looks.items()}
 
     def heard(self) -> None:
         """The store said something."""
@@ -73,23 +93,31 @@ class Lookout:
 
     async def _look(self) -> None:
         watched = self._watched()
-        silences_s: dict[str, float] = {}
+        self._looks = {one.id: self._looks[one.id] for one in watched if one.id in self._looks}
         if not watched:
             await self._ask_status()
-        else:
-            async with asyncio.TaskGroup() as tasks:
-                for member in watched:
-                    tasks.create_task(self._examine(member, silences_s), name=f"looking at {member.id}")
-        self.silences_s = MappingProxyType(silences_s)
+            return
+        for member in watched:
+            if self._due_s(member) <= self._store.clock.monotonic():
+                await self._examine(member)
 
     def _watched(self) -> list[Member]:
         if not self._looker.is_member:
             return []
         me, view = self._looker.me, self._looker.view
-        ids = successors((one.id for one in view.here()), me.id, WATCHED_COUNT)
-        watched = [view[one] for one in ids]
+        if view is not self._ring_view:
+            self._ring = successors((one.id for one in view.here()), me.id, WATCHED_COUNT)
+            self._ring_view = view
+        watched = [view[one] for one in self._ring]
         # Who is suspected, and reads it, knows best.
         return [*watched, me] if me.status is MemberStatus.SUSPECT else watched
+
+    def _due_s(self, member: Member) -> float:
+        """When to ask for a member's lease: at once if it is another one, and for a heartbeat to refute."""
+        look = self._looks.get(member.id)
+        if look is None or look.lease != member.lease or member.status is MemberStatus.SUSPECT:
+            return 0.0
+        return look.due_s
 
     async def _ask_status(self) -> None:
         asked_s = self._store.clock.monotonic()
@@ -100,7 +128,7 @@ class Lookout:
         else:
             self._answered(asked_s)
 
-    async def _examine(self, member: Member, silences_s: dict[str, float]) -> None:
+    async def _examine(self, member: Member) -> None:
         """Ask for a member's lease, and say if it is overdue or no more so."""
         interval_s = self._looker.heartbeat_interval_s
         asked_s = self._store.clock.monotonic()
@@ -111,7 +139,9 @@ class Lookout:
             # because this process was stuck, is no longer true.
             if lease is None or took_s > interval_s:
                 return
-            silences_s[member.id] = silence_s(lease)
+            self._looks[member.id] = _Look(
+                lease=lease.lease, silence_s=silence_s(lease), due_s=asked_s + overdue_in_s(lease)
+            )
             await self._say(member, lease)
         except (StoreUnavailable, TimedOut):
             self.errors_count += 1

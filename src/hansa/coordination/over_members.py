@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from hansa.chance import Chance
 from hansa.coordination.following import Changed, Snapshot
@@ -29,7 +29,7 @@ from hansa.coordination.over_lookout import Lookout
 from hansa.coordination.over_membership_watcher import by_id, changes, record_events
 from hansa.coordination.over_stay import Stay
 from hansa.coordination.roster import Roster, RosterBook
-from hansa.errors import AlreadyClosed, BadArgument, HansaError, TimedOut, UsageError
+from hansa.errors import AlreadyClosed, BadArgument, HansaError, StoreUnavailable, TimedOut, UsageError
 from hansa.limits import (
     EVENTS_COUNT_MAX,
     MEMBER_HEARTBEAT_INTERVAL_S,
@@ -59,7 +59,8 @@ class Members:
     raises `Conflict` instead. Without `node` it only looks.
 
     When the store is away the view stays as it was, and `is_stale` says so; nobody is declared dead for it.
-    Entering raises `TimedOut` when the store does not answer, `BadArgument`, `AlreadyClosed`.
+    Entering raises `StoreUnavailable` or `TimedOut` when the store does not answer, `BadArgument`,
+    `AlreadyClosed`.
     """
 
     def __init__(
@@ -93,11 +94,14 @@ class Members:
         self._tasks = TaskScope(self._name, self._failed)
         self._failure: BaseException | None = None
         self._is_open = self._was_entered = False
-        self._nodes = Following(
-            store, self._keys.nodes, chance=chance.fork("nodes"), on_trouble=self._in_trouble
-        )
-        self._suspects = Following(
-            store, self._keys.suspects, chance=chance.fork("suspects"), on_trouble=self._in_trouble
+        self._trouble: HansaError | None = None
+        # Who cannot enter in time has heard from the store why.
+        read_s_max = min(STORE_TIMEOUT_S, timeout / 2)
+        self._nodes, self._suspects = (
+            Following(
+                store, prefix, timeout=read_s_max, chance=chance.fork(name), on_trouble=self._in_trouble
+            )
+            for name, prefix in (("nodes", self._keys.nodes), ("suspects", self._keys.suspects))
         )
         self._lookout = Lookout(self, self._book, self._keys, chance=chance.fork("lookout"))
         self._stay: Stay | None = None
@@ -114,7 +118,7 @@ class Members:
                 on_joined=self._joined,
             )
         self._joined_incarnation = 0
-        self._is_expelled = False
+        self._expelled_reason = ""
         self._rejoins_count = self._refuted_count = self._downs_count = self._errors_count = 0
         self._heartbeat_age_s_max = 0.0
         self._lag_s = self._lag_s_max = 0.0
@@ -135,7 +139,7 @@ class Members:
     def me(self) -> Member:
         """This process as a member, as it is in the view; before that, as it says of itself.
 
-        Raises `UsageError` without a node.
+        DOWN when a newer process has its id. Raises `UsageError` without a node.
         """
         if self._stay is None:
             raise UsageError(f"{self._name} only looks: give a node to join with")
@@ -143,13 +147,18 @@ class Members:
         seen = self.view.get(info.id)
         if seen is not None and seen.incarnation == incarnation:
             return seen
+        if self._expelled_reason:
+            # The view has the newer process.
+            return Member(
+                info=info, status=MemberStatus.DOWN, incarnation=incarnation, reason=self._expelled_reason
+            )
         return Member(info=info, status=info.status, incarnation=incarnation)
 
     @property
     def is_member(self) -> bool:
         """Whether this process is joined now, with a lease that lives."""
         session = None if self._stay is None else self._stay.session
-        return session is not None and session.is_live and not self._is_expelled
+        return session is not None and session.is_live and not self._expelled_reason
 
     @property
     def is_stale(self) -> bool:
@@ -222,14 +231,16 @@ class Members:
         Raises `BadArgument`, `UsageError` without a node, `Conflict` while it is not joined, and what the
         store raises.
         """
-        stay = self._my_stay()
-        before = stay.info.status
-        if status is before:
-            return
-        if status not in SAID.get(before, frozenset()):
-            allowed = ", ".join(sorted(SAID.get(before, frozenset())))
-            raise BadArgument(f"a member that is {before} cannot say that it is {status}: only {allowed}")
-        await stay.write(replace(stay.info, status=status), reason=reason or status.value.lower())
+
+        def change(info: NodeInfo) -> NodeInfo:
+            if status is not info.status and status not in SAID.get(info.status, frozenset()):
+                allowed = ", ".join(sorted(SAID.get(info.status, frozenset())))
+                raise BadArgument(
+                    f"a member that is {info.status} cannot say that it is {status}: only {allowed}"
+                )
+            return replace(info, status=status)
+
+        await self._my_stay().write(change, reason=reason or status.value.lower())
 
     async def update(
         self,
@@ -240,15 +251,9 @@ class Members:
         version: str | None = None,
     ) -> None:
         """Say something else of oneself. What is not given stays as it is. Raises as `set_status`."""
-        stay = self._my_stay()
-        info = replace(
-            stay.info,
-            metadata=stay.info.metadata if metadata is None else metadata,
-            roles=stay.info.roles if roles is None else roles,
-            zone=stay.info.zone if zone is None else zone,
-            version=stay.info.version if version is None else version,
-        )
-        await stay.write(info, reason="updated")
+        given = {"metadata": metadata, "roles": roles, "zone": zone, "version": version}
+        new: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+        await self._my_stay().write(lambda info: replace(info, **new), reason="updated")
 
     # -- life
 
@@ -267,9 +272,11 @@ class Members:
                     await self._until_so(self._is_in_view)
                 self._tasks.spawn(self._lookout.run(), "looking after others")
         except TimeoutError:
-            error = None if self._stay is None else self._stay.last_error
+            error = self._trouble if self._stay is None else self._stay.last_error or self._trouble
             await self._close("")
-            raise TimedOut(f"{self._name}: the store did not answer within {self._timeout_s} s") from error
+            kind = StoreUnavailable if isinstance(error, StoreUnavailable) else TimedOut
+            why = "" if error is None else f": {error}"
+            raise kind(f"{self._name}: the store did not answer within {self._timeout_s:g} s{why}") from error
         except BaseException:
             await self._close("")
             raise
@@ -318,8 +325,7 @@ class Members:
             )
 
     async def _be_there(self, stay: Stay) -> None:
-        reason = await stay.run()
-        self._is_expelled = True
+        reason = self._expelled_reason = await stay.run()
         logger.warning("%s: a member no more: %s", self._name, reason)
         self._put(Expelled(member=self.me, reason=reason))
 
@@ -346,11 +352,12 @@ class Members:
             return
         key = self._keys.node(self._stay.info.id)
         puts, deletes = changes(news)
-        if any(item.key == key for item in deletes):
+        put = next((item for item in puts if item.key == key), None)
+        # One that was deleted and put again is there: maybe it was this process that put it.
+        if put is not None:
+            self._stay.hear(put, revision=put.mod_revision)
+        elif any(item.key == key for item in deletes):
             self._stay.hear(None, revision=news.revision)
-        for item in puts:
-            if item.key == key:
-                self._stay.hear(item, revision=item.mod_revision)
 
     def _tell_all(self, events: list[MemberEvent]) -> None:
         for event in events:
@@ -397,7 +404,9 @@ class Members:
         return max(session.ttl_s - session.margin_s - session.remaining_s, 0.0)
 
     def _silence_s(self) -> float:
-        return self.store.clock.monotonic() - self._lookout.heard_s
+        """How long ago the store said something: news, an answer to a look, or to a heartbeat."""
+        silence_s = self.store.clock.monotonic() - self._lookout.heard_s
+        return min(silence_s, self._heartbeat_age_s()) if self.is_member else silence_s
 
     def _is_in_view(self) -> bool:
         return self._joined_incarnation > 0 and self.me.id in self.view
@@ -420,6 +429,7 @@ class Members:
             raise AlreadyClosed(f"{self._name}: the view is not open")
 
     def _in_trouble(self, error: HansaError) -> None:
+        self._trouble = error
         self._errors_count += 1
         logger.info("%s: the store is read anew: %s", self._name, error)
 

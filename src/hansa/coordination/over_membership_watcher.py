@@ -66,6 +66,7 @@ class NodeEvents:
         self._clock = store.clock
         self._book = RosterBook()
         self._waiting: deque[NodeEvent] = deque()
+        self._joined: set[str] = set()
 
     def __aiter__(self) -> Self:
         return self
@@ -73,12 +74,23 @@ class NodeEvents:
     async def __anext__(self) -> NodeEvent:
         while not self._waiting:
             news = await anext(self._following)
-            self._waiting.extend(_told(record_events(self._book, news, self._keys.nodes, self._clock)))
+            for event in record_events(self._book, news, self._keys.nodes, self._clock):
+                self._take(event)
         return self._waiting.popleft()
 
     def close(self) -> None:
         """Watch no more."""
         self._following.close()
+
+    def _take(self, event: MemberEvent) -> None:
+        node = event.member.info
+        if isinstance(event, MemberJoined):
+            self._joined.add(node.id)
+            self._waiting.append(NodeJoined(node=node))
+        # One that was about to go when the watch began was never here.
+        elif isinstance(event, MemberDown | MemberLeft) and node.id in self._joined:
+            self._joined.remove(node.id)
+            self._waiting.append(NodeLeft(node=node, reason=event.reason))
 
 
 def record_events(
@@ -106,11 +118,3 @@ def changes(news: Snapshot | Changed) -> tuple[tuple[KeyValue, ...], tuple[KeyVa
 def by_id(items: Iterable[KeyValue], prefix: bytes) -> list[tuple[str, KeyValue]]:
     """Each with the name behind the prefix. What is no text there is nobody's name."""
     return [(item.key[len(prefix) :].decode("utf-8", "replace"), item) for item in items]
-
-
-def _told(events: Iterable[MemberEvent]) -> Iterable[NodeEvent]:
-    for event in events:
-        if isinstance(event, MemberJoined):
-            yield NodeJoined(node=event.member.info)
-        elif isinstance(event, MemberDown | MemberLeft):
-            yield NodeLeft(node=event.member.info, reason=event.reason)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 
 from hansa.chance import Chance
@@ -65,10 +64,8 @@ class NodeRegistry:
         tasks.spawn(self._follow(stay, node.id), "its record")
         try:
             return await stay.run()
-        except asyncio.CancelledError:
-            await stay.abandon()
-            raise
         finally:
+            await stay.abandon()
             await tasks.close()
 
     async def deregister(self, node_id: str) -> bool:
@@ -122,10 +119,10 @@ class NodeRegistry:
         async for news in Following(self._store, key, exact=True, chance=self._chance):
             if isinstance(news, Snapshot):
                 continue
-            for gone in news.deletes:
-                stay.hear(None, revision=max(news.revision, gone.mod_revision))
-            for item in news.puts:
-                stay.hear(item, revision=item.mod_revision)
+            if news.puts:
+                stay.hear(news.puts[0], revision=news.puts[0].mod_revision)
+            else:
+                stay.hear(None, revision=news.revision)
 
 
 def _failed(error: BaseException) -> None:

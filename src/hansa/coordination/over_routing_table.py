@@ -33,8 +33,8 @@ class RoutingTableStore:
         """Save a table over the one of revision `expected` (0: over none); gives the new revision.
 
         None saves over whatever is there, if that is of a lower version. Raises `Conflict` when another table
-        is there or its version is not lower; `BadArgument` for one that is too large; `TimedOut`, after which
-        it may have been saved; `StoreUnavailable`.
+        is there or its version is not lower; `BadArgument` for one that is too large; `BadRecord` when what
+        is there is no table; `TimedOut`, after which it may have been saved; `StoreUnavailable`.
         """
         put = Put(self._key, table.encode())
         found = await self._store.get(self._key, timeout=timeout)

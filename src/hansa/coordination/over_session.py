@@ -171,7 +171,9 @@ class Session:
         if self._lease:
             raise UsageError("a session is entered once: open another one")
         granted_s = self._heard_s = self.store.clock.monotonic()
-        self._lease = await self.store.grant(self.ttl_s)
+        # An answer that comes later is that of a session which is lost already.
+        timeout_s = min(self.ttl_s - self.margin_s, STORE_TIMEOUT_S)
+        self._lease = await self.store.grant(self.ttl_s, timeout=timeout_s)
         self._keeping = self.store.keep(
             self._lease,
             ttl_s=self.ttl_s,
@@ -201,7 +203,9 @@ class Session:
         except LeaseLost:
             pass  # It ended before, which is as good.
         except HansaError as trouble:
-            logger.warning("%s was left, its lease ends by itself: %s", self._title(), trouble)
+            # Who lost it to the same trouble was told so.
+            level = logging.WARNING if lost_before is None else logging.DEBUG
+            logger.log(level, "%s was left, its lease ends by itself: %s", self._title(), trouble)
 
     def _look(self) -> SessionLost | None:
         """The verdict as of now. Any thread may ask; the loop is told by its own timer."""

@@ -77,13 +77,18 @@ class Stay:
         self._takeover = takeover
         self._on_joined = on_joined
         self._backoff = Backoff(
-            s_min=FOLLOW_RETRY_S_MIN, s_max=FOLLOW_RETRY_S_MAX, jitter=RECONNECT_JITTER, chance=chance
+            s_min=FOLLOW_RETRY_S_MIN,
+            s_max=min(FOLLOW_RETRY_S_MAX, self._timeout_s),
+            jitter=RECONNECT_JITTER,
+            chance=chance,
         )
         self._record = NodeRecord(info=info)
         self._session: Session | None = None
         # A lease that was lost and may still be there: the record is taken off it before it is ended.
         self._former: Session | None = None
         self._joined_revision = 0
+        # Whether a write is unanswered, that may be in the store or come to be.
+        self._is_in_doubt = False
         # What became of the record behind our back.
         self._gone_reason = ""
         self._expelled_reason = ""
@@ -149,17 +154,18 @@ class Stay:
             self._expelled_reason = record.reason or DEREGISTERED
         else:
             # A write of ours of which no answer came.
-            self._record, self._joined_revision = record, revision
+            self._settle(record, revision)
         self._news.wake_all()
 
-    async def write(self, info: NodeInfo, *, reason: str) -> None:
-        """Say something else of this node.
+    async def write(self, change: Callable[[NodeInfo], NodeInfo], *, reason: str) -> None:
+        """Say something else of this node: `change` gives it, of what was said last. Nothing new is not said.
 
-        Raises `Conflict` while it is not joined, `BadArgument`, `StoreUnavailable` and `TimedOut`.
+        Raises what `change` raises, `Conflict` while it is not joined, `BadArgument`, `StoreUnavailable` and
+        `TimedOut`: then it may have been said.
         """
         try:
             async with asyncio.timeout(STORE_TIMEOUT_S), self._writing:
-                await self._write(replace(self._record, info=info, reason=reason), STORE_TIMEOUT_S)
+                await self._write(change, reason, self._timeout_s)
         except TimeoutError:
             raise TimedOut(f"node {self.info.id} cannot reach the store") from None
 
@@ -167,7 +173,7 @@ class Stay:
         """Say that it left, and end the lease, in a bounded time. Call it when `run` has ended."""
         if self._session is not None and self._session.is_live and not self._expelled_reason:
             try:
-                await self._write(self._record.saying(MemberStatus.LEFT, reason), LEAVE_S_MAX)
+                await self._write(lambda info: replace(info, status=MemberStatus.LEFT), reason, LEAVE_S_MAX)
             except HansaError as error:
                 self.errors_count += 1
                 logger.warning("node %s left unheard: %s", self.info.id, error)
@@ -209,7 +215,11 @@ class Stay:
                     renew_interval_s=self._interval_s,
                     loop_silence_s_max=self._loop_silence_s_max,
                 )
-                self._session = await session.__aenter__()
+                try:
+                    async with asyncio.timeout(self._timeout_s):
+                        self._session = await session.__aenter__()
+                except TimeoutError:
+                    raise TimedOut(f"node {self.info.id} was given no lease") from None
                 session.spawn(self._tell_loss(session), "telling of its loss")
             try:
                 await self._claim(self._session, reason)
@@ -227,20 +237,18 @@ class Stay:
             scan = await self._store.scan(self._key, b"", timeout=self._timeout_s)
             found = scan.items[0] if scan.items else None
             record = None if found is None else _decoded(found)
-            if found is not None and not self._is_mine(found, record, session):
+            mine = record if found is not None and self._is_mine(found, record, session) else None
+            if found is not None and mine is None:
                 self._judge(record, "")
                 if self._expelled_reason:
                     return
                 if record is not None and record.info.status.is_here and not self._takeover:
                     raise Conflict(f"node {self.info.id} is there already: {record.info.address or 'alive'}")
-            is_same_stay = (
-                self.incarnation > 0 and record is not None and record.incarnation == self.incarnation
-            )
             wanted = replace(
                 self._record,
-                incarnation=self.incarnation if is_same_stay else scan.revision,
-                joined_at=self._record.joined_at if is_same_stay else self._store.clock.wall(),
-                reason=self._record.reason if is_same_stay else reason,
+                incarnation=scan.revision if mine is None else mine.incarnation,
+                joined_at=self._store.clock.wall() if mine is None else mine.joined_at,
+                reason=reason if mine is None else mine.reason,
             )
             compare = (
                 Compare.absent(self._key)
@@ -251,17 +259,18 @@ class Stay:
                 [compare], [Put(self._key, wanted.encode(), session.lease)], timeout=self._timeout_s
             )
             if outcome.is_success:
-                self._record, self._joined_revision = wanted, outcome.revision
+                self._settle(wanted, outcome.revision)
                 self._gone_reason = ""
                 return
             # Somebody was faster: look again at what is there now.
             await asyncio.sleep(self._backoff.next_s())
 
     def _is_mine(self, found: KeyValue, record: NodeRecord | None, session: Session) -> bool:
+        """Whether it is of this stay: it goes on, and nobody is told of another one."""
+        if record is None or not record.info.status.is_here:
+            return False
         # By the lease, when an answer to a commit was lost; by the incarnation, when the lease was.
-        if found.lease == session.lease:
-            return True
-        return record is not None and record.incarnation == self.incarnation and record.info.status.is_here
+        return found.lease == session.lease or 0 < record.incarnation == self.incarnation
 
     def _judge(self, record: NodeRecord | None, otherwise: str) -> None:
         """Somebody else wrote the record. Whoever came before gives way to who came later."""
@@ -274,32 +283,42 @@ class Stay:
         else:
             self._gone_reason = otherwise
 
-    async def _write(self, record: NodeRecord, timeout_s: float) -> None:
+    async def _write(self, change: Callable[[NodeInfo], NodeInfo], reason: str, timeout_s: float) -> None:
         """Write over our own last write and nothing else: one that is still under way must not come later."""
         for _ in range(COMMIT_TRIES_MAX):
             session = self._session
-            if session is None or not self.incarnation:
+            if self._expelled_reason:
+                raise Conflict(f"node {self.info.id} is a member no more: {self._expelled_reason}")
+            if session is None or not session.is_live or not self.incarnation:
                 raise Conflict(f"node {self.info.id} is not joined now: try again")
+            # Each time anew, from what is known by now: also its incarnation may be another one.
+            record = replace(self._record, info=change(self.info), reason=reason)
+            if record.info == self.info and not self._is_in_doubt:
+                return
+            value, self._is_in_doubt = record.encode(), True
             outcome = await self._store.commit(
                 [
                     Compare.lease(self._key, "=", session.lease),
                     Compare.revision(self._key, "=", self._joined_revision),
                 ],
-                [Put(self._key, record.encode(), session.lease)],
+                [Put(self._key, value, session.lease)],
                 [Get(self._key)],
-                timeout=timeout_s,
+                # Whoever joins again, because the session is lost, does not wait for this.
+                timeout=min(timeout_s, session.remaining_s),
             )
             if outcome.is_success:
-                self._record, self._joined_revision = record, outcome.revision
+                self._settle(record, outcome.revision)
                 return
             found = [item for read in outcome.results if isinstance(read, GetResult) for item in read.items]
             if not found or found[0].lease != session.lease:
                 break
             # A write of ours of which no answer came.
             self.hear(found[0], revision=found[0].mod_revision)
-            if self._expelled_reason:
-                break
         raise Conflict(f"node {self.info.id}: its record is gone or somebody else's")
+
+    def _settle(self, record: NodeRecord, revision: int) -> None:
+        """This is what the store has: what was written over anything older is refused from now on."""
+        self._record, self._joined_revision, self._is_in_doubt = record, revision, False
 
     async def _close_sessions(self) -> None:
         # Known until it is closed: whoever is cancelled here abandons what is left.

@@ -271,7 +271,9 @@ class RosterBook:
             return said, reason or said.value.lower(), record.joined_at
         is_same_stay = before.incarnation == record.incarnation
         if is_same_stay and before.status is said:
-            return said, reason or before.reason, before.since
+            # A record that says nothing new has another lease, and no other reason.
+            reason = before.reason if record.info == before.info else reason or before.reason
+            return said, reason, before.since
         if is_same_stay and before.status is MemberStatus.SUSPECT and said.is_here:
             reason = "it has a new lease"
         return said, reason or said.value.lower(), wall
@@ -288,7 +290,7 @@ class RosterBook:
             return []
         reason = "its lease ended"
         if is_after_gap:
-            reason = "its record was gone when the store was read again"
+            reason = "it left, or its lease ended, where this view could not see it"
         member = replace(entry.member, status=MemberStatus.DOWN, reason=reason, since=wall)
         return [self._step(entry, member, None, revision, now)]
 

@@ -18,7 +18,7 @@ from hansa.coordination.node_info import as_json, from_json
 from hansa.errors import BadRecord
 from hansa.store.values import LeaseInfo
 
-__all__ = ["Suspicion", "is_overdue", "silence_s"]
+__all__ = ["Suspicion", "is_overdue", "overdue_in_s", "silence_s"]
 
 _WHOLE_SECOND_S: Final = 1.0
 
@@ -76,3 +76,8 @@ def silence_s(lease: LeaseInfo) -> float:
 def is_overdue(lease: LeaseInfo) -> bool:
     """Whether its holder was silent for the heartbeat timeout."""
     return silence_s(lease) >= lease.granted_ttl_s / 2
+
+
+def overdue_in_s(lease: LeaseInfo) -> float:
+    """How long its holder cannot be overdue, at least; nobody needs to ask for it again before."""
+    return max(lease.ttl_s - lease.granted_ttl_s / 2, 0.0)

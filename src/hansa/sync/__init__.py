@@ -27,8 +27,11 @@ from hansa.sync.fenced_key import FencedKey
 from hansa.sync.gateway import DirectRouter, Gateway
 from hansa.sync.lock import Hold, Lock, Semaphore
 from hansa.sync.members import Members
+from hansa.sync.news import News
+from hansa.sync.node_registry import MembershipWatcher, NodeRegistry
 from hansa.sync.provider import Provider
 from hansa.sync.registry import Registry
+from hansa.sync.routing_table import RoutingTableStore
 from hansa.sync.session import Session
 from hansa.sync.spot_node import SpotNode
 from hansa.sync.store import Store, Watch, open_store
@@ -47,8 +50,12 @@ __all__ = [
     "Leadership",
     "Lock",
     "Members",
+    "MembershipWatcher",
+    "News",
+    "NodeRegistry",
     "Provider",
     "Registry",
+    "RoutingTableStore",
     "Semaphore",
     "Session",
     "SpotNode",

@@ -21,7 +21,7 @@ class Barrier:
 
         It grows from one opening to the next. Raises TimedOut and SessionLost, BadArgument for another number
         of parties than the others', AlreadyClosed when the session is closed. Who gives up, or is
-        interrupted, is counted no more, unless the barrier opened in the same moment.
+        interrupted, is counted no more, once the store has heard of it: the others may pass before that.
         """
         return self._session._call(lambda: self._inner.wait(timeout), f"wait of barrier {self.name!r}")
 

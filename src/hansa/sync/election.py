@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Coroutine
+from collections.abc import Coroutine
 from contextlib import aclosing
 from types import TracebackType
-from typing import Any, cast
+from typing import Any
 
 from hansa.coordination.line_stats import LineStats
 from hansa.coordination.over_election import Election as AsyncElection
@@ -165,8 +165,7 @@ class _Observing:
 
     async def _read(self, election: AsyncElection) -> None:
         try:
-            news = cast("AsyncGenerator[LeaderInfo | None, None]", election.observe())
-            async with aclosing(news):
+            async with aclosing(election.observe()) as news:
                 async for leader in news:
                     self._told.put(leader)
                     while len(self._told):

@@ -29,8 +29,8 @@ class Members(EndingMirror):
     `Expelled`; with `takeover=False` entering raises Conflict instead. Without `node` it only looks.
 
     When the store is away the view stays as it was, and `is_stale` says so; nobody is declared dead for it.
-    Entering raises TimedOut when the store does not answer, BadArgument, AlreadyClosed. Heartbeats come from
-    the threads of hansa: work of yours, however long, does not hold them up.
+    Entering raises StoreUnavailable or TimedOut when the store does not answer, BadArgument, AlreadyClosed.
+    Heartbeats come from the threads of hansa: work of yours, however long, does not hold them up.
     """
 
     def __init__(

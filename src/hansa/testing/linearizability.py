@@ -19,8 +19,8 @@ from hansa.testing.models import Model
 
 __all__ = ["Judgement", "Verdict", "check_linearizability"]
 
-# Some ten seconds of Python. Real histories need a few steps a call; one that needs more has either dozens of
-# calls under way at once on one key, or as many without an outcome.
+# Some ten seconds of Python, and less than a gigabyte for what was seen. Real histories need a few steps a
+# call; one that needs more has dozens of calls under way at once on one key, or as many without an outcome.
 STEPS_MAX: Final = 10_000_000
 
 

@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import Final
 
 from hansa.testing.calls import Call
 from hansa.testing.models import UNKNOWN, Model
@@ -49,6 +50,8 @@ class Return:
 _Position = tuple[int, int, Hashable]
 # Positions without the unknown calls, and by each of them the least sets of unknown calls that led to it.
 _Reached = dict[tuple[int, Hashable], list[int]]
+# As many sets are looked through in the time of a step.
+_SETS_PER_STEP: Final = 10
 
 
 class Search:
@@ -80,7 +83,7 @@ class Search:
                 paths.pop()
                 continue
             depth = len(paths) - 1
-            if not _is_new(self.reached[depth], position):
+            if not self._is_new(self.reached[depth], position):
                 continue
             if depth == len(self.returns):
                 return Judgement.LINEARIZABLE
@@ -109,7 +112,7 @@ class Search:
             return
         todo = [position]
         seen: _Reached = {}
-        _is_new(seen, position)
+        self._is_new(seen, position)
         for here in todo:
             if self._is_exhausted:
                 return
@@ -119,7 +122,7 @@ class Search:
                 continue
             for state in self._step(returned.number, settled[2]):
                 yield (settled[0], settled[1], state)
-            todo += (after for after in self._further(returned, settled) if _is_new(seen, after))
+            todo += (after for after in self._further(returned, settled) if self._is_new(seen, after))
 
     def _settle(self, returned: Return, position: _Position) -> _Position:
         """Let every answered call take effect that fits the state and changes none."""
@@ -149,6 +152,18 @@ class Search:
         self.steps_count += 1
         call = self.calls[number]
         return self._model.step(state, call.process, call.asked, call.answer if call.is_answered else UNKNOWN)
+
+    def _is_new(self, reached: _Reached, position: _Position) -> bool:
+        """Remember a position, unless one that can do as much was there before."""
+        taken, used, state = position
+        known = reached.setdefault((taken, state), [])
+        # Work too: of dozens of calls without an outcome there are thousands of sets.
+        self.steps_count += len(known) // _SETS_PER_STEP
+        if any(fewer & ~used == 0 for fewer in known):
+            return False
+        known[:] = [more for more in known if used & ~more]
+        known.append(used)
+        return True
 
     # -- the order of things
 
@@ -189,14 +204,3 @@ class Search:
                 free.append(bit)
                 returns.append(Return(number, bit, tuple(bits.items()), unknown_count))
         return returns
-
-
-def _is_new(reached: _Reached, position: _Position) -> bool:
-    """Remember a position, unless one that can do as much was there before."""
-    taken, used, state = position
-    known = reached.setdefault((taken, state), [])
-    if any(fewer & ~used == 0 for fewer in known):
-        return False
-    known[:] = [more for more in known if used & ~more]
-    known.append(used)
-    return True

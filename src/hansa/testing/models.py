@@ -7,7 +7,7 @@ hashable. A call whose outcome is unknown is given the answer `UNKNOWN`, which f
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
 __all__ = [
@@ -177,11 +177,15 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class LockState:
-    """Who holds the lock (None: nobody), and its last fence; at least that, if an answer was lost."""
+    """Who holds the lock (None: nobody), and its last fence; if an answer was lost, at least that.
+
+    Then `not_fences` are those, above it, of which the answers say that it is not them.
+    """
 
     holder: str | None = None
     fence: int = 0
     is_exact: bool = True
+    not_fences: frozenset[int] = frozenset()
 
     def __str__(self) -> str:
         fence = f"{self.fence}" if self.is_exact else f"at least {self.fence}"
@@ -206,7 +210,10 @@ class LockModel:
         raise TypeError(f"a lock knows Acquire and Release, not {asked!r}")
 
     def is_look(self, asked: Any, answer: Any) -> bool:
-        return answer is None if isinstance(asked, Acquire) else answer is False
+        if isinstance(asked, Acquire):
+            return answer is None
+        # A fence that was refused is one less that the holder may have.
+        return answer is False and asked.fence is None
 
     def _acquire(self, state: LockState, process: str, answer: Any) -> tuple[LockState, ...]:
         if answer is None:
@@ -228,9 +235,20 @@ class LockModel:
             is_exact = state.is_exact or asked.fence is not None
             after += (LockState(fence=asked.fence or state.fence, is_exact=is_exact),)
         if not must_fit and answer is not True:
-            after += (state,)
+            after += (_without(state, asked.fence) if may_fit and asked.fence is not None else state,)
         return after
 
 
 def _may_be(state: LockState, fence: int) -> bool:
-    return fence == state.fence or (not state.is_exact and fence > state.fence)
+    if state.is_exact:
+        return fence == state.fence
+    return fence >= state.fence and fence not in state.not_fences
+
+
+def _without(state: LockState, fence: int) -> LockState:
+    """The same, knowing that this is not its fence."""
+    not_fences = state.not_fences | {fence}
+    lowest = state.fence
+    while lowest in not_fences:
+        lowest += 1
+    return replace(state, fence=lowest, not_fences=frozenset(each for each in not_fences if each > lowest))

@@ -187,14 +187,14 @@ class StoreLink:
     async def ask(self, act: Callable[[Engine, float], T], timeout: float | None) -> T:
         """Have the store do something, and wait for what it says. Raises that, or `TimedOut`."""
 
+        def do(answer: asyncio.Future[T | HansaError]) -> None:
+            if answer.done():
+                self.store.host.record(f"does late what {self._host_name} has given up")
+            self.store.handle(self._host_name, act, lambda answered: self.carry_back(answer, answered))
+
         def send(answer: asyncio.Future[T | HansaError]) -> None:
             self._there.carry(
-                lambda: self.store.receive(
-                    lambda: self.store.handle(
-                        self._host_name, act, lambda answered: self.carry_back(answer, answered)
-                    ),
-                    lambda: self.refuse(answer),
-                ),
+                lambda: self.store.receive(lambda: do(answer), lambda: self.refuse(answer)),
                 lambda: self.breaks(answer),
             )
 

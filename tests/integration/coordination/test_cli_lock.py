@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -14,6 +15,8 @@ from tests.support.commands import Command, run
 from tests.support.etcd_servers import EtcdGroup
 
 TTL = ("--ttl", "2")
+# No test waits for the end of such a lease, and no busy machine loses it.
+LONG = ("--ttl", "60")
 READY = "echo ready; "
 
 
@@ -51,33 +54,33 @@ def parent_of(pid: int) -> int:
 @pytest.mark.spec("CRD-09")
 def test_a_command_runs_with_the_fence_and_its_status_is_passed_on(where: dict[str, str]) -> None:
     script = 'echo "$HANSA_LOCK_NAME $HANSA_LOCK_FENCE"; cat; exit 7'
-    status, out, err = run("lock", "dock", *TTL, "--", "sh", "-c", script, given=b"from stdin", env=where)
+    status, out, err = run("lock", "dock", *LONG, "--", "sh", "-c", script, given=b"from stdin", env=where)
     assert (status, err) == (7, "")
     name, fence, *rest = out.split()
     assert (name, rest) == ("dock", ["from", "stdin"])
-    status, out, _ = run("lock", "dock", *TTL, "--", "sh", "-c", script, env=where)
+    status, out, _ = run("lock", "dock", *LONG, "--", "sh", "-c", script, env=where)
     assert int(out.split()[1]) > int(fence)
 
 
 def test_signals_and_commands_that_do_not_start_have_the_status_of_shells(where: dict[str, str]) -> None:
-    assert run("lock", "dock", *TTL, "--", "sh", "-c", "kill -9 $$", env=where)[0] == 137
-    status, _, err = run("lock", "dock", *TTL, "--", "/no/such/command", env=where)
+    assert run("lock", "dock", *LONG, "--", "sh", "-c", "kill -9 $$", env=where)[0] == 137
+    status, _, err = run("lock", "dock", *LONG, "--", "/no/such/command", env=where)
     assert status == 127
     assert "No such file" in err
-    assert run("lock", "dock", *TTL, "--", "/etc", env=where)[0] == 126
+    assert run("lock", "dock", *LONG, "--", "/etc", env=where)[0] == 126
 
 
 @pytest.mark.spec("CRD-09")
 def test_the_next_waits_tells_its_place_and_comes_after(start: Callable[..., Command]) -> None:
-    first = start("lock", "dock", *TTL, "--json", "--", "cat")
+    first = start("lock", "dock", *LONG, "--json", "--", "cat")
     fence = first.news("acquired")["fence"]
-    second = start("lock", "dock", *TTL, "--json", "--", "sh", "-c", READY)
+    second = start("lock", "dock", *LONG, "--json", "--", "sh", "-c", READY)
     assert second.news("waiting")["place"] == 1
-    third = start("lock", "dock", *TTL, "--", "true")
+    third = start("lock", "dock", *LONG, "--", "true")
     assert third.process.stderr is not None
     assert third.process.stderr.readline() == "waiting for lock dock: 2 in line\n"
-    assert start("lock", "dock", *TTL, "--try", "--", "true").end()[0] == 69
-    status, _, err = start("lock", "dock", *TTL, "--timeout", "0.2", "--", "true").end()
+    assert start("lock", "dock", *LONG, "--try", "--", "true").end()[0] == 69
+    status, _, err = start("lock", "dock", *LONG, "--timeout", "0.2", "--", "true").end()
     assert (status, err.splitlines()[-1]) == (69, "lock dock is held by another")
     assert first.process.stdin is not None
     first.process.stdin.close()
@@ -90,18 +93,33 @@ def test_the_next_waits_tells_its_place_and_comes_after(start: Callable[..., Com
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 43), (signal.SIGINT, 130)])
 def test_signals_are_passed_on(start: Callable[..., Command], number: int, status: int) -> None:
     script = "trap 'exit 43' TERM; echo ready; while :; do sleep 0.05; done"
-    command = start("lock", "dock", *TTL, "--", "sh", "-c", script)
+    command = start("lock", "dock", *LONG, "--", "sh", "-c", script)
     assert command.line() == "ready"
     command.process.send_signal(number)
     assert command.end()[0] == status
 
 
 def test_a_signal_ends_the_wait(start: Callable[..., Command]) -> None:
-    holder = start("lock", "dock", *TTL, "--json", "--", "cat")
+    holder = start("lock", "dock", *LONG, "--json", "--", "cat")
     holder.news("acquired")
-    waiter = start("lock", "dock", *TTL, "--json", "--", "true")
+    waiter = start("lock", "dock", *LONG, "--json", "--", "true")
     waiter.news("waiting")
     assert waiter.stop(signal.SIGTERM)[0] == 143
+
+
+def test_a_wait_outlives_a_signal_that_its_starter_ignores(start: Callable[..., Command]) -> None:
+    """As what `nohup` starts does, when the terminal is closed."""
+    holder = start("lock", "dock", *LONG, "--json", "--", "cat")
+    holder.news("acquired")
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        waiter = start("lock", "dock", *LONG, "--json", "--", "echo", "held")
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    waiter.news("waiting")
+    waiter.process.send_signal(signal.SIGHUP)
+    holder.end()
+    assert waiter.end()[:2] == (0, "held\n")
 
 
 @pytest.mark.spec("CRD-09")
@@ -128,7 +146,7 @@ def test_a_command_that_ignores_the_loss_is_killed_with_all_it_started(
 def test_a_lock_whose_key_is_deleted_stops_the_command_at_once(
     group: EtcdGroup, start: Callable[..., Command]
 ) -> None:
-    command = start("lock", "dock", *TTL, "--json", "--", "sleep", "1000")
+    command = start("lock", "dock", *LONG, "--json", "--", "sleep", "1000")
     pid = command.news("started")["pid"]
     group.wipe()
     assert command.news("lost")["grace_s"] == 0.0
@@ -179,7 +197,7 @@ def test_a_command_runs_on_for_longer_than_a_lease(where: dict[str, str]) -> Non
 
 
 def test_a_command_without_a_guardian_is_stopped(start: Callable[..., Command]) -> None:
-    owner = start("lock", "dock", *TTL, "--json", "--", "sleep", "1000")
+    owner = start("lock", "dock", *LONG, "--json", "--", "sleep", "1000")
     pid = owner.news("started")["pid"]
     os.kill(parent_of(pid), signal.SIGKILL)
     assert "guardian ended" in owner.news("lost")["text"]
@@ -190,7 +208,7 @@ def test_a_command_without_a_guardian_is_stopped(start: Callable[..., Command]) 
 def test_a_guardian_that_stands_still_saves_no_command_whose_lock_is_lost(
     group: EtcdGroup, start: Callable[..., Command]
 ) -> None:
-    owner = start("lock", "dock", *TTL, "--json", "--", "sleep", "1000")
+    owner = start("lock", "dock", *LONG, "--json", "--", "sleep", "1000")
     pid = owner.news("started")["pid"]
     os.kill(parent_of(pid), signal.SIGSTOP)
     group.wipe()
@@ -199,7 +217,7 @@ def test_a_guardian_that_stands_still_saves_no_command_whose_lock_is_lost(
 
 
 def test_a_leader_without_a_guardian_leads_again_with_another(start: Callable[..., Command]) -> None:
-    leader = start("lead", "dock", *TTL, "--json", "--", "sleep", "1000")
+    leader = start("lead", "dock", *LONG, "--json", "--", "sleep", "1000")
     os.kill(parent_of(leader.news("started")["pid"]), signal.SIGKILL)
     leader.news("lost")
     assert is_alive(leader.news("started")["pid"])
@@ -209,7 +227,7 @@ def test_a_leader_without_a_guardian_leads_again_with_another(start: Callable[..
 def test_a_command_that_ends_leaves_no_process_behind(where: dict[str, str], tmp_path: Path) -> None:
     mark = f"HANSA_TEST_MARK={tmp_path}"
     name, _, value = mark.partition("=")
-    status, out, _ = run("lock", "dock", *TTL, "--", "sh", "-c", "echo $PPID", env={**where, name: value})
+    status, out, _ = run("lock", "dock", *LONG, "--", "sh", "-c", "echo $PPID", env={**where, name: value})
     assert status == 0
     assert not is_alive(int(out))
     assert not [path for path in Path("/proc").glob("[0-9]*/environ") if mark.encode() in environ(path)]
@@ -251,9 +269,26 @@ def test_a_leader_that_lost_it_campaigns_again(group: EtcdGroup, start: Callable
     assert once.end()[0] == 75
 
 
+@pytest.mark.spec("CRD-08", "CRD-11")
+def test_who_waits_to_lead_outlives_a_store_that_is_away(
+    group: EtcdGroup, start: Callable[..., Command]
+) -> None:
+    leader = start(
+        "lead", "harbour", "--ttl", "5", "--once", "--json", "--", "sh", "-c", READY + "exec sleep 1000"
+    )
+    leader.line()
+    candidate = start("lead", "harbour", "--ttl", "5", "--json", "--", "echo", "takes over")
+    candidate.news("campaigning")
+    group.pause_all()
+    candidate.news("trouble")
+    assert leader.end()[0] == 75
+    group.resume_all()
+    assert candidate.end()[:2] == (0, "takes over\n")
+
+
 def test_a_leader_whose_command_ends_hands_over_and_ends(where: dict[str, str]) -> None:
     status, out, err = run(
-        "lead", "harbour", *TTL, "--", "sh", "-c", "echo $HANSA_ELECTION; exit 5", env=where
+        "lead", "harbour", *LONG, "--", "sh", "-c", "echo $HANSA_ELECTION; exit 5", env=where
     )
     assert (status, out) == (5, "harbour\n")
     assert "leading harbour, term" in err
@@ -261,15 +296,23 @@ def test_a_leader_whose_command_ends_hands_over_and_ends(where: dict[str, str]) 
 
 @pytest.mark.parametrize("kind", ["lock", "lead"])
 def test_what_cannot_work_is_told_in_a_sentence(kind: str, where: dict[str, str]) -> None:
+    nowhere = ("--ttl", "1", "--store", "etcd://127.0.0.1:1")
     for arguments, status in (
         (["x"], 2),
         (["a/b", "--", "true"], 2),
-        (["x", "--store", "etcd://127.0.0.1:1", "--", "true"], 1),
+        (["x", "--tyr", "--", "true"], 2),
+        (["x", "--store", "memory://x", "--", "true"], 2),
+        (["x", *nowhere, "--", "true"], 1),
     ):
         found, out, err = run(kind, *arguments, env=where)
         assert (found, out) == (status, ""), err
         assert "Traceback" not in err
         assert err.startswith(f"hansa {kind}: ")
+    failed, out, err = run(kind, "x", *nowhere, "--json", "--", "true", env=where)
+    assert (failed, out) == (1, "")
+    told = json.loads(err.splitlines()[-1])
+    assert told["event"] == "failed"
+    assert told["error"] in ("store-unavailable", "timed-out")
 
 
 def test_the_help_has_examples_and_options_that_contradict_are_refused(where: dict[str, str]) -> None:

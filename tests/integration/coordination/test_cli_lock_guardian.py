@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
+from hansa import clock
+from hansa.cli import command_guardian
+from hansa.cli.command_guardian import now_s
 from hansa.cli.guarded_command import Ended, GuardedCommand, Guardian, StopTimes, TooLate
 
 # Far enough for a command that a test ends by itself.
@@ -33,7 +35,7 @@ async def command(guardian: Guardian) -> AsyncIterator[GuardedCommand]:
 
 
 def soon(seconds: float) -> StopTimes:
-    now = time.monotonic()
+    now = now_s()
     return StopTimes.between(now + seconds, now + 2 * seconds)
 
 
@@ -60,6 +62,11 @@ async def gone(pid: int) -> None:
     async with asyncio.timeout(WAIT_S):
         while is_there(pid):
             await asyncio.sleep(0.005)
+
+
+def test_the_guardian_goes_by_the_clock_of_the_session() -> None:
+    """They exchange absolute times; the guardian is run without the rest of hansa, and so has its own."""
+    assert command_guardian._UNRESTING == clock._UNRESTING
 
 
 async def test_a_command_has_its_arguments_and_variables_and_a_session_of_its_own(
@@ -114,7 +121,7 @@ async def test_silence_of_the_owner_stops_the_command_with_all_that_it_started(
     await command.start(["sh", "-c", script], {"OUT": str(tmp_path / "out")}, times)
     sleeper = int(await said(tmp_path / "out"))
     assert await command.wait() == Ended(status=-signal.SIGKILL, was_stopped=True)
-    assert times.kill_s <= time.monotonic() < times.kill_s + 1.0
+    assert times.kill_s <= now_s() < times.kill_s + 1.0
     await gone(sleeper)
 
 
@@ -124,7 +131,7 @@ async def test_a_command_runs_on_while_the_owner_says_so(command: GuardedCommand
     second = StopTimes.between(first.force_s + 0.3, first.force_s + 0.6)
     command.keep(second)
     assert await command.wait() == Ended(status=-signal.SIGTERM, was_stopped=True)
-    assert time.monotonic() >= second.term_s
+    assert now_s() >= second.term_s
 
 
 async def test_a_lost_command_may_end_by_itself_and_those_it_left_are_killed(
@@ -140,7 +147,7 @@ async def test_a_lost_command_may_end_by_itself_and_those_it_left_are_killed(
 
 async def test_without_time_left_a_command_is_killed_at_once(command: GuardedCommand) -> None:
     await command.start(["sh", "-c", "trap '' TERM; sleep 1000"], {}, soon(LONG_S))
-    command.stop(StopTimes.at_once(time.monotonic()))
+    command.stop(StopTimes.at_once(now_s()))
     assert await command.wait() == Ended(status=-signal.SIGKILL, was_stopped=True)
 
 
@@ -184,7 +191,7 @@ async def test_a_guardian_that_stands_still_is_passed_over(
 ) -> None:
     await command.start(["sleep", "1000"], {}, soon(LONG_S))
     os.kill(guardian.pid, signal.SIGSTOP)
-    command.stop(StopTimes.at_once(time.monotonic()))
+    command.stop(StopTimes.at_once(now_s()))
     await command.force()
     assert not is_there(command.pid)
     assert not is_there(guardian.pid)

@@ -2,14 +2,16 @@
 
 import asyncio
 from collections import Counter
+from contextlib import suppress
 
 import pytest
 
 from hansa.chance import Chance
 from hansa.coordination.over_barrier import Barrier
 from hansa.coordination.over_session import Session
-from hansa.coordination.permit import Permit
-from hansa.errors import BadArgument, SessionLost, TimedOut
+from hansa.coordination.permit import Permit, decode_permit
+from hansa.errors import BadArgument, SessionLost, StoreUnavailable, TimedOut
+from hansa.store.values import EventKind
 from tests.support.virtual_store import TroubledStore, virtual
 
 
@@ -52,6 +54,89 @@ def test_rounds_do_not_mix_though_some_leave_late() -> None:
         assert all(each == passed[0] for each in passed)
 
     virtual(live, seeds=range(10))()
+
+
+@pytest.mark.spec("CRD-15")
+def test_whatever_befalls_parties_and_store_it_opens_for_the_right_number_and_once() -> None:
+    virtual(_rough_life, seeds=range(30))()
+
+
+async def _rough_life(store: TroubledStore) -> None:
+    """Parties that give up, are cancelled, die, and lose their sessions, at a store that loses answers."""
+    chance = Chance.seeded(store.seed).fork("rough life")
+    parties = 2 + chance.below(4)
+    prefix = b"/hansa/default/barriers/tide/"
+    opened: dict[int, list[bytes]] = {}
+    passed: dict[int, list[int]] = {}
+
+    async def look_on() -> None:
+        async for batch in store.watch(prefix, start_revision=1):
+            for event in batch.events:
+                if event.kind is EventKind.PUT and decode_permit(event.item.value).is_inside:
+                    opened.setdefault(batch.revision, []).append(event.item.key)
+
+    async def die() -> None:
+        for _ in range(3):
+            await asyncio.sleep(chance.uniform(0.0, 20.0))
+            with suppress(StoreUnavailable, TimedOut):
+                lease = await store.grant(chance.uniform(1.0, 6.0))
+                key = prefix + b"%016x-1" % lease
+                await store.put(key, Permit(count=parties).encode(), lease=lease)
+
+    async def trouble() -> None:
+        for _ in range(12):
+            await asyncio.sleep(chance.uniform(0.0, 4.0))
+            lost_count = 1 + chance.below(3)
+            kind = chance.choose(("answers", "requests", "pause"))
+            if kind == "answers":
+                store.lost_answers_count += lost_count
+            elif kind == "requests":
+                store.lost_requests_count += lost_count
+            else:
+                store.pause()
+                await asyncio.sleep(chance.uniform(0.1, 8.0))
+                store.resume()
+
+    async def come(number: int, session: Session) -> None:
+        barrier = Barrier(session, "tide", parties)
+        for _ in range(5):
+            await asyncio.sleep(chance.uniform(0.0, 3.0))
+            timeout_s = chance.choose((chance.uniform(0.0, 3.0), 40.0))
+            try:
+                if chance.flip(0.5):
+                    generation = await barrier.wait(timeout=timeout_s)
+                else:
+                    async with asyncio.timeout(timeout_s):
+                        generation = await barrier.wait()
+            except (TimedOut, TimeoutError):
+                continue
+            passed.setdefault(generation, []).append(number)
+
+    async def party(number: int) -> None:
+        for _ in range(4):
+            with suppress(SessionLost, StoreUnavailable, TimedOut):
+                async with Session(store, ttl=4.0) as session:
+                    await come(number, session)
+
+    async with asyncio.TaskGroup() as tasks:
+        looking = tasks.create_task(look_on())
+        async with asyncio.TaskGroup() as lives:
+            for life in (die(), trouble(), *map(party, range(parties + chance.below(4)))):
+                lives.create_task(life)
+        store.lost_answers_count = store.lost_requests_count = 0
+        # What was given up goes with its lease at the latest, and then it works as on the first day.
+        await asyncio.sleep(10.0)
+        assert await store.keys() == []
+        async with Session(store) as session, asyncio.TaskGroup() as lives:
+            last = [lives.create_task(Barrier(session, "tide", parties).wait(5.0)) for _ in range(parties)]
+        assert len({task.result() for task in last}) == 1
+        await asyncio.sleep(1.0)
+        looking.cancel()
+    for keys in opened.values():
+        assert len(set(keys)) == len(keys) == parties
+    for generation, numbers in passed.items():
+        assert generation in opened
+        assert len(set(numbers)) == len(numbers) <= parties
 
 
 @virtual

@@ -47,6 +47,14 @@ def test_a_stale_owner_cannot_write_or_read_to_write(tmp_path: Path) -> None:
     assert (cargo.take(9), cargo.read()) == (b"", b"")
 
 
+def test_a_file_stays_as_hidden_as_it_was_made(tmp_path: Path) -> None:
+    cargo = FencedFile(tmp_path / "cargo")
+    cargo.take(1)
+    cargo.path.chmod(0o600)
+    cargo.write(1, b"gold")
+    assert cargo.path.stat().st_mode & 0o777 == 0o600
+
+
 def test_who_never_took_it_cannot_write(tmp_path: Path) -> None:
     cargo = FencedFile(tmp_path / "cargo")
     with pytest.raises(NotHeld):

@@ -60,6 +60,9 @@ async def test_who_never_took_it_cannot_write(store: TroubledStore) -> None:
     await cargo.take(3)
     with pytest.raises(NotHeld, match="fence is at 3"):
         await cargo.write(5, b"")
+    # Also where another object has taken it: this one has not read what it would overwrite.
+    with pytest.raises(NotHeld, match="fence is at 3"):
+        await FencedKey(store, "cargo").write(3, b"")
 
 
 @virtual

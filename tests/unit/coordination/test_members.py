@@ -1,12 +1,16 @@
 """Members in virtual time: every status, how it comes and how it goes."""
 
+from typing import Any
+
 import pytest
 
+from hansa.coordination.keys import Keys
 from hansa.coordination.member_events import Expelled, MemberDown, MemberLeft, MemberSuspected, Rejoined
 from hansa.coordination.node_info import MemberStatus, NodeInfo
 from hansa.coordination.over_members import Members
+from hansa.coordination.suspicion import Suspicion
 from hansa.errors import AlreadyClosed, BadArgument, Conflict, TimedOut, UsageError
-from hansa.store.values import Put
+from hansa.store.values import LeaseInfo, Put
 from tests.support.member_stage import MemberStage, brief, told
 
 INTERVAL_S, TIMEOUT_S = 1.0, 5.0
@@ -66,6 +70,71 @@ def test_a_silent_member_is_suspected_after_the_timeout_and_down_after_twice_tha
         assert {len(view.view.here()) for view in views[:4]} == {4}
 
     MemberStage.play(scene)
+
+
+def test_the_well_are_asked_for_only_when_they_could_be_overdue() -> None:
+    async def scene(stage: MemberStage) -> None:
+        asked: list[int] = []
+        lease_info = stage.store.lease_info
+
+        async def counted(lease: int, **options: Any) -> LeaseInfo | None:
+            asked.append(lease)
+            return await lease_info(lease, **options)
+
+        stage.store.lease_info = counted  # type: ignore[method-assign]
+        views = [await stage.join(name) for name in "abcde"]
+        await stage.passed(100)
+        # Each looks after three others, whose last heartbeat was up to an interval before.
+        assert len(asked) / 100 <= 5 * 3 / (TIMEOUT_S - INTERVAL_S)
+        assert set(asked) == {view.me.lease for view in views}
+        assert all(len(view.heartbeats_s) == 3 for view in views)
+        assert not any(view.stats.suspicions_count or view.is_stale for view in views)
+
+    MemberStage.play(scene)
+
+
+@pytest.mark.spec("CRD-06")
+def test_who_comes_later_is_looked_after_too() -> None:
+    async def scene(stage: MemberStage) -> None:
+        a = await stage.join("a")
+        await stage.passed(10)
+        await stage.join("b", heartbeat_interval=5.0, heartbeat_timeout=30.0)
+        await stage.passed(10)
+        # Under the same id, and with less patience.
+        await stage.join("b")
+        await a.until(lambda view: view["b"].is_here, timeout=1)
+        stage.kill("b")
+        took_s = await stage.took_s(a, lambda view: view["b"].status is MemberStatus.SUSPECT)
+        assert took_s <= TIMEOUT_S + LATE_S
+
+    MemberStage.play(scene)
+
+
+def test_a_suspicion_without_cause_is_refuted_at_the_next_look() -> None:
+    async def scene(stage: MemberStage) -> None:
+        a, b = await stage.join("a"), await stage.join("b")
+        suspicion = Suspicion(incarnation=b.me.incarnation, is_suspect=True, by="x", silence_s=9.0)
+        for _ in range(5):
+            await stage.passed(1.3)
+            # It cannot say so itself.
+            stage.pause("b")
+            await stage.store.put(Keys().suspect("b"), suspicion.encode(), lease=b.me.lease)
+            await a.until(lambda view: view["b"].status is MemberStatus.SUSPECT, timeout=1)
+            took_s = await stage.took_s(a, lambda view: view["b"].status is MemberStatus.UP)
+            assert took_s <= LATE_S
+            stage.resume("b")
+
+    MemberStage.play(scene)
+
+
+def test_whose_heartbeats_are_answered_has_no_stale_view(caplog: pytest.LogCaptureFixture) -> None:
+    async def scene(stage: MemberStage) -> None:
+        await stage.join("a")
+        await stage.join("b")
+        await stage.passed(200)
+
+    MemberStage.play(scene)
+    assert "stale" not in caplog.text
 
 
 @pytest.mark.spec("CRD-06")
@@ -307,7 +376,7 @@ def test_a_compaction_during_the_watch_costs_nothing_that_matters() -> None:
         stage.resume("a")
         await a.until(lambda view: "c" in view and not view["b"].is_here, timeout=5)
         assert sorted(brief(told(events))) == [("MemberDown", "b"), ("MemberJoined", "c")]
-        assert a.view["b"].reason == "its record was gone when the store was read again"
+        assert a.view["b"].reason == "it left, or its lease ended, where this view could not see it"
 
     MemberStage.play(scene)
 

@@ -3,23 +3,35 @@
 import asyncio
 import logging
 import time
+from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
+from hansa.chance import Chance
 from hansa.coordination import (
+    Expelled,
     LoopLagged,
     Members,
+    MembershipWatcher,
     MemberStatus,
     NodeInfo,
+    NodeJoined,
+    NodeLeft,
     NodeRegistry,
     RoutingTable,
     RoutingTableStore,
     Session,
 )
+from hansa.coordination.following import Changed
 from hansa.coordination.keys import Keys
+from hansa.coordination.node_info import NodeRecord
+from hansa.coordination.over_stay import Stay
 from hansa.coordination.suspicion import Suspicion
-from hansa.errors import AlreadyClosed, Conflict, UsageError
+from hansa.errors import AlreadyClosed, BadArgument, Conflict, TimedOut, UsageError
+from hansa.limits import STORE_TIMEOUT_S
 from hansa.store.on_memory import MemoryStore
+from hansa.store.values import Compare, Operation, Outcome
 from tests.support.member_stage import MemberStage, told
 
 WAIT_S_MAX = 10.0
@@ -154,7 +166,7 @@ def test_a_write_that_was_under_way_does_not_come_after_a_later_one() -> None:
             late = a._stay
             late._joined_revision = under_way.mod_revision
             late.hear = lambda item, *, revision: None  # type: ignore[method-assign]
-            await late.write(NodeInfo(id="a"), reason="late")
+            await late.write(lambda _: A, reason="late")
         await looker.until(lambda view: view["a"].status is MemberStatus.DRAINING, timeout=5)
 
     MemberStage.play(scene)
@@ -224,6 +236,20 @@ async def test_who_has_left_is_not_listed() -> None:
         assert await NodeRegistry(store).list_nodes() == []
 
 
+async def test_who_was_about_to_go_when_the_watch_began_is_not_told() -> None:
+    async with MemoryStore() as store:
+        await store.put(Keys().node("a"), NodeInfo(id="a", status=MemberStatus.LEFT).encode())
+        await store.put(Keys().node("b"), NodeInfo(id="b").encode())
+        events = MembershipWatcher(store).watch()
+        assert await anext(events) == NodeJoined(node=NodeInfo(id="b"))
+        await store.delete(Keys().node("a"))
+        await store.delete(Keys().node("b"))
+        assert await anext(events) == NodeLeft(node=NodeInfo(id="b"), reason="its lease ended")
+        await store.put(Keys().node("a"), NodeInfo(id="a").encode())
+        assert await anext(events) == NodeJoined(node=NodeInfo(id="a"))
+        events.close()
+
+
 async def test_a_slow_reader_of_tables_gets_the_latest_at_once() -> None:
     async with MemoryStore() as store:
         routing = RoutingTableStore(store)
@@ -235,3 +261,198 @@ async def test_a_slow_reader_of_tables_gets_the_latest_at_once() -> None:
         assert (await anext(tables)).version == 10
         assert tables.skipped_count == 8
         tables.close()
+
+
+class LosesAnswers(MemoryStore):
+    """A store whose next commits happen, and are not answered."""
+
+    lost_count = 0
+
+    async def commit(
+        self,
+        compares: Sequence[Compare],
+        then: Sequence[Operation] = (),
+        otherwise: Sequence[Operation] = (),
+        *,
+        timeout: float | None = STORE_TIMEOUT_S,
+    ) -> Outcome:
+        outcome = await super().commit(compares, then, otherwise, timeout=timeout)
+        if self.lost_count:
+            self.lost_count -= 1
+            raise TimedOut("the answer was lost")
+        return outcome
+
+
+def staying(store: MemoryStore, joined: list[str], *, takeover: bool = True) -> Stay:
+    """A stay that is told nothing by a watch: one that is late."""
+    return Stay(
+        store,
+        A,
+        keys=Keys(),
+        ttl_s=10.0,
+        interval_s=1.0,
+        loop_silence_s_max=5.0,
+        takeover=takeover,
+        chance=Chance.seeded(1),
+        on_joined=joined.append,
+    )
+
+
+async def incarnations(store: MemoryStore) -> list[int]:
+    """Those of all records that were ever written for the node."""
+    watch, found = store.watch(Keys().node("a"), start_revision=1, exact=True), []
+    last = (await store.status()).revision
+    async for batch in watch:
+        found += [NodeRecord.decode(event.item.value).incarnation for event in batch.events]
+        if batch.revision == last:
+            break
+    watch.close()
+    return found
+
+
+async def test_who_gets_no_answer_to_its_joining_is_not_replaced_by_itself() -> None:
+    async with LosesAnswers() as store:
+        joined: list[str] = []
+        stay = staying(store, joined)
+        store.lost_count = 2
+        async with asyncio.TaskGroup() as tasks:
+            running = tasks.create_task(stay.run())
+            async with asyncio.timeout(WAIT_S_MAX):
+                while not joined:
+                    await asyncio.sleep(0.01)
+            assert set(await incarnations(store)) == {stay.incarnation}
+            running.cancel()
+        await stay.leave("left")
+
+
+async def test_a_statement_never_goes_back_to_a_former_incarnation() -> None:
+    async with LosesAnswers() as store:
+        joined: list[str] = []
+        stay = staying(store, joined)
+        async with asyncio.TaskGroup() as tasks:
+            running = tasks.create_task(stay.run())
+            async with asyncio.timeout(WAIT_S_MAX):
+                while not joined:
+                    await asyncio.sleep(0.01)
+                first = stay.incarnation
+                # It joins anew, hears nothing of it, and speaks before it has asked.
+                store.lost_count = 1
+                assert stay.session is not None
+                await store.revoke(stay.session.lease)
+                stay.session.end_lost("for the test")
+                while store.lost_count:
+                    await asyncio.sleep(0)
+                await stay.write(lambda _: replace(A, status=MemberStatus.DRAINING), reason="winter")
+            found = await store.get(Keys().node("a"))
+            assert found is not None
+            record = NodeRecord.decode(found.value)
+            assert (record.info.status, record.reason) == (MemberStatus.DRAINING, "winter")
+            assert record.incarnation > first
+            running.cancel()
+        await stay.leave("left")
+
+
+async def test_a_record_without_an_incarnation_is_somebody_too() -> None:
+    async with MemoryStore() as store:
+        await store.put(Keys().node("a"), A.encode())
+        with pytest.raises(Conflict, match="there already"):
+            async with asyncio.timeout(WAIT_S_MAX):
+                await staying(store, [], takeover=False).run()
+
+
+async def test_what_cannot_be_registered_leaves_no_renewal_behind() -> None:
+    async with MemoryStore() as store:
+        tasks = asyncio.all_tasks()
+        with pytest.raises(BadArgument, match="at most"):
+            await NodeRegistry(store).register(NodeInfo(id="a", zone="x" * 100_000))
+        assert asyncio.all_tasks() == tasks
+
+
+async def test_statements_at_the_same_time_do_not_undo_each_other() -> None:
+    async with MemoryStore() as store, Members(store, A) as members:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(members.update(metadata={"ship": "cog"}))
+            tasks.create_task(members.set_status(MemberStatus.DRAINING))
+            tasks.create_task(members.update(zone="east"))
+        (said,) = await NodeRegistry(store).list_nodes()
+        assert (said.metadata, said.status, said.zone) == ({"ship": "cog"}, MemberStatus.DRAINING, "east")
+
+
+async def test_who_does_not_know_what_it_said_says_it_again() -> None:
+    async with LosesAnswers() as store, Members(store, A) as members:
+        # Its watch is late.
+        members._tell_own = lambda news: None  # type: ignore[method-assign]
+        store.lost_count = 1
+        with pytest.raises(TimedOut):
+            await members.set_status(MemberStatus.DRAINING)
+        await members.set_status(MemberStatus.UP)
+        (said,) = await NodeRegistry(store).list_nodes()
+        assert said.status is MemberStatus.UP
+        # And who knows it does not.
+        revision = (await store.status()).revision
+        await members.set_status(MemberStatus.UP)
+        assert (await store.status()).revision == revision
+
+
+async def test_who_is_replaced_is_told_that_it_is_down_and_speaks_no_more() -> None:
+    async with MemoryStore() as store, Members(store, A) as former:
+        events = former.events()
+        async with Members(store, A) as later, asyncio.timeout(WAIT_S_MAX):
+            while not isinstance(event := await anext(events), Expelled):
+                pass
+            assert event.member == former.me
+            assert (former.me.status, former.me.reason) == (MemberStatus.DOWN, event.reason)
+            assert former.me.incarnation < later.me.incarnation
+            with pytest.raises(Conflict, match="no more: replaced by a newer process"):
+                await former.set_status(MemberStatus.DRAINING)
+            assert later.me.status is MemberStatus.UP
+
+
+def test_a_lease_that_is_not_granted_at_once_is_asked_for_again() -> None:
+    class SlowToGrant(MemoryStore):
+        """The next grants are never answered."""
+
+        lost_count = 0
+
+        async def grant(self, ttl_s: float, *, timeout: float | None = STORE_TIMEOUT_S) -> int:
+            if self.lost_count:
+                self.lost_count -= 1
+                await asyncio.sleep(3_600)
+            return await super().grant(ttl_s, timeout=timeout)
+
+    async def scene(stage: MemberStage) -> None:
+        store = stage.store = SlowToGrant(clock=stage.store.clock)
+        async with store:
+            a = await stage.join("a", heartbeat_interval=0.5, heartbeat_timeout=2.0)
+            b = await stage.join("b", heartbeat_interval=0.5, heartbeat_timeout=2.0)
+            incarnation = b.me.incarnation
+            await a.until(lambda view: len(view.up()) == 2, timeout=1)
+            assert b._stay is not None
+            assert b._stay.session is not None
+            store.lost_count = 2
+            b._stay.session.end_lost("for the test")
+            await stage.passed(10)
+            # Two answers that are lost do not cost the record, though a lease lasts only four seconds.
+            assert (b.me.incarnation, b.is_member, a.stats.downs_count) == (incarnation, True, 0)
+            await stage.leave("a")
+            await stage.leave("b")
+
+    MemberStage.play(scene)
+
+
+def test_a_record_that_was_put_again_after_a_gap_is_not_missed() -> None:
+    async def scene(stage: MemberStage) -> None:
+        a = await stage.join("a")
+        first = await stage.store.get(Keys().node("a"))
+        assert first is not None
+        await stage.store.delete(Keys().node("a"))
+        await a.until(lambda view: view["a"].incarnation > first.mod_revision, timeout=5)
+        again = await stage.store.get(Keys().node("a"))
+        assert again is not None
+        later = await stage.store.put("something else", b"")
+        # What a view is told that saw neither the end nor the return.
+        a._tell_own(Changed(revision=later, puts=(again,), deletes=(first,), is_after_gap=True))
+        await stage.passed(5)
+        assert await stage.store.get(Keys().node("a")) == again
+
+    MemberStage.play(scene)

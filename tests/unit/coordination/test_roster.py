@@ -171,7 +171,9 @@ def test_who_leaves_has_left_and_does_not_die_as_well() -> None:
     assert kinds(bench.put("a", stay=2)) == [MemberJoined]
 
 
-@pytest.mark.parametrize(("gap", "reason"), [(False, "its lease ended"), (True, "was gone when the store")])
+@pytest.mark.parametrize(
+    ("gap", "reason"), [(False, "its lease ended"), (True, "it left, or its lease ended")]
+)
 def test_a_record_that_is_gone_is_a_member_that_is_down(gap: bool, reason: str) -> None:
     bench = Bench()
     bench.put("a")
@@ -204,6 +206,11 @@ def test_a_record_that_moves_to_another_lease_is_no_event() -> None:
     assert bench.put("a", lease=8) == []
     assert bench.book.roster["a"].lease == 8
     assert kinds(bench.put("a", lease=8, zone="east")) == [MemberUpdated]
+    # Nor when something else was said of it meanwhile than it said itself.
+    bench.suspect("a", lease=8)
+    (refuted,) = bench.suspect("a", False, lease=8)
+    assert bench.put("a", lease=9, zone="east", reason="joined") == []
+    assert bench.book.roster["a"].reason == refuted.reason
 
 
 def test_a_suspicion_holds_for_the_lease_that_it_hangs_on() -> None:

@@ -135,13 +135,22 @@ class _Shifted:
         return 0.0
 
 
-@virtual
-async def test_leaving_while_the_store_is_away_takes_a_bounded_time(store: TroubledStore) -> None:
-    async with Session(store, ttl=10.0) as session:
-        store.pause()
-        left_s = store.now
-    assert store.now - left_s <= 2.0 + 1e-6
-    assert not session.is_live
+@pytest.mark.parametrize("is_lost_before", [False, True])
+def test_leaving_while_the_store_is_away_takes_a_bounded_time(
+    is_lost_before: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def live(store: TroubledStore) -> None:
+        async with Session(store, ttl=10.0) as session:
+            store.pause()
+            if is_lost_before:
+                await session.lost()
+            left_s = store.now
+        assert store.now - left_s <= 2.0 + 1e-6
+        assert not session.is_live
+
+    virtual(live)()
+    # Who lost it to a store that is away is not told the same again.
+    assert len([record for record in caplog.records if record.levelname == "WARNING"]) == (not is_lost_before)
 
 
 @virtual
@@ -164,10 +173,14 @@ async def test_leaving_says_that_it_is_lost_before_the_lease_ends(store: Trouble
 @virtual
 async def test_a_store_that_does_not_answer_lets_nobody_enter(store: TroubledStore) -> None:
     store.pause()
-    session = Session(store, ttl=10.0)
-    with pytest.raises(TimedOut):
-        await session.__aenter__()
-    assert not session.is_live
+    for ttl_s, waited_s in ((2.0, 1.8), (10.0, 5.0)):
+        began_s = store.now
+        session = Session(store, ttl=ttl_s)
+        with pytest.raises(TimedOut):
+            await session.__aenter__()
+        # Not for longer than the lease would have been believed in.
+        assert store.now - began_s == pytest.approx(waited_s)
+        assert not session.is_live
     with pytest.raises(UsageError, match="not open"):
         session.check()
 

@@ -1,10 +1,11 @@
 """When a lease is overdue, and how a suspicion is written."""
 
 import json
+from math import floor
 
 import pytest
 
-from hansa.coordination.suspicion import Suspicion, is_overdue, silence_s
+from hansa.coordination.suspicion import Suspicion, is_overdue, overdue_in_s, silence_s
 from hansa.errors import BadRecord
 from hansa.store.values import LeaseInfo
 
@@ -33,6 +34,23 @@ def test_a_store_of_whole_seconds_is_given_the_second_that_it_cut_off() -> None:
     # Also the shortest lease of etcd has a time in which its holder is suspected.
     assert not is_overdue(lease(1.0, 2.0))
     assert is_overdue(lease(0.0, 2.0))
+
+
+@pytest.mark.parametrize("granted_s", [2.0, 10.0])
+@pytest.mark.parametrize("tells_whole_seconds", [False, True])
+def test_nobody_is_overdue_before_it_can_be(granted_s: float, tells_whole_seconds: bool) -> None:
+    def told(left_s: float) -> LeaseInfo:
+        return lease(float(floor(left_s)) if tells_whole_seconds else left_s, granted_s)
+
+    lefts_s = [granted_s * share / 100 for share in range(101)]
+    for left_s in lefts_s:
+        wait_s = overdue_in_s(told(left_s))
+        assert wait_s == 0.0 or not is_overdue(told(left_s))
+        # As long as it is not renewed.
+        for later_s in (one for one in lefts_s if left_s - wait_s < one <= left_s):
+            assert not is_overdue(told(later_s))
+    # And who was renewed right now is left alone for the timeout, or almost.
+    assert overdue_in_s(told(granted_s)) >= granted_s / 2 - 1.0
 
 
 def test_a_suspicion_is_plain_json_and_says_why() -> None:

@@ -16,6 +16,7 @@ from hansa.testing import (
     CounterModel,
     Judgement,
     LockModel,
+    LockState,
     Model,
     Read,
     RegisterModel,
@@ -146,6 +147,17 @@ def test_whoever_follows_a_holder_whose_fence_is_not_known_has_a_higher_one(
         call("b", Acquire(), None, 1.0, 2.0),
         call("a", Release(), True, 3.0, 4.0),
         call("b", Acquire(), fence, 5.0, 6.0),
+    ]
+    assert check_linearizability(calls, LockModel()).is_linearizable is is_possible
+
+
+@pytest.mark.parametrize(("fence", "is_possible"), [(3, False), (4, True)])
+def test_a_fence_that_was_not_the_holders_is_not_so_later_either(fence: int, is_possible: bool) -> None:
+    calls = [
+        call("a", Acquire(), None, 0.0, None),
+        call("b", Acquire(), None, 1.0, 2.0),  # Refused: so the first one has it, with a fence unknown.
+        call("a", Release(3), False, 3.0, 4.0),
+        call("a", Release(fence), True, 5.0, 6.0),
     ]
     assert check_linearizability(calls, LockModel()).is_linearizable is is_possible
 
@@ -356,6 +368,27 @@ def test_too_much_work_is_said_and_is_not_a_yes() -> None:
     assert not verdict.is_linearizable
     assert "undecided" in str(verdict)
     assert verdict.steps_count < 11_000
+
+
+class CountedLock(LockModel):
+    """Counts how often it is asked."""
+
+    asked_count = 0
+
+    def step(self, state: LockState, process: str, asked: Any, answer: Any) -> tuple[LockState, ...]:
+        CountedLock.asked_count += 1
+        return super().step(state, process, asked, answer)
+
+
+def test_work_on_many_calls_without_an_outcome_is_bounded_too() -> None:
+    """Which of them were used is compared again and again, and that soon costs more than the model does."""
+    calls = [call(f"p{number}", Acquire(), None, 0.0, None) for number in range(30)]
+    calls += [call(f"p{number}", Release(), None, 0.0, None) for number in range(30)]
+    calls += [call("a", Acquire(), 100, 1.0, 2.0), call("b", Acquire(), 101, 3.0, 4.0)]
+    CountedLock.asked_count = 0
+    verdict = check_linearizability(calls, CountedLock(), steps_max=100_000)
+    assert verdict.judgement is Judgement.UNDECIDED
+    assert 1_000 < CountedLock.asked_count < 80_000
 
 
 @pytest.mark.parametrize("steps_max", range(1, 60))

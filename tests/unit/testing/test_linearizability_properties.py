@@ -22,7 +22,7 @@ from hansa.testing import (
 )
 from hansa.testing.counterexample import cut
 from hansa.testing.linearization import Search
-from tests.support.made_histories import is_linearizable_by_trial
+from tests.support.made_histories import PlainLock, is_linearizable_by_trial
 
 values = st.sampled_from([None, 1, 2])
 said_of_register = st.one_of(
@@ -66,10 +66,11 @@ def histories(
     return st.lists(calls, max_size=7)
 
 
-def agree(calls: list[Call], model: Model) -> None:
+def agree(calls: list[Call], model: Model, plain: Model | None = None) -> None:
+    """`plain` is another model of the same thing, to which the first one is put to the test as well."""
     verdict = check_linearizability(calls, model)
     assert verdict.judgement is not Judgement.UNDECIDED
-    assert verdict.is_linearizable is is_linearizable_by_trial(calls, model), str(verdict)
+    assert verdict.is_linearizable is is_linearizable_by_trial(calls, plain or model), str(verdict)
     if verdict.counterexample is not None:
         shown = verdict.counterexample
         assert len(shown.calls) <= len(calls)
@@ -94,6 +95,23 @@ def test_a_counter_is_judged_as_by_trying_every_order(calls: list[Call]) -> None
 @given(histories(said_of_lock))
 def test_a_lock_is_judged_as_by_trying_every_order(calls: list[Call]) -> None:
     agree(calls, LockModel())
+
+
+# A fence that nobody was told is not 3, says the one answer, and it is, says the other.
+REFUSED = [
+    Call(process="a", asked=Acquire(), called_s=0.0, returned_s=None),
+    Call(process="b", asked=Acquire(), answer=None, called_s=1.0, returned_s=2.0),
+    Call(process="a", asked=Release(3), answer=False, called_s=3.0, returned_s=4.0),
+    Call(process="a", asked=Release(3), answer=True, called_s=5.0, returned_s=6.0),
+]
+
+
+@settings(max_examples=300)
+@given(histories(said_of_lock, unknown=(False, False, True)))
+@example(calls=REFUSED)
+def test_a_lock_with_unknown_fences_is_judged_as_by_trying_each(calls: list[Call]) -> None:
+    # Above those of the histories there is room for each call that got one and did not hear it.
+    agree(calls, LockModel(), PlainLock(fence_max=10))
 
 
 @settings(max_examples=300)

@@ -14,8 +14,9 @@ from hansa.store.values import Compare, EventKind, WatchBatch
 from hansa.testing.host import Host
 from hansa.testing.life import Life, LifeState
 from hansa.testing.store_host import StoreHost
+from hansa.testing.world import World
 
-__all__ = ["Claim", "Claims"]
+__all__ = ["Claim", "Claims", "owners_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +44,17 @@ class _Line:
     limit: int
     standing: dict[int, bytes] = field(default_factory=dict)
     token_max: int = 0
+
+
+def owners_of(world: World, prefix: bytes) -> list[str]:
+    """The hosts that were given something, the latest first, by the history.
+
+    For faults, which are values: they are played again in another world, with other claims.
+    """
+    given = f"owns {prefix.decode()} "
+    return list(
+        dict.fromkeys(fact.node for fact in reversed(world.history.facts) if fact.what.startswith(given))
+    )
 
 
 class Claims:
@@ -92,9 +104,19 @@ class Claims:
                         self._check_deleted(event.before.key, event.before.lease, origin)
                 elif event.item.lease:
                     line.standing[event.item.create_revision] = event.item.key
-        self._open = [claim for claim in self._open if claim.is_believed]
         for claim in self._open:
             self._check_true(claim)
+        self._open = [claim for claim in self._open if self._is_open(claim)]
+
+    def _is_open(self, claim: Claim) -> bool:
+        """Whether a claim may be believed in from now on: also one that is not at this instant."""
+        if claim.life.state is LifeState.DEAD:
+            return False
+        if claim.token in self._lines[claim.prefix].standing:
+            return True
+        if claim.life.state is LifeState.PAUSED:
+            self._world.history.record(claim.life.name, f"has lost {claim}, and is paused")
+        return False
 
     def _check_true(self, claim: Claim) -> None:
         if claim.is_believed and not claim.guard.holds(self._store.item(claim.guard.key)):

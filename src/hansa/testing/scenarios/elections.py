@@ -26,6 +26,7 @@ from hansa.testing.faults import FaultPlan
 from hansa.testing.host import Host
 from hansa.testing.scenario import Scenario
 from hansa.testing.scenarios.claims import Claim, Claims
+from hansa.testing.scenarios.owner_pauses import draw_owner_pauses
 from hansa.testing.store_faults import draw_store_plan
 from hansa.testing.store_host import StoreHost
 from hansa.testing.store_link import StoreLink
@@ -77,12 +78,10 @@ class Elections(Scenario):
         self.store.start()
 
     def plan(self, chance: Chance) -> FaultPlan:
-        return draw_store_plan(
-            chance,
-            [*self.candidates, *self.watchers],
-            self.store.name,
-            chaos_s=self.chaos_s,
-            ttl_s=self.ttl_s,
+        hosts = [*self.candidates, *self.watchers]
+        return (
+            *draw_store_plan(chance, hosts, self.store.name, chaos_s=self.chaos_s, ttl_s=self.ttl_s),
+            *draw_owner_pauses(chance.fork("owners"), [PREFIX], chaos_s=self.chaos_s, ttl_s=self.ttl_s),
         )
 
     def calm(self) -> None:

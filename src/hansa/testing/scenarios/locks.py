@@ -28,6 +28,7 @@ from hansa.testing.host import Host
 from hansa.testing.scenario import Scenario
 from hansa.testing.scenarios.claims import Claims
 from hansa.testing.scenarios.guarded_counters import GuardedCounters
+from hansa.testing.scenarios.owner_pauses import draw_owner_pauses
 from hansa.testing.store_faults import draw_store_plan
 from hansa.testing.store_host import StoreHost
 from hansa.testing.store_link import StoreLink
@@ -69,8 +70,12 @@ class Locks(Scenario):
         self.store.start()
 
     def plan(self, chance: Chance) -> FaultPlan:
-        return draw_store_plan(
-            chance, self.contenders, self.store.name, chaos_s=self.chaos_s, ttl_s=self.ttl_s
+        locks = [KEYS.lock(name) for name in LOCKS]
+        return (
+            *draw_store_plan(
+                chance, self.contenders, self.store.name, chaos_s=self.chaos_s, ttl_s=self.ttl_s
+            ),
+            *draw_owner_pauses(chance.fork("owners"), locks, chaos_s=self.chaos_s, ttl_s=self.ttl_s),
         )
 
     def calm(self) -> None:

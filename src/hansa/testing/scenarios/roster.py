@@ -103,6 +103,7 @@ class RosterScenario(Scenario):
         chance = host.chance.fork("member")
         # A life that crashed had no time to say so.
         self.truth.stays(host.name, is_staying=False)
+        self._views.pop(host.name, None)
         async with StoreLink(host, self.store) as link:
             while True:
                 try:
@@ -146,13 +147,16 @@ class RosterScenario(Scenario):
             if self.is_calm:
                 break
             if host.name != LOOKER and chance.flip(0.5):
-                await self._say(host, members, chance, number)
+                # One thing, or two at once: neither may undo the other.
+                fields = chance.choose((("status",), ("metadata",), ("status", "metadata")))
+                async with asyncio.TaskGroup() as tasks:
+                    for field in fields:
+                        tasks.create_task(self._say(host, members, chance, field, number), name=field)
         if self.is_calm:
             await asyncio.Event().wait()
 
-    async def _say(self, host: Host, members: Members, chance: Chance, number: int) -> None:
+    async def _say(self, host: Host, members: Members, chance: Chance, field: str, number: int) -> None:
         said = self._said[host.name]
-        field = chance.choose(("status", "metadata"))
         value: object = chance.choose((MemberStatus.UP, MemberStatus.DRAINING))
         if field == "metadata":
             value = {"life": str(host.life), "number": str(number)}
