@@ -186,8 +186,8 @@ def test_what_is_dropped_and_not_counted_is_caught(monkeypatch: pytest.MonkeyPat
 def test_a_topic_that_retains_unasked_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     original = Mesh.create
 
-    def hoarding(self: Mesh, topic: bytes, spot: object, *, retain: bool, wall_ms: int) -> Any:
-        return original(self, topic, spot, retain=True, wall_ms=wall_ms)
+    def hoarding(self: Mesh, topic: bytes, spot: object, **settings: Any) -> Any:
+        return original(self, topic, spot, **{**settings, "retain": True})
 
     monkeypatch.setattr(Mesh, "create", hoarding)
     assert broken() in (

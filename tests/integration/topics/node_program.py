@@ -180,7 +180,7 @@ async def main() -> None:
     parser.add_argument("--advertise")
     parser.add_argument("--create", action="append", default=[], help="topics to own from the beginning")
     parser.add_argument("--tell", default="", help="kinds of events, with commas between them")
-    parser.add_argument("--store", default="memory://", help="where topics are claimed with --claim-ttl")
+    parser.add_argument("--store", default="memory://node", help="where topics are claimed with --claim-ttl")
     parser.add_argument("--claim-ttl", type=float, help="claim topics in the store, for so long")
     parser.add_argument("--heartbeat-interval", type=float, default=0.1)
     parser.add_argument("--query-interval", type=float, default=30.0)
