@@ -15,7 +15,7 @@ from tests.support.etcd_lag import LagMeter
 pytestmark = pytest.mark.spec("CRD-01")
 
 TIMEOUT_S = 0.15
-# What issue and guide promise: an error by the deadline and this.
+# What is promised: an error by the deadline and this.
 LATE_S_MAX = 0.1
 CANCELLED_COUNT = 30
 
