@@ -24,17 +24,13 @@ from hansa.messaging.discovery import ProviderAdded, ServiceAvailable, ServiceSt
 from hansa.messaging.gateway import Completion, RoundRobin
 from hansa.messaging.provider import ProviderState, Request
 from hansa.wire.registry import AckStatus
+from tests.support.leftovers import no_thread_is_left
 from tests.support.sync_stage import SERVICE, WITHIN_S, Stage, opened
+
+__all__ = ["no_thread_is_left"]
 
 THREADS = 16
 REQUESTS = 200
-
-
-@pytest.fixture(autouse=True)
-def no_thread_is_left() -> Iterator[None]:
-    before = set(threading.enumerate())
-    yield
-    assert [thread.name for thread in threading.enumerate() if thread not in before] == []
 
 
 @pytest.fixture

@@ -31,18 +31,12 @@ from hansa.errors import (
 )
 from hansa.store import Compare, EventKind, Put
 from tests.support.etcd_servers import EtcdGroup
+from tests.support.leftovers import no_thread_is_left
 from tests.support.sync_stage import WITHIN_S
 
+__all__ = ["no_thread_is_left"]
+
 TTL_S = 10.0
-
-
-@pytest.fixture(autouse=True)
-def no_thread_is_left() -> Iterator[None]:
-    before = set(threading.enumerate())
-    yield
-    left = [thread.name for thread in threading.enumerate() if thread not in before]
-    # gRPC keeps one thread for the whole process.
-    assert [name for name in left if "_poll_wrapper" not in name] == []
 
 
 @pytest.fixture(scope="module")

@@ -24,16 +24,12 @@ from hansa.errors import AlreadyClosed, LeadershipLost, LockLost, SessionLost, U
 from hansa.store import MemoryStore
 from hansa.sync.election import _Observing
 from hansa.transport.over_steps import Order
+from tests.support.leftovers import no_thread_is_left
 from tests.support.sync_stage import WITHIN_S
 
+__all__ = ["no_thread_is_left"]
+
 SOURCE = {**os.environ, "PYTHONPATH": str(Path(hansa.__file__).resolve().parents[1])}
-
-
-@pytest.fixture(autouse=True)
-def no_thread_is_left() -> Iterator[None]:
-    before = set(threading.enumerate())
-    yield
-    assert [thread.name for thread in threading.enumerate() if thread not in before] == []
 
 
 @pytest.fixture

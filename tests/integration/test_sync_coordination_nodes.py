@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -12,16 +11,12 @@ from hansa import sync
 from hansa.coordination import NodeInfo, NodeJoined, NodeLeft, RouteEntry, RoutingTable
 from hansa.errors import AlreadyClosed, BadArgument, Conflict, TimedOut, UsageError
 from hansa.store import MemoryStore
+from tests.support.leftovers import no_thread_is_left
 from tests.support.sync_stage import WITHIN_S
 
+__all__ = ["no_thread_is_left"]
+
 COG = NodeInfo(id="cog", host="10.0.0.1", port=7400)
-
-
-@pytest.fixture(autouse=True)
-def no_thread_is_left() -> Iterator[None]:
-    before = set(threading.enumerate())
-    yield
-    assert [thread.name for thread in threading.enumerate() if thread not in before] == []
 
 
 @pytest.fixture

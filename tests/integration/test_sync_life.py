@@ -20,14 +20,10 @@ from hansa.errors import (
     UsageError,
 )
 from hansa.messaging.gateway import Completion
+from tests.support.leftovers import no_thread_is_left
 from tests.support.sync_stage import SERVICE, WITHIN_S, Stage, opened
 
-
-@pytest.fixture(autouse=True)
-def no_thread_is_left() -> Iterator[None]:
-    before = set(threading.enumerate())
-    yield
-    assert [thread.name for thread in threading.enumerate() if thread not in before] == []
+__all__ = ["no_thread_is_left"]
 
 
 @pytest.fixture

@@ -23,18 +23,14 @@ from hansa.messaging.spot import (
 )
 from hansa.messaging.spot.over_threads import ThreadsafeSpot
 from hansa.transport import SocketOptions
+from tests.support.leftovers import no_thread_is_left
 from tests.support.sync_mesh import Mesh, opened
 from tests.support.sync_stage import WITHIN_S
 
+__all__ = ["no_thread_is_left"]
+
 THREADS = 8
 MESSAGES = 400
-
-
-@pytest.fixture(autouse=True)
-def no_thread_is_left() -> Iterator[None]:
-    before = set(threading.enumerate())
-    yield
-    assert [thread.name for thread in threading.enumerate() if thread not in before] == []
 
 
 @pytest.fixture

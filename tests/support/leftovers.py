@@ -3,7 +3,10 @@
 import asyncio
 import os
 import threading
+from collections.abc import Iterator
 from dataclasses import dataclass
+
+import pytest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,3 +41,13 @@ def _descriptors() -> list[str]:
         except OSError:
             continue  # the descriptor of the listing itself
     return found
+
+
+@pytest.fixture(autouse=True)
+def no_thread_is_left() -> Iterator[None]:
+    """For every test of a module that imports it."""
+    before = set(threading.enumerate())
+    yield
+    left = [thread.name for thread in threading.enumerate() if thread not in before]
+    # gRPC keeps one thread for the whole process.
+    assert [name for name in left if "_poll_wrapper" not in name] == []
