@@ -30,6 +30,7 @@ from tests.support.sync_stage import WITHIN_S
 __all__ = ["no_thread_is_left"]
 
 THREADS = 8
+STEPS = 5
 MESSAGES = 400
 
 
@@ -102,17 +103,18 @@ def test_threads_wait_for_room_on_the_way_to_a_remote_owner(monkeypatch: pytest.
         await publish_plainly(spot, topic, payload)
 
     monkeypatch.setattr(Spot, "publish", publish)
-    with opened(options=SocketOptions(outgoing_bytes_max=1_000_000)) as mesh:
+    with opened(options=SocketOptions(outgoing_bytes_max=2_000_000)) as mesh:
         owner, routed = mesh.left.spot(), mesh.right.spot()
         owner.create_topic("big")
         subscription = owner.subscribe("big")
         mesh.right.in_step(WITHIN_S)
         while "big" not in mesh.right.topics:
             pass
-        payload = bytes(400_000)
+        # Of all threads together more than the kernel takes at once, and that is some megabytes.
+        payload = bytes(1_500_000)
 
         def publish_some(number: int) -> None:
-            for step in range(10):
+            for step in range(STEPS):
                 routed.publish("big", f"{number} {step} ".encode() + payload)
 
         steps, held = mesh.right._held(), threading.Event()
@@ -126,12 +128,14 @@ def test_threads_wait_for_room_on_the_way_to_a_remote_owner(monkeypatch: pytest.
             publishing = [pool.submit(steps.run, hold)]
             assert held.wait(WITHIN_S)
             publishing += [pool.submit(publish_some, number) for number in range(THREADS)]
-            found = [subscription.recv(WITHIN_S).payload.split()[:2] for _ in range(THREADS * 10)]
+            found = [subscription.recv(WITHIN_S).payload.split()[:2] for _ in range(THREADS * STEPS)]
             for future in publishing:
                 future.result(WITHIN_S)
     assert waited_count > 0
     for number in range(THREADS):
-        assert [step for who, step in found if who == b"%d" % number] == [b"%d" % step for step in range(10)]
+        assert [step for who, step in found if who == b"%d" % number] == [
+            b"%d" % step for step in range(STEPS)
+        ]
 
 
 @pytest.mark.spec("SPT-18")
