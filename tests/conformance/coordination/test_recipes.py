@@ -147,12 +147,16 @@ async def test_a_compaction_makes_nobody_miss_its_turn(store: Store, other_store
 @pytest.mark.spec("CRD-15")
 async def test_no_more_than_its_limit_hold_a_semaphore(store: Store, other_store: Store) -> None:
     inside = inside_max = done = 0
+    three_are_in = asyncio.Event()
 
     async def contend(session: Session) -> None:
         nonlocal inside, inside_max, done
         async with Semaphore(session, "berths", 3):
             inside += 1
             inside_max = max(inside_max, inside)
+            if inside == 3:
+                three_are_in.set()
+            await three_are_in.wait()
             await asyncio.sleep(0.01)
             inside -= 1
             done += 1

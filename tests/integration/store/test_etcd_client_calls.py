@@ -269,7 +269,11 @@ async def test_closing_leaves_nothing_behind(etcd: EtcdGroup) -> None:
     assert alive().tasks == before.tasks
     assert alive().timers == before.timers
     assert {name for name in alive().threads if "heart" in name} == set()
-    # What gRPC closes it closes a little later, in threads of its own.
+    # What gRPC ends and closes it ends a little later, in threads of its own.
     async with asyncio.timeout(20.0):
-        while len(alive().descriptors) > len(before.descriptors) or alive().threads > before.threads:
+        while (
+            len(alive().descriptors) > len(before.descriptors)
+            or alive().threads > before.threads
+            or alive().grpc_tasks
+        ):
             await asyncio.sleep(0.02)
