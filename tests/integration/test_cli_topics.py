@@ -11,8 +11,12 @@ from typing import Any
 
 import pytest
 
+from hansa import sync
+from hansa.coordination.keys import Keys
+from hansa.messaging.spot.names import SERVICE
 from tests.support.certificates import Authority
 from tests.support.commands import ANY, NOBODY, RUN_S_MAX, Command, run, start_registry
+from tests.support.store_process import StoreProcess
 
 Where = dict[str, str]
 
@@ -139,6 +143,45 @@ def test_without_an_owner_and_with_two_it_says_what_to_do(stack: ExitStack, wher
     assert "Leave out --create" in err
 
 
+@pytest.mark.spec("SPT-12")
+def test_a_topic_claimed_in_a_store_has_one_owner_among_nodes_that_do_not_hear_each_other(
+    stack: ExitStack, where: Where
+) -> None:
+    _, elsewhere = start_registry(stack)
+    store = stack.enter_context(StoreProcess(None))
+    owner = own(stack, where, "state", "--store", f"etcd://{store.address}")
+    create = (
+        "publish",
+        "state",
+        "x",
+        "--create",
+        "--wait",
+        "0",
+        "--json",
+        "--store",
+        f"etcd://{store.address}",
+    )
+    status, out, err = run(*create, env=elsewhere)
+    assert status == 2
+    assert json.loads(out)["error"] == "topic-exists"
+    assert "as the store has it" in err
+    assert run(*create, "--cluster", "other", env=elsewhere)[0] == 0
+    assert owner.stop()[0] == 0
+    assert run(*create, env=elsewhere)[0] == 0
+
+
+@pytest.mark.spec("SPT-12")
+def test_who_holds_a_topic_fails_when_its_claim_is_lost(stack: ExitStack, where: Where) -> None:
+    store = stack.enter_context(StoreProcess(None))
+    owner = own(stack, where, "state", "--store", f"etcd://{store.address}")
+    with sync.open_store(f"etcd://{store.address}") as opened:
+        assert opened.delete_prefix(Keys("default").topic(SERVICE, "state")) == 1
+    status, out, err = owner.end()
+    assert status == 1
+    assert json.loads(out)["error"] == "fenced"
+    assert "'state' is lost: " in err
+
+
 def test_a_topic_that_nobody_wants_is_not_published_in_vain(where: Where) -> None:
     status, out, err = run("publish", "state", "x", "--create", "--timeout", "2", env=where)
     assert (status, out) == (1, "")
@@ -162,6 +205,8 @@ def test_two_meshes_on_one_registry_do_not_see_each_other(stack: ExitStack, wher
     [
         (["publish", "chat:*", "x"], "whole name"),
         (["publish", "chat", "x", "--retain"], "give --create"),
+        (["publish", "chat", "x", "--store", "etcd://127.0.0.1:1"], "give --create"),
+        (["publish", "chat", "x", "--create", "--store", "memory://"], "nobody else is there"),
         (["publish", "chat", "x", "--lines"], "leave out the payload"),
         (["publish", "chat", "@no such file"], "No such file"),
         (["publish", "chat", "x", "--count", "0"], "Must be >= 1"),

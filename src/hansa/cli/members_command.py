@@ -19,14 +19,13 @@ from hansa.cli.fast_loop import run
 from hansa.cli.log_lines import LogLines
 from hansa.cli.members_board import as_object, as_table, summary, tell_event
 from hansa.cli.registry_options import NO_TLS, SECONDS, AsJson, TlsFiles
-from hansa.cli.session_options import STORE, ClusterName, StoreAddress
+from hansa.cli.session_options import STORE, ClusterName, StoreAddress, open_shared_store
 from hansa.cli.stop_signals import Cut, until_stopped
 from hansa.coordination.member import Member
 from hansa.coordination.node_info import NodeInfo
 from hansa.coordination.over_members import Members
 from hansa.coordination.suspicion import silence_s
 from hansa.errors import BadArgument, HansaError, StoreUnavailable, TimedOut
-from hansa.store.opening import open_store
 from hansa.store.store import Store
 
 DRAW_INTERVAL_S: Final = 0.5
@@ -123,9 +122,7 @@ def members(
     """
     try:
         node = joining.node()
-        if store.startswith("memory:"):
-            raise BadArgument("memory:// is a store within one process: nobody else is there; give etcd://")
-        opened = open_store(store, tls=tls.credentials())
+        opened = open_shared_store(store, tls)
         view = Members(
             opened,
             node,

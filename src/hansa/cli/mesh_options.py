@@ -15,6 +15,7 @@ from hansa.errors import TimedOut
 from hansa.messaging.discovery import Discovery
 from hansa.messaging.spot import SpotNode
 from hansa.messaging.spot.names import SERVICE
+from hansa.store.store import Store
 from hansa.transport import Tls
 
 LOOK_INTERVAL_S: Final = 0.01
@@ -49,8 +50,12 @@ class Mesh:
     timeout: Annotated[float, SECONDS] = 5.0
 
     @asynccontextmanager
-    async def joined(self, name: str, tls: Tls | None) -> AsyncIterator[SpotNode]:
+    async def joined(
+        self, name: str, tls: Tls | None, *, store: Store | None = None, cluster: str = "default"
+    ) -> AsyncIterator[SpotNode]:
         """A node that has registered and knows the topics of the others, for as long as the block.
+
+        With a store it claims there what it creates.
 
         Raises BadArgument and BadEndpoint for options that cannot work, TimedOut without a registry.
         """
@@ -61,6 +66,8 @@ class Mesh:
             discovery=discovery,
             service=self.service,
             advertise=self.advertise,
+            store=store,
+            cluster=cluster,
             tls=tls,
             name=name,
         )

@@ -6,6 +6,7 @@ import asyncio
 import json
 import sys
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from typing import Annotated, Final, TypeAlias
 
 from cyclopts import Parameter
@@ -17,12 +18,12 @@ from hansa.cli.mesh_options import ANY_MESH, LOOK_INTERVAL_S, Mesh
 from hansa.cli.payload_argument import read_payload
 from hansa.cli.publish_order import Order, Outcome
 from hansa.cli.registry_options import NO_TLS, AsJson, TlsFiles
+from hansa.cli.session_options import ClusterName, open_shared_store
 from hansa.cli.standard_streams import read_lines
 from hansa.cli.stop_signals import until_stopped
-from hansa.errors import HansaError, TimedOut
+from hansa.errors import Fenced, HansaError, TimedOut
 from hansa.ids import format_id
-from hansa.messaging.spot import SpotNode
-from hansa.transport import Tls
+from hansa.messaging.spot import SpotNode, TopicDemoted, TopicLost
 
 # Nodes that hear of a new topic subscribe within a round trip; when no more have for so long, all have.
 QUIET_S: Final = 0.2
@@ -41,6 +42,8 @@ def publish(
     hold: Flag = False,
     lines: Flag = False,
     count: Annotated[int | None, Parameter(validator=Number(gte=1))] = None,
+    store: Annotated[str | None, Parameter(metavar="ADDRESS")] = None,
+    cluster: ClusterName = "default",
     mesh: Mesh = ANY_MESH,
     as_json: AsJson = False,
     tls: TlsFiles = NO_TLS,
@@ -56,6 +59,7 @@ def publish(
         hansa publish chat:room1 hello --create
         tail -f app.log | hansa publish log:app --create --lines
         hansa publish config:flags @flags.json --create --retain --wait 0 --hold
+        hansa publish config:flags @flags.json --create --retain --wait 0 --hold --store etcd://127.0.0.1:2379
 
     Parameters
     ----------
@@ -72,11 +76,17 @@ def publish(
         Publish when so many nodes have subscribed, and fail if they have not after --timeout; with --create.
         When not given, one is waited for, and all others that subscribe along with it.
     hold
-        Keep the topic after the last message, until Ctrl-C or SIGTERM; with --create.
+        Keep the topic after the last message, until Ctrl-C or SIGTERM, and fail if it is lost to another
+        node; with --create.
     lines
         Publish each line of standard input, without its end, as soon as it comes.
     count
         Publish the message so many times.
+    store
+        Claim the topic in this store before creating it, such as etcd://HOST:PORT: of all nodes that do so
+        one can own it, also when they do not hear each other; with --create.
+    cluster
+        The cluster in that store.
     as_json
         An object for the outcome: what was published, or `error` (a stable code) and `text`.
     """
@@ -89,12 +99,14 @@ def publish(
         lines=lines,
         count=count,
         hold=hold,
+        store=store,
+        cluster=cluster,
     )
     outcome = Outcome(topic=topic)
     try:
         order.check()
         content = None if lines else read_payload(payload)
-        run(carry_out(order, content, outcome, mesh, tls.credentials(), as_json=as_json))
+        run(carry_out(order, content, outcome, mesh, tls, as_json=as_json))
     except HansaError as error:
         return complain("publish", outcome.explained(error), as_json=as_json)
     if not outcome.is_complete:
@@ -103,13 +115,21 @@ def publish(
 
 
 async def carry_out(
-    order: Order, content: bytes | None, outcome: Outcome, mesh: Mesh, tls: Tls | None, *, as_json: bool
+    order: Order, content: bytes | None, outcome: Outcome, mesh: Mesh, tls: TlsFiles, *, as_json: bool
 ) -> None:
     """Join, publish, make sure, and tell. A signal ends it, in order.
 
     Raises what joining, creating and publishing raise, and TimedOut when the owner does not answer.
     """
-    async with until_stopped(), mesh.joined("publish", tls) as node, node.spot() as spot:
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(until_stopped())
+        store = None
+        if order.store is not None:
+            store = await stack.enter_async_context(open_shared_store(order.store, tls))
+        node = await stack.enter_async_context(
+            mesh.joined("publish", tls.credentials(), store=store, cluster=order.cluster)
+        )
+        spot = await stack.enter_async_context(node.spot())
         if order.create:
             await spot.create_topic(order.topic, retain=order.retain)
             await await_subscribers(node, order, timeout_s=mesh.timeout)
@@ -119,7 +139,7 @@ async def carry_out(
         await make_sure(node, order, outcome, timeout_s=mesh.timeout)
         tell(outcome, is_brief=not order.lines and order.count is None, as_json=as_json)
         if order.hold:
-            await asyncio.Event().wait()
+            await until_lost(node, order.topic)
 
 
 async def messages(order: Order, content: bytes | None) -> AsyncIterator[bytes]:
@@ -149,6 +169,18 @@ async def await_subscribers(node: SpotNode, order: Order, *, timeout_s: float) -
         before, found = found, node.subscribers(order.topic)
         if found != before:
             changed_at = loop.time()
+
+
+async def until_lost(node: SpotNode, topic: str) -> None:
+    """Hold a topic for as long as it is this node's. Raises Fenced when it is no more."""
+    events = node.events()
+    if topic not in node.owned:
+        raise Fenced(f"{topic!r} was lost to another node before the last message")
+    async for event in events:
+        if isinstance(event, TopicLost) and event.topic == topic:
+            raise Fenced(f"{topic!r} is lost: {event.reason}")
+        if isinstance(event, TopicDemoted) and event.topic == topic:
+            raise Fenced(f"{topic!r} is lost: {format_id(event.winner)} has created it as well, and keeps it")
 
 
 async def make_sure(node: SpotNode, order: Order, outcome: Outcome, *, timeout_s: float) -> None:

@@ -22,11 +22,19 @@ class Order:
     lines: bool = False
     count: int | None = None
     hold: bool = False
+    store: str | None = None
+    cluster: str = "default"
 
     def check(self) -> None:
         """Raises BadArgument for a topic that cannot be and for options that do not go together."""
         check_topic(self.topic)
-        for name, is_given in (("retain", self.retain), ("wait", self.wait is not None), ("hold", self.hold)):
+        of_an_owner = {
+            "retain": self.retain,
+            "wait": self.wait is not None,
+            "hold": self.hold,
+            "store": self.store is not None,
+        }
+        for name, is_given in of_an_owner.items():
             if is_given and not self.create:
                 raise BadArgument(f"--{name} is up to the owner of the topic: give --create as well")
         if self.lines and self.payload != "-":

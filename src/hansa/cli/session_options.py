@@ -40,12 +40,17 @@ class SessionOptions:
 
     def open(self, tls: TlsFiles = NO_TLS) -> Store:
         """Raises BadArgument and BadEndpoint."""
-        if self.store.startswith("memory:"):
-            raise BadArgument("memory:// is a store within one process: nobody else is there; give etcd://")
-        return open_store(self.store, tls=tls.credentials())
+        return open_shared_store(self.store, tls)
 
     def session(self, store: Store, name: str) -> Session:
         return Session(store, self.ttl, cluster=self.cluster, name=name)
 
 
 DEFAULTS: Final = SessionOptions()
+
+
+def open_shared_store(address: str, tls: TlsFiles) -> Store:
+    """A store that other processes see, too. Raises BadArgument and BadEndpoint."""
+    if address.startswith("memory:"):
+        raise BadArgument("memory:// is a store within one process: nobody else is there; give etcd://")
+    return open_store(address, tls=tls.credentials())
