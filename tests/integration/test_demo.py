@@ -5,6 +5,8 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -15,21 +17,27 @@ SOURCE = Path(hansa.__file__).resolve().parents[1]
 RUN_S_MAX = 120
 
 
-def demo(*options: str) -> "subprocess.Popen[str]":
-    return subprocess.Popen(
+@contextmanager
+def demo(*options: str) -> Iterator["subprocess.Popen[str]"]:
+    with subprocess.Popen(
         [sys.executable, "-m", "hansa.cli", "demo", *options],
         env={**os.environ, "PYTHONPATH": str(SOURCE)},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         start_new_session=True,
-    )
+    ) as process:
+        try:
+            yield process
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
 
 
 @pytest.mark.spec("SPT-13")
 def test_the_demo_survives_its_kills_and_accounts_for_every_call_and_message() -> None:
-    process = demo("--seconds", "3", "--in-flight", "4")
-    out, _ = process.communicate(timeout=RUN_S_MAX)
+    with demo("--seconds", "3", "--in-flight", "4") as process:
+        out, _ = process.communicate(timeout=RUN_S_MAX)
     assert process.returncode == 0, out
     told = [
         "registry 1 is killed (SIGKILL)",
@@ -72,15 +80,15 @@ def test_the_demo_survives_its_kills_and_accounts_for_every_call_and_message() -
 
 
 def test_ctrl_c_ends_the_demo_and_every_process_of_it() -> None:
-    process = demo("--seconds", "60")
-    assert process.stdout is not None
-    told = ""
-    while "has a slow reader" not in told:
-        line = process.stdout.readline()
-        assert line, told
-        told += line
-    os.killpg(process.pid, signal.SIGINT)
-    process.communicate(timeout=RUN_S_MAX)
-    assert process.returncode == 130
-    with pytest.raises(ProcessLookupError):  # The whole group is gone.
-        os.killpg(process.pid, 0)
+    with demo("--seconds", "60") as process:
+        assert process.stdout is not None
+        told = ""
+        while "has a slow reader" not in told:
+            line = process.stdout.readline()
+            assert line, told
+            told += line
+        os.killpg(process.pid, signal.SIGINT)
+        process.communicate(timeout=RUN_S_MAX)
+        assert process.returncode == 130
+        with pytest.raises(ProcessLookupError):  # The whole group is gone.
+            os.killpg(process.pid, 0)

@@ -23,9 +23,10 @@ from hansa.cli.demo_settlement import settle
 from hansa.cli.fast_loop import loop_name
 
 DRAW_INTERVAL_S = 0.25
-# How long everybody may take to know what has changed: many times what it takes.
-KNOW_S_MAX = 20.0
-SETTLE_S_MAX = 15.0
+# How long everybody may take to know what has changed: many times what it takes, also where ten processes
+# that start at once wait long for a core.
+KNOW_S_MAX = 60.0
+SETTLE_S_MAX = 60.0
 AWAY_S = 1.5
 REGISTRIES_COUNT = 3
 PROVIDERS_COUNT = 3

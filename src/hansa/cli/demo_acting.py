@@ -18,7 +18,7 @@ from hansa.transport import SocketOptions
 
 # A change is told within a tick, everything else now and then.
 TICK_S = 0.02
-START_S_MAX = 20.0
+START_S_MAX = 60.0
 REPORT_INTERVAL_S = 0.25
 # Short, so that a few seconds show a whole recovery.
 HEARTBEAT_INTERVAL_S = 0.5

@@ -9,6 +9,7 @@ import pytest
 
 from hansa.coordination import (
     Following,
+    LoopLagged,
     Members,
     MembershipWatcher,
     MemberStatus,
@@ -194,7 +195,10 @@ async def test_members_join_are_suspected_die_and_leave(
         found: list[Any] = []
         while len(found) < 6:
             async with asyncio.timeout(WAIT_S_MAX):
-                found.append(await anext(events))
+                event = await anext(events)
+            # A busy machine may hold the loop up: that is told, too.
+            if not isinstance(event, LoopLagged):
+                found.append(event)
         assert [type(event).__name__ for event in found] == [
             "MemberJoined",
             "MemberUpdated",
