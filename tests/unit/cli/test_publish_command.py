@@ -1,13 +1,16 @@
-"""Who is waited for before the first message."""
+"""Who is waited for before the first message, and how long a topic is held after the last."""
 
+import asyncio
 from typing import cast
 
 import pytest
 
-from hansa.cli.publish_command import await_subscribers
+from hansa.cli.publish_command import await_subscribers, until_lost
 from hansa.cli.publish_order import Order
-from hansa.errors import TimedOut
+from hansa.errors import Fenced, TimedOut
 from hansa.messaging.spot import SpotNode
+from tests.support.discovery_cast import WITHIN_S
+from tests.support.topics_cast import TopicCast
 
 
 class Owner:
@@ -50,3 +53,16 @@ async def test_those_who_do_not_come_are_not_waited_for_for_ever(
 ) -> None:
     with pytest.raises(TimedOut, match=said):
         await waited(Owner(most_count), wait, timeout_s=0.2)
+
+
+@pytest.mark.spec("SPT-12")
+async def test_a_topic_that_another_node_keeps_is_held_no_more() -> None:
+    async with TopicCast() as stage, asyncio.timeout(WITHIN_S):
+        low, high = await stage.mesh(await stage.registry(), 1, 2)
+        # Both create it in the same moment, and the lower id wins.
+        await asyncio.gather(low.spot().create_topic("a"), high.spot().create_topic("a"))
+        with pytest.raises(Fenced, match=r"has created it as well, and keeps it"):
+            await until_lost(high, "a")
+        with pytest.raises(Fenced, match="before the last message"):
+            await until_lost(high, "a")
+        assert low.owned == ("a",)
