@@ -76,8 +76,8 @@ def publish(
         Publish when so many nodes have subscribed, and fail if they have not after --timeout; with --create.
         When not given, one is waited for, and all others that subscribe along with it.
     hold
-        Keep the topic after the last message, until Ctrl-C or SIGTERM, and fail if it is lost to another
-        node; with --create.
+        Keep the topic after the last message, until Ctrl-C or SIGTERM, and fail if it is lost
+        meanwhile; with --create.
     lines
         Publish each line of standard input, without its end, as soon as it comes.
     count
@@ -108,7 +108,7 @@ def publish(
         content = None if lines else read_payload(payload)
         run(carry_out(order, content, outcome, mesh, tls, as_json=as_json))
     except HansaError as error:
-        return complain("publish", outcome.explained(error), as_json=as_json)
+        return complain("publish", outcome.explained(error, order), as_json=as_json)
     if not outcome.is_complete:
         return INTERRUPTED
     return OK if outcome.is_well else FAILED
@@ -175,7 +175,7 @@ async def until_lost(node: SpotNode, topic: str) -> None:
     """Hold a topic for as long as it is this node's. Raises Fenced when it is no more."""
     events = node.events()
     if topic not in node.owned:
-        raise Fenced(f"{topic!r} was lost to another node before the last message")
+        raise Fenced(f"{topic!r} was lost before the last message")
     async for event in events:
         if isinstance(event, TopicLost) and event.topic == topic:
             raise Fenced(f"{topic!r} is lost: {event.reason}")

@@ -62,9 +62,11 @@ class Outcome:
     def is_well(self) -> bool:
         return self.is_complete and not self.refused_count and not self.in_doubt_count
 
-    def explained(self, error: HansaError) -> HansaError:
+    def explained(self, error: HansaError, order: Order) -> HansaError:
         """The error with what to do about it, and how far it came before."""
         before = f" any more, after {self.published_count:,} published" if self.published_count else ""
+        if isinstance(error, NoOwner) and order.create:
+            return NoOwner(f"{self.topic!r} was lost, and nobody owns it{before}")
         if isinstance(error, NoOwner):
             return NoOwner(
                 f"nobody owns {self.topic!r}{before}. Start its owner, or give --create: then this command "

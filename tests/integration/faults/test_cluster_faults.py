@@ -55,7 +55,9 @@ async def test_a_registry_that_was_frozen_beyond_every_timeout_brings_nothing_ba
 
 def wirings() -> list[object]:
     """Through a proxy always, through the kernel where it lets us."""
-    refused = pytest.mark.skipif(not namespaces_allowed(), reason="network namespaces need root")
+    refused = pytest.mark.skipif(
+        not namespaces_allowed(), reason="only root makes network namespaces; two proxies make the same cuts"
+    )
     return [
         pytest.param(NamespaceWiring, id="network-namespaces", marks=refused),
         pytest.param(lambda: ProxyWiring(silent=True), id="silent-proxy"),

@@ -39,13 +39,20 @@ def test_orders_that_cannot_be_carried_out_are_refused(options: dict[str, Any], 
 
 def test_errors_say_what_to_do() -> None:
     outcome = Outcome(topic="chat:room1")
-    assert "give --create" in str(outcome.explained(NoOwner("nobody")))
-    assert "Leave out --create" in str(outcome.explained(TopicExists("it is owned by 01:0000")))
-    assert "it is owned by 01:0000" in str(outcome.explained(TopicExists("it is owned by 01:0000")))
+    assert "give --create" in str(outcome.explained(NoOwner("nobody"), Order(topic="a")))
+    lost = str(outcome.explained(NoOwner("nobody"), Order(topic="a", create=True)))
+    assert "was lost" in lost
+    assert "give --create" not in lost
+    assert "Leave out --create" in str(
+        outcome.explained(TopicExists("it is owned by 01:0000"), Order(topic="a", create=True))
+    )
+    assert "it is owned by 01:0000" in str(
+        outcome.explained(TopicExists("it is owned by 01:0000"), Order(topic="a", create=True))
+    )
     late = TimedOut("late")
-    assert outcome.explained(late) is late
+    assert outcome.explained(late, Order(topic="a")) is late
     outcome.published_count = 1_200
-    assert "any more, after 1,200 published" in str(outcome.explained(NoOwner("nobody")))
+    assert "any more, after 1,200 published" in str(outcome.explained(NoOwner("nobody"), Order(topic="a")))
 
 
 def test_all_is_well_only_when_everything_reached_the_owner() -> None:
