@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 
-LINES_MAX = 500
+LINES_MAX = 750
 VAGUE_NAMES = frozenset({"utils", "util", "helpers", "helper", "common", "base", "misc", "tools", "stuff"})
 # Code that is run, or objects that are made, from bytes that somebody sent.
 UNSAFE_MODULES = frozenset({"pickle", "cPickle", "marshal", "shelve", "dill", "cloudpickle", "jsonpickle"})
