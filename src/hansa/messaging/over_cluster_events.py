@@ -14,8 +14,8 @@ from hansa.coordination.over_members import Members
 from hansa.errors import (
     AlreadyClosed,
     BadRecord,
+    Fenced,
     NoOwner,
-    SessionLost,
     StoreUnavailable,
     TimedOut,
     TopicExists,
@@ -115,7 +115,7 @@ class TopicBridge:
         while True:
             try:
                 await spot.create_topic(self.topic)
-            except (TopicExists, StoreUnavailable, TimedOut, SessionLost):
+            except (TopicExists, StoreUnavailable, TimedOut, Fenced):
                 await self._wait_for_removal()
                 continue
             self.takeovers_count += 1

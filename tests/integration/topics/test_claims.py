@@ -3,13 +3,16 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
 
 from hansa import (
+    AlreadyClosed,
     BadArgument,
+    Fenced,
     NoOwner,
     NotOwner,
     SpotNode,
@@ -26,11 +29,12 @@ from tests.support.discovery_cast import WITHIN_S, until
 from tests.support.store_process import StoreProcess
 from tests.support.topics_cast import TopicCast, payloads
 from tests.support.topics_processes import NodeProcess
+from tests.support.topics_wire import QUERY, WirePeer, query_resp
 
 ROOM = "chat:room/1 100%"
 TTL_S = 2.0
 
-pytestmark = [pytest.mark.timeout(60), pytest.mark.spec("SPT-12")]
+pytestmark = [pytest.mark.timeout(60), pytest.mark.spec("SPT-12", "SPT-25")]
 
 
 @pytest.fixture
@@ -41,6 +45,10 @@ async def store() -> AsyncIterator[Store]:
 
 async def _keys(store: Store) -> list[bytes]:
     return [item.key for item in (await store.scan("/hansa/default/topics/")).items]
+
+
+def _all_know(nodes: list[SpotNode], owner: SpotNode) -> bool:
+    return all(node.topics == {ROOM: owner.routing_id} for node in nodes)
 
 
 async def test_of_nodes_that_do_not_hear_each_other_one_creates_a_topic_and_the_others_learn_who(
@@ -113,6 +121,125 @@ async def test_a_claim_that_is_deleted_is_lost_and_the_spot_is_told_and_may_try_
         await spot.create_topic(ROOM)
         await spot.publish(ROOM, b"again")
         assert await payloads(subscription, 1) == [b"again"]
+
+
+async def test_of_nodes_that_hear_each_other_and_create_at_once_one_succeeds_and_none_is_ever_demoted(
+    store: Store,
+) -> None:
+    async with TopicCast() as cast, asyncio.timeout(2 * WITHIN_S):
+        registry = await cast.registry()
+        nodes = await cast.mesh(registry, 1, 5, 9, store=store)
+        spots = [node.spot() for node in nodes]
+        subscriptions = [await spot.subscribe(ROOM) for spot in spots]
+        winners = set()
+        for number in range(10):
+            # Another one is the first to ask each time.
+            turn = [spots[(number + place) % 3] for place in range(3)]
+            results = await asyncio.gather(
+                *(spot.create_topic(ROOM) for spot in turn), return_exceptions=True
+            )
+            assert sorted(type(result).__name__ for result in results) == ["NoneType"] + ["TopicExists"] * 2
+            (owner,) = (node for node in nodes if ROOM in node.owned)
+            winners.add(owner.routing_id)
+            await until(partial(_all_know, nodes, owner), "all know the owner")
+            for subscription in subscriptions:
+                await subscription.active()
+            for spot in spots:
+                await spot.publish(ROOM, b"%d" % number)
+            for subscription in subscriptions:
+                assert await payloads(subscription, 3) == [b"%d" % number] * 3
+            await spots[nodes.index(owner)].destroy_topic(ROOM)
+            assert await _keys(store) == []
+        assert len(winners) == 3
+        assert [(node.stats.conflicts_count, node.stats.demotions_count) for node in nodes] == [(0, 0)] * 3
+
+
+@pytest.mark.parametrize(("owner", "successor"), [(1, 9), (9, 1)], ids=["low to high", "high to low"])
+async def test_when_a_claim_is_lost_the_others_hear_it_and_follow_the_next_owner(
+    store: Store, owner: int, successor: int
+) -> None:
+    async with TopicCast() as cast, asyncio.timeout(2 * WITHIN_S):
+        registry = await cast.registry()
+        former, later, third = await cast.mesh(registry, owner, successor, 5, store=store)
+        spot, next_spot = former.spot(), later.spot()
+        heard = cast.heard(spot)
+        await spot.create_topic(ROOM)
+        subscription = await third.spot().subscribe(ROOM)
+        await subscription.active()
+        await store.delete_prefix("/hansa/default/topics/")
+        await subscription.pending()
+        assert (await heard.wait(TopicLost)).topic == ROOM
+        assert (former.owned, third.topics) == ((), {})
+        await next_spot.create_topic(ROOM)
+        await subscription.active()
+        # The former owner is a publisher like others.
+        await until(lambda: former.topics == {ROOM: later.routing_id}, "it knows the next owner")
+        await spot.publish(ROOM, b"from the former owner")
+        await next_spot.publish(ROOM, b"from the owner")
+        assert sorted(await payloads(subscription, 2)) == [b"from the former owner", b"from the owner"]
+        with pytest.raises(TopicExists):
+            await spot.create_topic(ROOM)
+        assert (former.owned, later.owned, len(await _keys(store))) == ((), (ROOM,), 1)
+
+
+async def test_a_claim_that_is_lost_while_the_other_nodes_are_asked_makes_no_second_owner(
+    store: Store,
+) -> None:
+    """A node that is listed as the owner answers late; meanwhile the lease ends, and another node claims."""
+    async with TopicCast() as cast, WirePeer(9, ROOM) as stale, asyncio.timeout(2 * WITHIN_S):
+        east, west = [await cast.registry() for _ in range(2)]
+        loser, winner = await cast.node(east, 5, store=store), await cast.node(west, 1, store=store)
+        await stale.register(east)
+        await stale.meet(loser)
+        assert loser.topics == {ROOM: stale.routing_id}
+        stale.answers = False
+        asked_count = len(stale.of(QUERY))
+        spot, rightful = loser.spot(), winner.spot()
+        creating = asyncio.ensure_future(spot.create_topic(ROOM))
+        await until(lambda: len(stale.of(QUERY)) > asked_count, "the stale owner is asked")
+        assert len(await _keys(store)) == 1
+        await store.delete_prefix("/hansa/default/topics/")
+        await rightful.create_topic(ROOM)
+        stale.say(loser, *query_resp([]))
+        with pytest.raises(Fenced):
+            await creating
+        assert (spot.owned, loser.owned) == ((), ())
+        # They come to hear each other: there is one owner, and nothing to settle.
+        for one, other in ((east, west), (west, east)):
+            one.add_peer(str(other.pub))
+        await until(lambda: loser.topics == {ROOM: winner.routing_id}, "it knows the owner")
+        assert (winner.owned, winner.stats.conflicts_count) == ((ROOM,), 0)
+        subscription = await spot.subscribe(ROOM)
+        await subscription.active()
+        await spot.publish(ROOM, b"hello")
+        assert await payloads(subscription, 1) == [b"hello"]
+
+
+async def test_a_creation_that_waits_for_a_listed_node_ends_with_its_own_node_and_asks_for_no_lease(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    granted: list[float] = []
+    grant = store.grant
+
+    async def counted(ttl_s: float, **settings: float | None) -> int:
+        granted.append(ttl_s)
+        return await grant(ttl_s, **settings)
+
+    async with TopicCast() as cast, WirePeer(9, answers=False) as silent, asyncio.timeout(2 * WITHIN_S):
+        registry = await cast.registry()
+        node = await cast.node(registry, 5, store=store)
+        await silent.register(registry)
+        await silent.meet(node, ask=False)
+        monkeypatch.setattr(store, "grant", counted)
+        creating = asyncio.ensure_future(node.spot().create_topic(ROOM))
+        await asyncio.sleep(0)
+        await node.close()
+        with pytest.raises(AlreadyClosed):
+            await creating
+        assert granted == []
+        successor = await cast.local(store=store)
+        await successor.spot().create_topic(ROOM)
+        assert len(granted) == 1
 
 
 async def test_a_topic_of_a_node_that_knows_no_store_is_not_taken_from_it(store: Store) -> None:

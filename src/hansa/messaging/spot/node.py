@@ -202,10 +202,13 @@ class SpotNode:
         for feed in self._feeds:
             feed.close()
         try:
-            if self._steps is not None:
-                await self._steps.close()
-            if self.claims is not None:
-                await self.claims.close()
+            try:
+                if self._steps is not None:
+                    await self._steps.close()
+            finally:
+                # Also when this is cancelled: claims that nobody gives up would be renewed for ever.
+                if self.claims is not None:
+                    await self.claims.close()
             if self._machine.registry is not None:
                 await self._line.unregister_all(timeout_s=FAREWELL_S_MAX)
         finally:

@@ -11,9 +11,10 @@ from hansa.coordination.keys import Keys
 from hansa.coordination.line_stats import LineTally
 from hansa.coordination.over_entry import Entry
 from hansa.coordination.over_lock import line_of
+from hansa.coordination.over_loss import again
 from hansa.coordination.over_ownership import acquired_at_once
 from hansa.coordination.over_session import Session
-from hansa.errors import Fenced, TopicExists
+from hansa.errors import AlreadyClosed, Fenced, TopicExists
 from hansa.ids import format_id
 from hansa.store.store import Store
 from hansa.transport.over_tasks import TaskScope
@@ -49,17 +50,20 @@ class TopicClaims:
         self._tally = LineTally()
         self._session: Session | None = None
         self._opening = asyncio.Lock()
+        # Of topics that the node owns.
         self._entries: dict[str, Entry[Fenced]] = {}
         self._leaving: dict[str, asyncio.Task[None]] = {}
         self._tasks = TaskScope(self._name, on_failure)
+        self._is_closed = False
 
-    async def claim(self, topic: str) -> None:
-        """Claim it, until it is released or lost. Cancelling it claims nothing.
+    async def claim(self, topic: str) -> Entry[Fenced]:
+        """Claim it for a spot that is about to create it, and then calls `keep` or `give_up_later`.
 
-        Raises TopicExists, and when the store cannot be asked StoreUnavailable, TimedOut, SessionLost.
+        Cancelling it claims nothing. Raises TopicExists; AlreadyClosed; StoreUnavailable and TimedOut when
+        the store cannot be asked; Fenced, mostly as SessionLost, when the claim is lost at once.
         """
-        if topic in self._leaving:
-            await asyncio.wait([self._leaving[topic]])
+        while (leaving := self._leaving.get(topic)) is not None:
+            await asyncio.wait([leaving])
         session = await self._live_session()
         prefix = self._keys.topic(self._service, topic)
         entry = Entry(session, prefix, what=f"topic {topic!r}", error=Fenced, value=self._node)
@@ -67,36 +71,62 @@ class TopicClaims:
             line = await line_of(session, prefix)
             whose = f"node {format_id(line[0].note)}" if line else "another node"
             raise TopicExists(f"topic {topic!r} is owned by {whose} already, as the store has it")
+        return entry
+
+    @staticmethod
+    def check(entry: Entry[Fenced]) -> None:
+        """Raises Fenced, with the reason, unless the claim still stands."""
+        if (lost := entry.as_lost()) is not None:
+            raise again(lost)
+
+    def keep(self, topic: str, entry: Entry[Fenced]) -> None:
+        """The topic was created under this claim, just now: tell when it is lost."""
         self._entries[topic] = entry
         entry.loss.call_back(partial(self._lost, topic, entry))
 
-    async def release(self, topic: str) -> None:
+    def give_up_later(self, topic: str, entry: Entry[Fenced]) -> asyncio.Task[None]:
         """Let others claim it. When the store does not answer soon, that goes on in the background."""
-        entry = self._entries.pop(topic, None)
-        if entry is not None:
-            await entry.leave()
+        self._leaving[topic] = task = self._tasks.spawn(entry.leave(), f"gives up topic {topic}")
+        task.add_done_callback(partial(self._left, topic))
+        return task
 
-    def release_later(self, topic: str) -> None:
+    async def release(self, topic: str) -> None:
+        """The topic is destroyed: let others claim it. Cancelling it lets that go on in the background."""
+        leaving = self.release_later(topic)
+        if leaving is not None:
+            await asyncio.wait([leaving])
+
+    def release_later(self, topic: str) -> asyncio.Task[None] | None:
         """The same, without waiting for it."""
         entry = self._entries.pop(topic, None)
-        if entry is not None:
-            self._leaving[topic] = task = self._tasks.spawn(entry.leave(), f"gives up topic {topic}")
-            task.add_done_callback(lambda _: self._leaving.pop(topic, None))
+        return None if entry is None else self.give_up_later(topic, entry)
 
     async def close(self) -> None:
-        """Release everything at once, by ending the lease."""
+        """Release everything at once, by ending the lease, and claim nothing any more.
+
+        Cancelling it lets the lease end by itself, when nobody has renewed it for its time.
+        """
+        self._is_closed = True
         self._entries.clear()
-        await self._tasks.close()
-        await self._close_session()
+        try:
+            await self._tasks.close()
+        finally:
+            await self._close_session()
 
     async def _live_session(self) -> Session:
         async with self._opening:
+            if self._is_closed:
+                raise AlreadyClosed(f"{self._name}: the node is closed")
             if self._session is None or not self._session.is_live:
                 await self._close_session()
                 session = Session(
                     self._store, self._ttl_s, cluster=self._keys.cluster, name=self._name, chance=self._chance
                 )
                 self._session = await session.__aenter__()
+                if self._is_closed:
+                    # While the store was asked: whoever closed saw no session to end.
+                    await self._close_session()
+                    raise AlreadyClosed(f"{self._name}: the node was closed meanwhile")
             return self._session
 
     async def _close_session(self) -> None:
@@ -108,3 +138,7 @@ class TopicClaims:
         if self._entries.get(topic) is entry:
             del self._entries[topic]
             self._on_lost(topic, str(entry.loss.error))
+
+    def _left(self, topic: str, leaving: asyncio.Task[None]) -> None:
+        if self._leaving.get(topic) is leaving:
+            del self._leaving[topic]

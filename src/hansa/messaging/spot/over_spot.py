@@ -14,6 +14,7 @@ from hansa.messaging.spot.fanout import DUE, ELSEWHERE, REST, Exchange, publish
 from hansa.messaging.spot.inbox import Inbox, Reader, TopicMessage, WhenSlow
 from hansa.messaging.spot.mesh_driver import MeshDriver
 from hansa.messaging.spot.names import check_pattern, check_topic, is_pattern
+from hansa.messaging.spot.over_claims import TopicClaims
 from hansa.messaging.spot.over_subscription import Subscription
 from hansa.transport.over_events import EventFeed, EventStream
 from hansa.transport.over_waiters import Waiters
@@ -84,24 +85,32 @@ class Spot:
 
         It waits until the listed nodes have told their topics, two seconds at most for one that does not
         answer. Raises TopicExists (EEXIST) when somebody owns it; BadArgument; AlreadyClosed; of a node with
-        a store StoreUnavailable, TimedOut and SessionLost too.
+        a store StoreUnavailable and TimedOut too, and Fenced when its claim is lost meanwhile.
         """
         self._check()
         frame = check_topic(topic)
         await self._mesh.in_step()
-        claims = self.node.claims
-        if claims is not None:
-            await claims.claim(topic)
-        try:
-            if claims is not None and await self._is_owned_unclaimed(frame):
-                raise TopicExists(f"topic {topic!r} is owned already, by a node that did not ask the store")
-            self._check()
-            self._mesh.create(frame, self, retain=retain, is_claimed=claims is not None)
-        except BaseException:
-            if claims is not None:
-                claims.release_later(topic)
-            raise
+        self._check()
+        if self.node.claims is None:
+            self._mesh.create(frame, self, retain=retain, is_claimed=False)
+        else:
+            await self._create_claimed(self.node.claims, topic, frame, retain=retain)
         self._owned[topic] = None
+
+    async def _create_claimed(self, claims: TopicClaims, topic: str, frame: bytes, *, retain: bool) -> None:
+        claim = await claims.claim(topic)
+        try:
+            is_owned_unclaimed = await self._is_owned_unclaimed(frame)
+            self._check()
+            # Whoever answered slowly has kept us waiting: others may own the topic by now, rightfully.
+            claims.check(claim)
+            if is_owned_unclaimed:
+                raise TopicExists(f"topic {topic!r} is owned already, by a node that did not ask the store")
+            self._mesh.create(frame, self, retain=retain, is_claimed=True)
+            claims.keep(topic, claim)
+        except BaseException:
+            claims.give_up_later(topic, claim)
+            raise
 
     async def destroy_topic(self, topic: str) -> None:
         """Own it no more; its subscriptions wait for the next owner. Raises NotOwner, AlreadyClosed."""
