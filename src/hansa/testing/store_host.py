@@ -140,6 +140,14 @@ class StoreHost:
         """A key as it is at this instant; what the store has not ended is there."""
         return self._engine.get(key, revision=0, now=self._seen_s)
 
+    def living_leases(self) -> dict[int, str]:
+        """The leases that have not ended, and who was granted each."""
+        return {
+            lease: host
+            for lease, host in self.lease_hosts.items()
+            if self._engine.lease_info(lease, now=self._seen_s) is not None
+        }
+
     # What arrives over the network.
 
     def receive(self, work: Callable[[], None], refuse: Callable[[], None]) -> None:
