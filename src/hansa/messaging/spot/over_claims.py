@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 
 from hansa.chance import Chance
@@ -86,7 +87,7 @@ class TopicClaims:
 
     def give_up_later(self, topic: str, entry: Entry[Fenced]) -> asyncio.Task[None]:
         """Let others claim it. When the store does not answer soon, that goes on in the background."""
-        self._leaving[topic] = task = self._tasks.spawn(entry.leave(), f"gives up topic {topic}")
+        self._leaving[topic] = task = self._tasks.spawn(_leave(entry), f"gives up topic {topic}")
         task.add_done_callback(partial(self._left, topic))
         return task
 
@@ -142,3 +143,9 @@ class TopicClaims:
     def _left(self, topic: str, leaving: asyncio.Task[None]) -> None:
         if self._leaving.get(topic) is leaving:
             del self._leaving[topic]
+
+
+async def _leave(entry: Entry[Fenced]) -> None:
+    # Whoever has closed the store renews no lease: the claim ends with it.
+    with suppress(AlreadyClosed):
+        await entry.leave()

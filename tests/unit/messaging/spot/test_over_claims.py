@@ -237,6 +237,25 @@ async def test_closing_at_any_moment_of_a_creation_leaves_no_claim(books: Books)
         assert (node.owned, await books.live(), await books.keys()) == ((), [], [])
 
 
+@pytest.mark.parametrize("way", ["destroy the topic", "close the spot", "close the node"])
+async def test_who_has_closed_the_store_before_can_still_end_what_is_owned(way: str) -> None:
+    complaints: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: complaints.append(context))
+    store = open_store(f"memory://{uuid4()}")
+    async with SpotNode(store=store) as node:
+        async with store:
+            spot = node.spot()
+            await spot.create_topic(ROOM)
+        if way == "destroy the topic":
+            await spot.destroy_topic(ROOM)
+        elif way == "close the spot":
+            await spot.close()
+            await turns(TURNS_COUNT)
+        else:
+            await node.close()
+        assert (node.owned, complaints) == ((), [])
+
+
 # -- the answer is lost
 
 
