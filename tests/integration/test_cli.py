@@ -44,7 +44,8 @@ def test_a_registry_says_when_it_is_ready_and_stops_in_order(number: int) -> Non
     with Command("registry", "--pub", ANY, "--router", ANY, "--id", "1234") as command:
         line = command.line()
         assert line.startswith("registry 1234 ready: pub tcp://127.0.0.1:")
-        assert not line.endswith(":0")
+        assert line.endswith(f" pid {command.process.pid}")
+        assert ":0 " not in line
         status, out, err = command.stop(number)
     assert (status, err) == (0, "")
     assert "registry 1234 stopped: 0 registered" in out
@@ -108,7 +109,7 @@ def test_a_reader_that_stalls_does_not_stop_the_registry(
         (["--pub", ANY, "--router", ANY, "--peer", "tcp://*:5"], 2, "cannot be dialled"),
         (["--pub", ANY, "--router", ANY, "--heartbeat-timeout", "0.1"], 2, "shorter than the interval"),
         (["--pub", ANY, "--router", ANY, "--heartbeat-interval", "-1"], 2, "Must be > 0"),
-        (["--id", "many"], 2, "int"),
+        (["--id", "many"], 2, "whole number"),
     ],
 )
 def test_what_cannot_work_is_said_in_a_sentence(arguments: list[str], status: int, said: str) -> None:
@@ -267,6 +268,26 @@ def test_calls_without_a_provider_or_a_registry_say_what_was_tried(
     status, _, err = run("provide", "x", "--exec", "cat", "--router", "tcp://*:1")
     assert status == 2
     assert "cannot be dialled" in err
+
+
+def test_who_takes_a_router_for_a_pub_is_told_so(registry: tuple[Command, dict[str, str]]) -> None:
+    _, where = registry
+    for command in (("call", "shout", "x"), ("services",)):
+        status, _, err = run(*command, "--pub", where["HANSA_ROUTER"], "--timeout", "2")
+        assert status == 1
+        assert "a SUB met a ROUTER" in err
+    status, _, err = run(
+        "subscribe", "a", "--timeout", "2", env={**where, "HANSA_PUB": where["HANSA_ROUTER"]}
+    )
+    assert status == 1
+    assert "a SUB met a ROUTER" in err
+
+
+@pytest.mark.spec("DIS-08")
+def test_a_weight_of_0_means_1(stack: ExitStack, registry: tuple[Command, dict[str, str]]) -> None:
+    command, where = registry
+    provide(stack, where, "shout", "cat", "--weight", "0")
+    assert command.event("provider-added")["weight"] == 1
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ from hansa.cli.registry_options import (
     Pubs,
     Routers,
     TlsFiles,
+    Whole,
 )
 from hansa.errors import HansaError
 from hansa.limits import REQUEST_TIMEOUT_S
@@ -41,7 +42,7 @@ def call(
     router: Routers = (ROUTER,),
     msg_id: MsgId = 0,
     timeout: Annotated[float, SECONDS] = REQUEST_TIMEOUT_S,
-    count: Annotated[int, Parameter(validator=Number(gte=1))] = 1,
+    count: Annotated[Whole, Parameter(validator=Number(gte=1))] = 1,
     raw: Annotated[bool, Parameter(negative="", show_default=False)] = False,
     as_json: AsJson = False,
     tls: TlsFiles = NO_TLS,

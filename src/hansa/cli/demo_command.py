@@ -9,13 +9,14 @@ from cyclopts.validators import Number
 
 from hansa.cli import demo as demo_program
 from hansa.cli.fast_loop import run
+from hansa.cli.registry_options import Whole
 
 
 def demo(
     *,
     seconds: Annotated[float, Parameter(validator=Number(gte=3, lte=3600))] = 12.0,
-    in_flight: Annotated[int, Parameter(validator=Number(gte=1, lte=10_000))] = 16,
-    payload_bytes: Annotated[int, Parameter(validator=Number(gte=0, lte=1 << 20))] = 64,
+    in_flight: Annotated[Whole, Parameter(validator=Number(gte=1, lte=10_000))] = 16,
+    payload_bytes: Annotated[Whole, Parameter(validator=Number(gte=0, lte=1 << 20))] = 64,
 ) -> int:
     """Watch services call each other and topics reach their readers while their processes are killed.
 

@@ -8,7 +8,7 @@ import sys
 from typing import Final
 
 from hansa.cli.log_lines import visible
-from hansa.errors import HandlerFailed, HansaError, StoreUnavailable, UsageError
+from hansa.errors import HandlerFailed, HansaError, StoreUnavailable, TopicExists, UsageError
 
 OK = 0
 FAILED = 1
@@ -23,7 +23,8 @@ ON_A_STORE: Final = frozenset({"lock", "lead", "members"})
 
 def status_of(error: HansaError) -> int:
     """The exit status that says whose fault it is: yours (2) or the world's (1)."""
-    return USAGE if isinstance(error, UsageError) else FAILED
+    # A topic that exists now may be free the next time: what was typed is right.
+    return USAGE if isinstance(error, UsageError) and not isinstance(error, TopicExists) else FAILED
 
 
 def error_facts(error: HansaError) -> dict[str, str]:
@@ -39,7 +40,7 @@ def complain(command: str, error: HansaError, *, as_json: bool = False, status: 
     """
     # A handler's own word is half of what it has to say.
     reason = f"{error.reason}: " if isinstance(error, HandlerFailed) else ""
-    print(visible(f"hansa {command}: {reason}{error}"), file=sys.stderr)
+    print(visible(f"{f'hansa {command}'.strip()}: {reason}{error}"), file=sys.stderr)
     if command in ON_A_STORE and isinstance(error, StoreUnavailable):
         print(
             "`hansa store` runs a store on this machine; --store or HANSA_STORE names another",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from typing import Annotated
 
 from cyclopts import Parameter
@@ -102,7 +103,8 @@ async def _campaign_on(
 
 async def _lead(election: Election, session: Session, runner: Runner) -> int:
     name, log = election.name, runner.log
-    log.tell("campaigning", f"campaigning for {name}", name=name)
+    pid = os.getpid()
+    log.tell("campaigning", f"campaigning for {name}, pid {pid}", name=name, pid=pid)
     leadership = await election.win()
     term = leadership.term
     log.tell("leading", f"leading {name}, term {term}", name=name, term=term)

@@ -18,7 +18,7 @@ from hansa.cli.exit_status import OK, complain, reader_left
 from hansa.cli.fast_loop import run
 from hansa.cli.log_lines import LogLines
 from hansa.cli.members_board import as_object, as_table, summary, tell_event
-from hansa.cli.registry_options import NO_TLS, SECONDS, AsJson, TlsFiles
+from hansa.cli.registry_options import NO_TLS, SECONDS, AsJson, TlsFiles, Whole
 from hansa.cli.session_options import STORE, ClusterName, StoreAddress, open_shared_store
 from hansa.cli.stop_signals import Cut, until_stopped
 from hansa.coordination.member import Member
@@ -56,7 +56,7 @@ class Joining:
 
     join: Annotated[str | None, Parameter(metavar="ID", show_default=False)] = None
     host: str = ""
-    port: Annotated[int, Parameter(validator=Number(gte=0, lte=65_535))] = 0
+    port: Annotated[Whole, Parameter(validator=Number(gte=0, lte=65_535))] = 0
     role: Annotated[tuple[str, ...], Parameter(negative="", show_default=False)] = ()
     zone: str = ""
     metadata: Annotated[tuple[str, ...], Parameter(metavar="NAME=TEXT", negative="", show_default=False)] = ()

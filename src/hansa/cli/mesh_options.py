@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 from cyclopts import Parameter
 
@@ -36,8 +36,11 @@ class Mesh:
         Where other nodes connect to this one; port 0 takes any free port.
     advertise
         What other nodes are told to connect to, if it is not where this one is bound.
+    mesh
+        `router`: a topic has an owner, through which everything is published; `pubsub`: no topic has one, and
+        everybody publishes directly. All nodes of a service are of one kind.
     service
-        The mesh: `spot-node`, or `spot-node.NAME` for one of several on the same registries.
+        The mesh's name: `spot-node`, or `spot-node.NAME` for one of several on the same registries.
     timeout
         How long joining the mesh may take.
     """
@@ -46,6 +49,7 @@ class Mesh:
     router: Routers = (ROUTER,)
     bind: Annotated[str, ENDPOINT] = "tcp://127.0.0.1:0"
     advertise: Annotated[str | None, ENDPOINT] = None
+    mesh: Literal["router", "pubsub"] = "router"
     service: str = SERVICE
     timeout: Annotated[float, SECONDS] = 5.0
 
@@ -65,6 +69,7 @@ class Mesh:
             self.router,
             discovery=discovery,
             service=self.service,
+            mesh=self.mesh,
             advertise=self.advertise,
             store=store,
             cluster=cluster,
@@ -91,9 +96,8 @@ class Mesh:
         while all(one.routing_id != node.routing_id for one in discovery.providers(self.service)):
             if asyncio.get_running_loop().time() >= end_at:
                 raise TimedOut(
-                    f"no registry was heard to list this node within {self.timeout:g} s; tried "
-                    f"{', '.join(self.pub)}. Is that the PUB endpoint of the registry at "
-                    f"{', '.join(self.router)}?"
+                    f"no registry was heard to list this node within {self.timeout:g} s: "
+                    f"{discovery.situation}. It is registered at {node.registry or ', '.join(self.router)}"
                 )
             await asyncio.sleep(LOOK_INTERVAL_S)
 

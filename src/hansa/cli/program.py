@@ -7,7 +7,8 @@ import sys
 from cyclopts import App, CycloptsError
 
 import hansa
-from hansa.cli.exit_status import USAGE
+from hansa.cli.exit_status import complain
+from hansa.errors import BadArgument
 
 app = App(
     name="hansa",
@@ -38,9 +39,15 @@ app.command("hansa.cli.raft_command:raft", group=STORES)
 def main() -> None:
     """The entry point of the `hansa` script."""
     typed = sys.argv[1:]
+    # What stands behind `--` is another program's.
+    as_json = "--json" in typed[: typed.index("--") if "--" in typed else None]
     if typed in ([], ["--help"], ["-h"]):
         app.resolved_commands()  # What the list says of each stands in its module.
     try:
-        app(typed, exit_on_error=False)
-    except CycloptsError:  # Shown already.
-        sys.exit(USAGE)
+        app(typed, exit_on_error=False, print_error=False)
+    except CycloptsError as error:
+        command = " ".join(error.command_chain or ())
+        advice = (
+            f"`hansa {command} --help` lists what can be given" if command else "`hansa --help` lists them"
+        )
+        sys.exit(complain(command, BadArgument(f"{error} ({advice})"), as_json=as_json))

@@ -23,6 +23,7 @@ from hansa.cli.registry_options import (
     Pubs,
     Routers,
     TlsFiles,
+    Whole,
 )
 from hansa.cli.shell_handler import ShellHandler
 from hansa.cli.stop_signals import Stop, stop_signals
@@ -44,9 +45,9 @@ def provide(
     advertise: Annotated[str | None, ENDPOINT] = None,
     router: Routers = (ROUTER,),
     pub: Pubs = (PUB,),
-    weight: Annotated[int, Parameter(validator=Number(gte=1, lte=0xFFFF_FFFF))] = 1,
+    weight: Annotated[Whole, Parameter(validator=Number(gte=0, lte=0xFFFF_FFFF))] = 1,
     msg_id: Annotated[tuple[MsgId, ...], Parameter(negative="")] = (0,),
-    concurrency: Annotated[int, Parameter(validator=Number(gte=1, lte=1_000))] = COMMANDS_MAX,
+    concurrency: Annotated[Whole, Parameter(validator=Number(gte=1, lte=1_000))] = COMMANDS_MAX,
     drain_timeout: Annotated[float, SECONDS] = DRAIN_TIMEOUT_S,
     as_json: AsJson = False,
     tls: TlsFiles = NO_TLS,
@@ -77,7 +78,7 @@ def provide(
     pub
         Not needed here; accepted, so that the same options fit every command.
     weight
-        This provider's share of the requests, for callers that balance by weight.
+        This provider's share of the requests, for callers that balance by weight; 0 means 1.
     msg_id
         Requests with this msgId are answered; repeat it for several.
     concurrency
@@ -117,7 +118,8 @@ async def serve(provider: Provider, service: str, log: LogLines, *, weight: int,
             registration = await provider.register(service, weight=weight)
             log.tell(
                 "ready",
-                f"{service} ready: {registration.endpoint} registered with {registration.registry}",
+                f"{service} ready: {registration.endpoint} registered with {registration.registry}, "
+                f"pid {os.getpid()}",
                 service=service,
                 endpoint=registration.endpoint,
                 routing_id=format_id(provider.routing_id),

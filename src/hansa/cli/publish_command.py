@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
@@ -14,10 +15,11 @@ from cyclopts.validators import Number
 
 from hansa.cli.exit_status import FAILED, INTERRUPTED, OK, complain
 from hansa.cli.fast_loop import run
+from hansa.cli.log_lines import visible
 from hansa.cli.mesh_options import ANY_MESH, LOOK_INTERVAL_S, Mesh
 from hansa.cli.payload_argument import read_payload
 from hansa.cli.publish_order import Order, Outcome
-from hansa.cli.registry_options import NO_TLS, AsJson, TlsFiles
+from hansa.cli.registry_options import NO_TLS, AsJson, TlsFiles, Whole
 from hansa.cli.session_options import ClusterName, open_shared_store
 from hansa.cli.standard_streams import read_lines
 from hansa.cli.stop_signals import until_stopped
@@ -38,10 +40,10 @@ def publish(
     *,
     create: Flag = False,
     retain: Flag = False,
-    wait: Annotated[int | None, Parameter(metavar="NODES", validator=Number(gte=0))] = None,
+    wait: Annotated[Whole | None, Parameter(metavar="NODES", validator=Number(gte=0))] = None,
     hold: Flag = False,
     lines: Flag = False,
-    count: Annotated[int | None, Parameter(validator=Number(gte=1))] = None,
+    count: Annotated[Whole | None, Parameter(validator=Number(gte=1))] = None,
     store: Annotated[str | None, Parameter(metavar="ADDRESS")] = None,
     cluster: ClusterName = "default",
     mesh: Mesh = ANY_MESH,
@@ -73,8 +75,8 @@ def publish(
     retain
         Whoever subscribes later gets the latest message at once; with --create.
     wait
-        Publish when so many nodes have subscribed, and fail if they have not after --timeout; with --create.
-        When not given, one is waited for, and all others that subscribe along with it.
+        Publish when so many nodes have subscribed, and fail if they have not after --timeout; with --create,
+        or --mesh pubsub. When not given, one is waited for, and all others that subscribe along with it.
     hold
         Keep the topic after the last message, until Ctrl-C or SIGTERM, and fail if it is lost
         meanwhile; with --create.
@@ -101,6 +103,7 @@ def publish(
         hold=hold,
         store=store,
         cluster=cluster,
+        has_owners=mesh.mesh == "router",
     )
     outcome = Outcome(topic=topic)
     try:
@@ -132,6 +135,9 @@ async def carry_out(
         spot = await stack.enter_async_context(node.spot())
         if order.create:
             await spot.create_topic(order.topic, retain=order.retain)
+            if order.stays:
+                print(visible(f"owner of {order.topic}, pid {os.getpid()}"), file=sys.stderr, flush=True)
+        if order.awaits_subscribers:
             await await_subscribers(node, order, timeout_s=mesh.timeout)
         async for message in messages(order, content):
             await spot.publish(order.topic, message)
@@ -156,18 +162,18 @@ async def await_subscribers(node: SpotNode, order: Order, *, timeout_s: float) -
     """Wait for those who are to hear it. Raises TimedOut when they do not subscribe."""
     loop = asyncio.get_running_loop()
     wanted_count, quiet_s = (1, QUIET_S) if order.wait is None else (order.wait, 0.0)
-    found, changed_at = node.subscribers(order.topic), loop.time()
+    found_count, changed_at = node.subscribers_count(order.topic), loop.time()
     end_at = changed_at + timeout_s
-    while len(found) < wanted_count or loop.time() < changed_at + quiet_s:
-        if len(found) < wanted_count and loop.time() >= end_at:
+    while found_count < wanted_count or loop.time() < changed_at + quiet_s:
+        if found_count < wanted_count and loop.time() >= end_at:
             raise TimedOut(
-                f"{len(found)} of {wanted_count} nodes subscribed to {order.topic!r} within {timeout_s:g} s, "
-                "and nothing was published. Is `hansa subscribe` running? `--wait 0` does not ask"
+                f"{found_count} of {wanted_count} nodes subscribed to {order.topic!r} within {timeout_s:g} s"
+                ", and nothing was published. Is `hansa subscribe` running? `--wait 0` does not ask"
             )
         # That a node subscribes is no event at the owner's: this looks again.
         await asyncio.sleep(LOOK_INTERVAL_S)
-        before, found = found, node.subscribers(order.topic)
-        if found != before:
+        before_count, found_count = found_count, node.subscribers_count(order.topic)
+        if found_count != before_count:
             changed_at = loop.time()
 
 
@@ -202,7 +208,7 @@ async def make_sure(node: SpotNode, order: Order, outcome: Outcome, *, timeout_s
                 f"some of the {outcome.published_count:,} messages may not have reached it"
             )
         if owner == node.routing_id:
-            outcome.nodes_count = len(node.subscribers(order.topic))
+            outcome.nodes_count = node.subscribers_count(order.topic)
             outcome.dropped_count = report.dropped_count or 0
     outcome.is_complete = True
 

@@ -24,19 +24,30 @@ class Order:
     hold: bool = False
     store: str | None = None
     cluster: str = "default"
+    has_owners: bool = True
+
+    @property
+    def stays(self) -> bool:
+        """The owner lives on until somebody ends it."""
+        return self.create and (self.lines or self.hold)
+
+    @property
+    def awaits_subscribers(self) -> bool:
+        """Whoever sends to the subscribers itself can wait for them: an owner, or all where none owns."""
+        return self.create or not self.has_owners
 
     def check(self) -> None:
         """Raises BadArgument for a topic that cannot be and for options that do not go together."""
         check_topic(self.topic)
-        of_an_owner = {
-            "retain": self.retain,
-            "wait": self.wait is not None,
-            "hold": self.hold,
-            "store": self.store is not None,
-        }
-        for name, is_given in of_an_owner.items():
-            if is_given and not self.create:
-                raise BadArgument(f"--{name} is up to the owner of the topic: give --create as well")
+        of_an_owner = {"retain": self.retain, "hold": self.hold, "store": self.store is not None}
+        if not self.has_owners:
+            for name, is_given in {"create": self.create, **of_an_owner}.items():
+                if is_given:
+                    raise BadArgument(f"--{name} is up to an owner, and topics of --mesh pubsub have none")
+        elif not self.create:
+            for name, is_given in {**of_an_owner, "wait": self.wait is not None}.items():
+                if is_given:
+                    raise BadArgument(f"--{name} is up to the owner of the topic: give --create as well")
         if self.lines and self.payload != "-":
             raise BadArgument("--lines publishes standard input: leave out the payload, or pipe it in")
         if self.lines and self.count is not None:

@@ -13,7 +13,17 @@ from hansa.cli.exit_status import OK, complain
 from hansa.cli.fast_loop import run
 from hansa.cli.log_lines import LogLines
 from hansa.cli.registry_news import RegistryNews
-from hansa.cli.registry_options import ENDPOINT, ENDPOINTS, NO_TLS, PUB, ROUTER, SECONDS, AsJson, TlsFiles
+from hansa.cli.registry_options import (
+    ENDPOINT,
+    ENDPOINTS,
+    NO_TLS,
+    PUB,
+    ROUTER,
+    SECONDS,
+    AsJson,
+    TlsFiles,
+    Whole,
+)
 from hansa.cli.stop_signals import stop_signals
 from hansa.errors import HansaError
 from hansa.limits import BROADCAST_INTERVAL_S, HEARTBEAT_INTERVAL_S, HEARTBEAT_TIMEOUT_S
@@ -28,7 +38,7 @@ def registry(
     pub: Annotated[str, ENDPOINT] = PUB,
     router: Annotated[str, ENDPOINT] = ROUTER,
     peer: Annotated[tuple[str, ...], ENDPOINTS] = (),
-    registry_id: Annotated[int | None, Parameter(name="--id", metavar="NUMBER")] = None,
+    registry_id: Annotated[Whole | None, Parameter(name="--id", metavar="NUMBER")] = None,
     heartbeat_interval: Annotated[float, SECONDS] = HEARTBEAT_INTERVAL_S,
     heartbeat_timeout: Annotated[float, SECONDS] = HEARTBEAT_TIMEOUT_S,
     broadcast_interval: Annotated[float, SECONDS] = BROADCAST_INTERVAL_S,
@@ -88,7 +98,7 @@ async def serve(registry: Registry, *, as_json: bool) -> None:
             number, pub, router = registry.registry_id, str(registry.pub), str(registry.router)
             log.tell(
                 "ready",
-                f"registry {number} ready: pub {pub} router {router}",
+                f"registry {number} ready: pub {pub} router {router} pid {os.getpid()}",
                 registry_id=number,
                 pub=pub,
                 router=router,

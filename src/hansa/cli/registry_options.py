@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Final, TypeAlias
 
-from cyclopts import Parameter
+from cyclopts import Parameter, Token
 from cyclopts.validators import Number
 
 from hansa.errors import BadArgument
@@ -20,6 +21,15 @@ def split_at_commas(kind: object, text: str, **_: object) -> list[str]:
     return [word.strip() for word in text.split(",") if word.strip()]
 
 
+def read_whole(kind: object, tokens: Sequence[Token]) -> int:
+    """A whole number, also as 0x1f. The parser's own reading rounds: `--count 1.5` would be 2."""
+    text = tokens[0].value
+    try:
+        return int(text) if text.isdecimal() else int(text, 0)
+    except ValueError:
+        raise ValueError(f"{text!r} is no whole number") from None
+
+
 ENDPOINT: Final = Parameter(metavar="ENDPOINT")
 ENDPOINTS: Final = Parameter(metavar="ENDPOINT", negative="", show_default=False)
 SECONDS: Final = Parameter(metavar="SECONDS", validator=Number(gt=0, lt=1e9))
@@ -32,6 +42,7 @@ Routers: TypeAlias = Annotated[
     tuple[str, ...],
     Parameter(metavar="ENDPOINT", negative="", env_var="HANSA_ROUTER", env_var_split=split_at_commas),
 ]
+Whole: TypeAlias = Annotated[int, Parameter(converter=read_whole)]
 AsJson: TypeAlias = Annotated[bool, Parameter(name="--json", negative="", show_default=False)]
 
 _FILE: Final = {"metavar": "FILE", "show_default": False}
@@ -67,4 +78,4 @@ class TlsFiles:
 
 NO_TLS: Final = TlsFiles()
 
-MsgId: TypeAlias = Annotated[int, Parameter(validator=Number(gte=0, lt=0xFFFF))]
+MsgId: TypeAlias = Annotated[Whole, Parameter(validator=Number(gte=0, lt=0xFFFF))]

@@ -107,8 +107,7 @@ async def _hear(discovery: Discovery, pubs: tuple[str, ...], stop: Stop, *, time
             if discovery.registries_heard:
                 return
             raise TimedOut(
-                f"no registry answered within {timeout_s:g} s; tried {', '.join(pubs)}. Is one running "
-                "(`hansa registry`), and is that its PUB endpoint?"
+                f"nothing was heard within {timeout_s:g} s: {discovery.situation} (`hansa registry` runs one)"
             )
         if discovery.registries_heard:
             end_at = min(end_at, loop.time() + OTHERS_S_MAX)

@@ -17,7 +17,7 @@ from hansa.cli.fast_loop import run
 from hansa.cli.log_lines import LogLines
 from hansa.cli.mesh_options import ANY_MESH, Mesh
 from hansa.cli.message_line import message_line, message_object
-from hansa.cli.registry_options import NO_TLS, AsJson, TlsFiles
+from hansa.cli.registry_options import NO_TLS, AsJson, TlsFiles, Whole
 from hansa.cli.standard_streams import Output
 from hansa.cli.stop_signals import until_stopped
 from hansa.cli.subscribe_news import tell_end, tell_event, tell_start
@@ -31,7 +31,7 @@ def subscribe(
     topic_or_pattern: str,
     /,
     *more: str,
-    count: Annotated[int | None, Parameter(validator=Number(gte=1))] = None,
+    count: Annotated[Whole | None, Parameter(validator=Number(gte=1))] = None,
     mesh: Mesh = ANY_MESH,
     as_json: AsJson = False,
     tls: TlsFiles = NO_TLS,
@@ -87,7 +87,8 @@ async def follow(
             events = spot.events()
             for text in wanted:
                 subscriptions.append(await spot.subscribe(text))
-            tell_start(log, subscriptions, node.topics)
+            if node.has_owners:
+                tell_start(log, subscriptions, node.topics)
             async with asyncio.TaskGroup() as group:
                 telling = group.create_task(_tell_events(log, events), name="telling events")
                 await printer.print_all(spot)

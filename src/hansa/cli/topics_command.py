@@ -18,7 +18,7 @@ from hansa.cli.mesh_options import ANY_MESH, Mesh
 from hansa.cli.registry_options import NO_TLS, SECONDS, AsJson, TlsFiles
 from hansa.cli.stop_signals import Cut, until_stopped
 from hansa.cli.topics_board import Rates, Topics, as_object, as_table, summary, tell_changes
-from hansa.errors import HansaError
+from hansa.errors import BadArgument, HansaError
 from hansa.messaging.spot import SpotNode
 from hansa.transport import Tls
 
@@ -52,6 +52,11 @@ def topics(
         One JSON object for programs; with --watch an object a line for each topic whose numbers changed.
     """
     try:
+        if mesh.mesh == "pubsub":
+            raise BadArgument(
+                "nobody tells of the topics of a PUB/SUB mesh: they have no owners. "
+                "`hansa subscribe '*' --mesh pubsub` shows what is published"
+            )
         run(show(mesh, tls.credentials(), watch=watch, interval_s=interval, as_json=as_json))
     except HansaError as error:
         return complain("topics", error, as_json=as_json)

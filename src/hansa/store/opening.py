@@ -1,6 +1,7 @@
 """From a store's address to the store."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -20,6 +21,7 @@ def open_store(address: str, *, tls: Tls | None = None, **options: Any) -> Store
     `memory://name` is one store per name in this process, for as long as anybody holds it; once it was
     closed, the name stands for a new and empty one. `etcd://host:2379,host2:2379` is an etcd group, with
     `user:password@` before the hosts where it asks for one; `tls` and the options go to `EtcdStore`.
+    `http://host:2379`, as etcd and `hansa store` print it, is the same without TLS, `https://` with it.
     Raises `BadEndpoint`, which says what to write, and never a password.
     """
     scheme, separator, rest = address.partition("://")
@@ -62,9 +64,24 @@ def _open_raft(rest: str, tls: Tls | None, options: dict[str, Any]) -> Store:
     return open_raft_store(rest)
 
 
+def _open_url(rest: str, tls: Tls | None, options: dict[str, Any], *, is_encrypted: bool) -> Store:
+    if (tls is not None) != is_encrypted:
+        raise BadEndpoint(
+            "a store at https:// needs credentials: tls=..., or --tls-cert, --tls-key and --tls-ca"
+            if is_encrypted
+            else "credentials were given, and a store at http:// speaks no TLS: write https://"
+        )
+    # Every address of a list has its own scheme, as in `etcdctl --endpoints`.
+    kind = "https://" if is_encrypted else "http://"
+    hosts = [host.removeprefix(kind).removesuffix("/") for host in rest.split(",")]
+    return _open_etcd(",".join(hosts), tls, options)
+
+
 _OPENERS: dict[str, Callable[[str, Tls | None, dict[str, Any]], Store]] = {
     "memory": _open_memory,
     "etcd": _open_etcd,
     "raft": _open_raft,
+    "http": partial(_open_url, is_encrypted=False),
+    "https": partial(_open_url, is_encrypted=True),
 }
 _KNOWN = "write memory://name, etcd://host:2379,host2:2379, or raft://host:2390,host2:2390/app"

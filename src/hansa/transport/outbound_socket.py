@@ -33,6 +33,8 @@ class Outbound:
         self.endpoint = endpoint
         self.peer = b""
         """The peer's id as last seen; empty before the first handshake."""
+        self.trouble = ""
+        """Why it was not connected at the last try; empty while it is, and before the first."""
         self.lane: Lane | None = None
         self.connection: Connection | None = None
         self._network = network
@@ -105,6 +107,7 @@ class Outbound:
 
     def established(self, peer: bytes) -> None:
         self.peer = peer
+        self.trouble = ""
         self._backoff.reset()
         asyncio.get_running_loop().call_soon(self._waiters.wake_all)
 
@@ -127,8 +130,10 @@ class Outbound:
             problem = f"{self.endpoint} did not answer within {self._dial_s_max} s"
         finally:
             if problem:
+                self.trouble = problem
                 self._on_unreachable(self, connection, problem)
         if not problem:
             self.connection = connection
             await asyncio.wait((connection.closed,))
             self.connection = None
+            self.trouble = ": ".join(filter(None, (connection.reason, connection.detail)))

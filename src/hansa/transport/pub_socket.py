@@ -80,6 +80,10 @@ class Pub(ZmtpSocket):
             return False
         return lane.act(due)
 
+    def subscribers_count(self, topic: bytes) -> int:
+        """How many connections a message with this first part would go to."""
+        return len(self._fan.subscriptions.matching(topic))
+
     def _rouse(self) -> None:
         fan = self._fan
         for outbox in fan.roused:

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
+from cyclopts import App, CoercionError
 from rich.console import Console
 
 from hansa.cli import program
@@ -14,7 +15,7 @@ from hansa.cli.exit_status import FAILED, USAGE, complain, error_facts, status_o
 from hansa.cli.payload_argument import part_lines, parts_object, read_payload
 from hansa.cli.registry_options import split_at_commas
 from hansa.cli.services_board import as_object, as_table, since, summary
-from hansa.errors import BadArgument, BadEndpoint, HandlerFailed, StoreUnavailable, TimedOut
+from hansa.errors import BadArgument, BadEndpoint, HandlerFailed, StoreUnavailable, TimedOut, TopicExists
 from hansa.messaging.provider_info import ProviderInfo
 
 
@@ -69,6 +70,82 @@ def test_the_exit_status_says_whose_fault_it_is(capsys: pytest.CaptureFixture[st
     shown = capsys.readouterr()
     assert shown.err == "hansa call: late\\x1b\n"
     assert json.loads(shown.out) == {"error": "timed-out", "text": "late\x1b"}
+
+
+def test_what_exists_already_may_be_free_the_next_time() -> None:
+    assert status_of(TopicExists("'chat' is owned")) == FAILED
+
+
+WITH_WHOLE_NUMBERS = [
+    ("call", ["upper", "x"], "--count"),
+    ("call", ["upper", "x"], "--msg-id"),
+    ("provide", ["upper", "--exec", "cat"], "--weight"),
+    ("provide", ["upper", "--exec", "cat"], "--msg-id"),
+    ("provide", ["upper", "--exec", "cat"], "--concurrency"),
+    ("registry", [], "--id"),
+    ("publish", ["chat", "x"], "--count"),
+    ("publish", ["chat", "x"], "--wait"),
+    ("subscribe", ["chat"], "--count"),
+    ("members", [], "--port"),
+    ("demo", [], "--in-flight"),
+    ("demo", [], "--payload-bytes"),
+]
+
+
+@pytest.mark.parametrize(("command", "words", "option"), WITH_WHOLE_NUMBERS)
+def test_a_fraction_is_refused_where_a_whole_number_is_asked_for(
+    command: str, words: list[str], option: str
+) -> None:
+    def parse(number: str) -> None:
+        program.app.parse_args([command, *words, option, number], exit_on_error=False, print_error=False)
+
+    parse("7")
+    parse("0x7")
+    with pytest.raises(CoercionError, match=r"no whole number|into int"):
+        parse("7.5")
+
+
+def test_every_whole_number_that_a_command_takes_is_among_those() -> None:
+    taken = set()
+    for name, command in program.app.resolved_commands().items():
+        if not name.startswith("-") and isinstance(command, App) and command.default_command is not None:
+            for argument in command.assemble_argument_collection():
+                if re.search(r"\bint\b", str(argument.hint)):
+                    taken.add((name, argument.name))
+    assert taken == {(command, option) for command, _, option in WITH_WHOLE_NUMBERS}
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        (["call", "--json"], "requires an argument"),
+        (["call", "upper", "x", "--json", "--count", "1.5"], "no whole number"),
+        (["publish", "chat", "x", "--nonsense", "--json"], "--nonsense"),
+        (["nonsense", "--json"], "nonsense"),
+    ],
+)
+def test_what_cannot_be_parsed_is_json_for_programs(
+    typed: list[str], said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["hansa", *typed])
+    with pytest.raises(SystemExit) as ended:
+        program.main()
+    shown = capsys.readouterr()
+    assert ended.value.code == USAGE
+    assert said in shown.err
+    assert shown.err.count("\n") == 1
+    facts = json.loads(shown.out)
+    assert facts["error"] == "bad-argument"
+    assert said in facts["text"]
+
+
+def test_json_that_another_program_is_asked_for_is_not_ours(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["hansa", "lock", "till", "--nonsense", "--", "jq", "--json"])
+    with pytest.raises(SystemExit):
+        program.main()
+    assert capsys.readouterr().out == ""
 
 
 def test_who_finds_no_store_is_told_how_to_get_one(capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,6 +14,7 @@ from hansa.errors import BadArgument, NoOwner, TimedOut, TopicExists
         Order(topic="chat:room1", payload="hello"),
         Order(topic="chat:room1", payload="hello", create=True, retain=True, wait=0, hold=True, count=3),
         Order(topic="chat:room1", lines=True),
+        Order(topic="chat:room1", has_owners=False, wait=2),
     ],
 )
 def test_orders_that_make_sense_are_taken(order: Order) -> None:
@@ -28,6 +29,8 @@ def test_orders_that_make_sense_are_taken(order: Order) -> None:
         ({"topic": "a", "retain": True}, "--retain .* --create"),
         ({"topic": "a", "wait": 0}, "--wait .* --create"),
         ({"topic": "a", "hold": True}, "--hold .* --create"),
+        ({"topic": "a", "has_owners": False, "create": True}, "--create .* --mesh pubsub have none"),
+        ({"topic": "a", "has_owners": False, "hold": True}, "--hold .* --mesh pubsub have none"),
         ({"topic": "a", "lines": True, "payload": "text"}, "leave out the payload"),
         ({"topic": "a", "lines": True, "count": 2}, "--lines publishes each line once"),
     ],

@@ -6,6 +6,7 @@ from hansa.errors import AlreadyClosed, BadArgument, BadEndpoint, UsageError
 from hansa.store.etcd_address import EtcdAddress
 from hansa.store.on_etcd import EtcdStore
 from hansa.store.opening import open_store
+from hansa.transport import Tls
 
 SECRET = "s3cret"
 
@@ -55,6 +56,14 @@ def test_a_store_is_made_with_what_the_address_says() -> None:
         repr(store._caller.access),
     ):
         assert SECRET not in shown
+
+
+def test_an_address_may_be_written_as_the_store_prints_it() -> None:
+    assert open_store("http://host:2379/,http://other:2379").name == "etcd://host:2379,other:2379"
+    with pytest.raises(BadEndpoint, match="--tls-cert"):
+        open_store("https://host:2379")
+    with pytest.raises(BadEndpoint, match="write https://"):
+        open_store("http://host:2379", tls=Tls(cert="cert.pem", key="key.pem", ca="ca.pem"))
 
 
 def test_an_unknown_kind_tells_the_known_ones_and_no_password() -> None:

@@ -241,7 +241,7 @@ class Discovery:
                     # Looked up each time: whoever left this line last has thrown it away.
                     await self._waiters.setdefault(service, Waiters()).wait()
         except TimeoutError:
-            raise TimedOut(f"no provider of {service!r} after {timeout} s: {self._situation()}") from None
+            raise TimedOut(f"no provider of {service!r} after {timeout} s: {self.situation}") from None
         finally:
             if not self._waiters.get(service, True):
                 del self._waiters[service]
@@ -306,8 +306,9 @@ class Discovery:
         context = {"message": f"a listener of {self.name} failed", "exception": error}
         asyncio.get_running_loop().call_exception_handler(context)
 
-    def _situation(self) -> str:
-        """Why nothing may have been found, for a person."""
+    @property
+    def situation(self) -> str:
+        """Why nothing may have been found, for a person: who was heard, or what became of each registry."""
         heard = self.registries_heard
         if heard:
             names = ", ".join(map(str, heard))
@@ -318,8 +319,7 @@ class Discovery:
         if not self._registries:
             return "no registry was given: call connect_registry() with a registry's PUB endpoint"
         tried = ", ".join(
-            f"{endpoint} ({'connected, no list yet' if outbound and outbound.is_up else 'not connected'})"
-            for endpoint, outbound in self._registries.items()
+            f"{endpoint} ({_standing(outbound)})" for endpoint, outbound in self._registries.items()
         )
         return f"no registry answered; tried {tried}. Is it running, and is that its PUB endpoint?"
 
@@ -330,6 +330,14 @@ class Discovery:
     @staticmethod
     def _now() -> float:
         return asyncio.get_running_loop().time()
+
+
+def _standing(outbound: Outbound | None) -> str:
+    if outbound is not None and outbound.is_up:
+        return "connected, no list yet"
+    return (
+        f"not connected: {outbound.trouble}" if outbound is not None and outbound.trouble else "not connected"
+    )
 
 
 def _registry(text: str) -> Endpoint:

@@ -314,6 +314,10 @@ class SpotNode:
         """The other nodes that are subscribed to a topic of this node's."""
         return self.mesh.subscribers(check_topic(topic))
 
+    def subscribers_count(self, topic: str) -> int:
+        """To how many other nodes this one sends the topic: as its owner, or as anybody in a PUB/SUB mesh."""
+        return self.mesh.subscribers_count(check_topic(topic))
+
     @property
     def has_owners(self) -> bool:
         """Whether topics of this mesh have owners: in a ROUTER mesh, not in a PUB/SUB mesh."""

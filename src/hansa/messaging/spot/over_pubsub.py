@@ -223,6 +223,9 @@ class PubSubMesh:
         """Nobody by name: a SUB does not tell its id."""
         return ()
 
+    def subscribers_count(self, topic: bytes) -> int:
+        return self._pub.subscribers_count(topic)
+
     async def survey(self, timeout_s: float) -> tuple[TopicReport, ...]:
         """The topics that this node publishes. Subscribers and drops are not known by topic."""
         return tuple(

@@ -277,6 +277,9 @@ class RouterMesh:
         outlet = self.exchange.outlets.get(topic)
         return () if outlet is None else tuple(outlet.subscribers)
 
+    def subscribers_count(self, topic: bytes) -> int:
+        return len(self.subscribers(topic))
+
     async def survey(self, timeout_s: float) -> tuple[TopicReport, ...]:
         survey = Survey(self._routing_id, self._mesh.report(), self._mesh.peers)
         self._surveys[survey] = None
