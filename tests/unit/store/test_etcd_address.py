@@ -59,7 +59,9 @@ def test_a_store_is_made_with_what_the_address_says() -> None:
 
 
 def test_an_address_may_be_written_as_the_store_prints_it() -> None:
-    assert open_store("http://host:2379/,http://other:2379").name == "etcd://host:2379,other:2379"
+    store = open_store("http://host:2379/,http://other:2379")
+    assert isinstance(store, EtcdStore)
+    assert store.name == "etcd://host:2379,other:2379"
     with pytest.raises(BadEndpoint, match="--tls-cert"):
         open_store("https://host:2379")
     with pytest.raises(BadEndpoint, match="write https://"):
