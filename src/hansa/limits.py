@@ -265,6 +265,8 @@ STORE_LIVE_BYTES_MAX: Final = 2 * 1024 * MIB
 STORE_JOURNAL_BYTES: Final = 16 * MIB
 # Bytes of records that wait for the disk; beyond it changes are refused. A disk writes them in a second.
 STORE_UNFLUSHED_BYTES_MAX: Final = 64 * MIB
+# So long after a flush the store marks beside the journal how far it is flushed: two more flushes a second.
+STORE_MARK_S: Final = 0.5
 # A request to a served store, with the words around its keys and values; larger ones end the call.
 STORE_REQUEST_BYTES_MAX: Final = 2 * MIB
 # Watchers of one stream; more of them are refused. Streams are as many as the store's watchers.

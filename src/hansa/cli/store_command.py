@@ -36,6 +36,7 @@ def store(
     data: Annotated[str | None, Parameter(metavar="FOLDER", show_default=lambda _: DATA)] = None,
     memory: Annotated[bool, Parameter(**_FLAG)] = False,
     no_fsync: Annotated[bool, Parameter(**_FLAG)] = False,
+    give_up_damage: Annotated[bool, Parameter(**_FLAG)] = False,
     as_json: AsJson = False,
     tls: TlsFiles = NO_TLS,
 ) -> int:
@@ -64,6 +65,9 @@ def store(
     no_fsync
         Do not wait for the disk: quicker, and a crash of the machine (not of the process) may lose the last
         changes. For tests.
+    give_up_damage
+        Start though the end of the journal is damaged, without what cannot be read of it, answered or not; it
+        is kept in a file beside the journal. Give it once, when there is no copy to restore.
     as_json
         Tell everything as JSON, an object a line, for programs.
     """
@@ -71,7 +75,11 @@ def store(
         if memory and data is not None:
             raise BadArgument("--memory keeps nothing, and --data says where to: give one of them")
         server = StoreServer(
-            listen, folder=None if memory else data or DATA, fsync=not no_fsync, tls=tls.credentials()
+            listen,
+            folder=None if memory else data or DATA,
+            fsync=not no_fsync,
+            tls=tls.credentials(),
+            give_up_damage=give_up_damage,
         )
         gc.set_threshold(*GARBAGE_THRESHOLDS)
         run(serve(server, as_json=as_json))
@@ -119,6 +127,19 @@ def tell_ready(server: StoreServer, log: LogLines) -> None:
             f"the last {found.torn_bytes} bytes of the journal were not written to their end, and are cut"
             " off: nobody was told of them",
             torn_bytes=found.torn_bytes,
+        )
+    if found.given_up_bytes:
+        log.tell(
+            "given-up",
+            f"the last {found.given_up_bytes} bytes of the journal were damaged, and are given up",
+            given_up_bytes=found.given_up_bytes,
+        )
+    if found.is_after_failure:
+        log.tell(
+            "after-failure",
+            "the last run ended because the disk refused a write or a flush: look after the disk."
+            f" {found.renewed_bytes} bytes that were not surely on it were written anew",
+            renewed_bytes=found.renewed_bytes,
         )
     where = "in memory only" if store.folder is None else f"in {store.folder}"
     log.tell(

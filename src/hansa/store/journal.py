@@ -1,36 +1,62 @@
-"""The journal's form on disk: segments of blocks of records, and how the end of one is told from damage.
+"""A journal's form on disk, and how a write that never ended is told from damage. Pure, for any journal.
 
-All records that were waiting when a flush began are one block, written in one go and flushed before the next
-block is written. So a block that stands behind another proves that the other was flushed, and three cases
-can be told apart. A block that the file's end cuts short, or that has a sector of zeros in it, with nothing
-readable behind it, was being written when the machine stopped: nobody was told of it, and it is cut off. A
-bad block with a readable one behind it was flushed once, and is damaged. A bad last block that is complete
-and has no such hole was flushed too, as far as anybody can know: damaged. Damage is never repaired here.
+All records that were waiting when a flush began are one block. It is written behind the others, flushed, and
+only then told of; the next block is written after that. So a machine that stops leaves at most one block
+unfinished, the last one, and of that any sectors: a disk writes a sector whole or not at all, in any order.
+To know what happened the bytes must answer three questions, and each has its own means.
 
-    segment  magic, first sequence, crc | block | block | ...
-    block    magic, sequence of its first record, count, bytes, crc of them, crc of this head | records
-    record   length | its bytes, see `journal_records`
+*Is this sector there?* A block is made of cells of a sector's size, each with a first byte that is not zero.
+A sector that was never written is zeros, so no record can look like one, whatever its bytes are.
+
+*Is it what was written?* Each cell has a checksum, over its place as well: the block's first record and the
+cell's number in the block. A cell that is there and is wrong was changed after it was written. That is
+damage, also in the last block, and a start refuses it.
+
+*Was the block flushed?* A block behind it says so. For the last block only something that stands elsewhere
+can say it: the mark, a file of two slots that are written in turn. A mark is written after a flush, so it is
+never ahead of the truth. Up to the record that it names nothing may be absent.
+
+A block is therefore cut off as torn only if cells of it are absent, all others are right, nothing else
+stands behind it, and the mark does not say that it was flushed. One case remains: a disk loses sectors that
+it said it had flushed, they are of the very last block, and the machine stops before the mark is written.
+
+    segment  its head, as long as a cell: magic, first sequence, crc | block | block | ...
+    block    one cell or more; in them, one after the other: head, records, zeros up to the last cell's end
+      head   sequence of its first record, count of records, bytes of them, crc of them
+      record length | its bytes, see `journal_records`
+    cell     first of a block, or not; 507 bytes; crc
+    mark     magic, number, segment that is written to, last flushed sequence, whether the disk failed, crc
+
+Blocks begin on sectors of their own: what was flushed is never written again.
 """
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 from zlib import crc32
 
 from hansa.errors import StoreCorrupt
 
-SEGMENT_MAGIC: Final = b"HANSAJ1\n"
-BLOCK_MAGIC: Final = b"\xa7BLK"
+SEGMENT_MAGIC: Final = b"HANSAJ2\n"
+MARK_MAGIC: Final = b"HANSAM1\n"
+# What a disk writes whole or not at all; those that write more at a time write a multiple of it.
+CELL_BYTES: Final = 512
+# No disk writes two slots in one go.
+MARK_SLOT_BYTES: Final = 4096
+MARKS_BYTES: Final = 2 * MARK_SLOT_BYTES
 
 _SEGMENT: Final = struct.Struct("<8sQ")
-_BLOCK: Final = struct.Struct("<4sQIII")  # magic, sequence, count of records, bytes, crc of the bytes
-_CRC: Final = struct.Struct("<I")
+_BLOCK: Final = struct.Struct("<QIII")  # sequence, count of records, bytes, crc of the bytes
 _LENGTH: Final = struct.Struct("<I")
-SEGMENT_HEAD_BYTES: Final = _SEGMENT.size + _CRC.size
-BLOCK_HEAD_BYTES: Final = _BLOCK.size + _CRC.size
-# What a disk writes whole or not at all.
-SECTOR_BYTES: Final = 512
+_CRC: Final = struct.Struct("<I")
+_PLACE: Final = struct.Struct("<QI")  # sequence of the block, number of the cell in it
+_MARK: Final = struct.Struct("<8sQQQB")
+_FIRST: Final = b"\xa7"
+_NEXT: Final = b"\xb7"
+_ROOM: Final = CELL_BYTES - len(_FIRST) - _CRC.size
+_CHECKED: Final = CELL_BYTES - _CRC.size
+_ABSENT: Final = bytes(CELL_BYTES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +67,23 @@ class Segment:
     next_sequence: int
     records: tuple[bytes, ...]
     good_bytes: int
-    torn_bytes: int
+    cut_bytes: int
+    damage: StoreCorrupt | None
+    """Why the cut bytes cannot be read, though they were written; None if they are a torn block."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlushMark:
+    """How far a journal was flushed for certain.
+
+    `number` grows with each mark. `segment` is the one that was written to (its first sequence, 0 before
+    there was one), and `is_failed` says that the disk refused a write or a flush then.
+    """
+
+    number: int = 0
+    segment: int = 0
+    sequence: int = 0
+    is_failed: bool = False
 
 
 def segment_name(first_sequence: int) -> str:
@@ -51,120 +93,81 @@ def segment_name(first_sequence: int) -> str:
 
 def encode_segment_head(first_sequence: int) -> bytes:
     """The first bytes of a segment."""
-    return _sealed(_SEGMENT.pack(SEGMENT_MAGIC, first_sequence))
+    head = _SEGMENT.pack(SEGMENT_MAGIC, first_sequence).ljust(_CHECKED, b"\0")
+    return head + _CRC.pack(crc32(head))
 
 
 def encode_block(sequence: int, records: Sequence[bytes]) -> bytes:
     """Records as one block. `sequence` is the first one's."""
     body = b"".join(part for record in records for part in (_LENGTH.pack(len(record)), record))
-    head = _BLOCK.pack(BLOCK_MAGIC, sequence, len(records), len(body), crc32(body))
-    return _sealed(head) + body
+    content = _BLOCK.pack(sequence, len(records), len(body), crc32(body)) + body
+    cells: list[bytes] = []
+    for index, start in enumerate(range(0, len(content), _ROOM)):
+        cell = (_NEXT if index else _FIRST) + content[start : start + _ROOM].ljust(_ROOM, b"\0")
+        cells += (cell, _CRC.pack(_cell_crc(cell, sequence, index)))
+    return b"".join(cells)
 
 
-def read_segment(data: bytes, name: str, first_sequence: int, *, is_last: bool) -> Segment:
+def encode_mark(mark: FlushMark) -> tuple[int, bytes]:
+    """A mark, and where in the file of marks it belongs: never over the one before it."""
+    body = _MARK.pack(MARK_MAGIC, mark.number, mark.segment, mark.sequence, mark.is_failed)
+    return mark.number % 2 * MARK_SLOT_BYTES, body + _CRC.pack(crc32(body))
+
+
+def read_marks(data: bytes, name: str) -> FlushMark:
+    """The last mark in a file of marks. Raises `StoreCorrupt` if neither slot can be read."""
+    found = [mark for place in (0, MARK_SLOT_BYTES) if (mark := _mark_at(data, place)) is not None]
+    if not found:
+        raise damaged(name, 0, "neither of its marks can be read")
+    return max(found, key=lambda mark: mark.number)
+
+
+def read_segment(data: bytes, name: str, first_sequence: int, *, is_last: bool, flushed: int = 0) -> Segment:
     """All records of a segment that should begin with this one.
 
-    Only the last segment may have a torn end. Raises `StoreCorrupt`, which names the file and the place.
+    Only the last segment may have an end to be cut off, and only behind the record `flushed`. Of the last one
+    damage is told, and the caller's to raise. For any other segment, or if it does not begin as one, raises
+    `StoreCorrupt`, which names the file and the place.
     """
-    head = encode_segment_head(first_sequence)
-    is_head_torn = len(data) < SEGMENT_HEAD_BYTES and head.startswith(data)
-    if is_last and (is_head_torn or data == bytes(SEGMENT_HEAD_BYTES)):
-        # It was being made. Nothing was ever written into it.
-        return Segment(
-            first_sequence=first_sequence,
-            next_sequence=first_sequence,
-            records=(),
-            good_bytes=0,
-            torn_bytes=len(data),
-        )
-    if data[:SEGMENT_HEAD_BYTES] != head:
-        raise _damaged(name, 0, f"it does not begin as the segment from record {first_sequence} on")
+    if data[:CELL_BYTES] != encode_segment_head(first_sequence):
+        raise damaged(name, 0, f"it does not begin as the segment from record {first_sequence} on")
     records: list[bytes] = []
-    place, sequence = SEGMENT_HEAD_BYTES, first_sequence
+    place, sequence = CELL_BYTES, first_sequence
+    problem: str | None = None
     while place < len(data):
-        block = _block_at(data, place)
+        block = _block_at(data, place, sequence)
         if block is None:
-            if not is_last or not _is_torn(data, place, sequence):
-                raise _damaged(name, place, f"record {sequence} cannot be read")
+            problem = _problem_at(data, place, sequence)
             break
-        if block.sequence != sequence:
-            raise _damaged(name, place, f"record {block.sequence} stands where {sequence} should")
-        found = _records_of(data[place + BLOCK_HEAD_BYTES : block.end], block.count)
-        if found is None:
-            raise _damaged(name, place, f"the records of the block from {sequence} on do not fill it")
+        found, place = block
         records += found
-        sequence += block.count
-        place = block.end
+        sequence += len(found)
+    if problem is None and place < len(data) and not is_last:
+        problem = f"record {sequence} was not written to its end, and others were behind it"
+    if problem is None and is_last and sequence <= flushed:
+        problem = f"record {sequence} is gone, and all up to {flushed} were flushed"
+    damage = None if problem is None else damaged(name, place, problem)
+    if damage is not None and not is_last:
+        raise damage
     return Segment(
         first_sequence=first_sequence,
         next_sequence=sequence,
         records=tuple(records),
         good_bytes=place,
-        torn_bytes=len(data) - place,
+        cut_bytes=len(data) - place,
+        damage=damage,
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Block:
-    sequence: int
-    count: int
-    end: int
+def damaged(name: str, place: int, what: str) -> StoreCorrupt:
+    """The error for a file that cannot be read at a place."""
+    return StoreCorrupt(
+        f"{name} is damaged at byte {place}: {what}. Nothing was changed; restore the folder from a copy"
+    )
 
 
-def _block_at(data: bytes, place: int) -> _Block | None:
-    """The whole and good block that begins here, if there is one."""
-    head = _head_at(data, place)
-    if head is None:
-        return None
-    sequence, count, size, checksum = head
-    start = place + BLOCK_HEAD_BYTES
-    if start + size > len(data) or crc32(memoryview(data)[start : start + size]) != checksum:
-        return None
-    return _Block(sequence, count, start + size)
-
-
-def _head_at(data: bytes, place: int) -> tuple[int, int, int, int] | None:
-    head = data[place : place + BLOCK_HEAD_BYTES]
-    if len(head) < BLOCK_HEAD_BYTES or not head.startswith(BLOCK_MAGIC):
-        return None
-    if _sealed(head[: _BLOCK.size]) != head:
-        return None
-    _, sequence, count, size, checksum = _BLOCK.unpack_from(head)
-    return sequence, count, size, checksum
-
-
-def _is_torn(data: bytes, place: int, sequence: int) -> bool:
-    """Whether what begins here was being written when the machine stopped. See the top of the file."""
-    if len(data) - place < BLOCK_HEAD_BYTES:
-        # Too short for a block: an end, if what there is of it is one's beginning, or never got written.
-        rest = data[place:]
-        return rest.startswith(BLOCK_MAGIC[: len(rest)]) or not any(rest)
-    head = _head_at(data, place)
-    if head is not None and place + BLOCK_HEAD_BYTES + head[2] > len(data):
-        return True
-    return _has_hole(data, place) and not any(_later_blocks(data, place, sequence))
-
-
-def _has_hole(data: bytes, place: int) -> bool:
-    """Whether a whole sector, or what of one lies in here, was never written."""
-    start = place
-    while start < len(data):
-        end = min(len(data), (start // SECTOR_BYTES + 1) * SECTOR_BYTES)
-        if not any(memoryview(data)[start:end]):
-            return True
-        start = end
-    return False
-
-
-def _later_blocks(data: bytes, place: int, sequence: int) -> Iterator[bool]:
-    found = data.find(BLOCK_MAGIC, place + 1)
-    while found >= 0:
-        block = _block_at(data, found)
-        yield block is not None and block.sequence > sequence
-        found = data.find(BLOCK_MAGIC, found + 1)
-
-
-def _records_of(body: bytes, count: int) -> list[bytes] | None:
+def records_of(body: bytes, count: int) -> list[bytes] | None:
+    """The records of a block; None if they do not fill it."""
     records, place = [], 0
     while place + _LENGTH.size <= len(body):
         (size,) = _LENGTH.unpack_from(body, place)
@@ -174,11 +177,63 @@ def _records_of(body: bytes, count: int) -> list[bytes] | None:
     return records if place == len(body) and len(records) == count else None
 
 
-def _sealed(head: bytes) -> bytes:
-    return head + _CRC.pack(crc32(head))
+def _block_at(data: bytes, place: int, sequence: int) -> tuple[list[bytes], int] | None:
+    """The records of the whole and good block that begins here, and where it ends."""
+    if not _is_cell(data, place, sequence, 0):
+        return None
+    end = _end_of(data, place)
+    cells = range(place, end, CELL_BYTES)
+    if end > len(data) or not all(_is_cell(data, at, sequence, n) for n, at in enumerate(cells[1:], 1)):
+        return None
+    content = b"".join(data[at + len(_FIRST) : at + _CHECKED] for at in cells)
+    _, count, size, checksum = _BLOCK.unpack_from(content)
+    body = content[_BLOCK.size : _BLOCK.size + size]
+    records = records_of(body, count) if crc32(body) == checksum else None
+    return None if not records else (records, end)
 
 
-def _damaged(name: str, place: int, what: str) -> StoreCorrupt:
-    return StoreCorrupt(
-        f"{name} is damaged at byte {place}: {what}. Nothing was changed; restore the folder from a copy"
-    )
+def _problem_at(data: bytes, place: int, sequence: int) -> str | None:
+    """What is wrong with what begins here and is no whole block; None if it is only torn.
+
+    Only one block can be unfinished, so all up to the file's end must be of this one.
+    """
+    is_torn = _is_cell(data, place, sequence, 0) and _end_of(data, place) > len(data)
+    for index, at in enumerate(range(place, len(data), CELL_BYTES)):
+        cell = data[at : at + CELL_BYTES]
+        is_begun = len(cell) < CELL_BYTES and cell.startswith(_NEXT if index else _FIRST)
+        if is_begun or cell == _ABSENT[: len(cell)]:
+            is_torn = True
+        elif not _is_cell(data, at, sequence, index):
+            other = _BLOCK.unpack_from(cell, len(_FIRST))[0] if len(cell) == CELL_BYTES else sequence
+            if not index and _is_cell(data, at, other, 0):
+                return f"record {other} stands where {sequence} should"
+            return f"record {sequence} cannot be read: what is at byte {at} is not what was written there"
+    return None if is_torn else f"the records of the block from {sequence} on do not fill it"
+
+
+def _is_cell(data: bytes, at: int, sequence: int, index: int) -> bool:
+    """Whether this cell of this block stands here, as it was written."""
+    cell = data[at : at + CELL_BYTES]
+    if len(cell) < CELL_BYTES or not cell.startswith(_NEXT if index else _FIRST):
+        return False
+    return _CRC.unpack_from(cell, _CHECKED) == (_cell_crc(cell[:_CHECKED], sequence, index),)
+
+
+def _cell_crc(checked: bytes, sequence: int, index: int) -> int:
+    return crc32(checked, crc32(_PLACE.pack(sequence, index)))
+
+
+def _end_of(data: bytes, place: int) -> int:
+    """Where the block ends whose first cell stands here."""
+    _, _, size, _ = _BLOCK.unpack_from(data, place + len(_FIRST))
+    return place + -(-(_BLOCK.size + int(size)) // _ROOM) * CELL_BYTES
+
+
+def _mark_at(data: bytes, place: int) -> FlushMark | None:
+    slot = data[place : place + _MARK.size + _CRC.size]
+    if len(slot) < _MARK.size + _CRC.size or not slot.startswith(MARK_MAGIC):
+        return None
+    if _CRC.unpack_from(slot, _MARK.size) != (crc32(slot[: _MARK.size]),):
+        return None
+    _, number, segment, sequence, is_failed = _MARK.unpack_from(slot)
+    return FlushMark(number=number, segment=segment, sequence=sequence, is_failed=bool(is_failed))

@@ -3,7 +3,8 @@
 A change is safe when its record is flushed; until then nobody is told of it. While one flush runs, what comes
 meanwhile waits for the next one, so a slow disk makes groups larger and not the line longer. When the disk
 refuses a write or a flush, that is final: what it kept of the last block is not known, so nothing more is
-written, and `error` says why, until the store is started again.
+written, and `error` says why, until the store is started again. How far everything is flushed is marked
+beside the journal a moment later: for the next start, which believes only that.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from hansa.errors import StoreUnavailable
-from hansa.limits import STORE_JOURNAL_BYTES, STORE_UNFLUSHED_BYTES_MAX
+from hansa.limits import STORE_JOURNAL_BYTES, STORE_MARK_S, STORE_UNFLUSHED_BYTES_MAX
 from hansa.store.journal import encode_block
 from hansa.store.on_folder import StoreFolder
 from hansa.store.recorded import Image
@@ -59,7 +60,7 @@ class DiskJournal:
         self._on_safe = on_safe
         self._fsync = fsync
         self._snapshot_bytes = snapshot_bytes
-        self._appended = self._safe = folder.next_sequence - 1
+        self._appended = self._safe = self._marked = folder.next_sequence - 1
         self._waiting: list[bytes] = []
         self._unflushed_bytes = 0
         self._journal_bytes = folder.journal_bytes
@@ -72,6 +73,8 @@ class DiskJournal:
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="hansa journal")
         self._copier = ThreadPoolExecutor(1, thread_name_prefix="hansa snapshot")
         self._snapshot_task: asyncio.Task[None] | None = None
+        self._mark_timer: asyncio.TimerHandle | None = None
+        self._is_mark_due = False
         self._closing = False
         self._task = self._tasks.spawn(self._flush_all(), "flushing")
 
@@ -123,6 +126,8 @@ class DiskJournal:
     async def close(self) -> None:
         """Flush what waits, and end the threads. The folder is the caller's to close."""
         self._closing = True
+        if self._mark_timer is not None:
+            self._mark_timer.cancel()
         self._wake.set()
         await asyncio.wait([self._task])
         if self._snapshot_task is not None:
@@ -133,13 +138,18 @@ class DiskJournal:
 
     async def _flush_all(self) -> None:
         while self.error is None:
-            if not self._waiting and not self._is_snapshot_due():
-                if self._closing:
-                    return
+            if self._is_mark_due:
+                await self._mark()
+            elif self._waiting or self._is_snapshot_due():
+                await self._flush()
+            elif not self._closing:
                 self._wake.clear()
                 await self._wake.wait()
-                continue
-            await self._flush()
+            elif self._fsync and self._marked < self._safe:
+                await self._mark()
+            else:
+                return
+        await self._do(self._folder.mark_failed)
 
     async def _flush(self) -> None:
         records, self._waiting = self._waiting, []
@@ -158,13 +168,34 @@ class DiskJournal:
         self.stats.flushes_count += 1
         self.stats.records_count += len(records)
         self._unflushed_bytes -= sum(map(len, records))
+        self._expect_mark()
         while self._callers and self._callers[0][0] <= last:
             _tell([self._callers.popleft()[1]], None)
         self._on_safe()
         if image is not None:
+            self._marked = last
             self._journal_bytes = 0
             callers, self._snapshot_callers = self._snapshot_callers, []
             self._snapshot_task = self._tasks.spawn(self._keep(image, last, callers), "snapshot")
+
+    def _expect_mark(self) -> None:
+        if self._fsync and self._mark_timer is None and not self._closing:
+            self._mark_timer = asyncio.get_running_loop().call_later(STORE_MARK_S, self._want_mark)
+
+    def _want_mark(self) -> None:
+        self._mark_timer = None
+        self._is_mark_due = True
+        self._wake.set()
+
+    async def _mark(self) -> None:
+        self._is_mark_due = False
+        safe = self._safe
+        try:
+            await self._do(lambda: self._folder.mark_flushed(safe))
+        except OSError as error:
+            self._give_up(error)
+        else:
+            self._marked = safe
 
     async def _do(self, work: Callable[[], None]) -> None:
         if self._fsync:

@@ -1,7 +1,16 @@
-"""The folder in which a store keeps itself: its identity, the journal's segments, and snapshots.
+"""The folder in which a store keeps itself: its identity, the journal's segments and mark, and snapshots.
 
 Everything here blocks, and belongs to one thread at a time. The folder is locked while it is open: a second
 process that wants it is refused. Damage is found before anything is changed.
+
+Every file but the mark and the last segment is made beside its place, flushed, and moved there: it is whole,
+or it is not there. Which files must be there the mark says, and their names.
+
+A flush that failed is not made good by another one. The system reports the failure once, may drop what it
+could not write, and shows it to every reader until then; a new process would read it, flush again without an
+error, and build on something that the disk never had. So a start believes only what the mark says was
+flushed. Every segment that has anything behind that is written anew, into a new file, flushed, and put in the
+place of the old one, before anybody is told of what is in it. If that fails, the start fails.
 """
 
 from __future__ import annotations
@@ -11,14 +20,26 @@ import json
 import logging
 import os
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from hansa.chance import Chance
 from hansa.errors import AlreadyClosed, BadArgument, StoreCorrupt, StoreUnavailable
-from hansa.store.journal import SEGMENT_HEAD_BYTES, encode_segment_head, read_segment, segment_name
+from hansa.store import on_files
+from hansa.store.journal import (
+    MARKS_BYTES,
+    FlushMark,
+    Segment,
+    encode_mark,
+    encode_segment_head,
+    read_marks,
+    read_segment,
+    segment_name,
+)
+from hansa.store.journal_first_form import is_first_form, renewed
 from hansa.store.journal_records import decode_record
+from hansa.store.on_files import HALF_MADE
 from hansa.store.recorded import Image, RecordedStore
 from hansa.store.snapshot import Snapshot, decode_snapshot, encode_snapshot, snapshot_name
 
@@ -26,8 +47,11 @@ logger = logging.getLogger(__name__)
 
 _LOCK: Final = "lock"
 _IDENTITY: Final = "identity.json"
-_FORMAT: Final = 1
-_HALF_MADE: Final = ".tmp"
+_MARKS: Final = "journal.mark"
+# The first had no mark, and segments of another form.
+_FIRST_FORMAT: Final = 1
+_FORMAT: Final = 2
+_GIVEN_UP: Final = ".damaged"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +60,8 @@ class Identity:
 
     cluster_id: int
     member_id: int
+    format: int = _FORMAT
+    """The form of its folder."""
 
     @classmethod
     def draw(cls, chance: Chance) -> Identity:
@@ -44,12 +70,30 @@ class Identity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recovery:
-    """What a start found: `torn_bytes` were being written when the last run ended, and are cut off."""
+    """What a start found.
+
+    `torn_bytes` were being written when the last run ended, and are cut off. `given_up_bytes` were damaged,
+    and are cut off because the caller said so. `renewed_bytes` were perhaps not on the disk, and were written
+    anew. `is_after_failure`: the disk refused the last run a write or a flush.
+    """
 
     revision: int
-    snapshot_revision: int
-    records_count: int
-    torn_bytes: int
+    snapshot_revision: int = 0
+    records_count: int = 0
+    torn_bytes: int = 0
+    given_up_bytes: int = 0
+    renewed_bytes: int = 0
+    is_after_failure: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _SegmentFile:
+    """A segment as it was read: its file, and the bytes that it should have."""
+
+    path: Path
+    segment: Segment
+    good: bytes
+    is_renewed: bool
 
 
 class StoreFolder:
@@ -60,6 +104,8 @@ class StoreFolder:
         self.identity = identity
         self._lock = lock
         self._fsync = fsync
+        self._mark = FlushMark()
+        self._marks: int | None = None
         self._segment: int | None = None
         self._closed = False
 
@@ -86,15 +132,39 @@ class StoreFolder:
             os.close(lock)
             raise
 
-    def recover(self, store: RecordedStore, *, now: float) -> Recovery:
+    def recover(self, store: RecordedStore, *, now: float, give_up_damage: bool = False) -> Recovery:
         """Bring an empty store to where it was, and be ready for more.
 
-        Raises `StoreCorrupt`, with nothing changed; `BadArgument` when the files cannot be read or written.
+        With `give_up_damage` the end of the journal that cannot be read is kept in a file beside it and cut
+        off, whoever was told of what was in it. Raises `StoreCorrupt` and `BadArgument` (the files cannot be
+        read), with nothing changed; `StoreUnavailable` if what must be written at a start cannot be.
         """
         try:
-            return self._recover(store, now)
+            self._mark = self._read_mark()
+            snapshot, files = self._read(store, now, give_up_damage=give_up_damage)
         except OSError as error:
             raise BadArgument(f"the store in {self.path} cannot be read: {error}") from error
+        last = files[-1].segment if files else None
+        self._next_sequence = 1 if last is None else last.next_sequence
+        self._journal_bytes = sum(len(file.good) for file in files)
+        is_after_failure = self._mark.is_failed
+        try:
+            self._settle(files, snapshot)
+        except OSError as error:
+            raise StoreUnavailable(
+                f"the store in {self.path} cannot start: what it read must be written anew, and the disk"
+                f" refuses it ({error})"
+            ) from error
+        cut_bytes = 0 if last is None else last.cut_bytes
+        return Recovery(
+            revision=store.revision,
+            snapshot_revision=0 if snapshot is None else snapshot.revision,
+            records_count=sum(len(file.segment.records) for file in files),
+            torn_bytes=cut_bytes if last is not None and last.damage is None else 0,
+            given_up_bytes=cut_bytes if last is not None and last.damage is not None else 0,
+            renewed_bytes=sum(len(file.good) for file in files if file.is_renewed),
+            is_after_failure=is_after_failure,
+        )
 
     @property
     def next_sequence(self) -> int:
@@ -110,51 +180,36 @@ class StoreFolder:
         """Write a block behind the others, and flush it. Raises `OSError`; then nothing more may follow."""
         if self._closed or self._segment is None:
             raise AlreadyClosed(f"the store in {self.path} is closed")
-        _write(self._segment, block)
+        on_files.write(self._segment, block)
         if self._fsync:
-            _flush(self._segment)
+            on_files.flush(self._segment)
+
+    def mark_flushed(self, sequence: int) -> None:
+        """Write down that all records up to this one are flushed. Raises `OSError`, as `append` does."""
+        self._write_mark(replace(self._mark, sequence=sequence))
+
+    def mark_failed(self) -> None:
+        """Write down that the disk failed, if it still can: so that the next start says so."""
+        with suppress(OSError):
+            self._write_mark(replace(self._mark, is_failed=True))
 
     def begin_segment(self, first_sequence: int) -> None:
-        """Write what comes from here on into a new file. Raises `OSError`."""
+        """Write what comes from here on into a new file. All before it is flushed. Raises `OSError`."""
         path = self.path / segment_name(first_sequence)
-        segment = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o600)
-        try:
-            _write(segment, encode_segment_head(first_sequence))
-            if self._fsync:
-                os.fsync(segment)
-                _flush_folder(self.path)
-        except BaseException:
-            os.close(segment)
-            raise
-        if self._segment is not None:
-            os.close(self._segment)
-        self._segment = segment
+        on_files.make(path, [encode_segment_head(first_sequence)], fsync=self._fsync)
+        self._go_on(path)
+        flushed = first_sequence - 1 if self._fsync else self._mark.sequence
+        self._write_mark(replace(self._mark, segment=first_sequence, sequence=flushed))
 
     def write_snapshot(self, image: Image, sequence: int) -> int:
         """Keep an image that has everything up to this record, whole or not at all; gives its bytes.
 
-        What it makes needless is deleted then. Raises `OSError`; the store is as safe as before.
+        What it makes needless is deleted then, so it is flushed in any case. Raises `OSError`; the store is
+        as safe as before.
         """
-        path = self.path / snapshot_name(sequence)
-        half_made = path.with_suffix(_HALF_MADE)
-        size = 0
-        try:
-            file = os.open(half_made, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-            try:
-                for chunk in encode_snapshot(image, sequence):
-                    _write(file, chunk)
-                    size += len(chunk)
-                if self._fsync:
-                    os.fsync(file)
-            finally:
-                os.close(file)
-            half_made.rename(path)
-        except OSError:
-            with suppress(OSError):
-                half_made.unlink(missing_ok=True)
-            raise
-        if self._fsync:
-            _flush_folder(self.path)
+        size = on_files.make(
+            self.path / snapshot_name(sequence), encode_snapshot(image, sequence), fsync=True
+        )
         self._clean(sequence)
         return size
 
@@ -163,65 +218,69 @@ class StoreFolder:
         if self._closed:
             return
         self._closed = True
-        if self._segment is not None:
-            os.close(self._segment)
-        os.close(self._lock)
+        for file in (self._segment, self._marks, self._lock):
+            if file is not None:
+                os.close(file)
 
-    def _recover(self, store: RecordedStore, now: float) -> Recovery:
+    # ---- what a start reads: nothing is changed here
+
+    def _read_mark(self) -> FlushMark:
+        path = self.path / _MARKS
+        if path.exists():
+            return read_marks(path.read_bytes(), str(path))
+        if self.identity.format != _FIRST_FORMAT:
+            raise _missing(path)
+        return FlushMark()
+
+    def _read(
+        self, store: RecordedStore, now: float, *, give_up_damage: bool
+    ) -> tuple[Snapshot | None, list[_SegmentFile]]:
         segments = sorted(self.path.glob("journal-*.log"))
         snapshot = self._newest_snapshot([path.name for path in segments])
-        sequence, revision = 1, 0
+        is_new = self._mark.segment == 0 and self.identity.format == _FORMAT
+        if is_new and snapshot is None and not segments:
+            return None, []
+        sequence = 1
         if snapshot is not None:
             snapshot.begin(store, now=now)
-            sequence, revision = snapshot.sequence + 1, snapshot.revision
-        elif not segments:
-            self._next_sequence, self._journal_bytes = 1, 0
-            self.begin_segment(1)
-            return Recovery(revision=store.revision, snapshot_revision=0, records_count=0, torn_bytes=0)
-        first = sequence
+            sequence = snapshot.sequence + 1
         needed = [path for path in segments if path.name >= segment_name(sequence)]
-        if not needed:
-            raise StoreCorrupt(f"{self.path / segment_name(sequence)} is missing. Nothing was changed")
-        good_bytes = torn_bytes = self._journal_bytes = 0
+        newest = segment_name(max(sequence, self._mark.segment))
+        if not needed or needed[-1].name < newest:
+            raise _missing(self.path / newest)
+        files: list[_SegmentFile] = []
         for path in needed:
             expected = self.path / segment_name(sequence)
             if path != expected:
-                raise StoreCorrupt(f"{expected} is missing: {path.name} comes next. Nothing was changed")
-            found = read_segment(path.read_bytes(), str(path), sequence, is_last=path == needed[-1])
-            for number, record in enumerate(found.records, sequence):
+                instead = "" if files or snapshot else ", and so is a snapshot to begin with"
+                raise _missing(expected, f"{instead}: {path.name} comes next")
+            file = self._read_segment(path, sequence, is_last=path == needed[-1])
+            damage = file.segment.damage
+            if damage is not None and not give_up_damage:
+                raise StoreCorrupt(f"{damage}, or give up what is there with --give-up-damage") from damage
+            for number, record in enumerate(file.segment.records, sequence):
                 try:
                     store.replay(decode_record(record), now=now)
                 except StoreCorrupt as error:
                     raise StoreCorrupt(f"{path}, record {number}: {error}. Nothing was changed") from error
-            sequence, good_bytes, torn_bytes = found.next_sequence, found.good_bytes, found.torn_bytes
-            self._journal_bytes += good_bytes
-        self._next_sequence = sequence
-        self._go_on(needed[-1], found.first_sequence, good_bytes, torn_bytes)
-        self._clean(first - 1)
-        return Recovery(
-            revision=store.revision,
-            snapshot_revision=revision,
-            records_count=sequence - first,
-            torn_bytes=torn_bytes,
-        )
+            files.append(file)
+            sequence = file.segment.next_sequence
+        return snapshot, files
 
-    def _go_on(self, path: Path, first_sequence: int, good_bytes: int, torn_bytes: int) -> None:
-        """Append to the last segment, behind what is good of it."""
-        if torn_bytes:
-            logger.warning(
-                "%s: the last %d bytes were being written when the store ended, and nobody was told of them;"
-                " they are cut off at byte %d",
-                *(path, torn_bytes, good_bytes),
-            )
-        if good_bytes < SEGMENT_HEAD_BYTES:
-            self.begin_segment(first_sequence)
-            return
-        self._segment = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
-        if torn_bytes:
-            os.ftruncate(self._segment, good_bytes)
-        if self._fsync:
-            # Also what the last run wrote and did not flush: it is read now, and must not vanish later.
-            os.fsync(self._segment)
+    def _read_segment(self, path: Path, sequence: int, *, is_last: bool) -> _SegmentFile:
+        data = path.read_bytes()
+        torn_bytes = 0
+        is_old = self.identity.format == _FIRST_FORMAT and is_first_form(data)
+        if is_old:
+            data, torn_bytes = renewed(data, str(path), sequence, is_last=is_last)
+        segment = read_segment(data, str(path), sequence, is_last=is_last, flushed=self._mark.sequence)
+        is_doubtful = self._fsync and segment.next_sequence - 1 > self._mark.sequence
+        return _SegmentFile(
+            path=path,
+            segment=replace(segment, cut_bytes=segment.cut_bytes + torn_bytes),
+            good=data[: segment.good_bytes],
+            is_renewed=is_old or is_doubtful or segment.cut_bytes > 0,
+        )
 
     def _newest_snapshot(self, segments: list[str]) -> Snapshot | None:
         """The newest that can be read; an older one only if the journal behind it is still there."""
@@ -241,12 +300,84 @@ class StoreFolder:
             raise StoreCorrupt(f"{damage}. Nothing was changed; restore the folder from a copy") from damage
         return None
 
+    # ---- what a start writes, before anybody is told of anything
+
+    def _settle(self, files: list[_SegmentFile], snapshot: Snapshot | None) -> None:
+        """Make sure that what was read is on the disk, and be ready to go on behind it."""
+        for file in files:
+            self._tell_cut(file)
+            if file.segment.damage is not None:
+                on_files.make(file.path.with_suffix(_GIVEN_UP), [file.path.read_bytes()], fsync=self._fsync)
+            if file.is_renewed:
+                on_files.make(file.path, [file.good], fsync=self._fsync)
+        if not files:
+            self._open_marks()
+            self.begin_segment(1)
+            return
+        if self._fsync:
+            # Names too: what is deleted below must be needless on the disk, not only here.
+            on_files.flush_folder(self.path)
+        last = files[-1].segment
+        self._go_on(files[-1].path)
+        self._open_marks()
+        flushed = last.next_sequence - 1
+        if not self._fsync:
+            flushed = min(flushed, self._mark.sequence)
+        self._write_mark(replace(self._mark, segment=last.first_sequence, sequence=flushed, is_failed=False))
+        if self.identity.format != _FORMAT:
+            self.identity = replace(self.identity, format=_FORMAT)
+            _write_identity(self.path / _IDENTITY, self.identity, fsync=self._fsync)
+            logger.warning("%s was written by an older hansa, and is in today's form now", self.path)
+        self._clean(0 if snapshot is None else snapshot.sequence)
+
+    def _tell_cut(self, file: _SegmentFile) -> None:
+        segment = file.segment
+        if segment.damage is not None:
+            logger.error(
+                "%s: the last %d bytes are given up, from byte %d and record %d on, as was asked for;"
+                " they are kept in %s. %s",
+                *(file.path, segment.cut_bytes, segment.good_bytes, segment.next_sequence),
+                *(file.path.with_suffix(_GIVEN_UP).name, segment.damage),
+            )
+        elif segment.cut_bytes:
+            logger.warning(
+                "%s: the last %d bytes were being written when the store ended, and nobody was told of them;"
+                " they are cut off at byte %d",
+                *(file.path, segment.cut_bytes, segment.good_bytes),
+            )
+
+    # ---- files
+
+    def _go_on(self, path: Path) -> None:
+        """Append to this segment from now on."""
+        segment = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+        if self._segment is not None:
+            os.close(self._segment)
+        self._segment = segment
+
+    def _open_marks(self) -> None:
+        path = self.path / _MARKS
+        if not path.exists():
+            _make_marks(path, fsync=self._fsync)
+        self._marks = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+
+    def _write_mark(self, mark: FlushMark) -> None:
+        if self._closed or self._marks is None:
+            raise AlreadyClosed(f"the store in {self.path} is closed")
+        mark = replace(mark, number=self._mark.number + 1)
+        place, data = encode_mark(mark)
+        on_files.write_at(self._marks, data, place)
+        if self._fsync:
+            on_files.flush_mark(self._marks)
+        # Not before: the next one must not be written over the last that is certain.
+        self._mark = mark
+
     def _clean(self, sequence: int) -> None:
         """Delete what the snapshot of this record makes needless, and what was never finished."""
         for path in self.path.iterdir():
             is_old_segment = path.match("journal-*.log") and path.name < segment_name(sequence + 1)
             is_old_snapshot = path.match("snapshot-*.snap") and path.name < snapshot_name(sequence)
-            if is_old_segment or is_old_snapshot or path.suffix == _HALF_MADE:
+            if is_old_segment or is_old_snapshot or path.suffix == HALF_MADE:
                 path.unlink(missing_ok=True)
 
 
@@ -256,11 +387,16 @@ def _identity(folder: Path, chance: Chance, *, fsync: bool) -> Identity:
         if path.exists():
             return _read_identity(path)
         others = sorted(other.name for other in folder.iterdir() if other.name != _LOCK)
-        if any(name.endswith((".log", ".snap")) for name in others):
-            raise StoreCorrupt(f"{path} is missing beside {others[0]}. Nothing was changed")
-        if [name for name in others if not name.endswith(_HALF_MADE)]:
-            raise BadArgument(f"{folder} holds something else ({others[0]}): give an empty folder")
+        marks = folder / _MARKS
+        was_used = marks.exists() and read_marks(marks.read_bytes(), str(marks)).segment
+        if was_used or any(name.endswith((".log", ".snap")) for name in others):
+            raise _missing(path, f" beside {others[0]}")
+        strangers = [name for name in others if name != _MARKS and not name.endswith(HALF_MADE)]
+        if strangers:
+            raise BadArgument(f"{folder} holds something else ({strangers[0]}): give an empty folder")
         identity = Identity.draw(chance)
+        # The mark first: a folder that has an identity has one, and nobody can lose the journal unnoticed.
+        _make_marks(marks, fsync=fsync)
         _write_identity(path, identity, fsync=fsync)
     except OSError as error:
         raise BadArgument(f"no store can be kept in {folder}: {error}") from error
@@ -270,44 +406,32 @@ def _identity(folder: Path, chance: Chance, *, fsync: bool) -> Identity:
 def _read_identity(path: Path) -> Identity:
     try:
         facts = json.loads(path.read_bytes())
-        if facts["format"] != _FORMAT:
+        if facts["format"] not in (_FIRST_FORMAT, _FORMAT):
             raise BadArgument(f"{path}: the folder has format {facts['format']}; this hansa reads {_FORMAT}")
-        return Identity(cluster_id=int(facts["cluster_id"], 16), member_id=int(facts["member_id"], 16))
+        return Identity(
+            cluster_id=int(facts["cluster_id"], 16),
+            member_id=int(facts["member_id"], 16),
+            format=facts["format"],
+        )
     except (ValueError, KeyError, TypeError) as error:
         raise StoreCorrupt(f"{path} cannot be read: {error}. Nothing was changed") from error
 
 
 def _write_identity(path: Path, identity: Identity, *, fsync: bool) -> None:
     facts = {
-        "format": _FORMAT,
+        "format": identity.format,
         "cluster_id": f"{identity.cluster_id:x}",
         "member_id": f"{identity.member_id:x}",
     }
-    half_made = path.with_suffix(_HALF_MADE)
-    with half_made.open("wb") as file:
-        file.write(json.dumps(facts).encode())
-        file.flush()
-        if fsync:
-            os.fsync(file.fileno())
-    half_made.rename(path)
-    if fsync:
-        _flush_folder(path.parent)
+    on_files.make(path, [json.dumps(facts).encode()], fsync=fsync)
 
 
-def _write(file: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(file, view) :]
+def _make_marks(path: Path, *, fsync: bool) -> None:
+    place, data = encode_mark(FlushMark())
+    on_files.make(path, [bytes(place), data, bytes(MARKS_BYTES - place - len(data))], fsync=fsync)
 
 
-def _flush(file: int) -> None:
-    # The file's length is flushed with its data; its times need not be. macOS has only the other one.
-    getattr(os, "fdatasync", os.fsync)(file)
-
-
-def _flush_folder(path: Path) -> None:
-    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+def _missing(path: Path, what: str = "") -> StoreCorrupt:
+    return StoreCorrupt(
+        f"{path} is missing{what}. Nothing was changed; put it back, or restore the folder from a copy"
+    )

@@ -50,8 +50,10 @@ class ServedStore:
         clock: Clock | None = None,
         chance: Chance | None = None,
         snapshot_bytes: int = STORE_JOURNAL_BYTES,
+        give_up_damage: bool = False,
     ) -> None:
         self._path = folder
+        self._give_up_damage = give_up_damage
         self._fsync = fsync
         self._snapshot_bytes = snapshot_bytes
         self._clock = clock if clock is not None else SystemClock()
@@ -60,7 +62,7 @@ class ServedStore:
         self._folder: StoreFolder | None = None
         self._journal: DiskJournal | None = None
         self._identity: Identity | None = None
-        self._recovery = Recovery(revision=1, snapshot_revision=0, records_count=0, torn_bytes=0)
+        self._recovery = Recovery(revision=1)
         self._safe_revision = self._store.revision
         # Changes that are not safe yet: the record's number, the revision after it, what watchers will see.
         self._unsafe: deque[tuple[int, int, WatchBatch | None]] = deque()
@@ -79,7 +81,9 @@ class ServedStore:
         # Before anything runs here, so that it may block the loop: nobody waits for it yet.
         self._folder = StoreFolder.open(self._path, self._chance, fsync=self._fsync)
         try:
-            self._recovery = self._folder.recover(self._store, now=self._clock.monotonic())
+            self._recovery = self._folder.recover(
+                self._store, now=self._clock.monotonic(), give_up_damage=self._give_up_damage
+            )
             self._journal = DiskJournal(
                 self._folder,
                 self._store.image,

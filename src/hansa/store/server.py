@@ -80,6 +80,9 @@ _OPTIONS: Final = (
 class StoreServer:
     """A store at an address. An async context manager; leaving it flushes everything and closes.
 
+    A folder whose journal is damaged is refused. With `give_up_damage` the journal is cut off where it cannot
+    be read any more, whoever was told of what was there; what is cut off is kept in a file beside it.
+
     Entering raises what `ServedStore` raises, `AddressInUse`, `BadEndpoint`.
     """
 
@@ -95,6 +98,7 @@ class StoreServer:
         chance: Chance | None = None,
         snapshot_bytes: int = STORE_JOURNAL_BYTES,
         progress_s: float = STORE_PROGRESS_S,
+        give_up_damage: bool = False,
     ) -> None:
         self._host, _, port = listen.rpartition(":")
         if not self._host or "/" in self._host or not port.isdecimal() or int(port) > 65_535:
@@ -105,7 +109,12 @@ class StoreServer:
         self._progress_s = progress_s
         self.watch_stats = WatchStats()
         self.store = ServedStore(
-            folder, fsync=fsync, clock=clock, chance=chance, snapshot_bytes=snapshot_bytes
+            folder,
+            fsync=fsync,
+            clock=clock,
+            chance=chance,
+            snapshot_bytes=snapshot_bytes,
+            give_up_damage=give_up_damage,
         )
         self._stack = AsyncExitStack()
         # The tasks of the calls that are being answered: gRPC starts them.

@@ -220,6 +220,32 @@ def test_a_torn_end_is_told_and_damage_is_refused(tmp_path: Path) -> None:
     status, out, err = run("store", "--listen", "127.0.0.1:0", "--data", str(folder))
     assert (status, out) == (2, "")
     assert f"{segment} is damaged at byte {len(whole)}" in err
+    options = ("--listen", "127.0.0.1:0", "--data", str(folder), "--json", "--give-up-damage")
+    with Command("store", *options) as command:
+        assert command.event("given-up")["given_up_bytes"] == 43
+        command.event("ready")
+
+
+@pytest.mark.spec("CRD-18")
+async def test_a_flipped_bit_beside_zeros_is_refused_in_the_last_block_that_was_answered(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "data"
+    with StoreProcess(folder) as process:
+        async with client(process) as store:
+            await store.put("answered", bytes(2_048))
+        process.kill()
+    (segment,) = folder.glob("journal-*.log")
+    data = bytearray(segment.read_bytes())
+    data[data.rindex(b"answered")] ^= 1
+    segment.write_bytes(data)
+    status, out, err = run("store", "--listen", "127.0.0.1:0", "--data", str(folder))
+    assert (status, out) == (2, "")
+    assert f"{segment} is damaged" in err
+    segment.unlink()
+    status, out, err = run("store", "--listen", "127.0.0.1:0", "--data", str(folder))
+    assert (status, out) == (2, "")
+    assert f"{segment} is missing" in err
 
 
 def test_a_store_that_cannot_be_says_why(tmp_path: Path) -> None:

@@ -11,8 +11,9 @@ import pytest
 
 from hansa.errors import AlreadyClosed, FutureRevision, StoreUnavailable
 from hansa.store import etcd_api_pb2 as api
-from hansa.store import on_disk, on_folder
+from hansa.store import on_disk, on_files, on_folder
 from hansa.store.etcd_refusals import Refusal
+from hansa.store.journal import FlushMark, read_marks
 from hansa.store.kv_answers import answer_put, answer_range
 from hansa.store.over_served import ServedStore
 from hansa.store.recorded import RecordedStore
@@ -52,7 +53,7 @@ class Disk:
 @pytest.fixture
 def disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
     disk = Disk()
-    monkeypatch.setattr(on_folder, "_flush", disk.flush)
+    monkeypatch.setattr(on_files, "flush", disk.flush)
     yield disk
     disk.go()
 
@@ -162,6 +163,62 @@ async def test_a_disk_that_fails_ends_the_writing_and_not_the_reading(
         assert served.failure is not None
 
 
+def mark_of(folder: Path) -> FlushMark:
+    return read_marks((folder / "journal.mark").read_bytes(), "the mark")
+
+
+async def test_how_far_everything_is_flushed_is_marked_a_moment_later_and_when_it_is_closed(
+    tmp_path: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(on_disk, "STORE_MARK_S", 0.01)
+    async with ServedStore(tmp_path) as served:
+        await write(served, "a")
+        async with asyncio.timeout(10):
+            while mark_of(tmp_path).sequence < 1:
+                await asyncio.sleep(0.001)
+        monkeypatch.setattr(on_disk, "STORE_MARK_S", 1_000.0)
+        await write(served, "b")
+        await write(served, "c")
+        assert mark_of(tmp_path).sequence < 3
+    assert mark_of(tmp_path).sequence == 3
+    async with ServedStore(tmp_path) as served:
+        assert served.recovery.renewed_bytes == 0
+
+
+async def test_a_mark_that_cannot_be_written_ends_the_writing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no(file: int) -> None:
+        raise OSError(errno.EIO, "the disk says no")
+
+    async with ServedStore(tmp_path) as served:
+        monkeypatch.setattr(on_files, "flush_mark", no)
+        monkeypatch.setattr(on_disk, "STORE_MARK_S", 0.0)
+        await write(served, "a")
+        async with asyncio.timeout(10):
+            while served.failure is None:
+                await asyncio.sleep(0.001)
+        assert await count(served) == 1
+
+
+@pytest.mark.spec("CRD-18")
+async def test_the_start_after_a_disk_that_failed_says_so_and_the_next_one_does_not(
+    tmp_path: Path, disk: Disk
+) -> None:
+    async with ServedStore(tmp_path) as served:
+        await write(served, "a")
+        disk.errno = errno.EIO
+        with pytest.raises(Refusal):
+            await write(served, "b")
+    assert mark_of(tmp_path) == FlushMark(number=mark_of(tmp_path).number, segment=1, is_failed=True)
+    disk.errno = 0
+    async with ServedStore(tmp_path) as served:
+        assert served.recovery.is_after_failure
+        assert served.recovery.renewed_bytes > 0
+    async with ServedStore(tmp_path) as served:
+        assert not served.recovery.is_after_failure
+
+
 async def test_a_change_that_waits_for_the_disk_is_written_though_its_caller_gave_up(
     tmp_path: Path, disk: Disk
 ) -> None:
@@ -190,7 +247,7 @@ async def test_snapshots_are_taken_by_themselves_and_the_store_starts_from_them(
         await write(served, "last")
         before = await served.read(lambda store, _: store.log(0, 1_000))
     names = sorted(name.partition("-")[0] for name in os.listdir(tmp_path))
-    assert names == ["identity.json", "journal", "lock", "snapshot"]
+    assert names == ["identity.json", "journal", "journal.mark", "lock", "snapshot"]
     async with ServedStore(tmp_path, fsync=False) as served:
         assert served.recovery.records_count == 1
         assert served.safe_revision == 302

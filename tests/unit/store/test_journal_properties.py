@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hansa.errors import StoreCorrupt
-from hansa.store.journal import encode_block, encode_segment_head, read_segment
+from hansa.store.journal import CELL_BYTES, encode_block, encode_segment_head, read_segment
 from hansa.store.journal_records import (
     Change,
     Committed,
@@ -39,42 +39,74 @@ def written(played_groups: list[list[tuple[str, object]]]) -> tuple[bytes, list[
     return data, ends, views
 
 
-def state_of(data: bytes) -> object:
-    found = read_segment(data, "a file", 1, is_last=True)
+def state_of(data: bytes, *, flushed: int = 0) -> object:
+    found = read_segment(data, "a file", 1, is_last=True, flushed=flushed)
+    if found.damage is not None:
+        raise found.damage
     return view(replayed([decode_record(record) for record in found.records]))
 
 
 @pytest.mark.spec("CRD-01")
 @settings(max_examples=60)
-@given(groups)
-def test_a_journal_cut_anywhere_is_the_store_at_the_last_whole_block(
-    played_groups: list[list[tuple[str, object]]],
-) -> None:
-    data, ends, views = written(played_groups)
-    # Every place in the last two blocks: replaying for each place of a long file would prove no more.
-    first = ends[max(0, len(ends) - 3)]
-    for size in range(first, len(data) + 1):
-        whole = sum(end <= size for end in ends) - 1
-        assert state_of(data[:size]) == views[whole]
-
-
-@settings(max_examples=100)
 @given(groups, st.data())
-def test_a_journal_with_a_changed_byte_is_refused_or_an_older_store(
+def test_a_journal_cut_anywhere_is_the_store_at_the_last_whole_block(
     played_groups: list[list[tuple[str, object]]], data: st.DataObject
 ) -> None:
     whole, ends, views = written(played_groups)
-    place = data.draw(st.integers(0, len(whole) - 1))
-    changed = bytearray(whole)
-    changed[place] ^= data.draw(st.integers(1, 255))
-    try:
-        state = state_of(bytes(changed))
-    except StoreCorrupt as error:
-        assert "a file is damaged at byte" in str(error)
-        return
-    # Only the last block may pass for one that was never written to its end.
-    assert place >= ends[-2] if len(ends) > 1 else True
-    assert state == views[max(0, len(views) - 2)]
+    size = data.draw(st.integers(ends[0], len(whole)) | st.sampled_from(ends))
+    assert state_of(whole[:size]) == views[sum(end <= size for end in ends) - 1]
+
+
+# Bytes that look like sectors that were never written, and like cells.
+contents = st.lists(
+    st.builds(
+        bytes.__mul__,
+        st.sampled_from([b"\0", b"\xa7", b"\xb7", b"some"]),
+        st.sampled_from([0, 1, 480, 2_000]),
+    ),
+    min_size=1,
+    max_size=3,
+)
+
+
+@pytest.mark.spec("CRD-18")
+@settings(max_examples=200)
+@given(st.lists(contents, min_size=1, max_size=3), st.data())
+def test_whatever_its_bytes_a_block_is_torn_by_absent_sectors_and_damaged_by_a_changed_bit(
+    blocks: list[list[bytes]], data: st.DataObject
+) -> None:
+    whole, sequence = encode_segment_head(1), 1
+    start = last = 0
+    for records in blocks:
+        start, last = len(whole), sequence
+        whole += encode_block(sequence, records)
+        sequence += len(records)
+    sectors = range(start, len(whole), CELL_BYTES)
+    absent = data.draw(st.sets(st.sampled_from(sectors)), label="absent")
+    length = data.draw(st.integers(start, len(whole)), label="length")
+    changed = data.draw(st.none() | st.integers(0, len(whole) - 1), label="changed")
+    broken = bytearray(whole)
+    for at in absent:
+        broken[at : at + CELL_BYTES] = bytes(CELL_BYTES)
+    del broken[length:]
+    # The bits of a sector that is not there, or not whole, change nothing about that.
+    is_wrong = (
+        changed is not None
+        and changed - changed % CELL_BYTES not in absent
+        and changed - changed % CELL_BYTES + CELL_BYTES <= length
+    )
+    if is_wrong and changed is not None:
+        broken[changed] ^= 1 << data.draw(st.integers(0, 7), label="bit")
+    is_whole = not absent and length == len(whole)
+    for flushed in (last - 1, sequence - 1):
+        try:
+            found = read_segment(bytes(broken), "a file", 1, is_last=True, flushed=flushed)
+        except StoreCorrupt:
+            assert is_wrong
+            continue
+        assert (found.damage is not None) == (is_wrong or (not is_whole and flushed >= last))
+        if found.damage is None:
+            assert found.next_sequence == (sequence if is_whole else last)
 
 
 @settings(max_examples=100)
