@@ -22,7 +22,7 @@ it said it had flushed, they are of the very last block, and the machine stops b
 
     segment  its head, as long as a cell: magic, first sequence, crc | block | block | ...
     block    one cell or more; in them, one after the other: head, records, zeros up to the last cell's end
-      head   sequence of its first record, count of records, bytes of them, crc of them
+      head   sequence of its first record, count of records, bytes of them, crc of the other cells' crcs
       record length | its bytes, see `journal_records`
     cell     first of a block, or not; 507 bytes; crc
     mark     magic, number, segment that is written to, last flushed sequence, whether the disk failed, crc
@@ -47,10 +47,10 @@ MARK_SLOT_BYTES: Final = 4096
 MARKS_BYTES: Final = 2 * MARK_SLOT_BYTES
 
 _SEGMENT: Final = struct.Struct("<8sQ")
-_BLOCK: Final = struct.Struct("<QIII")  # sequence, count of records, bytes, crc of the bytes
+_BLOCK: Final = struct.Struct("<QIII")  # sequence, count of records, bytes, crc of the other cells' crcs
 _LENGTH: Final = struct.Struct("<I")
 _CRC: Final = struct.Struct("<I")
-_PLACE: Final = struct.Struct("<QI")  # sequence of the block, number of the cell in it
+_SEQUENCE: Final = struct.Struct("<Q")
 _MARK: Final = struct.Struct("<8sQQQB")
 _FIRST: Final = b"\xa7"
 _NEXT: Final = b"\xb7"
@@ -100,12 +100,17 @@ def encode_segment_head(first_sequence: int) -> bytes:
 def encode_block(sequence: int, records: Sequence[bytes]) -> bytes:
     """Records as one block. `sequence` is the first one's."""
     body = b"".join(part for record in records for part in (_LENGTH.pack(len(record)), record))
-    content = _BLOCK.pack(sequence, len(records), len(body), crc32(body)) + body
+    start = _start_of(sequence)
     cells: list[bytes] = []
-    for index, start in enumerate(range(0, len(content), _ROOM)):
-        cell = (_NEXT if index else _FIRST) + content[start : start + _ROOM].ljust(_ROOM, b"\0")
-        cells += (cell, _CRC.pack(_cell_crc(cell, sequence, index)))
-    return b"".join(cells)
+    checksums: list[bytes] = []
+    for index, at in enumerate(range(_ROOM - _BLOCK.size, len(body), _ROOM), 1):
+        cell = _NEXT + body[at : at + _ROOM].ljust(_ROOM, b"\0")
+        checksum = _CRC.pack(crc32(cell, start + index))
+        cells += (cell, checksum)
+        checksums.append(checksum)
+    head = _BLOCK.pack(sequence, len(records), len(body), crc32(b"".join(checksums)))
+    first = _FIRST + (head + body[: _ROOM - _BLOCK.size]).ljust(_ROOM, b"\0")
+    return b"".join((first, _CRC.pack(crc32(first, start)), *cells))
 
 
 def encode_mark(mark: FlushMark) -> tuple[int, bytes]:
@@ -187,8 +192,9 @@ def _block_at(data: bytes, place: int, sequence: int) -> tuple[list[bytes], int]
         return None
     content = b"".join(data[at + len(_FIRST) : at + _CHECKED] for at in cells)
     _, count, size, checksum = _BLOCK.unpack_from(content)
-    body = content[_BLOCK.size : _BLOCK.size + size]
-    records = records_of(body, count) if crc32(body) == checksum else None
+    if crc32(b"".join(data[at + _CHECKED : at + CELL_BYTES] for at in cells[1:])) != checksum:
+        return None
+    records = records_of(content[_BLOCK.size : _BLOCK.size + size], count)
     return None if not records else (records, end)
 
 
@@ -208,7 +214,7 @@ def _problem_at(data: bytes, place: int, sequence: int) -> str | None:
             if not index and _is_cell(data, at, other, 0):
                 return f"record {other} stands where {sequence} should"
             return f"record {sequence} cannot be read: what is at byte {at} is not what was written there"
-    return None if is_torn else f"the records of the block from {sequence} on do not fill it"
+    return None if is_torn else f"the cells of the block from {sequence} on are not one write"
 
 
 def _is_cell(data: bytes, at: int, sequence: int, index: int) -> bool:
@@ -216,11 +222,13 @@ def _is_cell(data: bytes, at: int, sequence: int, index: int) -> bool:
     cell = data[at : at + CELL_BYTES]
     if len(cell) < CELL_BYTES or not cell.startswith(_NEXT if index else _FIRST):
         return False
-    return _CRC.unpack_from(cell, _CHECKED) == (_cell_crc(cell[:_CHECKED], sequence, index),)
+    return _CRC.unpack_from(cell, _CHECKED) == (crc32(cell[:_CHECKED], _start_of(sequence) + index),)
 
 
-def _cell_crc(checked: bytes, sequence: int, index: int) -> int:
-    return crc32(checked, crc32(_PLACE.pack(sequence, index)))
+def _start_of(sequence: int) -> int:
+    """What the checksum of a block's first cell starts from; that of each next cell starts from one more."""
+    # From different starts the same bytes have different checksums. Room is left to count up in 32 bits.
+    return crc32(_SEQUENCE.pack(sequence)) >> 1
 
 
 def _end_of(data: bytes, place: int) -> int:

@@ -119,7 +119,7 @@ def test_a_changed_byte_is_damage_also_in_the_last_block(place: int) -> None:
 
 def test_cells_of_two_writes_of_one_block_are_no_block() -> None:
     other = encode_block(9, [b"THREE" * 300])
-    with pytest.raises(StoreCorrupt, match="the records of the block from 9 on do not fill it"):
+    with pytest.raises(StoreCorrupt, match="the cells of the block from 9 on are not one write"):
         read(HEAD + FIRST + SECOND[:CELL_BYTES] + other[CELL_BYTES:])
 
 
