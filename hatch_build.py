@@ -1,4 +1,7 @@
-"""Compiles hansa's hot modules with mypyc while the package is built; without a C compiler it builds pure.
+"""Builds hansa: compiles its hot modules with mypyc, and writes README for readers who are somewhere else.
+
+Without a C compiler it builds pure. Tools that install packages hide what a build says, so a wheel that was
+not compiled carries the reason, and `hansa --version` tells it.
 
 The list of modules stands in pyproject.toml. They are compiled together, so that calls from one to another
 are C calls (a published message costs 240 instead of 360 ns), into one library inside `hansa` and a thin
@@ -6,6 +9,9 @@ extension module for each. What was compiled is kept under build/compiled, named
 went in (the sources, the hansa modules they import, this file, mypy, Python), so nothing is compiled twice.
 An editable install puts the extension modules next to their sources; a wheel carries them and names its
 platform.
+
+Types are checked by `make check`, not here. A build has none of hansa's dependencies beside it, and perhaps a
+newer mypy: what is wrong with other modules then must not keep these from being compiled.
 
 `HANSA_PURE=1` builds without compiling. `python hatch_build.py` brings the working tree up to date.
 """
@@ -16,6 +22,7 @@ import ast
 import hashlib
 import importlib.metadata
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -28,10 +35,29 @@ from pathlib import Path
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 COMPILE_S_MAX = 600
 LIBRARY = "hansa.hot"
 SUFFIX: str = sysconfig.get_config_var("EXT_SUFFIX")
+# In a wheel that was not compiled; `hansa.build_info` reads it.
+REASON = "hansa/uncompiled.txt"
+# Code is passed over as it is; what stays are links to files of the project.
+_LINKS = re.compile(r"^```.*?^```$|(?<=\]\()(?![a-z]+:|#)[^)\s]+(?=\))", re.MULTILINE | re.DOTALL)
+
+
+class ReadmeElsewhere(MetadataHookInterface):
+    """README as a package index shows it: its links lead to the project's home."""
+
+    def update(self, metadata: dict[str, Any]) -> None:
+        text = Path(self.root, "README.md").read_text(encoding="utf-8")
+        text = with_full_links(text, metadata["urls"]["Source"])
+        metadata["readme"] = {"content-type": "text/markdown", "text": text}
+
+
+def with_full_links(text: str, home: str) -> str:
+    """The same page, readable anywhere: links to files of the project lead to them at its home."""
+    return _LINKS.sub(lambda found: found[0] if "`" in found[0] else f"{home}/blob/main/{found[0]}", text)
 
 
 class CompileHotModules(BuildHookInterface[Any]):
@@ -43,17 +69,22 @@ class CompileHotModules(BuildHookInterface[Any]):
         if version == "editable":
             compile_in_place(root, modules)
             return
-        extensions = compile_modules(root, modules)
+        extensions, reason = compile_modules(root, modules)
         for target, extension in extensions.items():
             build_data["force_include"][str(extension)] = str(target.relative_to("src"))
-        if extensions:
+        if reason is None:
             build_data["pure_python"] = False
             build_data["infer_tag"] = True
+        else:
+            note = root / "build" / "uncompiled.txt"
+            note.parent.mkdir(exist_ok=True)
+            note.write_text(reason, encoding="utf-8")
+            build_data["force_include"][str(note)] = REASON
 
 
 def compile_in_place(root: Path, modules: Sequence[str]) -> None:
     """Put the extension modules next to their sources; take away those that no longer belong there."""
-    built = compile_modules(root, modules)
+    built, _ = compile_modules(root, modules)
     for old in (root / "src").rglob(f"*{SUFFIX}"):
         if old.relative_to(root) not in built:
             old.unlink()
@@ -65,8 +96,8 @@ def compile_in_place(root: Path, modules: Sequence[str]) -> None:
             fresh.replace(root / target)
 
 
-def compile_modules(root: Path, modules: Sequence[str]) -> dict[Path, Path]:
-    """Where each extension module belongs, and where it is now; a line tells why there are none."""
+def compile_modules(root: Path, modules: Sequence[str]) -> tuple[dict[Path, Path], str | None]:
+    """Where each extension module belongs, and where it is now; or why there are none, told in a line too."""
     reason = why_not()
     folder = cache_folder(root, modules)
     built = {target: folder / target.name for target in targets(modules)}
@@ -75,8 +106,8 @@ def compile_modules(root: Path, modules: Sequence[str]) -> dict[Path, Path]:
         reason = compile_all(root, modules, list(built.values()))
     if reason is not None:
         say(f"the hot modules stay uncompiled: {reason}")
-        return {}
-    return built
+        return {}, reason
+    return built, None
 
 
 def why_not() -> str | None:
@@ -163,7 +194,7 @@ def run_mypyc(work: str, modules: Sequence[str]) -> None:
     from setuptools import Distribution
 
     extensions = mypycify(
-        ["--config-file=", "--strict", f"--cache-dir={work}/mypy", *modules],
+        ["--config-file=", "--follow-imports=silent", f"--cache-dir={work}/mypy", *modules],
         group_name=LIBRARY,
         opt_level="3",
         debug_level="0",

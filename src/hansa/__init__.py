@@ -72,6 +72,7 @@ from hansa.errors import (
     WatchOverrun,
     WouldBlock,
 )
+from hansa.installed import BuildInfo, __version__, build_info
 from hansa.messaging.discovery import (
     Discovery,
     DiscoveryEvent,
@@ -97,6 +98,7 @@ from hansa.messaging.gateway import (
     TwoChoices,
     Weighted,
 )
+from hansa.messaging.over_cluster_events import TopicBridge, bridged_events
 from hansa.messaging.provider import (
     Provider,
     ProviderState,
@@ -137,6 +139,7 @@ from hansa.messaging.spot import (
     TopicReport,
     WhenSlow,
 )
+from hansa.store import Compare, Delete, Get, KeyValue, Put, Store, Watch, WatchBatch, open_store
 from hansa.transport.options import (
     SocketOptions,
     Tls,
@@ -147,11 +150,6 @@ from hansa.wire.business import (
 from hansa.wire.registry import (
     AckStatus,
 )
-
-__version__ = "0.1.0"
-
-from hansa.messaging.over_cluster_events import TopicBridge, bridged_events
-from hansa.store import Compare, Delete, Get, KeyValue, Put, Store, Watch, WatchBatch, open_store
 
 __all__ = [
     "AckStatus",
@@ -164,6 +162,7 @@ __all__ = [
     "BadRecord",
     "Balancer",
     "Barrier",
+    "BuildInfo",
     "Choice",
     "Compacted",
     "Compare",
@@ -290,5 +289,6 @@ __all__ = [
     "WouldBlock",
     "__version__",
     "bridged_events",
+    "build_info",
     "open_store",
 ]

@@ -1,7 +1,8 @@
 """The hot modules work in both forms, and the compiled one is used where it can be built."""
 
-import importlib.util
+import importlib
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -14,8 +15,8 @@ from types import ModuleType
 import pytest
 
 import hansa
+from tests.support.build_hook import ROOT, load_build_hook
 
-ROOT = Path(__file__).resolve().parents[2]
 WHEEL = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
 SOURCES: list[str] = WHEEL["hooks"]["custom"]["modules"]
 NAMES = [source.removeprefix("src/").removesuffix(".py").replace("/", ".") for source in SOURCES]
@@ -24,13 +25,7 @@ RUNS_UNCOMPILED = Path(hansa.__file__).resolve().is_relative_to(ROOT / "build" /
 
 @pytest.fixture(scope="module")
 def build() -> ModuleType:
-    """The build hook, as the package's build loads it."""
-    spec = importlib.util.spec_from_file_location("hatch_build", ROOT / "hatch_build.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_build_hook()
 
 
 def where(folder: Path, name: str) -> Path:
@@ -79,22 +74,44 @@ def test_this_run_tests_the_form_that_it_says(build: ModuleType, name: str) -> N
     assert file.endswith(".py") == (RUNS_UNCOMPILED or build.why_not() is not None)
 
 
-@pytest.mark.parametrize("pure", [False, True])
-def test_a_wheel_carries_what_was_compiled_and_no_second_package(
-    build: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pure: bool
-) -> None:
-    monkeypatch.setenv("HANSA_PURE", "1" if pure else "")
-    compiled = build.why_not() is None
+def test_a_wheel_that_is_not_compiled_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # tests/integration/test_packages.py has the one that is.
+    monkeypatch.setenv("HANSA_PURE", "1")
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-build-isolation", "--no-deps"]
     subprocess.run([*command, "--wheel-dir", str(tmp_path), str(ROOT)], timeout=120, check=True)
     (wheel,) = tmp_path.iterdir()
+    assert wheel.name.endswith("-py3-none-any.whl")
     with zipfile.ZipFile(wheel) as content:
-        names = content.namelist()
-    assert {name.split("/")[0] for name in names} == {"hansa", f"hansa-{hansa.__version__}.dist-info"}
-    carried = sorted(name for name in names if name.endswith(tuple(EXTENSION_SUFFIXES)))
-    wanted = sorted(target.relative_to("src").as_posix() for target in build.targets(SOURCES))
-    assert carried == (wanted if compiled else [])
-    assert wheel.name.endswith("-none-any.whl") != compiled
+        assert not [name for name in content.namelist() if name.endswith(tuple(EXTENSION_SUFFIXES))]
+        content.extractall(tmp_path / "installed")
+    program = "import hansa; print(hansa.build_info().is_compiled, hansa.build_info())"
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "installed")}
+    command = [sys.executable, "-c", program]
+    said = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=True)
+    python = f"{platform.python_implementation()} {platform.python_version()}"
+    assert said.stdout == f"False {hansa.__version__} (not compiled: HANSA_PURE is set; {python})\n"
+
+
+def test_build_info_names_the_modules_that_run_compiled(build: ModuleType) -> None:
+    is_compiled = build.why_not() is None and not RUNS_UNCOMPILED
+    info = hansa.build_info()
+    assert info.compiled == (tuple(sorted(NAMES)) if is_compiled else ())
+    assert info.is_compiled == is_compiled
+    assert str(info).startswith(f"{hansa.__version__} ({'' if is_compiled else 'not '}compiled; ")
+
+
+def test_links_of_readme_lead_to_the_projects_home_and_code_stays_as_it_is(build: ModuleType) -> None:
+    page = """[a](docs/a.md#b), [c](#c) and [d](https://d.example/).
+```python
+handlers[name](request)
+```
+| [e](LICENSE) |
+"""
+    assert build.with_full_links(page, "https://home.example") == (
+        page.replace("docs/a.md#b", "https://home.example/blob/main/docs/a.md#b").replace(
+            "LICENSE", "https://home.example/blob/main/LICENSE"
+        )
+    )
 
 
 def test_the_environment_can_ask_for_a_pure_build(build: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,9 +124,10 @@ def test_without_a_compiler_the_build_says_so_and_goes_on(
 ) -> None:
     monkeypatch.delenv("HANSA_PURE", raising=False)
     monkeypatch.setenv("CC", "a-compiler-that-nobody-has")
-    assert build.compile_modules(ROOT, SOURCES) == {}
+    reason = "no C compiler (a-compiler-that-nobody-has) was found"
+    assert build.compile_modules(ROOT, SOURCES) == ({}, reason)
     (line,) = capfd.readouterr().err.splitlines()
-    assert "no C compiler (a-compiler-that-nobody-has) was found" in line
+    assert line == f"hansa: the hot modules stay uncompiled: {reason}"
 
 
 def test_a_changed_import_asks_for_a_new_compilation(build: ModuleType, tmp_path: Path) -> None:

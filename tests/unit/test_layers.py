@@ -13,7 +13,7 @@ ROWS: tuple[frozenset[str], ...] = tuple(
     frozenset(row.split())
     for row in (
         "errors",
-        "limits clock chance",
+        "limits clock chance installed",
         "ids endpoint config",
         "wire observe security",
         "transport",

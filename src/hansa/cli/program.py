@@ -12,7 +12,7 @@ from hansa.errors import BadArgument
 
 app = App(
     name="hansa",
-    version=hansa.__version__,
+    version=lambda: str(hansa.build_info()),
     help="Many Python processes as one system. `hansa COMMAND --help` tells more about a command.",
     help_format="markdown",
 )
