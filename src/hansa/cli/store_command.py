@@ -128,11 +128,11 @@ def tell_ready(server: StoreServer, log: LogLines) -> None:
             " off: nobody was told of them",
             torn_bytes=found.torn_bytes,
         )
-    if found.given_up_bytes:
+    if found.given_up is not None:
         log.tell(
             "given-up",
-            f"the last {found.given_up_bytes} bytes of the journal were damaged, and are given up",
-            given_up_bytes=found.given_up_bytes,
+            f"the end of the journal is given up, whoever was told of it: {found.given_up}",
+            reason=found.given_up,
         )
     if found.is_after_failure:
         log.tell(

@@ -68,8 +68,8 @@ class Segment:
     records: tuple[bytes, ...]
     good_bytes: int
     cut_bytes: int
-    damage: StoreCorrupt | None
-    """Why the cut bytes cannot be read, though they were written; None if they are a torn block."""
+    damage: str | None
+    """What is wrong at its end, and where; None if that is only a torn block, or nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,16 +151,15 @@ def read_segment(data: bytes, name: str, first_sequence: int, *, is_last: bool, 
         problem = f"record {sequence} was not written to its end, and others were behind it"
     if problem is None and is_last and sequence <= flushed:
         problem = f"record {sequence} is gone, and all up to {flushed} were flushed"
-    damage = None if problem is None else damaged(name, place, problem)
-    if damage is not None and not is_last:
-        raise damage
+    if problem is not None and not is_last:
+        raise damaged(name, place, problem)
     return Segment(
         first_sequence=first_sequence,
         next_sequence=sequence,
         records=tuple(records),
         good_bytes=place,
         cut_bytes=len(data) - place,
-        damage=damage,
+        damage=None if problem is None else f"{name} is damaged at byte {place}: {problem}",
     )
 
 

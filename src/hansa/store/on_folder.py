@@ -72,16 +72,16 @@ class Identity:
 class Recovery:
     """What a start found.
 
-    `torn_bytes` were being written when the last run ended, and are cut off. `given_up_bytes` were damaged,
-    and are cut off because the caller said so. `renewed_bytes` were perhaps not on the disk, and were written
-    anew. `is_after_failure`: the disk refused the last run a write or a flush.
+    `torn_bytes` were being written when the last run ended, and are cut off. `given_up` says what was
+    damaged, and is cut off because the caller asked for it. `renewed_bytes` were perhaps not on the disk, and
+    were written anew. `is_after_failure`: the disk refused the last run a write or a flush.
     """
 
     revision: int
     snapshot_revision: int = 0
     records_count: int = 0
     torn_bytes: int = 0
-    given_up_bytes: int = 0
+    given_up: str | None = None
     renewed_bytes: int = 0
     is_after_failure: bool = False
 
@@ -155,13 +155,12 @@ class StoreFolder:
                 f"the store in {self.path} cannot start: what it read must be written anew, and the disk"
                 f" refuses it ({error})"
             ) from error
-        cut_bytes = 0 if last is None else last.cut_bytes
         return Recovery(
             revision=store.revision,
             snapshot_revision=0 if snapshot is None else snapshot.revision,
             records_count=sum(len(file.segment.records) for file in files),
-            torn_bytes=cut_bytes if last is not None and last.damage is None else 0,
-            given_up_bytes=cut_bytes if last is not None and last.damage is not None else 0,
+            torn_bytes=last.cut_bytes if last is not None and last.damage is None else 0,
+            given_up=None if last is None else last.damage,
             renewed_bytes=sum(len(file.good) for file in files if file.is_renewed),
             is_after_failure=is_after_failure,
         )
@@ -257,7 +256,10 @@ class StoreFolder:
             file = self._read_segment(path, sequence, is_last=path == needed[-1])
             damage = file.segment.damage
             if damage is not None and not give_up_damage:
-                raise StoreCorrupt(f"{damage}, or give up what is there with --give-up-damage") from damage
+                raise StoreCorrupt(
+                    f"{damage}. Nothing was changed; restore the folder from a copy, or give up what is there"
+                    " with --give-up-damage"
+                )
             for number, record in enumerate(file.segment.records, sequence):
                 try:
                     store.replay(decode_record(record), now=now)

@@ -90,7 +90,7 @@ class Machine:
 
 
 @pytest.mark.spec("CRD-18")
-@settings(max_examples=150)
+@settings(max_examples=80)
 @given(steps, st.integers(0, 1_000))
 def test_what_was_answered_or_read_survives_refused_flushes_and_the_loss_of_power(
     tmp_path_factory: pytest.TempPathFactory, played: list[str], seed: int

@@ -39,7 +39,7 @@ ZEROS = encode_block(9, [bytes(4 * CELL_BYTES)])
 def read(data: bytes, *, is_last: bool = True, flushed: int = 0) -> tuple[tuple[bytes, ...], int, int]:
     found = read_segment(data, "a file", 7, is_last=is_last, flushed=flushed)
     if found.damage is not None:
-        raise found.damage
+        raise StoreCorrupt(found.damage)
     assert found.next_sequence == 7 + len(found.records)
     return found.records, found.good_bytes, found.cut_bytes
 

@@ -42,7 +42,7 @@ def written(played_groups: list[list[tuple[str, object]]]) -> tuple[bytes, list[
 def state_of(data: bytes, *, flushed: int = 0) -> object:
     found = read_segment(data, "a file", 1, is_last=True, flushed=flushed)
     if found.damage is not None:
-        raise found.damage
+        raise StoreCorrupt(found.damage)
     return view(replayed([decode_record(record) for record in found.records]))
 
 

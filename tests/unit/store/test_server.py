@@ -14,7 +14,7 @@ from hansa.errors import AddressInUse, BadArgument, BadEndpoint, StoreUnavailabl
 from hansa.limits import STORE_LEASE_TTL_S_MAX, STORE_TXN_COUNT_MAX, STORE_VALUE_BYTES_MAX
 from hansa.store import etcd_api_pb2 as api
 from hansa.store import etcd_calls as calls
-from hansa.store import on_folder
+from hansa.store import on_files
 from hansa.store.mvcc import OVERHEAD_BYTES
 from hansa.store.recorded import RecordedStore
 from hansa.store.server import StoreServer
@@ -337,7 +337,7 @@ async def test_a_store_that_refuses_changes_has_an_alarm_until_it_is_started_aga
     async with StoreServer("127.0.0.1:0", folder=tmp_path) as server, etcd_caller(server.address) as caller:
         # Clients ask for alarms to know whether a server is well.
         assert not (await caller.ask(calls.ALARM)).alarms
-        monkeypatch.setattr(on_folder, "_flush", fail)
+        monkeypatch.setattr(on_files, "flush", fail)
         assert (await caller.refusal(calls.PUT, key=b"k"))[0] == "UNAVAILABLE"
         (alarm,) = (await caller.ask(calls.ALARM)).alarms
         assert (alarm.memberID, alarm.alarm) == (server.store.identity.member_id, api.NOSPACE)
