@@ -59,7 +59,8 @@ OUTGOING_COUNT_MAX: Final = 100_000
 INCOMING_COUNT_MAX: Final = 10_000
 INCOMING_BYTES_MAX: Final = 64 * 1024 * 1024
 # What one peer's full buffer still takes of messages that keep the two in step (who owns what, who is
-# subscribed): all topics of a node once over; a peer that lets even these wait is expelled.
+# subscribed, that a provider is busy): all topics of a node once over; a peer that lets even these wait is
+# expelled.
 CONTROL_COUNT_MAX: Final = 100_000
 CONTROL_BYTES_MAX: Final = 64 * 1024 * 1024
 # Read at once: what stays in a core's cache while it is parsed.
@@ -144,7 +145,7 @@ WAITING_BYTES_MAX: Final = 64 * 1024 * 1024
 WAITING_SWEEP_S: Final = 0.05
 # Handlers that are plain functions: more threads only fight for the interpreter.
 THREADS_MAX: Final = 8
-# A caller that does not read holds a handler's slot this long, and no longer.
+# A caller that does not read holds a handler's slot this long, and no longer: then its connection ends.
 REPLY_S_MAX: Final = 5.0
 # A registry answers within a round trip; one that is silent for this long is as good as gone.
 REGISTRY_ANSWER_S_MAX: Final = 2.0

@@ -29,6 +29,7 @@ class CloseReason(StrEnum):
     TOO_MANY_HANDSHAKING = "too-many-handshaking"
     TOO_MANY_SUBSCRIPTIONS = "too-many-subscriptions"
     TAKEN_OVER = "taken-over"
+    NOT_READING = "not-reading"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

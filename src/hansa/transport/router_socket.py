@@ -74,14 +74,18 @@ class Router(ZmtpSocket):
             raise self._missing(peer)
         return lane
 
-    def expel(self, peer: bytes, detail: str) -> None:
-        """End the connection of a peer that sends what makes no sense; `detail` tells it and the events why.
+    def expel(
+        self, peer: bytes, detail: str, *, reason: CloseReason = CloseReason.PROTOCOL_VIOLATION
+    ) -> bool:
+        """End the connection of a peer that does what it must not; `detail` tells it and the events why.
 
-        It may connect again. Nothing happens when it is not connected.
+        It may connect again. False when it is not connected, or its connection is ending already.
         """
         connection = self._connected.get(peer)
-        if connection is not None:
-            connection.refuse(CloseReason.PROTOCOL_VIOLATION, detail)
+        if connection is None or connection.link.is_closed:
+            return False
+        connection.refuse(reason, detail)
+        return True
 
     def _missing(self, peer: bytes) -> Exception:
         self._check_open()

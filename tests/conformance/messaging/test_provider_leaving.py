@@ -190,8 +190,8 @@ async def test_threads_and_tasks_are_gone_after_the_block(lane: Lane) -> None:
         async with ScriptedGateway(lane) as gateway, provider:
             await gateway.connect(provider)
             for _ in range(4):
-                await gateway.call()
-                gateway.ask(msg_id=1)
+                await gateway.call(b"")
+                gateway.ask(b"", msg_id=1)
 
     await once()
     before = alive()

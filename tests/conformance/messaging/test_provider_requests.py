@@ -62,10 +62,10 @@ async def test_handlers_are_chosen_by_msg_id(lane: Lane) -> None:
     async with provider, ScriptedGateway(lane) as gateway:
         await gateway.connect(provider)
         assert await gateway.reply(gateway.ask(b"a", b"", b"c")) == (0, [b"a", b"", b"c"])
-        msg_id, (thread,) = await gateway.reply(gateway.ask(msg_id=7))
+        msg_id, (thread,) = await gateway.reply(gateway.ask(b"", msg_id=7))
         assert msg_id == 7
         assert thread.startswith(b"provider handler")
-        assert await gateway.call(msg_id=8) == [b""]
+        assert await gateway.call(b"", msg_id=8) == [b""]
         assert provider.stats.replied_count == provider.stats.requests_count == 3
 
 
@@ -180,7 +180,7 @@ async def test_replies_come_as_handlers_end_not_as_requests_came(lane: Lane) -> 
     async with provider, ScriptedGateway(lane) as gateway:
         await gateway.connect(provider)
         slow = gateway.ask(b"slow")
-        assert await gateway.call(msg_id=1) == [b"quick"]
+        assert await gateway.call(b"", msg_id=1) == [b"quick"]
         assert not gateway.has_reply(slow)
         gate.open()
         assert (await gateway.reply(slow))[1] == [b"slow"]
@@ -229,7 +229,7 @@ async def test_plain_functions_have_so_many_threads_and_do_not_stop_the_loop(lan
         await gateway.connect(provider)
         asked = [gateway.ask(b"%d" % number) for number in range(5)]
         await until(lambda: len(inside) == 2)
-        assert await gateway.call(msg_id=1) == [b"quick"]
+        assert await gateway.call(b"", msg_id=1) == [b"quick"]
         assert (provider.stats.running_count, provider.stats.waiting_count) == (2, 3)
         release.set()
         for number, request_id in enumerate(asked):
@@ -279,16 +279,13 @@ async def test_work_whose_caller_has_left_is_dropped_and_counted(lane: Lane) -> 
         assert provider.stats.replies_dropped_count == 1
 
 
-async def test_a_caller_that_does_not_read_holds_up_nobody_else(
-    lane: Lane, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.spec("DIS-30")
+async def test_a_caller_that_does_not_read_is_disconnected_and_holds_up_nobody_else(
+    lane: Lane, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("hansa.messaging.provider.over_handlers.REPLY_S_MAX", 0.05)
-    provider = provide(lane, options=quick(outgoing_count_max=4))
-
-    @provider.handler()
-    async def large(request: Request) -> bytes:
-        return bytes(1_000_000)
-
+    provider = provide(lane, options=quick(outgoing_count_max=4), concurrency_max=20)
+    provider.handler()(large_reply)
     async with provider, ScriptedGateway(lane) as deaf, ScriptedGateway(lane) as other:
         await other.connect(provider)
         await deaf.connect(provider)
@@ -296,13 +293,76 @@ async def test_a_caller_that_does_not_read_holds_up_nobody_else(
         connection.pause_reading()
         for _ in range(40):
             deaf.ask(b"more")
-        await until(lambda: provider.stats.replies_dropped_count > 0)
+        await until(lambda: provider.stats.not_reading_count == 1)
+        assert provider.stats.waiting_count == 0  # Nobody runs what nobody will hear of.
         assert len(await other.call(b"one")) == 1
         await until(lambda: provider.stats.running_count == 0)
         connection.resume_reading()
+        await deaf.seen.wait(Disconnected)  # So the caller knows, whatever its deadlines.
+        await until(lambda: provider.stats.peers_count == 1)
+        assert provider.router.stats.ended[CloseReason.NOT_READING] == 1
         stats = provider.stats
-        assert stats.replied_count == 41
-        assert 0 < stats.replies_dropped_count < 40
+        assert 0 < stats.replies_dropped_count < stats.replied_count
+        assert stats.not_reading_count == 1
+    assert "does not read its replies" in caplog.text
+
+
+@pytest.mark.spec("DIS-30")
+async def test_a_caller_that_gave_up_on_an_unread_reply_keeps_its_connection(lane: Lane) -> None:
+    provider = provide(lane, options=quick(outgoing_count_max=1))
+    provider.handler()(large_reply)
+    async with provider, ScriptedGateway(lane) as slow:
+        await slow.connect(provider)
+        (connection,) = slow.router._connections
+        connection.pause_reading()
+        for _ in range(40):
+            slow.ask(b"hurry", remaining_ms=50)
+        await until(lambda: provider.stats.replies_dropped_count > 0 and not provider.stats.running_count)
+        connection.resume_reading()
+        assert len(await slow.call(b"again")) == 1
+        assert provider.stats.not_reading_count == 0
+
+
+@pytest.mark.spec("DIS-30")
+async def test_a_caller_that_reads_late_gets_an_answer_to_every_request(lane: Lane) -> None:
+    provider = provide(lane, options=quick(outgoing_count_max=1), concurrency_max=20, waiting_max=0)
+    provider.handler()(large_reply)
+    async with provider, ScriptedGateway(lane) as slow:
+        await slow.connect(provider)
+        (connection,) = slow.router._connections
+        connection.pause_reading()
+        asked = [slow.ask(b"more") for _ in range(20)]
+        await until(lambda: provider.stats.replied_count == 20)
+        asked += [slow.ask(b"more") for _ in range(20)]
+        await until(lambda: provider.stats.busy_count > 0 and provider.stats.requests_count == 40)
+        connection.resume_reading()
+        outcomes = [(await asyncio.gather(slow.reply(one), return_exceptions=True))[0] for one in asked]
+        assert sum(isinstance(outcome, ProviderBusy) for outcome in outcomes) == provider.stats.busy_count
+        assert provider.stats.replies_dropped_count == 0
+
+
+@pytest.mark.spec("DIS-30")
+async def test_a_caller_that_asks_on_without_reading_that_we_are_busy_is_disconnected(
+    lane: Lane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hansa.messaging.provider.over_handlers.REPLY_S_MAX", 60.0)
+    monkeypatch.setattr("hansa.transport.router_socket.CONTROL_COUNT_MAX", 5)
+    provider = provide(lane, options=quick(outgoing_count_max=1), concurrency_max=20, waiting_max=0)
+    provider.handler()(large_reply)
+    async with provider, ScriptedGateway(lane) as deaf:
+        await deaf.connect(provider)
+        (connection,) = deaf.router._connections
+        connection.pause_reading()
+        while not provider.stats.not_reading_count:
+            deaf.ask(b"more")
+            await asyncio.sleep(0)
+        connection.resume_reading()
+        await deaf.seen.wait(Disconnected)
+        await until(lambda: provider.stats.running_count == 0)  # Who waited for room waits no longer.
+
+
+async def large_reply(request: Request) -> bytes:
+    return bytes(1_000_000)
 
 
 async def test_replies_to_a_slow_reader_wait_rather_than_fail(lane: Lane) -> None:
@@ -320,15 +380,23 @@ async def test_replies_to_a_slow_reader_wait_rather_than_fail(lane: Lane) -> Non
         assert provider.stats.replies_dropped_count == 0
 
 
-async def test_dropped_replies_are_counted_where_dropping_is_the_policy(lane: Lane) -> None:
-    provider = provide(lane, options=quick(outgoing_count_max=1, overflow=Overflow.DROP))
-    provider.handler()(Gate())
-    provider.handler(1)(lambda request: b"")
+@pytest.mark.spec("DIS-30")
+@pytest.mark.parametrize("overflow", [Overflow.DROP, Overflow.FAIL])
+async def test_a_reply_without_room_ends_the_connection_at_once_where_waiting_is_not_the_policy(
+    lane: Lane, overflow: Overflow
+) -> None:
+    gate = Gate()
+    provider = provide(lane, options=quick(outgoing_count_max=1, overflow=overflow))
+    provider.handler()(gate)
     async with provider, ScriptedGateway(lane) as gateway:
         await gateway.connect(provider)
-        for _ in range(10):  # All answered in one turn: one fits.
-            gateway.ask(msg_id=2)
-        await until(lambda: provider.stats.unknown_msg_id_count == 10)
+        for _ in range(10):
+            gateway.ask(b"x")
+        await gate.has(10)
+        gate.open()  # All replies come in one turn: one fits.
+        await gateway.seen.wait(Disconnected)
+        await until(lambda: provider.stats.running_count == 0)
+        assert provider.stats.not_reading_count == 1
         assert provider.stats.replies_dropped_count == 9
 
 
@@ -354,6 +422,21 @@ async def test_bad_requests_are_answered_where_possible_counted_and_cost_nobody_
         assert provider.stats.bad_frames == {"bad-frame": 6}
         assert await bad.call(b"still welcome") == [b"still welcome"]
         assert await good.call(b"me too") == [b"me too"]
+
+
+@pytest.mark.spec("DIS-30")
+async def test_a_request_without_a_part_is_refused_with_a_typed_error_and_counted(lane: Lane) -> None:
+    gate = Gate()
+    provider = provide(lane)
+    provider.handler()(gate)
+    async with provider, ScriptedGateway(lane) as gateway:
+        await gateway.connect(provider)
+        gateway.send_raw(encode_call(9, 0, []))
+        error = await gateway.error(9)
+        assert isinstance(error, BadFrame)
+        assert "at least one part" in str(error)
+        assert provider.stats.bad_frames == {"no-parts": 1}
+        assert gate.entered == []
 
 
 @pytest.mark.spec("DIS-26")

@@ -27,6 +27,7 @@ from hansa.errors import (
     UnknownMsgId,
     UsageError,
 )
+from hansa.ids import format_id
 from hansa.limits import REPLY_S_MAX
 from hansa.messaging.provider.request import (
     Handler,
@@ -38,7 +39,7 @@ from hansa.messaging.provider.request import (
 )
 from hansa.messaging.provider.work import BUSY, DRAINING, START, Work
 from hansa.messaging.strikes import Strikes
-from hansa.transport import Router, SocketOptions
+from hansa.transport import CloseReason, Router, SocketOptions
 from hansa.transport.over_waiters import Waiters
 from hansa.wire.business import (
     ERROR_MSG_ID,
@@ -66,6 +67,7 @@ class ReplyTally:
     failed_count: int = 0
     unknown_msg_id_count: int = 0
     replies_dropped_count: int = 0
+    not_reading_count: int = 0
 
 
 class HandlerRunner:
@@ -136,6 +138,9 @@ class HandlerRunner:
             except BadFrame as error:
                 self._take_bad(peer, frames, error)
                 continue
+            if not parts:
+                self._take_bad(peer, frames, BadFrame("a request has at least one part", "no-parts"))
+                continue
             handler = handlers.get(msg_id)
             if handler is None:
                 self._take_unknown(peer, request_id, msg_id)
@@ -197,12 +202,12 @@ class HandlerRunner:
                 self.tally.failed_count += 1
                 raise
             try:
-                is_taken = self._router.post(request.peer, frames)
+                if not self._router.post(request.peer, frames):  # The socket's policy is not to wait.
+                    self.tally.replies_dropped_count += 1
+                    self._part_from(request.peer)
             except Backlogged:
-                is_taken = await self._post_slowly(request, frames)
+                await self._post_slowly(request, frames)
             except (Unavailable, AlreadyClosed):  # The caller has left, or we are leaving.
-                is_taken = False
-            if not is_taken:
                 self.tally.replies_dropped_count += 1
         finally:
             self._ended(request, handler)
@@ -246,24 +251,40 @@ class HandlerRunner:
         self._post(request.peer, encode_error(request.request_id, reply))
 
     def _post(self, peer: bytes, frames: list[bytes]) -> None:
+        """An answer that no handler gave. It is small and nobody can wait with it: it may use the reserve."""
         try:
-            is_taken = self._router.post(peer, frames)
+            self._router.post_control(peer, frames)
+        except Backlogged:
+            self.tally.replies_dropped_count += 1
+            self._part_from(peer)
         except (Unavailable, AlreadyClosed):
-            is_taken = False
-        if not is_taken:
             self.tally.replies_dropped_count += 1
 
-    async def _post_slowly(self, request: Request, frames: list[bytes]) -> bool:
+    async def _post_slowly(self, request: Request, frames: list[bytes]) -> None:
         """Wait for a caller that is slow to read, but not for one that has given up or never reads."""
         remaining_s = request.remaining_s(self._loop.time())
+        gives_up_first = remaining_s is not None and remaining_s <= REPLY_S_MAX
+        is_taken = False
         try:
-            async with asyncio.timeout(REPLY_S_MAX if remaining_s is None else min(remaining_s, REPLY_S_MAX)):
-                return await self._router.send(request.peer, frames)
-        except (TimeoutError, Unavailable, AlreadyClosed):
-            return False
-        except asyncio.CancelledError:
-            self.tally.replies_dropped_count += 1
-            raise
+            async with asyncio.timeout(remaining_s if gives_up_first else REPLY_S_MAX):
+                is_taken = await self._router.send(request.peer, frames)
+        except TimeoutError:
+            if not gives_up_first:
+                self._part_from(request.peer)
+        except Backlogged:  # The socket's policy is not to wait.
+            self._part_from(request.peer)
+        except (Unavailable, AlreadyClosed):
+            pass  # The caller has left, or we are leaving.
+        finally:
+            self.tally.replies_dropped_count += not is_taken
+
+    def _part_from(self, peer: bytes) -> None:
+        """A caller did not read: end its connection, which is how it learns that a reply is lost."""
+        detail = "the caller does not read its replies"
+        if self._router.expel(peer, detail, reason=CloseReason.NOT_READING):
+            self.tally.not_reading_count += 1
+            _log.warning("%s ended the connection of %s: %s", self._name, format_id(peer), detail)
+            self.peer_left(peer)
 
     # -- the end
 

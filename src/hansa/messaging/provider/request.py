@@ -37,8 +37,8 @@ class Request:
 
     @property
     def payload(self) -> bytes:
-        """The first part; empty when there is none."""
-        return self.parts[0] if self.parts else b""
+        """The first part; a request has at least one."""
+        return self.parts[0]
 
     def remaining_s(self, now: float) -> float | None:
         """How long the caller still waits; None when it did not say. Never negative."""

@@ -251,6 +251,7 @@ class Provider:
             bad_frames=dict(runner.strikes.by_reason),
             expelled_count=runner.strikes.expelled_count,
             replies_dropped_count=runner.tally.replies_dropped_count,
+            not_reading_count=runner.tally.not_reading_count,
             running_count=work.running_count,
             waiting_count=work.waiting_count,
             peers_count=len(self.router.peers),

@@ -31,7 +31,9 @@ class ProviderStats:
     expelled_count: int
     """Connections ended because of them."""
     replies_dropped_count: int
-    """Answers of any kind that nobody took: the caller had left, or does not read."""
+    """Answers of any kind that nobody took: the caller had left or given up, or does not read."""
+    not_reading_count: int
+    """Connections ended because the caller did not read: it is told ProviderLost instead of nothing."""
     running_count: int
     waiting_count: int
     peers_count: int

@@ -41,7 +41,6 @@ def test_a_request_shows_its_payload_and_what_time_is_left() -> None:
     request = Request([b"first", b"second"], 1, 2, b"gate", 10.0)
     assert request.payload == b"first"
     assert [request.remaining_s(now) for now in (8.0, 10.0, 12.0)] == [2.0, 0.0, 0.0]
-    assert Request([], 1, 2, b"gate").payload == b""
     assert Request([], 1, 2, b"gate").remaining_s(0.0) is None
 
 
