@@ -163,6 +163,10 @@ RETURN_S_MAX: Final = 0.2
 REGISTER_TIMEOUT_S: Final = 5.0
 # A provider that closes takes its entries back, if a registry answers within this time.
 FAREWELL_S_MAX: Final = 1.0
+# Services that a provider offers no more and whose last answer it can still tell; the oldest go first.
+GONE_SERVICES_MAX: Final = 256
+# A handler that is cancelled when its provider closes cleans up for this long; one that goes on is left behind.
+CANCEL_S_MAX: Final = 2.0
 # How long a provider that drains waits for its gateways to leave, unless told otherwise.
 DRAIN_TIMEOUT_S: Final = 30.0
 

@@ -1,6 +1,7 @@
 """A provider that leaves: drain, the end of its block, and nothing left behind."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -151,6 +152,62 @@ async def test_what_does_not_finish_is_cancelled_and_its_caller_told_the_truth(l
         1,
         1,
     )
+
+
+@pytest.mark.spec("DIS-24")
+async def test_a_handler_that_swallows_its_cancellation_is_left_behind_and_its_caller_told_once(
+    lane: Lane, caplog: pytest.LogCaptureFixture
+) -> None:
+    told, over = asyncio.Event(), asyncio.Event()
+    provider = provide(lane, cancel_s_max=0.02)
+
+    @provider.handler(4)
+    async def stubborn(request: Request) -> bytes:
+        while not told.is_set():
+            try:
+                await told.wait()
+            except asyncio.CancelledError:
+                pass
+        over.set()
+        return b"too late"
+
+    async with ScriptedGateway(lane) as gateway:
+        async with provider:
+            await gateway.connect(provider)
+            asked = gateway.ask(b"x", msg_id=4)
+            await until(lambda: provider.stats.running_count == 1)
+            closing = asyncio.ensure_future(provider.__aexit__(None, None, None))
+            assert isinstance(await gateway.error(asked), ProviderLost)
+            assert provider.stats.running_count == 1  # It is honest about what goes on.
+            told.set()  # Now, while the sockets still stand, the handler returns.
+            await over.wait()
+            await closing
+        assert provider.router.stats.sent_count == 1
+    assert provider.stats.running_count == 0
+    assert "stubborn (msgId 4)" in caplog.text
+
+
+async def test_a_plain_handler_that_runs_on_is_named_and_does_not_hold_up_the_end(
+    lane: Lane, caplog: pytest.LogCaptureFixture
+) -> None:
+    begun, over = threading.Event(), threading.Event()
+    provider = provide(lane)
+
+    @provider.handler()
+    def blocking(request: Request) -> None:
+        begun.set()
+        over.wait()
+
+    try:
+        async with ScriptedGateway(lane) as gateway:
+            async with provider:
+                await gateway.connect(provider)
+                asked = gateway.ask(b"x")
+                await until(begun.is_set)
+            assert isinstance(await gateway.error(asked), ProviderLost)
+    finally:
+        over.set()
+    assert "blocking (msgId 0)" in caplog.text
 
 
 async def test_a_request_that_had_no_turn_yet_is_told_that_it_was_not_started(lane: Lane) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -73,13 +73,16 @@ class ReplyTally:
 class HandlerRunner:
     """Answers every request that it takes exactly once, unless its caller has given up or left."""
 
-    def __init__(self, name: str, work: Work, *, threads_max: int, options: SocketOptions) -> None:
+    def __init__(
+        self, name: str, work: Work, *, threads_max: int, cancel_s_max: float, options: SocketOptions
+    ) -> None:
         self.tally = ReplyTally()
         self.strikes = Strikes()
         self.work = work
         self._name = name
         self._task_name = f"{name}: handler"
         self._threads_max = threads_max
+        self._cancel_s_max = cancel_s_max
         self._frame_bytes_max = options.frame_bytes_max
         self._message_bytes_max = options.message_bytes_max
         self._part_bytes_max = min(options.frame_bytes_max, options.message_bytes_max)
@@ -89,7 +92,9 @@ class HandlerRunner:
         self._last_values = CallHeader()
         self._running: dict[Request, asyncio.Task[None]] = {}
         self._pool: ThreadPoolExecutor | None = None
-        self._in_threads: set[Future[Reply]] = set()
+        self._in_threads: dict[Future[Reply], Handler] = {}
+        self._left_behind: set[Request] = set()
+        """Their handlers run on after the end, and their callers have been told so."""
         self._calm = Waiters()
         self._is_watched = False
         self._is_ending = False
@@ -198,9 +203,12 @@ class HandlerRunner:
             except Exception as error:
                 frames = self._failure(request, error)
             except asyncio.CancelledError as error:
-                self._answer(request, _lost(self._name) if self._is_ending else error_reply(error))
                 self.tally.failed_count += 1
+                if request not in self._left_behind:
+                    self._answer(request, _lost(self._name) if self._is_ending else error_reply(error))
                 raise
+            if request in self._left_behind:
+                return
             try:
                 if not self._router.post(request.peer, frames):  # The socket's policy is not to wait.
                     self.tally.replies_dropped_count += 1
@@ -216,8 +224,8 @@ class HandlerRunner:
         if self._pool is None:
             self._pool = ThreadPoolExecutor(self._threads_max, thread_name_prefix=f"{self._name} handler")
         future = self._pool.submit(_call, handler, request)
-        self._in_threads.add(future)
-        future.add_done_callback(self._in_threads.discard)
+        self._in_threads[future] = handler
+        future.add_done_callback(self._in_threads.pop)
         return await asyncio.wrap_future(future)
 
     def _ended(self, request: Request, handler: Handler) -> None:
@@ -295,30 +303,57 @@ class HandlerRunner:
             await self._calm.wait()
 
     async def close(self) -> None:
-        """Answer what waits, cancel what runs, and wait for it to end.
+        """Answer what waits, cancel what runs, and wait for it to end, but not for ever.
 
-        A plain function cannot be cancelled: its thread ends when it returns.
+        A handler that is not over `cancel_s_max` after its cancellation is left behind: its caller is told,
+        and what it returns goes nowhere. A plain function cannot be cancelled: its thread ends when it
+        returns.
         """
         self._is_ending = True
         for request in self.work.give_up():
             self._answer(request, _draining(self._name))
-        while self._running:
-            running = dict(self._running)
-            for task in running.values():
-                task.cancel()
-            await asyncio.wait(running.values())
-            # Cancelled before its first step:
-            for request in [request for request in running if request in self._running]:
+        try:
+            await self._end_tasks(dict(self._running))
+        finally:
+            self._end_threads()
+
+    async def _end_tasks(self, running: dict[Request, asyncio.Task[None]]) -> None:
+        for task in running.values():
+            task.cancel()
+        if running:
+            await asyncio.wait(running.values(), timeout=self._cancel_s_max)
+        for request in [request for request in running if request in self._running]:
+            if running[request].done():  # Cancelled before its first step.
                 del self._running[request]
                 self.work.ended(self._handlers[request.msg_id])
                 self.work.tally.draining_count += 1
                 self._answer(request, _draining(self._name))
-        if self._pool is not None:
-            busy_count = sum(future.running() for future in list(self._in_threads))
-            if busy_count:
-                _log.warning("%s closes while %d plain handlers still run", self._name, busy_count)
-            # Idle threads end in no time; waiting for a busy one would stop the whole loop.
-            self._pool.shutdown(wait=not busy_count, cancel_futures=True)
+            else:
+                self._left_behind.add(request)
+                self._answer(request, _lost(self._name))
+        if self._left_behind:
+            _log.warning(
+                "%s closes without %d handlers that go on %g s after they were cancelled: %s",
+                self._name,
+                len(self._left_behind),
+                self._cancel_s_max,
+                self._names(self._handlers[request.msg_id] for request in self._left_behind),
+            )
+
+    def _end_threads(self) -> None:
+        if self._pool is None:
+            return
+        busy = [handler for future, handler in list(self._in_threads.items()) if future.running()]
+        if busy:
+            _log.warning(
+                "%s closes while %d plain handlers still run: %s", self._name, len(busy), self._names(busy)
+            )
+        # Idle threads end in no time; waiting for a busy one would stop the whole loop.
+        self._pool.shutdown(wait=not busy, cancel_futures=True)
+
+    @staticmethod
+    def _names(handlers: Iterable[Handler]) -> str:
+        return ", ".join(sorted({handler.name for handler in handlers}))
 
     def _known(self) -> str:
         known = sorted(self._handlers)

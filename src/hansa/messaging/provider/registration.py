@@ -22,21 +22,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import TypeVar
-
 from hansa.chance import Chance
 from hansa.limits import (
     BEHIND_MAX,
     FAILOVER_JITTER,
     FAILOVER_S_MAX,
     FAILOVER_S_MIN,
+    GONE_SERVICES_MAX,
     REGISTRY_ANSWER_S_MAX,
     REREGISTER_S_MAX,
     RETURN_S_MAX,
-    SERVICES_MAX,
 )
 from hansa.messaging.provider.effects import Dial, Effect, HangUp, Refused, Registered, Send, Unregistered
-from hansa.messaging.provider.stages import Entry, Phase, Question, Step
+from hansa.messaging.provider.stages import Entry, Gone, Phase, Question, Step
 from hansa.messaging.provider.stamps import Stamps
 from hansa.messaging.provider.standing import ProviderState, Registration, RegistrationTally
 from hansa.transport.backoff import Backoff
@@ -48,8 +46,6 @@ from hansa.wire.registry import (
     Unregister,
     UpdateWeight,
 )
-
-_T = TypeVar("_T")
 
 _UINT32_MAX = 0xFFFF_FFFF
 # How a registry's answer to a heartbeat begins when it has no such entry.
@@ -84,8 +80,7 @@ class Registrations:
         self._leaving: dict[tuple[str, str], int] = {}
         """What is being taken back, and how often that was behind."""
         self._questions: dict[int, Question] = {}
-        self._results: dict[str, Registration] = {}
-        self._left: dict[str, None] = {}
+        self._gone: dict[str, Gone] = {}
         self._effects: list[Effect] = []
         self._is_started = False
 
@@ -111,14 +106,15 @@ class Registrations:
         return entry is not None and entry.is_accepted
 
     def registration(self, service: str) -> Registration | None:
-        """The last answer about this service."""
-        return self._results.get(service)
+        """The last answer about this service; of those that are wanted no more only the last few are known."""
+        known = self._entries.get(service) or self._gone.get(service)
+        return None if known is None else known.answer
 
     def state(self, service: str) -> ProviderState:
         entry = self._entries.get(service)
         if entry is not None and entry.step is Step.REGISTERED:
             return ProviderState.REGISTERED
-        if entry is None and service in self._left:
+        if entry is None and (gone := self._gone.get(service)) is not None and gone.is_accepted:
             return ProviderState.UNREGISTERED
         return ProviderState.CONNECTED if self._phase is Phase.UP else ProviderState.BOUND
 
@@ -155,6 +151,8 @@ class Registrations:
         if entry is None:
             entry = Entry(service=service, endpoint=endpoint, weight=weight, backoff=self._new_backoff())
             self._entries[service] = entry
+            if (gone := self._gone.pop(service, None)) is not None:
+                entry.answer = gone.answer
         elif entry.endpoint != endpoint:
             if entry.is_sent:
                 self._leave(entry, now)
@@ -163,16 +161,13 @@ class Registrations:
         entry.is_asked_for = True
         entry.step = Step.DUE
         entry.due_at = now
-        self._left.pop(service, None)
         if self._leaving.pop((service, endpoint), None) is not None:
             self._effects.append(Unregistered(service=service))  # Overtaken: nobody waits for it in vain.
         return self.tick(now=now)
 
     def unwant(self, service: str, *, now: float) -> list[Effect]:
         """Take the service back wherever it may be."""
-        entry = self._entries.pop(service)
-        if entry.is_accepted:
-            _remember(self._left, service, None)
+        entry = self._forget(service)
         if entry.is_sent:
             self._leave(entry, now)
         else:
@@ -363,7 +358,7 @@ class Registrations:
             status=ack.status,
             error=ack.error,
         )
-        _remember(self._results, entry.service, registration)
+        entry.answer = registration
         if ack.status is not AckStatus.OK:
             self._hear_refused(entry, registration, now)
             return
@@ -385,11 +380,11 @@ class Registrations:
             entry.is_asked_for = False
             self._effects.append(Refused(registration=registration))
         if not entry.is_accepted:
-            del self._entries[entry.service]
+            self._forget(entry.service)
 
     def _hear_reweighted(self, message: UpdateWeight, ack: RegisterAck, now: float) -> None:
         entry = self._entries.get(message.service)
-        if entry is None or entry.step is not Step.REGISTERED:
+        if entry is None or entry.answer is None or entry.step is not Step.REGISTERED:
             return  # Being registered anew, with its weight of now.
         if self._is_behind(ack):
             # Not this weight again: a newer one may be on its way, and a later stamp would undo it.
@@ -398,10 +393,9 @@ class Registrations:
         if ack.status is not AckStatus.OK:
             self._miss(entry, now)
             return
-        registration = replace(self._results[entry.service], weight=message.weight)
-        _remember(self._results, entry.service, registration)
+        entry.answer = replace(entry.answer, weight=message.weight)
         if message.weight == entry.weight:  # Else a newer weight is on its way.
-            self._effects.append(Registered(registration=registration))
+            self._effects.append(Registered(registration=entry.answer))
 
     def _hear_unregistered(self, message: Unregister, ack: RegisterAck, now: float) -> None:
         key = (message.service, message.endpoint)
@@ -449,6 +443,14 @@ class Registrations:
 
     # -- small things
 
+    def _forget(self, service: str) -> Entry:
+        """It is wanted no more. What was said of it last is kept, until enough others have gone after it."""
+        entry = self._entries.pop(service)
+        self._gone[service] = Gone(answer=entry.answer, is_accepted=entry.is_accepted)
+        if len(self._gone) > GONE_SERVICES_MAX:
+            del self._gone[next(iter(self._gone))]
+        return entry
+
     def _taken(self) -> list[Effect]:
         effects, self._effects = self._effects, []
         return effects
@@ -461,11 +463,3 @@ class Registrations:
         return Backoff(
             s_min=FAILOVER_S_MIN, s_max=FAILOVER_S_MAX, jitter=FAILOVER_JITTER, chance=self._chance
         )
-
-
-def _remember(names: dict[str, _T], name: str, value: _T) -> None:
-    """Keep it as the newest; the oldest goes when there are more than a registry could hold."""
-    names.pop(name, None)
-    names[name] = value
-    if len(names) > SERVICES_MAX:
-        del names[next(iter(names))]

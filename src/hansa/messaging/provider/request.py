@@ -62,6 +62,12 @@ class Handler:
             or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
         )
 
+    @property
+    def name(self) -> str:
+        """Which function it is, for people: where it was defined, and its msgId."""
+        named = self.function if hasattr(self.function, "__qualname__") else type(self.function)
+        return f"{named.__module__}.{named.__qualname__} (msgId {self.msg_id})"
+
 
 def reply_parts(reply: object, frame_bytes_max: int, message_bytes_max: int) -> list[bytes]:
     """The parts of a reply. Raises `HandlerFailed` for what a handler must not return.

@@ -15,6 +15,7 @@ from hansa.errors import BadArgument, BadEndpoint, UsageError
 from hansa.ids import check_routing_id, new_routing_id
 from hansa.limits import (
     BURST_COUNT,
+    CANCEL_S_MAX,
     CONCURRENCY_MAX,
     DRAIN_TIMEOUT_S,
     FAREWELL_S_MAX,
@@ -43,7 +44,8 @@ class Provider:
     Entering binds and begins to look for a registry; `register` waits until one has the service. Handlers are
     `async def` (they run as tasks) or `def` (they run in threads), at most `concurrency_max` at once; at most
     `waiting_max` more requests wait, and beyond that callers get ProviderBusy. Leaving the block unregisters,
-    lets what runs finish within the socket's linger, cancels the rest and closes.
+    lets what runs finish within the socket's linger, cancels the rest and closes; a handler that still runs
+    `cancel_s_max` after its cancellation is left behind and logged, and its caller is told ProviderLost.
     """
 
     def __init__(
@@ -56,6 +58,7 @@ class Provider:
         concurrency_max: int = CONCURRENCY_MAX,
         waiting_max: int = WAITING_MAX,
         threads_max: int = THREADS_MAX,
+        cancel_s_max: float = CANCEL_S_MAX,
         heartbeat_interval_s: float = HEARTBEAT_INTERVAL_S,
         tls: Tls | None = None,
         network: Network | None = None,
@@ -68,6 +71,8 @@ class Provider:
             raise BadArgument(f"registries is a list of endpoints: write [{registries!r}]")
         if heartbeat_interval_s <= 0:
             raise BadArgument(f"heartbeat_interval_s is {heartbeat_interval_s}; it must be positive")
+        if cancel_s_max < 0:
+            raise BadArgument(f"cancel_s_max is {cancel_s_max}; it must not be negative")
         chance = chance or Chance.system()
         options = options or SocketOptions()
         self.name = name
@@ -79,7 +84,9 @@ class Provider:
         self._linger_s = options.linger_s
         self._is_entered = self._is_leaving = False
         work = Work(concurrency_max=concurrency_max, threads_max=threads_max, waiting_max=waiting_max)
-        self._runner = HandlerRunner(name, work, threads_max=threads_max, options=options)
+        self._runner = HandlerRunner(
+            name, work, threads_max=threads_max, cancel_s_max=cancel_s_max, options=options
+        )
         self.router = Router(
             self.routing_id,
             network=self._network,

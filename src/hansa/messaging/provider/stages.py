@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from hansa.messaging.provider.standing import Registration
 from hansa.transport.backoff import Backoff
 from hansa.wire.registry import Register, Unregister, UpdateWeight
 
@@ -48,6 +49,16 @@ class Entry:
     """The program waits for the answer."""
     behind_count: int = 0
     """Times in a row that REGISTER was behind."""
+    answer: Registration | None = None
+    """What a registry last said about it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gone:
+    """What is left of an entry that is wanted no more."""
+
+    answer: Registration | None
+    is_accepted: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hansa.limits import REGISTRY_ANSWER_S_MAX
+from hansa.limits import GONE_SERVICES_MAX, REGISTRY_ANSWER_S_MAX
 from hansa.messaging.provider.effects import Refused, Registered, Send, Unregistered
 from hansa.messaging.provider.standing import ProviderState
 from hansa.wire.registry import AckStatus, Register, RegisterAck, Unregister, UpdateWeight
@@ -75,6 +75,23 @@ def test_an_update_that_is_refused_is_told_and_tried_again() -> None:
 
 
 # -- leaving
+
+
+def test_what_is_known_of_services_that_were_taken_back_is_bounded() -> None:
+    played = Played(A)
+    played.registered("first")
+    for number in range(GONE_SERVICES_MAX + 10):
+        played.answer(played.want(f"job-{number}"))
+        played.answer(played.unwant(f"job-{number}"))
+    machine = played.machine
+    assert machine.registration("job-0") is None
+    assert machine.state("job-0") is ProviderState.CONNECTED
+    assert machine.registration("job-10") is not None
+    assert machine.state("job-10") is ProviderState.UNREGISTERED
+    # However many came and went: what is offered is known, and can be changed.
+    assert machine.registration("first") is not None
+    effects = machine.reweight("first", 3, now=played.now)
+    assert outcome(played.answer(effects), Registered).registration.weight == 3
 
 
 @pytest.mark.spec("DIS-05")
