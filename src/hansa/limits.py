@@ -103,6 +103,9 @@ TOPICS_MAX: Final = PARTS_MAX - 2
 # Removed entries that a registry still speaks of, so that nobody brings them back: a rolling restart of half
 # of what one list can hold.
 TOMBSTONES_MAX: Final = 10_000
+# Entries of one connection at a registry, and so names; of what it removed as many are remembered. Large
+# providers have hundreds of services; one that asks for more leaves room for nineteen like it.
+PROVIDER_ENTRIES_MAX: Final = 1_000
 
 # --- Services ---------------------------------------------------------------------------------------------
 # Messages a peer may send that mean nothing before its connection is ended: more than a bug sends in passing.

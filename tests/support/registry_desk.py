@@ -1,5 +1,6 @@
 """A catalogue with a clock beside it, so that a test reads as a story."""
 
+from hansa.limits import PROVIDER_ENTRIES_MAX
 from hansa.messaging.registry.announcer import Announcer
 from hansa.messaging.registry.catalogue import Answer, Catalogue
 from hansa.wire.listing import ProviderEntry, RegistrySync, Tombstone
@@ -17,11 +18,17 @@ FIRST_EPOCH = WALL_MS << 16
 class Desk:
     """A registry's machine: heartbeats every 5 s, expiry after 15 s, broadcasts every 30 s."""
 
-    def __init__(self, registry_id: int = 1, *, wall_skew_ms: int = 0) -> None:
+    def __init__(
+        self, registry_id: int = 1, *, wall_skew_ms: int = 0, provider_entries_max: int = PROVIDER_ENTRIES_MAX
+    ) -> None:
         self.now = 100.0
         self.wall_skew_ms = wall_skew_ms
         self.catalogue = Catalogue(
-            registry_id, heartbeat_interval_s=5.0, heartbeat_timeout_s=15.0, broadcast_interval_s=30.0
+            registry_id,
+            heartbeat_interval_s=5.0,
+            heartbeat_timeout_s=15.0,
+            broadcast_interval_s=30.0,
+            provider_entries_max=provider_entries_max,
         )
         self.announcer = Announcer(self.catalogue, interval_s=30.0, list_seq=1000 * registry_id, now=self.now)
         self.told: list[Answer] = []

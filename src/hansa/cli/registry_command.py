@@ -26,7 +26,12 @@ from hansa.cli.registry_options import (
 )
 from hansa.cli.stop_signals import stop_signals
 from hansa.errors import HansaError
-from hansa.limits import BROADCAST_INTERVAL_S, HEARTBEAT_INTERVAL_S, HEARTBEAT_TIMEOUT_S
+from hansa.limits import (
+    BROADCAST_INTERVAL_S,
+    HEARTBEAT_INTERVAL_S,
+    HEARTBEAT_TIMEOUT_S,
+    PROVIDER_ENTRIES_MAX,
+)
 from hansa.messaging.registry import Registry
 
 # As fast as a person or a test follows; a look at an unchanged registry costs microseconds.
@@ -42,6 +47,7 @@ def registry(
     heartbeat_interval: Annotated[float, SECONDS] = HEARTBEAT_INTERVAL_S,
     heartbeat_timeout: Annotated[float, SECONDS] = HEARTBEAT_TIMEOUT_S,
     broadcast_interval: Annotated[float, SECONDS] = BROADCAST_INTERVAL_S,
+    provider_entries_max: Annotated[int, Parameter(metavar="COUNT")] = PROVIDER_ENTRIES_MAX,
     as_json: AsJson = False,
     tls: TlsFiles = NO_TLS,
 ) -> int:
@@ -71,6 +77,8 @@ def registry(
         A provider that was silent for so long is removed.
     broadcast_interval
         How often the list is told even if nothing changed.
+    provider_entries_max
+        How many entries one provider may have; more are refused.
     as_json
         Tell everything as JSON, an object a line, for programs.
     """
@@ -83,6 +91,7 @@ def registry(
             heartbeat_interval_s=heartbeat_interval,
             heartbeat_timeout_s=heartbeat_timeout,
             broadcast_interval_s=broadcast_interval,
+            provider_entries_max=provider_entries_max,
             tls=tls.credentials(),
         )
         run(serve(made, as_json=as_json))

@@ -9,7 +9,7 @@ from typing import Self
 from hansa.chance import Chance
 from hansa.clock import Clock
 from hansa.endpoint import Endpoint
-from hansa.limits import BROADCAST_INTERVAL_S, HEARTBEAT_INTERVAL_S, HEARTBEAT_TIMEOUT_S
+from hansa.limits import BROADCAST_INTERVAL_S, HEARTBEAT_INTERVAL_S, HEARTBEAT_TIMEOUT_S, PROVIDER_ENTRIES_MAX
 from hansa.messaging.provider_info import ProviderInfo
 from hansa.messaging.registry import Registry as AsyncRegistry
 from hansa.messaging.registry import RegistryStats
@@ -33,6 +33,7 @@ class Registry(Mirror):
         heartbeat_interval_s: float = HEARTBEAT_INTERVAL_S,
         heartbeat_timeout_s: float = HEARTBEAT_TIMEOUT_S,
         broadcast_interval_s: float = BROADCAST_INTERVAL_S,
+        provider_entries_max: int = PROVIDER_ENTRIES_MAX,
         tls: Tls | None = None,
         network: Network | None = None,
         clock: Clock | None = None,
@@ -50,6 +51,7 @@ class Registry(Mirror):
             heartbeat_interval_s=heartbeat_interval_s,
             heartbeat_timeout_s=heartbeat_timeout_s,
             broadcast_interval_s=broadcast_interval_s,
+            provider_entries_max=provider_entries_max,
             tls=tls,
             network=network,
             clock=clock,

@@ -10,6 +10,7 @@ import pytest
 
 from hansa.clock import ManualClock
 from hansa.errors import AddressInUse, BadArgument, BadEndpoint, UsageError
+from hansa.limits import STRIKES_MAX
 from hansa.transport.over_memory import MemoryNetwork
 from hansa.wire.listing import RegistrySync, ServiceList
 from hansa.wire.registry import AckStatus, Register
@@ -337,6 +338,22 @@ async def test_who_asks_while_the_process_is_stopped_is_told_nothing_stale(lane:
         # Nothing runs for longer than the timeout; what arrived meanwhile is read before any timer rings.
         time.sleep(0.4)  # noqa: ASYNC251
         assert (await heard.next()).services == {}
+
+
+@pytest.mark.spec("DIS-32")
+async def test_a_provider_beyond_its_share_is_told_so_and_stays_connected(lane: Lane) -> None:
+    async with registry(lane, provider_entries_max=2) as one, caller(lane) as ann, caller(lane, BOB) as bob:
+        await ann.dial(one.router)
+        await bob.dial(one.router)
+        answers = [await ann.register(service=f"s{number}") for number in range(STRIKES_MAX + 10)]
+        assert [ack.status for ack in answers[:3]] == [AckStatus.OK, AckStatus.OK, AckStatus.OTHER]
+        assert "has 2 entries" in answers[-1].error
+        assert (await bob.register(endpoint=THERE)).status is AckStatus.OK
+        assert one.stats.beyond_share_count == STRIKES_MAX + 8
+        assert one.stats.direct_count == 3
+        assert one.stats.expelled_count == 0
+    with pytest.raises(BadArgument, match="provider_entries_max is 0"):
+        registry(lane, provider_entries_max=0)
 
 
 @pytest.mark.spec("DIS-09")

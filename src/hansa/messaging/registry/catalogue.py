@@ -33,7 +33,7 @@ from typing import Final, NamedTuple, TypeAlias
 from hansa.endpoint import Endpoint
 from hansa.errors import BadEndpoint
 from hansa.ids import format_id
-from hansa.limits import BROADCASTS_MISSED_MAX, EPOCH_AHEAD_S_MAX
+from hansa.limits import BROADCASTS_MISSED_MAX, EPOCH_AHEAD_S_MAX, PROVIDER_ENTRIES_MAX
 from hansa.messaging.epoch import EPOCH_MAX, epoch_wall_s, first_epoch
 from hansa.messaging.provider_info import ProviderInfo
 from hansa.messaging.registry.claim import Claim, Key, newest_by_id, prevailing
@@ -69,6 +69,7 @@ class Catalogue:
         heartbeat_interval_s: float,
         heartbeat_timeout_s: float,
         broadcast_interval_s: float,
+        provider_entries_max: int = PROVIDER_ENTRIES_MAX,
     ) -> None:
         self.registry_id = registry_id
         self.tally = Tally()
@@ -80,7 +81,8 @@ class Catalogue:
         # Nobody claims what was removed for longer than this: a peer that has not heard of it tells it for
         # one heartbeat timeout more, and is forgotten when it has then been silent for three intervals.
         keep_s = max(BROADCASTS_MISSED_MAX * heartbeat_timeout_s, silence_s + heartbeat_timeout_s)
-        self.tombstones = Tombstones(keep_s=keep_s)
+        self._provider_entries_max = provider_entries_max
+        self.tombstones = Tombstones(keep_s=keep_s, share_max=provider_entries_max)
         # A registration said longer ago is not taken. Tombstones stand three intervals longer than this, and
         # by so much a provider's clock may be ahead of ours before it could bring back what was removed.
         self._late_ms = int(heartbeat_timeout_s * 1000)
@@ -155,7 +157,7 @@ class Catalogue:
         if changed is not None:
             self._merge(changed)
             for tombstone in message.tombstones:
-                self._merge(self.tombstones.hear(tombstone, now))
+                self._merge(self.tombstones.hear(tombstone, now, connection=connection))
         self._must_look_at(self.synced.deadline())
         self._must_look_at(self.tombstones.deadline())
         return self._take_answers()
@@ -193,7 +195,8 @@ class Catalogue:
             return
         while (key := self._holdings.overdue(now)) is not None:
             self.tally.expired_count += 1
-            self._bury(key, self._holdings.remove(key).epoch, now)
+            entry = self._holdings.remove(key)
+            self._bury(key, entry.epoch, now, provider=entry.routing_id)
         # In this order: a tombstone outlives the claims it hides.
         self._merge(self.synced.expire(now))
         self._merge(self.tombstones.expire(now))
@@ -251,6 +254,11 @@ class Catalogue:
         elif epoch <= known_epoch:
             self._answer_behind(peer, message, known_epoch)
             return
+        held = self._holdings.get(key)
+        is_new = held is None or held.entry.routing_id != peer
+        if is_new and self._holdings.count_of(peer) >= self._provider_entries_max:
+            self._refuse_beyond_share(peer, message, "entries")
+            return
         if self.merged.get(service, endpoint) is None and not self.merged.has_room(service):
             text = f"the registry is full: it lists {self.merged.providers_count} providers of "
             text += f"{self.merged.services_count} services"
@@ -291,12 +299,15 @@ class Catalogue:
         if entry is None:
             # Nobody has told of it here yet; who does so later tells what was before this.
             self.tally.unknown_entries_count += 1
+            if not self.tombstones.has_room(peer):
+                self._refuse_beyond_share(peer, message, "removed entries that are remembered for it")
+                return
         else:
             self.tally.unregistered_count += 1
         # Its older claims at other registries are dead with it; of a newer one this registry has not heard.
         if holding is not None:
             self._holdings.remove(key)
-        self._bury(key, epoch, now)
+        self._bury(key, epoch, now, provider=peer)
         if message.token is not None:
             self._answer(peer, AckStatus.OK, key[1], "", message.token)
 
@@ -366,8 +377,8 @@ class Catalogue:
 
     # -- the merged list
 
-    def _bury(self, key: Key, epoch: int, now: float) -> None:
-        evicted = self.tombstones.bury(key, epoch, now)
+    def _bury(self, key: Key, epoch: int, now: float, *, provider: bytes) -> None:
+        evicted = self.tombstones.bury(key, epoch, now, provider=provider)
         self._must_look_at(self.tombstones.deadline())
         self._merge((key, *evicted))
 
@@ -470,6 +481,16 @@ class Catalogue:
     ) -> None:
         self.tally.refused_count += 1
         self._answer(peer, status, endpoint, text, message.token)
+
+    def _refuse_beyond_share(self, peer: bytes, message: Register | Unregister, what: str) -> None:
+        """For this provider alone. Without a strike: one that is refused may be honest, and asks again."""
+        self.tally.beyond_share_count += 1
+        text = (
+            f"this provider has {self._provider_entries_max} {what}, which is the most that one may have: "
+            f"{message.service} at {message.endpoint} is one too many; spread the services over several "
+            "providers, or raise the registry's provider_entries_max"
+        )
+        self._refuse(peer, message, AckStatus.OTHER, message.endpoint, text)
 
     def _take_answers(self) -> list[Answer]:
         answers, self._answers = self._answers, []

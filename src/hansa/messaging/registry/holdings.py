@@ -38,6 +38,9 @@ class Holdings:
     def keys_of(self, routing_id: bytes) -> list[Key]:
         return list(self._keys_by_id.get(routing_id, ()))
 
+    def count_of(self, routing_id: bytes) -> int:
+        return len(self._keys_by_id.get(routing_id, ()))
+
     def put(self, key: Key, entry: ProviderEntry, now: float) -> None:
         """Enter it as just heard, in place of whatever had this key."""
         if key in self._by_key:

@@ -257,6 +257,7 @@ class Run:
             expired_count=tally.expired_count,
             duplicates_count=tally.duplicates_count,
             refused_count=tally.refused_count,
+            beyond_share_count=tally.beyond_share_count,
             behind_count=tally.behind_count,
             heartbeats_count=tally.heartbeats_count,
             unknown_heartbeats_count=tally.unknown_heartbeats_count,

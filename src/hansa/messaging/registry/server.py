@@ -11,7 +11,7 @@ from hansa.chance import Chance
 from hansa.clock import Clock, SystemClock
 from hansa.endpoint import Endpoint
 from hansa.errors import BadArgument, BadEndpoint, UsageError
-from hansa.limits import BROADCAST_INTERVAL_S, HEARTBEAT_INTERVAL_S, HEARTBEAT_TIMEOUT_S, REGISTRIES_MAX
+from hansa.limits import BROADCAST_INTERVAL_S, HEARTBEAT_INTERVAL_S, HEARTBEAT_TIMEOUT_S, PROVIDER_ENTRIES_MAX, REGISTRIES_MAX
 from hansa.messaging.epoch import first_epoch
 from hansa.messaging.provider_info import ProviderInfo
 from hansa.messaging.registry.announcer import Announcer
@@ -28,7 +28,8 @@ class Registry:
 
     Providers register at `router`, discoveries and other registries listen at `pub`; `peers` are the PUB
     endpoints of the others. Use it as `async with`, or `start` and `stop` it, again and again: each start
-    begins empty, under a new random id unless one is given. Leaving the block frees the ports.
+    begins empty, under a new random id unless one is given. Leaving the block frees the ports. One provider
+    has at most `provider_entries_max` entries, and more are refused; it cannot fill the list of all.
     """
 
     def __init__(
@@ -41,6 +42,7 @@ class Registry:
         heartbeat_interval_s: float = HEARTBEAT_INTERVAL_S,
         heartbeat_timeout_s: float = HEARTBEAT_TIMEOUT_S,
         broadcast_interval_s: float = BROADCAST_INTERVAL_S,
+        provider_entries_max: int = PROVIDER_ENTRIES_MAX,
         tls: Tls | None = None,
         network: Network | None = None,
         clock: Clock | None = None,
@@ -60,6 +62,8 @@ class Registry:
                 f"{name}: a heartbeat timeout of {heartbeat_timeout_s} s is shorter than the interval of "
                 f"{heartbeat_interval_s} s, so every provider would expire"
             )
+        if provider_entries_max < 1:
+            raise BadArgument(f"{name}: provider_entries_max is {provider_entries_max}; 1 is the least")
         self.name = name
         self._given_pub = Endpoint.parse(pub)
         self._given_router = Endpoint.parse(router)
@@ -68,6 +72,7 @@ class Registry:
         self._heartbeat_interval_s = heartbeat_interval_s
         self._heartbeat_timeout_s = heartbeat_timeout_s
         self._broadcast_interval_s = broadcast_interval_s
+        self._provider_entries_max = provider_entries_max
         self._clock = clock or SystemClock()
         self._chance = chance or Chance.system()
         self._options = options or SocketOptions()
@@ -174,6 +179,7 @@ class Registry:
             heartbeat_interval_s=self._heartbeat_interval_s,
             heartbeat_timeout_s=self._heartbeat_timeout_s,
             broadcast_interval_s=self._broadcast_interval_s,
+            provider_entries_max=self._provider_entries_max,
         )
         announcer = Announcer(
             catalogue,

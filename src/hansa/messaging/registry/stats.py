@@ -15,6 +15,7 @@ class RegistryStats:
     `conceded_count` entries were given up for what a peer said. `stale_lists_count` lists of peers were old
     or repeated, `echoed_lists_count` carried our own id. `answers_dropped_count` answers found no room or
     nobody. `unknown_entries_count` requests to remove or reweigh named no entry of their sender.
+    `beyond_share_count` of the `refused_count` were refused because their provider has all that one may have.
     `behind_count` requests came late, or from a clock that is behind, and changed nothing. `bad_frames`
     counts by reason, and a peer that sends too many is expelled. `ended` counts the connections of both
     sockets by the reason of their end, refused ones included.
@@ -25,6 +26,7 @@ class RegistryStats:
     expired_count: int = 0
     duplicates_count: int = 0
     refused_count: int = 0
+    beyond_share_count: int = 0
     behind_count: int = 0
     heartbeats_count: int = 0
     unknown_heartbeats_count: int = 0
@@ -59,6 +61,7 @@ class Tally:
     expired_count: int = 0
     duplicates_count: int = 0
     refused_count: int = 0
+    beyond_share_count: int = 0
     behind_count: int = 0
     heartbeats_count: int = 0
     unknown_heartbeats_count: int = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from hansa.limits import REGISTRIES_MAX
@@ -105,7 +106,15 @@ class Synced:
         if len(self._peers) < self._peers_max:
             return []
         self.evicted_count += 1
-        return self._forget(min(self._peers, key=lambda registry_id: self._peers[registry_id].heard_at))
+        ids_count = Counter(peer.connection for peer in self._peers.values())
+
+        def least_missed(registry_id: int) -> tuple[bool, int, float]:
+            # Who tells lists under many ids, over one connection or one after the other, pays for it alone.
+            peer = self._peers[registry_id]
+            is_away = peer.connection is None
+            return is_away, 0 if is_away else ids_count[peer.connection], -peer.heard_at
+
+        return self._forget(max(self._peers, key=least_missed))
 
     def _forget(self, registry_id: int) -> list[Key]:
         return self._replace(registry_id, self._peers.pop(registry_id).services, {})
