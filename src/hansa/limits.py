@@ -110,6 +110,10 @@ PROVIDER_ENTRIES_MAX: Final = 1_000
 # --- Services ---------------------------------------------------------------------------------------------
 # Messages a peer may send that mean nothing before its connection is ended: more than a bug sends in passing.
 STRIKES_MAX: Final = 100
+# Heartbeats within a registry's timeout: two may be lost or late, and the entry stays.
+BEATS_PER_TIMEOUT: Final = 3
+# A registry that wants to hear from each entry more often than this is not obeyed.
+BEAT_S_MIN: Final = 0.02
 # A registry tells its list every so often even if nothing changed; three missed and it is not heard any more.
 BROADCAST_INTERVAL_S: Final = 30.0
 BROADCASTS_MISSED_MAX: Final = 3
@@ -168,7 +172,7 @@ REGISTER_TIMEOUT_S: Final = 5.0
 FAREWELL_S_MAX: Final = 1.0
 # Services that a provider offers no more and whose last answer it can still tell; the oldest go first.
 GONE_SERVICES_MAX: Final = 256
-# A handler that is cancelled when its provider closes cleans up for this long; one that goes on is left behind.
+# A handler that is cancelled when its provider closes may clean up for this long; then it is left behind.
 CANCEL_S_MAX: Final = 2.0
 # How long a provider that drains waits for its gateways to leave, unless told otherwise.
 DRAIN_TIMEOUT_S: Final = 30.0

@@ -77,6 +77,7 @@ def registry_seeds() -> list[bytes]:
         registry.Register(service="pay", endpoint="tcp://h:1", token=3, stamp=4),
         registry.RegisterAck(status=registry.AckStatus.OK, endpoint="tcp://h:1"),
         registry.RegisterAck(status=registry.AckStatus.OTHER, error="not registered"),
+        registry.RegisterAck(status=registry.AckStatus.OK, heartbeat_timeout_ms=2_000, token=3),
         registry.Unregister(service="pay", endpoint="tcp://h:1"),
         registry.Heartbeat(service="pay", endpoint="tcp://h:1"),
         registry.UpdateWeight(service="pay", endpoint="tcp://h:1", weight=7),

@@ -19,8 +19,8 @@ OK = AckStatus.OK
 class Played:
     """A machine, its time, and a registry's answers."""
 
-    def __init__(self, *registries: str, seed: int = 1) -> None:
-        self.machine = Registrations(registries, heartbeat_interval_s=BEAT_S, chance=Chance.seeded(seed))
+    def __init__(self, *registries: str, seed: int = 1, interval_s: float | None = BEAT_S) -> None:
+        self.machine = Registrations(registries, heartbeat_interval_s=interval_s, chance=Chance.seeded(seed))
         self.now = 1_000.0
 
     def start(self) -> list[Effect]:
@@ -39,12 +39,22 @@ class Played:
         return self.machine.unwant(service, now=self.now)
 
     def answer(
-        self, effects: list[Effect], status: AckStatus = OK, error: str = "", *, token: bool = True
+        self,
+        effects: list[Effect],
+        status: AckStatus = OK,
+        error: str = "",
+        *,
+        token: bool = True,
+        timeout_ms: int | None = None,
     ) -> list[Effect]:
         """The registry answers the one message in these effects."""
         message = sent(effects)
         ack = RegisterAck(
-            status=status, endpoint=message.endpoint, error=error, token=message.token if token else None
+            status=status,
+            endpoint=message.endpoint,
+            error=error,
+            token=message.token if token else None,
+            heartbeat_timeout_ms=timeout_ms,
         )
         return self.machine.ack(ack, now=self.now)
 

@@ -28,7 +28,6 @@ from hansa.cli.stop_signals import stop_signals
 from hansa.errors import HansaError
 from hansa.limits import (
     BROADCAST_INTERVAL_S,
-    HEARTBEAT_INTERVAL_S,
     HEARTBEAT_TIMEOUT_S,
     PROVIDER_ENTRIES_MAX,
 )
@@ -44,7 +43,7 @@ def registry(
     router: Annotated[str, ENDPOINT] = ROUTER,
     peer: Annotated[tuple[str, ...], ENDPOINTS] = (),
     registry_id: Annotated[Whole | None, Parameter(name="--id", metavar="NUMBER")] = None,
-    heartbeat_interval: Annotated[float, SECONDS] = HEARTBEAT_INTERVAL_S,
+    heartbeat_interval: Annotated[float | None, SECONDS] = None,
     heartbeat_timeout: Annotated[float, SECONDS] = HEARTBEAT_TIMEOUT_S,
     broadcast_interval: Annotated[float, SECONDS] = BROADCAST_INTERVAL_S,
     provider_entries_max: Annotated[int, Parameter(metavar="COUNT")] = PROVIDER_ENTRIES_MAX,
@@ -72,7 +71,8 @@ def registry(
     registry_id
         The number of this registry; random when not given.
     heartbeat_interval
-        How often providers are expected to say that they are alive.
+        How often providers are expected to say that they are alive; a third of the timeout unless given, but
+        not less often than every 5 s.
     heartbeat_timeout
         A provider that was silent for so long is removed.
     broadcast_interval

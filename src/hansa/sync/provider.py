@@ -14,7 +14,6 @@ from hansa.errors import UsageError
 from hansa.limits import (
     CONCURRENCY_MAX,
     DRAIN_TIMEOUT_S,
-    HEARTBEAT_INTERVAL_S,
     REGISTER_TIMEOUT_S,
     THREADS_MAX,
     WAITING_MAX,
@@ -47,7 +46,7 @@ class Provider(Mirror):
         concurrency_max: int = CONCURRENCY_MAX,
         waiting_max: int = WAITING_MAX,
         threads_max: int = THREADS_MAX,
-        heartbeat_interval_s: float = HEARTBEAT_INTERVAL_S,
+        heartbeat_interval_s: float | None = None,
         tls: Tls | None = None,
         network: Network | None = None,
         clock: Clock | None = None,

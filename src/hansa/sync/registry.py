@@ -9,7 +9,7 @@ from typing import Self
 from hansa.chance import Chance
 from hansa.clock import Clock
 from hansa.endpoint import Endpoint
-from hansa.limits import BROADCAST_INTERVAL_S, HEARTBEAT_INTERVAL_S, HEARTBEAT_TIMEOUT_S, PROVIDER_ENTRIES_MAX
+from hansa.limits import BROADCAST_INTERVAL_S, HEARTBEAT_TIMEOUT_S, PROVIDER_ENTRIES_MAX
 from hansa.messaging.provider_info import ProviderInfo
 from hansa.messaging.registry import Registry as AsyncRegistry
 from hansa.messaging.registry import RegistryStats
@@ -30,7 +30,7 @@ class Registry(Mirror):
         *,
         peers: Sequence[str] = (),
         registry_id: int | None = None,
-        heartbeat_interval_s: float = HEARTBEAT_INTERVAL_S,
+        heartbeat_interval_s: float | None = None,
         heartbeat_timeout_s: float = HEARTBEAT_TIMEOUT_S,
         broadcast_interval_s: float = BROADCAST_INTERVAL_S,
         provider_entries_max: int = PROVIDER_ENTRIES_MAX,

@@ -11,7 +11,6 @@ from hansa.clock import Clock
 from hansa.endpoint import Endpoint
 from hansa.limits import (
     CLAIM_TTL_S,
-    HEARTBEAT_INTERVAL_S,
     JOIN_S_MAX,
     QUERY_INTERVAL_S,
     REGISTER_TIMEOUT_S,
@@ -48,7 +47,7 @@ class SpotNode(Mirror):
         routing_id: bytes = b"",
         join_timeout_s: float = JOIN_S_MAX,
         query_interval_s: float = QUERY_INTERVAL_S,
-        heartbeat_interval_s: float = HEARTBEAT_INTERVAL_S,
+        heartbeat_interval_s: float | None = None,
         store: Store | None = None,
         cluster: str = "default",
         claim_ttl_s: float = CLAIM_TTL_S,

@@ -11,6 +11,9 @@ nothing of tokens answers without, and a provider that knows nothing of them is 
 
 A stamp (u64) may follow in the token's frame: when the provider said it, as an epoch. By it a registry that
 reads something late knows that it is late; the answer's says which epoch the provider has to go beyond.
+
+A REGISTER_ACK that says yes may carry one more frame, a tag and a number of milliseconds (u32): the heartbeat
+timeout of the registry. A provider that knows it beats so often that it is never taken for dead.
 """
 
 from collections.abc import Sequence
@@ -37,6 +40,7 @@ HEARTBEAT: Final = 0x0004
 UPDATE_WEIGHT: Final = 0x0007
 
 _TOKEN_TAG: Final = b"HTK1"
+_HEARTBEAT_TAG: Final = b"HHB1"
 
 
 class AckStatus(IntEnum):
@@ -63,12 +67,14 @@ class Register:
 class RegisterAck:
     """The registry's answer: the endpoint as it was entered, or why it was not. A long error is sent cut.
 
-    The stamp is the highest epoch that the registry knows for the entry's key.
+    The stamp is the highest epoch that the registry knows for the entry's key. An entry that is silent for
+    `heartbeat_timeout_ms` is removed; None when the registry does not say.
     """
 
     status: AckStatus
     endpoint: str = ""
     error: str = ""
+    heartbeat_timeout_ms: int | None = None
     token: int | None = None
     stamp: int | None = None
 
@@ -121,6 +127,9 @@ def encode(message: RegistryMessage) -> list[bytes]:
             endpoint = _encode_endpoint(message.endpoint, 0)
             error = encode_clipped(message.error, bytes_max=ERROR_TEXT_BYTES_MAX)
             frames = [_number(REGISTER_ACK), bytes((message.status,)), endpoint, error]
+            if message.heartbeat_timeout_ms is not None:
+                timeout = encode_uint(message.heartbeat_timeout_ms, "heartbeat timeout", size=4)
+                frames.append(_HEARTBEAT_TAG + timeout)
         case Unregister():
             frames = [_number(UNREGISTER), *_encode_key(message.service, message.endpoint)]
         case Heartbeat():
@@ -178,7 +187,14 @@ def _decode_ack(frames: Sequence[bytes]) -> RegisterAck:
     if len(frames) > 3:
         error = decode_text(frames[3], "error text", bytes_min=0, bytes_max=ERROR_TEXT_BYTES_MAX)
     token, stamp = _token(frames, 4)
-    return RegisterAck(status=status, endpoint=endpoint, error=error, token=token, stamp=stamp)
+    return RegisterAck(
+        status=status,
+        endpoint=endpoint,
+        error=error,
+        heartbeat_timeout_ms=_heartbeat_timeout_ms(frames, 4),
+        token=token,
+        stamp=stamp,
+    )
 
 
 def _token(frames: Sequence[bytes], at: int) -> tuple[int | None, int | None]:
@@ -189,6 +205,13 @@ def _token(frames: Sequence[bytes], at: int) -> tuple[int | None, int | None]:
             stamp = decode_uint(said_at, "stamp", size=8) if said_at else None
             return decode_uint(number, "token", size=4), stamp
     return None, None
+
+
+def _heartbeat_timeout_ms(frames: Sequence[bytes], at: int) -> int | None:
+    for frame in frames[at:]:
+        if frame.startswith(_HEARTBEAT_TAG):
+            return decode_uint(frame[4:], "heartbeat timeout", size=4)
+    return None
 
 
 def _expect(frames: Sequence[bytes], frames_min: int) -> None:

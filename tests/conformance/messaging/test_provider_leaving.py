@@ -1,6 +1,7 @@
 """A provider that leaves: drain, the end of its block, and nothing left behind."""
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -164,10 +165,8 @@ async def test_a_handler_that_swallows_its_cancellation_is_left_behind_and_its_c
     @provider.handler(4)
     async def stubborn(request: Request) -> bytes:
         while not told.is_set():
-            try:
+            with contextlib.suppress(asyncio.CancelledError):
                 await told.wait()
-            except asyncio.CancelledError:
-                pass
         over.set()
         return b"too late"
 

@@ -163,6 +163,8 @@ async def test_the_id_is_drawn_at_each_start_unless_it_is_given(lane: Lane) -> N
         ({"heartbeat_interval_s": 0.0}, BadArgument),
         ({"broadcast_interval_s": -1.0}, BadArgument),
         ({"heartbeat_interval_s": 5.0, "heartbeat_timeout_s": 4.0}, BadArgument),
+        ({"heartbeat_interval_s": 4.0, "heartbeat_timeout_s": 4.0}, BadArgument),
+        ({"heartbeat_timeout_s": float("nan")}, BadArgument),
         ({"peers": ["tcp://*:5550"]}, BadEndpoint),
         ({"peers": ["nonsense"]}, BadEndpoint),
         ({"pub": "nonsense"}, BadEndpoint),

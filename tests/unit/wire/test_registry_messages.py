@@ -115,6 +115,20 @@ def test_a_long_error_is_cut_at_a_whole_character() -> None:
     assert decode(sent) == RegisterAck(status=AckStatus.OTHER, error="é" * 512)
 
 
+@pytest.mark.spec("DIS-31")
+def test_a_heartbeat_timeout_follows_the_answer_and_precedes_the_token() -> None:
+    message = RegisterAck(status=AckStatus.OK, endpoint=ENDPOINT, heartbeat_timeout_ms=2_000, token=7)
+    golden = ["0200", "00", AT_10, "", "48484231d0070000", "48544b3107000000"]
+    assert [frame.hex() for frame in encode(message)] == golden
+    assert decode(frames_of(*golden)) == message
+    # As any extension it may stand elsewhere behind the known frames, and among unknown ones.
+    assert decode(frames_of(*golden[:4], "ffff", golden[5], golden[4])) == message
+    with pytest.raises(BadFrame, match="heartbeat timeout"):
+        decode(frames_of(*golden[:4], "48484231d007"))
+    with pytest.raises(BadArgument, match="heartbeat timeout"):
+        encode(RegisterAck(status=AckStatus.OK, heartbeat_timeout_ms=2**32))
+
+
 @pytest.mark.parametrize(
     ("message", "golden"),
     [

@@ -13,6 +13,9 @@ REGISTER_ACK names neither its question nor the service, so questions carry toke
 answers REGISTER only, in order, so its answers belong to the oldest REGISTER; its silence on the rest means
 yes. Heartbeats carry a token too: who lacks the entry says so with it.
 
+A registry says with its yes after which silence it removes an entry. Heartbeats go out three times as often,
+or at the interval that the provider was given if that is shorter; each registry may have another timeout.
+
 What the driver sends is stamped, so that a registry that reads it late knows that it is late. A registry that
 knows a higher epoch, from a clock that is ahead, says "behind" and which: that is stepped over at once, a few
 times in a row, and after that it is a refusal as any other.
@@ -22,6 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+
 from hansa.chance import Chance
 from hansa.limits import (
     BEHIND_MAX,
@@ -29,10 +33,12 @@ from hansa.limits import (
     FAILOVER_S_MAX,
     FAILOVER_S_MIN,
     GONE_SERVICES_MAX,
+    HEARTBEAT_INTERVAL_S,
     REGISTRY_ANSWER_S_MAX,
     REREGISTER_S_MAX,
     RETURN_S_MAX,
 )
+from hansa.messaging.beats import beat_s
 from hansa.messaging.provider.effects import Dial, Effect, HangUp, Refused, Registered, Send, Unregistered
 from hansa.messaging.provider.stages import Entry, Gone, Phase, Question, Step
 from hansa.messaging.provider.stamps import Stamps
@@ -58,15 +64,19 @@ class Registrations:
     """Decides what to tell which registry and when. Every input returns the effects it has, in order."""
 
     def __init__(
-        self, registries: Iterable[str] = (), *, heartbeat_interval_s: float, chance: Chance
+        self, registries: Iterable[str] = (), *, heartbeat_interval_s: float | None, chance: Chance
     ) -> None:
+        """Without an interval it beats every 5 s, or as often as the registry wants it."""
         self.tally = RegistrationTally()
         self.stamps = Stamps()
         """For the driver: everything but heartbeats leaves with one."""
         self.problems: dict[str, str] = {}
         """Of each registry that failed since it last worked: how."""
         self._registries: list[str] = list(dict.fromkeys(registries))
-        self._heartbeat_interval_s = heartbeat_interval_s
+        self._given_interval_s = heartbeat_interval_s
+        self._beat_s = self._interval_s_max = (
+            HEARTBEAT_INTERVAL_S if heartbeat_interval_s is None else heartbeat_interval_s
+        )
         self._chance = chance
         self._backoff = self._new_backoff()
         self._phase = Phase.IDLE
@@ -106,7 +116,7 @@ class Registrations:
         return entry is not None and entry.is_accepted
 
     def registration(self, service: str) -> Registration | None:
-        """The last answer about this service; of those that are wanted no more only the last few are known."""
+        """The last answer about this service; of those wanted no more only the last few are known."""
         known = self._entries.get(service) or self._gone.get(service)
         return None if known is None else known.answer
 
@@ -193,6 +203,7 @@ class Registrations:
         """The registry that was dialled has shaken hands."""
         self._phase = Phase.UP
         self._knows_tokens = None
+        self._beat_s = self._interval_s_max
         self._questions.clear()
         if not self._entries:
             self._success()
@@ -295,7 +306,7 @@ class Registrations:
                 now,
             )
         elif entry.step is Step.REGISTERED:
-            entry.due_at = now + self._heartbeat_interval_s
+            entry.due_at = now + self._beat_s
             self.tally.heartbeats_count += 1
             self._effects.append(
                 Send(message=Heartbeat(service=entry.service, endpoint=entry.entered, token=entry.token))
@@ -358,20 +369,41 @@ class Registrations:
             status=ack.status,
             error=ack.error,
         )
+        if ack.status is AckStatus.OK and (problem := self._agree(ack)) and not entry.is_accepted:
+            entry.entered = registration.endpoint
+            registration = replace(registration, status=AckStatus.OTHER, error=problem)
+            self._leave(entry, now)
         entry.answer = registration
-        if ack.status is not AckStatus.OK:
+        if registration.status is not AckStatus.OK:
             self._hear_refused(entry, registration, now)
             return
         if entry.is_accepted:
             self.tally.reregistrations_count += 1
         else:
             self.tally.registrations_count += 1
-        entry.step, entry.due_at = Step.REGISTERED, now + self._heartbeat_interval_s
+        entry.step, entry.due_at = Step.REGISTERED, now + self._beat_s
         entry.entered, entry.token = registration.endpoint, self._new_token()
         entry.is_accepted, entry.is_asked_for = True, False
         entry.backoff.reset()
         self._success()
         self._effects.append(Registered(registration=registration))
+
+    def _agree(self, ack: RegisterAck) -> str:
+        """Beat as often as the registry's timeout needs; what is wrong if the given interval cannot hold.
+
+        That is for the program that registers. After a failover the entry is kept up all the same.
+        """
+        if ack.heartbeat_timeout_ms is None:
+            return ""
+        timeout_s = ack.heartbeat_timeout_ms / 1000
+        self._beat_s = beat_s(timeout_s, self._interval_s_max)
+        if self._given_interval_s is None or self._given_interval_s < timeout_s:
+            return ""
+        return (
+            f"a heartbeat interval of {self._given_interval_s:g} s, which this provider was given, does not "
+            f"fit this registry, which removes who was silent for {timeout_s:g} s: give a shorter interval "
+            "or none, or raise the registry's timeout"
+        )
 
     def _hear_refused(self, entry: Entry, registration: Registration, now: float) -> None:
         self.tally.refusals_count += 1

@@ -19,7 +19,6 @@ from hansa.limits import (
     CONCURRENCY_MAX,
     DRAIN_TIMEOUT_S,
     FAREWELL_S_MAX,
-    HEARTBEAT_INTERVAL_S,
     REGISTER_TIMEOUT_S,
     THREADS_MAX,
     WAITING_MAX,
@@ -46,6 +45,10 @@ class Provider:
     `waiting_max` more requests wait, and beyond that callers get ProviderBusy. Leaving the block unregisters,
     lets what runs finish within the socket's linger, cancels the rest and closes; a handler that still runs
     `cancel_s_max` after its cancellation is left behind and logged, and its caller is told ProviderLost.
+
+    Heartbeats go to the registry every 5 s, or at a third of its timeout if that is shorter. With a
+    `heartbeat_interval_s` they go out at least so often; one that is not shorter than the registry's timeout
+    makes `register` raise RegistrationRefused.
     """
 
     def __init__(
@@ -59,7 +62,7 @@ class Provider:
         waiting_max: int = WAITING_MAX,
         threads_max: int = THREADS_MAX,
         cancel_s_max: float = CANCEL_S_MAX,
-        heartbeat_interval_s: float = HEARTBEAT_INTERVAL_S,
+        heartbeat_interval_s: float | None = None,
         tls: Tls | None = None,
         network: Network | None = None,
         clock: Clock | None = None,
@@ -69,7 +72,7 @@ class Provider:
     ) -> None:
         if isinstance(registries, str):
             raise BadArgument(f"registries is a list of endpoints: write [{registries!r}]")
-        if heartbeat_interval_s <= 0:
+        if heartbeat_interval_s is not None and not heartbeat_interval_s > 0:
             raise BadArgument(f"heartbeat_interval_s is {heartbeat_interval_s}; it must be positive")
         if cancel_s_max < 0:
             raise BadArgument(f"cancel_s_max is {cancel_s_max}; it must not be negative")

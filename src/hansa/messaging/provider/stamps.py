@@ -6,8 +6,13 @@ and however late it is read, the last word counts.
 
 from __future__ import annotations
 
+from typing import Final
+
 from hansa.limits import EPOCH_AHEAD_S_MAX
-from hansa.messaging.epoch import first_epoch
+from hansa.messaging.epoch import EPOCH_MAX, first_epoch
+
+# Beyond this there is no room for the stamps that follow.
+_STEPPED_OVER_MAX: Final = EPOCH_MAX - 0xFFFF
 
 
 class Stamps:
@@ -20,7 +25,7 @@ class Stamps:
     def next(self, wall_ms: int) -> int:
         """The stamp of what is said now."""
         # Who followed a registry into a far future would be refused by all others.
-        is_sane = self._known <= first_epoch(wall_ms + EPOCH_AHEAD_S_MAX * 1000)
+        is_sane = self._known <= min(first_epoch(wall_ms + EPOCH_AHEAD_S_MAX * 1000), _STEPPED_OVER_MAX)
         self._last = max(self._last + 1, self._known + 1 if is_sane else 0, first_epoch(wall_ms))
         return self._last
 

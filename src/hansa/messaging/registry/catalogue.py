@@ -50,6 +50,7 @@ ProviderMessage: TypeAlias = Register | Unregister | Heartbeat | UpdateWeight
 # A provider that missed half a beat may be slow; one that is overdue by more has lost its right to the key.
 _ALIVE_BEATS: Final = 1.5
 _NEVER: Final = float("inf")
+_UINT32_MAX: Final = 0xFFFF_FFFF
 
 
 class Answer(NamedTuple):
@@ -86,6 +87,7 @@ class Catalogue:
         # A registration said longer ago is not taken. Tombstones stand three intervals longer than this, and
         # by so much a provider's clock may be ahead of ours before it could bring back what was removed.
         self._late_ms = int(heartbeat_timeout_s * 1000)
+        self._told_timeout_ms = max(1, min(self._late_ms, _UINT32_MAX))
         self._alive_s = _ALIVE_BEATS * heartbeat_interval_s
         self._left_out: dict[Key, None] = {}
         self._answers: list[Answer] = []
@@ -276,7 +278,12 @@ class Catalogue:
         self._holdings.put(key, entry, now)
         self._must_look_at(self._holdings.deadline())
         self._merge((key,))
-        self._answer(peer, AckStatus.OK, endpoint, "", message.token)
+        # A provider that gives no token knows nothing of extensions: it gets what the specification says.
+        timeout_ms = None if message.token is None else self._told_timeout_ms
+        ack = RegisterAck(
+            status=AckStatus.OK, endpoint=endpoint, heartbeat_timeout_ms=timeout_ms, token=message.token
+        )
+        self._answers.append(Answer(peer, ack))
 
     def _unregister(self, peer: bytes, message: Unregister, now: float, wall_ms: int) -> None:
         key = (message.service, _canonical(message.endpoint))

@@ -11,7 +11,8 @@ from hansa.chance import Chance
 from hansa.clock import Clock, SystemClock
 from hansa.endpoint import Endpoint
 from hansa.errors import BadArgument, BadEndpoint, UsageError
-from hansa.limits import BROADCAST_INTERVAL_S, HEARTBEAT_INTERVAL_S, HEARTBEAT_TIMEOUT_S, PROVIDER_ENTRIES_MAX, REGISTRIES_MAX
+from hansa.limits import BROADCAST_INTERVAL_S, HEARTBEAT_TIMEOUT_S, PROVIDER_ENTRIES_MAX, REGISTRIES_MAX
+from hansa.messaging.beats import beat_s
 from hansa.messaging.epoch import first_epoch
 from hansa.messaging.provider_info import ProviderInfo
 from hansa.messaging.registry.announcer import Announcer
@@ -30,6 +31,9 @@ class Registry:
     endpoints of the others. Use it as `async with`, or `start` and `stop` it, again and again: each start
     begins empty, under a new random id unless one is given. Leaving the block frees the ports. One provider
     has at most `provider_entries_max` entries, and more are refused; it cannot fill the list of all.
+
+    An entry that is silent for `heartbeat_timeout_s` is removed. Providers are told so, and beat at a third
+    of it or every 5 s, whichever is sooner; `heartbeat_interval_s` says when other beats are expected.
     """
 
     def __init__(
@@ -39,7 +43,7 @@ class Registry:
         *,
         peers: Sequence[str] = (),
         registry_id: int | None = None,
-        heartbeat_interval_s: float = HEARTBEAT_INTERVAL_S,
+        heartbeat_interval_s: float | None = None,
         heartbeat_timeout_s: float = HEARTBEAT_TIMEOUT_S,
         broadcast_interval_s: float = BROADCAST_INTERVAL_S,
         provider_entries_max: int = PROVIDER_ENTRIES_MAX,
@@ -53,13 +57,15 @@ class Registry:
         """Raises `BadEndpoint`, `BadArgument`."""
         if registry_id is not None and not 0 <= registry_id <= _UINT32_MAX:
             raise BadArgument(f"registry id {registry_id} is not in 0..{_UINT32_MAX}")
+        if heartbeat_interval_s is None:
+            heartbeat_interval_s = beat_s(heartbeat_timeout_s)
         if not (heartbeat_interval_s > 0 and broadcast_interval_s > 0):
             raise BadArgument(
                 f"{name}: intervals of heartbeats and broadcasts are longer than no time at all"
             )
-        if not heartbeat_timeout_s >= heartbeat_interval_s:  # So written, "not a number" is refused too.
+        if not heartbeat_timeout_s > heartbeat_interval_s:  # So written, "not a number" is refused too.
             raise BadArgument(
-                f"{name}: a heartbeat timeout of {heartbeat_timeout_s} s is shorter than the interval of "
+                f"{name}: a heartbeat timeout of {heartbeat_timeout_s} s is not longer than the interval of "
                 f"{heartbeat_interval_s} s, so every provider would expire"
             )
         if provider_entries_max < 1:

@@ -25,7 +25,6 @@ from hansa.limits import (
     EVENTS_COUNT_MAX,
     FAILOVER_S_MAX,
     FAREWELL_S_MAX,
-    HEARTBEAT_INTERVAL_S,
     JOIN_S_MAX,
     QUERY_INTERVAL_S,
     REGISTER_TIMEOUT_S,
@@ -86,7 +85,7 @@ class SpotNode:
         routing_id: bytes = b"",
         join_timeout_s: float = JOIN_S_MAX,
         query_interval_s: float = QUERY_INTERVAL_S,
-        heartbeat_interval_s: float = HEARTBEAT_INTERVAL_S,
+        heartbeat_interval_s: float | None = None,
         store: Store | None = None,
         cluster: str = "default",
         claim_ttl_s: float = CLAIM_TTL_S,
@@ -100,7 +99,7 @@ class SpotNode:
         """Raises BadArgument (EINVAL), BadEndpoint."""
         if isinstance(registries, str):
             raise BadArgument(f"registries is a list of endpoints: write [{registries!r}]")
-        if query_interval_s <= 0 or heartbeat_interval_s <= 0:
+        if query_interval_s <= 0 or (heartbeat_interval_s is not None and not heartbeat_interval_s > 0):
             raise BadArgument("query_interval_s and heartbeat_interval_s must be positive")
         if bind is None and (discovery is not None or registries):
             raise BadArgument("a node that others find needs bind=..., such as 'tcp://127.0.0.1:0'")

@@ -3,7 +3,7 @@
 import pytest
 
 from hansa.messaging.registry import roster
-from hansa.wire.registry import AckStatus, Heartbeat, Register, Unregister, UpdateWeight
+from hansa.wire.registry import AckStatus, Heartbeat, Register, RegisterAck, Unregister, UpdateWeight
 from tests.support.registry_desk import ANN, BOB, FIRST_EPOCH, HERE, PAY, THERE, WALL_MS, Desk, claim
 
 NEVER_SEEN = b"\x01\x00\x00\x00\x0f"
@@ -18,6 +18,15 @@ def test_a_registration_is_listed_with_its_weight_and_epoch() -> None:
     (info,) = desk.catalogue.services()[PAY]
     assert (info.service, info.endpoint, info.routing_id, info.weight) == (PAY, HERE, ANN, 3)
     assert info.registered_at == WALL_MS / 1000
+
+
+@pytest.mark.spec("DIS-31")
+def test_a_provider_is_told_the_heartbeat_timeout_and_one_without_tokens_nothing_new() -> None:
+    desk = Desk()
+    assert desk.register(ANN).heartbeat_timeout_ms == 15_000
+    register = Register(service=PAY, endpoint=THERE)
+    (answer,) = desk.catalogue.hear(BOB, register, now=desk.now, wall_ms=desk.wall_ms)
+    assert answer.ack == RegisterAck(status=AckStatus.OK, endpoint=THERE)
 
 
 @pytest.mark.spec("DIS-03")

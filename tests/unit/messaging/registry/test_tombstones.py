@@ -1,8 +1,8 @@
 """What was removed is remembered for a while, and not for ever."""
 
-from hansa.messaging.registry.tombstones import NEVER, Tombstones
 import pytest
 
+from hansa.messaging.registry.tombstones import NEVER, Tombstones
 from tests.support.registry_desk import ANN, BOB, HERE, PAY, THERE, grave
 
 KEY = (PAY, HERE)
