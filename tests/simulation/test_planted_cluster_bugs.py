@@ -9,6 +9,7 @@ from hansa.messaging.discovery.directory import Directory
 from hansa.messaging.gateway.over_service import ServiceLink
 from hansa.messaging.gateway.over_switchboard import Switchboard
 from hansa.messaging.gateway.pool import Member
+from hansa.messaging.provider.over_handlers import HandlerRunner
 from hansa.messaging.registry import catalogue
 from hansa.messaging.registry.announcer import Announcer
 from hansa.messaging.registry.claim import newest_by_id
@@ -92,3 +93,10 @@ def test_a_discovery_that_applies_older_lists_is_caught(monkeypatch: pytest.Monk
     monkeypatch.setattr(Directory, "hear", repetitive)
     monkeypatch.setattr(Directory, "_least_seq", lambda self, registry_id, now: 0)
     assert broken_invariant() == "a discovery goes by the newest list"
+
+
+def test_a_provider_that_drops_a_reply_and_keeps_the_connection_is_caught(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(HandlerRunner, "_part_from", lambda self, peer: None)
+    assert broken_invariant() == "all is well 120 s after the last fault"

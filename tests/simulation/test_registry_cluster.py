@@ -9,7 +9,7 @@ SEEDS_COUNT = 500
 PARTS_COUNT = 50
 
 
-@pytest.mark.spec("DIS-10", "DIS-11", "DIS-13", "DIS-24", "DIS-29")
+@pytest.mark.spec("DIS-10", "DIS-11", "DIS-13", "DIS-24", "DIS-29", "DIS-30")
 @pytest.mark.parametrize("part", range(PARTS_COUNT))
 def test_lists_converge_and_nothing_removed_comes_back(part: int) -> None:
     for seed in range(part, SEEDS_COUNT, PARTS_COUNT):

@@ -138,6 +138,11 @@ class SimNetwork:
             one.back.shatter()
         return len(broken)
 
+    def ends(self, host: str, peer: str) -> list[MemoryTransport]:
+        """The host's ends of its connections with a peer, for a program that does not read on purpose."""
+        wires = [wire for one in self._living() for wire in (one.there, one.back)]
+        return [wire.target for wire in wires if (wire.target_host, wire.source_host) == (host, peer)]
+
     def heal_all(self) -> None:
         """End all faults of the network."""
         self._cuts.clear()

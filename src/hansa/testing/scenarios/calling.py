@@ -7,6 +7,7 @@ from functools import partial
 
 from hansa.chance import Chance
 from hansa.errors import AlreadyClosed, HansaError
+from hansa.limits import REPLY_S_MAX
 from hansa.messaging.discovery import Discovery, DiscoveryEvent
 from hansa.messaging.gateway import (
     Balancer,
@@ -31,10 +32,14 @@ from hansa.testing.scenarios.cluster import (
 )
 from hansa.testing.scenarios.errands import Errand
 from hansa.testing.scenarios.offers import Entry, View
+from hansa.transport.over_asyncio import Connection
 
 __all__ = ["Calling", "entries"]
 
 PAUSE_S_MAX = 0.5
+STALL_PAUSE_S_MAX = 10.0
+# Their replies fill what lies between a provider and a caller that does not read.
+STALLED_COUNT = 6
 ALL_SERVICES = tuple(sorted({service for services in SERVICES.values() for service in services}))
 
 
@@ -91,6 +96,9 @@ class Calling:
         async with discovery, gateway, asyncio.TaskGroup() as group:
             caller = self._cluster.callers[host.name] = Caller(self._label, discovery, gateway)
             group.create_task(self._read(gateway), name=f"{self._label} reader")
+            group.create_task(
+                self._stall(gateway, group, chance.fork("stalls")), name=f"{self._label} stalls"
+            )
             await self._live(caller, group, chance.fork("calls"))
 
     async def _live(self, caller: Caller, group: asyncio.TaskGroup, chance: Chance) -> None:
@@ -133,7 +141,33 @@ class Calling:
 
     # Ways to ask.
 
-    async def _ask(self, gateway: Gateway, errand: Errand, timeout_s: float) -> None:
+    async def _stall(self, gateway: Gateway, group: asyncio.TaskGroup, chance: Chance) -> None:
+        """Now and then ask for much without a deadline, and do not read for longer than a provider waits."""
+        while True:
+            await asyncio.sleep(chance.uniform(0.0, STALL_PAUSE_S_MAX))
+            service = chance.choose(ALL_SERVICES)
+            if not self._cluster.is_chaotic:
+                return
+            if not gateway.connection_count(service):
+                continue
+            providers = [name for name, services in SERVICES.items() if service in services]
+            ends = [
+                end for name in providers for end in self._cluster.world.network.ends(self._host.name, name)
+            ]
+            # Not the streams themselves: a connection knows by this that its own silence is no sign of death.
+            readers = [one for end in ends if isinstance(one := end.get_protocol(), Connection)]
+            for _ in range(STALLED_COUNT):
+                errand = self._cluster.errands.open(self._label, service, idempotent=False, is_large=True)
+                group.create_task(self._ask(gateway, errand, None), name=f"{errand}")
+            self._host.record(f"reads nothing of {service}")
+            for reader in readers:
+                reader.pause_reading()
+            await asyncio.sleep(chance.uniform(REPLY_S_MAX, 2 * REPLY_S_MAX))
+            self._host.record(f"reads {service} again")
+            for reader in readers:
+                reader.resume_reading()
+
+    async def _ask(self, gateway: Gateway, errand: Errand, timeout_s: float | None) -> None:
         self._host.record(f"asks {errand}{', idempotent' if errand.idempotent else ''}, {timeout_s} s")
         try:
             parts = await gateway.request(

@@ -105,6 +105,11 @@ class Cluster:
         return chance.uniform(-WALL_SKEW_S_MAX, WALL_SKEW_S_MAX) if self._has_skew else 0.0
 
     @property
+    def callers_now(self) -> set[str]:
+        """The lives that ask now."""
+        return {caller.label for caller in self.callers.values()}
+
+    @property
     def is_chaotic(self) -> bool:
         return self.phase is Phase.CHAOS
 

@@ -26,6 +26,8 @@ class Errand:
     caller: str
     service: str
     idempotent: bool
+    is_large: bool = False
+    """Its reply is larger than what fits on the way."""
     done_by: list[str] = field(default_factory=list)
     outcome: str = ""
     not_started: bool = False
@@ -45,9 +47,15 @@ class Errands:
         self._world = world
         self._errands: list[Errand] = []
 
-    def open(self, caller: str, service: str, *, idempotent: bool) -> Errand:
+    def open(self, caller: str, service: str, *, idempotent: bool, is_large: bool = False) -> Errand:
         """Somebody is about to ask."""
-        errand = Errand(number=len(self._errands), caller=caller, service=service, idempotent=idempotent)
+        errand = Errand(
+            number=len(self._errands),
+            caller=caller,
+            service=service,
+            idempotent=idempotent,
+            is_large=is_large,
+        )
         self._errands.append(errand)
         return errand
 
@@ -72,12 +80,12 @@ class Errands:
     def replied(self, errand: Errand, parts: list[bytes]) -> None:
         """The request has ended with a reply."""
         self._end(errand, "a reply")
-        life = parts[1].decode("ascii", "replace") if len(parts) == 2 else ""
+        life = parts[1].decode("ascii", "replace") if len(parts) == 2 + errand.is_large else ""
         if parts[:1] != [errand.payload]:
-            self._world.fail("a reply answers its request", f"{errand} got {parts!r}")
+            self._world.fail("a reply answers its request", f"{errand} got {parts[:2]!r}")
         if life not in errand.done_by:
             self._world.fail(
-                "a reply comes from who did it", f"{errand} got {parts!r}, done by {errand.done_by}"
+                "a reply comes from who did it", f"{errand} got {parts[:2]!r}, done by {errand.done_by}"
             )
 
     def failed(self, errand: Errand, error: HansaError) -> None:
@@ -97,6 +105,10 @@ class Errands:
     def unended(self, *, excused: set[str]) -> list[str]:
         """Requests without an outcome, except those of the excused lives."""
         return [str(one) for one in self._errands if not one.outcome and one.caller not in excused]
+
+    def waiting(self, callers: set[str]) -> list[str]:
+        """Requests of these lives that have no outcome yet."""
+        return [str(one) for one in self._errands if not one.outcome and one.caller in callers]
 
     def _end(self, errand: Errand, outcome: str) -> None:
         if errand.outcome:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 from hansa.chance import Chance
 from hansa.endpoint import Endpoint
 from hansa.errors import HandlerFailed, NotRegistered, RegistrationRefused, TimedOut
 from hansa.ids import new_routing_id
+from hansa.limits import OUTGOING_BYTES_MAX, WRITE_TURN_BYTES
 from hansa.messaging.provider.request import Request
 from hansa.messaging.provider.server import Provider
 from hansa.messaging.provider.standing import ProviderState
@@ -28,6 +30,8 @@ from hansa.testing.scenarios.cluster import (
 __all__ = ["Offering"]
 
 WORK_S_MAX = 0.4
+# Two of these are more than a stream takes while nobody reads it.
+LARGE_BYTES = WRITE_TURN_BYTES
 PAUSE_S_MAX = 3.0
 RETRY_S = 0.5
 DRAIN_S_MAX = 10.0
@@ -76,7 +80,10 @@ class Offering:
             network=host.network,
             clock=host.clock,
             chance=chance.fork("provider"),
-            options=socket_options(chance.fork("options")),
+            options=replace(
+                socket_options(chance.fork("options")),
+                outgoing_bytes_max=chance.fork("room").choose((LARGE_BYTES // 2, OUTGOING_BYTES_MAX)),
+            ),
             name=label,
         )
         work = chance.fork("work")
@@ -88,7 +95,7 @@ class Offering:
             await asyncio.sleep(work.uniform(0.0, WORK_S_MAX))
             if self._cluster.is_chaotic and work.flip(0.05):
                 raise HandlerFailed("as planned", "planned")
-            return [request.payload, label.encode()]
+            return [request.payload, label.encode(), *([bytes(LARGE_BYTES)] if errand.is_large else [])]
 
         return Session(provider, label, f"tcp://{host.name}:{PROVIDER_PORT}")
 

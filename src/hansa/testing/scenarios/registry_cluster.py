@@ -2,7 +2,8 @@
 
 The registries r1 to r3 follow each other, with clocks that are seconds apart. The providers p1 to p5 register
 with one of them, change their weights, unregister, drain, and come back at the same endpoint under another
-id and with another clock. The callers d1 and d2 discover, are told of changes, and ask in every way there is.
+id and with another clock. The callers d1 and d2 discover, are told of changes, ask in every way there is, and
+at times ask for more than they read, without a deadline.
 
 Always: one entry per key; the numbers of lists grow, and a discovery goes by the newest; only what was
 offered is shown, with a weight it was given; what was removed does not come back; a request ends once, is
@@ -85,6 +86,8 @@ class RegistryCluster(Scenario):
         if missing:
             return f"{cluster.phase.name}: {missing}"
         match cluster.phase:
+            case Phase.CALM if waiting := cluster.errands.waiting(cluster.callers_now):
+                return f"{waiting[0]} and {len(waiting) - 1} others have no outcome"
             case Phase.CALM:
                 cluster.phase = Phase.ROLLING
                 return f"{cluster.leaver} did not leave"
