@@ -1,5 +1,14 @@
 """Runs handlers: requests come in, tasks and threads work, replies go out.
 
+What it owes to whom. Each request that comes is offered to `Work` and is started, kept there or answered at
+once. Each that ends is told to `Work`, and as many of those that wait are started as there is room for. A
+caller that leaves is told to `Work` and `Strikes`. Whoever waits for calm looks again after each of these.
+
+A reply waits for a caller that is slow to read, at most `REPLY_S_MAX` and never past the caller's deadline.
+The answers that no handler gives (busy, draining, bad request) do not wait: a full buffer has a reserve for
+them. One that cannot be delivered ends its caller's connection, and only that: a caller that still waits is
+told so.
+
 The hot path is `take` to `_run` (`make bench`, case gateway): one decode, one look-up, one task, one encode.
 A task is kept here rather than in a `TaskScope` because it takes itself out when it ends, which saves a
 callback and a turn of the loop per request.

@@ -1,6 +1,13 @@
 """Drives a provider's registrations: one connection to one registry at a time, one timer, and who waits.
 
 Each dial gets a DEALER of its own, so that what a former registry still says or does is nobody's concern.
+
+What it owes to the machine. Everything that happens on the present DEALER (connected, disconnected, an
+answer) and every wish of the program is told to it, and the effects are performed in order. After each of
+them the one timer is set to the machine's deadline, and calls `tick`. It sends nothing again by itself: a
+message that cannot leave counts as a lost connection, what else was for that connection is left out, and the
+machine says what to do with the next. Everything but a heartbeat is stamped as it leaves. Waiters end by an
+effect, their deadline, or `close`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,9 @@
-"""Provider: offers services. A ROUTER takes requests, a line to the active registry keeps the entries."""
+"""Provider: offers services. A ROUTER takes requests, a line to the active registry keeps the entries.
+
+Entering binds, then starts the line. Requests go from the ROUTER to the handlers' runner, and so does the end
+of each connection. Leaving takes the entries back first, then refuses what is new, waits for what runs, ends
+the handlers, the line and the ROUTER, each even if the one before failed.
+"""
 
 from __future__ import annotations
 

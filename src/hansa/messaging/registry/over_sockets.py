@@ -1,4 +1,13 @@
-"""One life of a registry: its sockets and its timer, from the start to the stop."""
+"""One life of a registry: its sockets and its timer, from the start to the stop.
+
+What it owes to the machines. Every message and every end of a connection is told to the catalogue, with the
+time that `_look_at_clock` gives: that is where a stop of the process is noticed, before anything else is
+believed. The answers are posted and never sent again; a provider that misses one asks again. After each of
+these, and after a subscription, the one timer is armed for whatever is due first: a broadcast, an expiry, or
+the next look at the clock. A tick lets go what is overdue and then tells the lists, to discoveries and to
+registries; who subscribes is told the last ones at once. What belongs to a connection (strikes, the reader of
+its lists) goes with it.
+"""
 
 from __future__ import annotations
 

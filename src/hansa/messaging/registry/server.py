@@ -1,4 +1,9 @@
-"""The registry as a program uses it: start, stop, look inside."""
+"""The registry as a program uses it: start, stop, look inside.
+
+Each start makes new machines and sockets (a `Run`) and follows the same peers. What lasts from one run to the
+next: the peers, the last number of a list, so that the next run's are higher under the same id, and the last
+counts.
+"""
 
 from __future__ import annotations
 
