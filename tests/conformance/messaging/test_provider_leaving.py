@@ -122,7 +122,8 @@ async def refused(work: Any) -> UsageError | None:
 @pytest.mark.spec("DIS-29")
 async def test_leaving_the_block_lets_what_runs_finish(lane: Lane) -> None:
     gate = Gate()
-    provider = provide(lane, options=quick(linger_s=5.0), concurrency_max=1)
+    # Far longer than this test may take: the block ends with the last handler, not with the time it may wait.
+    provider = provide(lane, options=quick(linger_s=60.0), concurrency_max=1)
     provider.handler()(gate)
     async with ScriptedGateway(lane) as gateway:
         async with provider:

@@ -294,7 +294,9 @@ async def test_a_caller_that_does_not_read_is_disconnected_and_holds_up_nobody_e
         for _ in range(40):
             deaf.ask(b"more")
         await until(lambda: provider.stats.not_reading_count == 1)
-        assert provider.stats.waiting_count == 0  # Nobody runs what nobody will hear of.
+        stats = provider.stats
+        assert stats.waiting_count == 0
+        assert stats.abandoned_count > 0  # Nobody runs what nobody will hear of.
         assert len(await other.call(b"one")) == 1
         await until(lambda: provider.stats.running_count == 0)
         connection.resume_reading()
@@ -452,6 +454,22 @@ async def test_a_peer_that_sends_only_nonsense_is_expelled(lane: Lane) -> None:
         assert provider.stats.expelled_count == 1
         assert provider.router.stats.ended[CloseReason.PROTOCOL_VIOLATION] == 1
         assert await good.call(b"hello") == [b"hello"]
+
+
+@pytest.mark.spec("DIS-26")
+async def test_a_peer_that_leaves_and_returns_starts_without_strikes(lane: Lane) -> None:
+    provider = provide(lane)
+    provider.handler()(lambda request: request.payload)
+    async with provider:
+        for _ in range(2):
+            async with ScriptedGateway(lane, b"clumsy") as gateway:
+                await gateway.connect(provider)
+                for _ in range(STRIKES_MAX - 1):
+                    gateway.send_raw([b"nonsense"])
+                assert await gateway.call(b"hello") == [b"hello"]
+            await until(lambda: provider.stats.peers_count == 0)
+        assert provider.stats.expelled_count == 0
+        assert sum(provider.stats.bad_frames.values()) == 2 * (STRIKES_MAX - 1)
 
 
 async def test_a_failed_reply_sent_as_a_request_is_never_answered(lane: Lane) -> None:
