@@ -135,6 +135,23 @@ async def test_leaving_the_block_lets_what_runs_finish(lane: Lane) -> None:
     assert gate.cancelled == []
 
 
+@pytest.mark.spec("DIS-29")
+async def test_a_provider_that_finishes_its_last_requests_takes_no_new_ones(lane: Lane) -> None:
+    gate = Gate()
+    provider = provide(lane, options=quick(linger_s=60.0))
+    provider.handler()(gate)
+    async with ScriptedGateway(lane) as gateway, asyncio.TaskGroup() as group:
+        await provider.__aenter__()
+        await gateway.connect(provider)
+        running = gateway.ask(b"running")
+        await gate.has(1)
+        group.create_task(provider.__aexit__(None, None, None))
+        await asyncio.sleep(0)
+        assert isinstance(await gateway.error(gateway.ask(b"new")), ProviderDraining)
+        gate.open()
+        assert (await gateway.reply(running))[1] == [b"running"]
+
+
 async def test_what_does_not_finish_is_cancelled_and_its_caller_told_the_truth(lane: Lane) -> None:
     gate = Gate()
     provider = provide(lane, concurrency_max=1)

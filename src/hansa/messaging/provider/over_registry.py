@@ -26,6 +26,7 @@ from hansa.errors import (
     RegistrationRefused,
     TimedOut,
     Unavailable,
+    invariant,
 )
 from hansa.limits import CLOSE_S_MAX, FAREWELL_S_MAX
 from hansa.messaging.provider.effects import (
@@ -239,7 +240,7 @@ class RegistryLine:
         return ""
 
     def _dial(self, registry: str) -> None:
-        self._hang_up()
+        invariant(self._dealer is None, "a registry is dialled before the one before was left")
         dealer = Dealer(
             self._routing_id,
             network=self._network,

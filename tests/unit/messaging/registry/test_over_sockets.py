@@ -1,9 +1,10 @@
-"""What the registry's driver owes to its machines: it tells them everything, and rings when something is due."""
+"""What the registry's driver owes to its machines: it tells them all, and rings when something is due."""
 
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -79,7 +80,7 @@ async def test_a_timer_that_rang_is_armed_again_and_one_that_rings_too_late_is_r
 
 @pytest.mark.spec("DIS-06")
 async def test_who_subscribes_after_a_short_stall_is_not_told_what_expired_meanwhile(lane: Lane) -> None:
-    settings = {"heartbeat_interval_s": 0.1, "heartbeat_timeout_s": 0.6}
+    settings: dict[str, Any] = {"heartbeat_interval_s": 0.1, "heartbeat_timeout_s": 0.6}
     async with registry(lane, **settings) as one, caller(lane) as ann, listener(lane, b"none") as heard:
         await heard.dial(one.pub)
         await (await ann.dial(one.router)).register()
@@ -92,7 +93,7 @@ async def test_who_subscribes_after_a_short_stall_is_not_told_what_expired_meanw
 
 @pytest.mark.spec("DIS-11")
 async def test_what_is_overdue_after_a_stop_of_the_process_goes_without_a_tombstone(lane: Lane) -> None:
-    settings = {"heartbeat_interval_s": 0.1, "heartbeat_timeout_s": 0.3}
+    settings: dict[str, Any] = {"heartbeat_interval_s": 0.1, "heartbeat_timeout_s": 0.3}
     async with registry(lane, **settings) as one, caller(lane) as ann:
         await (await ann.dial(one.router)).register()
         time.sleep(0.4)  # noqa: ASYNC251
