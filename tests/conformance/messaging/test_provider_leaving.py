@@ -148,6 +148,8 @@ async def test_a_provider_that_finishes_its_last_requests_takes_no_new_ones(lane
         group.create_task(provider.__aexit__(None, None, None))
         await asyncio.sleep(0)
         assert isinstance(await gateway.error(gateway.ask(b"new")), ProviderDraining)
+        with pytest.raises(UsageError, match="leaving"):
+            await provider.register("pay")
         gate.open()
         assert (await gateway.reply(running))[1] == [b"running"]
 

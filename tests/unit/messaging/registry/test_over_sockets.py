@@ -78,6 +78,13 @@ async def test_a_timer_that_rang_is_armed_again_and_one_that_rings_too_late_is_r
         assert run._timer is not first
 
 
+async def test_from_the_start_on_it_looks_at_the_clock_often_enough_to_notice_a_stop(lane: Lane) -> None:
+    async with registry(lane) as one:
+        run = run_of(one)
+        assert run._timer is not None
+        assert run._timer_at <= run._loop.time() + run._stopped_s / 2
+
+
 @pytest.mark.spec("DIS-06")
 async def test_who_subscribes_after_a_short_stall_is_not_told_what_expired_meanwhile(lane: Lane) -> None:
     settings: dict[str, Any] = {"heartbeat_interval_s": 0.1, "heartbeat_timeout_s": 0.6}
@@ -123,3 +130,28 @@ async def test_what_was_read_over_a_connection_goes_with_it(lane: Lane) -> None:
         await until(lambda: bool(run_of(one)._readers))
         await two.stop()
         await until(lambda: not run_of(one)._readers)
+
+
+async def test_a_peer_that_only_talks_nonsense_is_sent_away(lane: Lane) -> None:
+    async with registry(lane) as one, caller(lane) as ann:
+        await ann.dial(one.router)
+        for _ in range(STRIKES_MAX):
+            await ann.dealer.send([b"nonsense"])
+        await until(lambda: one.stats.ended.get(CloseReason.PROTOCOL_VIOLATION) == 1)
+        assert one.stats.expelled_count == 1
+
+
+async def test_a_registry_begins_by_settling_and_follows_who_is_added_while_it_runs(lane: Lane) -> None:
+    async with registry(lane) as one, registry(lane) as two, listener(lane) as heard:
+        assert (await (await heard.dial(one.pub)).next()).is_settling
+        one.add_peer(str(two.pub))
+        await until(lambda: one.peers_heard == (two.registry_id,))
+
+
+async def test_the_last_counts_stay_after_the_stop_and_have_what_the_stop_ended(lane: Lane) -> None:
+    one = registry(lane)
+    async with caller(lane) as ann:
+        async with one:
+            await (await ann.dial(one.router)).register()
+        assert one.stats.registered_count == 1
+        assert sum(one.stats.ended.values()) == 1
