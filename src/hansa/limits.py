@@ -336,6 +336,8 @@ SEMAPHORE_LIMIT_MAX: Final = 10_000
 BARRIER_PARTIES_MAX: Final = 100
 # How long who leaves (a line, a session) waits for the store to hear of it; the lease's end says it too.
 FAREWELL_STORE_S_MAX: Final = 2.0
+# The same while a loss is on its way to the caller, which must hear of it first of all.
+LOSS_FAREWELL_S_MAX: Final = 0.2
 
 # --- Raft groups ------------------------------------------------------------------------------------------
 # Voters and learners of one group. More make each write slower and no failure likelier to be survived.

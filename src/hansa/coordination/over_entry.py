@@ -167,15 +167,19 @@ class Entry(Generic[E]):
         """Holds as long as the key stands: put it into a transaction of your own."""
         return Compare.created(self.key, "=", self.created)
 
-    async def leave(self) -> None:
+    async def leave(self, timeout_s: float = FAREWELL_STORE_S_MAX) -> None:
         """Delete the key. If the store does not answer soon, that goes on in the background. Never raises it.
 
-        Cancelling it lets it go on in the background too.
+        A key that was lost is deleted in the background alone: the loss is told first. Cancelling it lets it
+        go on in the background too.
         """
         if not self._leave():
             return
+        if self._lost_when_leaving is not None:
+            self._delete_later()
+            return
         try:
-            await self._delete(FAREWELL_STORE_S_MAX)
+            await self._delete(timeout_s)
         except LeaseLost:
             pass  # With the lease the key goes, and no late request can make it anew.
         except BaseException as error:

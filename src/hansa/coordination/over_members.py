@@ -273,12 +273,13 @@ class Members:
                 self._tasks.spawn(self._lookout.run(), "looking after others")
         except TimeoutError:
             error = self._trouble if self._stay is None else self._stay.last_error or self._trouble
-            await self._close("")
+            # A store that did not answer in all that time is not waited for once more.
+            await self._close(None)
             kind = StoreUnavailable if isinstance(error, StoreUnavailable) else TimedOut
             why = "" if error is None else f": {error}"
             raise kind(f"{self._name}: the store did not answer within {self._timeout_s:g} s{why}") from error
         except BaseException:
-            await self._close("")
+            await self._close("left before it had joined")
             raise
         return self
 
@@ -286,14 +287,15 @@ class Members:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         ordinary = kind is None or issubclass(kind, asyncio.CancelledError | GeneratorExit)
-        await self._close("left" if ordinary else f"left after {kind.__name__}" if kind else "left")
+        await self._close("left" if ordinary else f"left after {kind.__name__}" if kind else "left", error)
 
-    async def _close(self, reason: str) -> None:
+    async def _close(self, reason: str | None, error: BaseException | None = None) -> None:
+        """Leave with this reason, and with the error that is on its way; None leaves without a word."""
         self._is_open = False
         try:
             await self._tasks.close()
-            if self._stay is not None:
-                await self._stay.leave(reason or "left before it had joined")
+            if self._stay is not None and reason is not None:
+                await self._stay.leave(reason, error)
         finally:
             if self._stay is not None:
                 await self._stay.abandon()
@@ -328,6 +330,7 @@ class Members:
         reason = self._expelled_reason = await stay.run()
         logger.warning("%s: a member no more: %s", self._name, reason)
         self._put(Expelled(member=self.me, reason=reason))
+        await stay.leave(reason)
 
     async def _tick(self) -> None:
         clock = self.store.clock

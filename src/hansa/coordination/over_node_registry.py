@@ -63,7 +63,9 @@ class NodeRegistry:
         tasks = TaskScope(f"node {node.id}", _failed)
         tasks.spawn(self._follow(stay, node.id), "its record")
         try:
-            return await stay.run()
+            reason = await stay.run()
+            await stay.leave(reason)
+            return reason
         finally:
             await stay.abandon()
             await tasks.close()

@@ -78,14 +78,15 @@ class Ownership(Generic[E]):
         try:
             await self._blocks.pop(task).__aexit__(kind, error, trace)
         finally:
-            await self._entry.leave()
+            await self._give_back(error)
         if kind is None and lost is not None:
             raise again(lost)
 
-    async def _give_back(self) -> bool:
+    async def _give_back(self, error: BaseException | None = None) -> bool:
+        """Leave the line, with the error that is on its way to the caller; says whether it was owned."""
         # No error for what was lost before: in a `finally` it would take the place of a cancellation.
         was_owned = self._entry.is_standing
-        await self._entry.leave()
+        await self._entry.leave(self._entry.session.farewell_s(error))
         return was_owned
 
 

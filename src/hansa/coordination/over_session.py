@@ -11,9 +11,9 @@ from typing import Any, Final, Self
 from hansa.chance import Chance
 from hansa.coordination.keys import Keys
 from hansa.coordination.over_loss import Loss
-from hansa.coordination.session_times import Kept, session_times
+from hansa.coordination.session_times import Kept, farewell_s, session_times
 from hansa.errors import HansaError, LeaseLost, SessionLost, UsageError
-from hansa.limits import FAREWELL_STORE_S_MAX, STORE_TIMEOUT_S
+from hansa.limits import STORE_TIMEOUT_S
 from hansa.store.store import Keeping, Store
 from hansa.transport.over_tasks import TaskScope
 
@@ -31,7 +31,8 @@ class Session:
     `remaining_s` are true at any moment and in any thread, also while the loop is stuck.
 
     Entering raises `StoreUnavailable` and `TimedOut`. Leaving ends the lease, in a bounded time, or lets it
-    end by itself.
+    end by itself. A session that was lost says nothing more to the store: who waits for the loss must hear of
+    it now, and the lease has at most `margin_s` left, as far as this process knows.
     """
 
     def __init__(
@@ -196,16 +197,22 @@ class Session:
         keeping.stop()
         self._has_lease_ended = True
         self._changed()
+        await self._tasks.close()
+        if lost_before is None:
+            await self.end_lease(self.farewell_s(error))
+
+    def farewell_s(self, error: BaseException | None) -> float:
+        """How long a block on this session, left with this error, may wait for the store to hear of it."""
+        return farewell_s(error, failures_count=self.failures_count)
+
+    async def end_lease(self, timeout_s: float) -> None:
+        """For who has stopped whatever hangs on this session: let the store end the lease, if it answers."""
         try:
-            await self._tasks.close()
-            if not keeping.is_lost:
-                await self.store.revoke(self._lease, timeout=FAREWELL_STORE_S_MAX)
+            await self.store.revoke(self._lease, timeout=timeout_s)
         except LeaseLost:
             pass  # It ended before, which is as good.
         except HansaError as trouble:
-            # Who lost it to the same trouble was told so.
-            level = logging.WARNING if lost_before is None else logging.DEBUG
-            logger.log(level, "%s was left, its lease ends by itself: %s", self._title(), trouble)
+            logger.warning("%s was left, its lease ends by itself: %s", self._title(), trouble)
 
     def _look(self) -> SessionLost | None:
         """The verdict as of now. Any thread may ask; the loop is told by its own timer."""

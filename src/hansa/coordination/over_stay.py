@@ -116,8 +116,8 @@ class Stay:
     async def run(self) -> str:
         """Stay until replaced or deregistered; gives the reason. Raises `Conflict`, `AlreadyClosed`.
 
-        However long the store is away, it comes back. Cancelling it leaves the lease to end by itself, unless
-        `leave` is called.
+        However long the store is away, it comes back. Cancelled or at its end it leaves the lease to end by
+        itself, unless `leave` is called: whoever is given the reason tells it before that.
         """
         reason = "joined"
         while not self._expelled_reason:
@@ -138,7 +138,6 @@ class Stay:
             self.joins_count += 1
             self._on_joined(reason)
             reason = f"joined again: {await self._until_gone()}"
-        await self._close_sessions()
         return self._expelled_reason
 
     def hear(self, item: KeyValue | None, *, revision: int) -> None:
@@ -169,15 +168,20 @@ class Stay:
         except TimeoutError:
             raise TimedOut(f"node {self.info.id} cannot reach the store") from None
 
-    async def leave(self, reason: str) -> None:
-        """Say that it left, and end the lease, in a bounded time. Call it when `run` has ended."""
-        if self._session is not None and self._session.is_live and not self._expelled_reason:
+    async def leave(self, reason: str, error: BaseException | None = None) -> None:
+        """Say that it left, and end the lease, in a bounded time. Call it when `run` has ended.
+
+        `error` is what is on its way to the caller: a loss waits for nobody to hear the farewell.
+        """
+        session = self._session
+        if session is not None and session.is_live and self.incarnation and not self._expelled_reason:
             try:
-                await self._write(lambda info: replace(info, status=MemberStatus.LEFT), reason, LEAVE_S_MAX)
-            except HansaError as error:
+                timeout_s = min(LEAVE_S_MAX, session.farewell_s(error))
+                await self._write(lambda info: replace(info, status=MemberStatus.LEFT), reason, timeout_s)
+            except HansaError as trouble:
                 self.errors_count += 1
-                logger.warning("node %s left unheard: %s", self.info.id, error)
-        await self._close_sessions()
+                logger.warning("node %s left unheard: %s", self.info.id, trouble)
+        await self._close_sessions(error)
 
     async def abandon(self) -> None:
         """Renew no more, and wait until that is so; the lease ends by itself."""
@@ -230,6 +234,8 @@ class Stay:
             former, self._former = self._former, None
         if former is not None:
             await _close(former)
+            # The store answers again, and may have heard more renewals of it than it could answer.
+            await former.end_lease(LEAVE_S_MAX)
 
     async def _claim(self, session: Session, reason: str) -> None:
         while True:
@@ -320,10 +326,10 @@ class Stay:
         """This is what the store has: what was written over anything older is refused from now on."""
         self._record, self._joined_revision, self._is_in_doubt = record, revision, False
 
-    async def _close_sessions(self) -> None:
+    async def _close_sessions(self, error: BaseException | None = None) -> None:
         # Known until it is closed: whoever is cancelled here abandons what is left.
         if self._session is not None:
-            await _close(self._session)
+            await _close(self._session, error)
             self._session = None
         if self._former is not None:
             await _close(self._former)
@@ -334,8 +340,8 @@ class Stay:
         self._news.wake_all()
 
 
-async def _close(session: Session) -> None:
-    await session.__aexit__(None, None, None)
+async def _close(session: Session, error: BaseException | None = None) -> None:
+    await session.__aexit__(None if error is None else type(error), error, None)
 
 
 def _decoded(item: KeyValue) -> NodeRecord | None:

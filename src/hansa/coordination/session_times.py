@@ -8,8 +8,10 @@ what hangs on it: the old owner has stopped by itself, and no new one can have b
 from dataclasses import dataclass
 from math import isfinite
 
-from hansa.errors import BadArgument
+from hansa.errors import BadArgument, Fenced
 from hansa.limits import (
+    FAREWELL_STORE_S_MAX,
+    LOSS_FAREWELL_S_MAX,
     SESSION_MARGIN_S_MIN,
     SESSION_MARGIN_SHARE,
     SESSION_MARGIN_SHARE_MAX,
@@ -53,6 +55,23 @@ class SessionTimes:
         if not kept.failures_count and silence_s > 2 * self.renew_interval_s:
             return f"the event loop, or the whole process, was stuck for {silence_s:.1f} s"
         return f"could not renew for {unrenewed_s:.1f} s"
+
+
+def farewell_s(error: BaseException | None, *, failures_count: int) -> float:
+    """How long a block that is left with this error may wait for the store to hear of it; 0 is not at all.
+
+    A loss is told first. One that passes through the blocks of others, whose leases still live, waits for
+    their farewells only as long as a store that is there needs, and never for one that did not answer lately.
+    """
+    if not _is_loss(error):
+        return FAREWELL_STORE_S_MAX
+    return 0.0 if failures_count else LOSS_FAREWELL_S_MAX
+
+
+def _is_loss(error: BaseException | None) -> bool:
+    if isinstance(error, BaseExceptionGroup):
+        return error.subgroup(Fenced) is not None
+    return isinstance(error, Fenced)
 
 
 def session_times(

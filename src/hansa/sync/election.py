@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
 from contextlib import aclosing
 from types import TracebackType
-from typing import Any
 
 from hansa.coordination.line_stats import LineStats
 from hansa.coordination.over_election import Election as AsyncElection
@@ -55,9 +53,6 @@ class Leadership(Ownership[LeadershipLost]):
         When the store does not answer soon it is told in the background.
         """
         return self._give_back()
-
-    def _giving_back(self) -> Coroutine[Any, Any, bool]:
-        return self._inner.resign()
 
 
 class Election:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
 from threading import get_ident
 from types import TracebackType
-from typing import Any
 
 from hansa.coordination.line_stats import LineStats
 from hansa.coordination.over_lock import Hold as AsyncHold
@@ -46,9 +44,6 @@ class Hold(Ownership[LockLost]):
         the background.
         """
         return self._give_back()
-
-    def _giving_back(self) -> Coroutine[Any, Any, bool]:
-        return self._inner.release()
 
 
 class Line:

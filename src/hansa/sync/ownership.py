@@ -6,7 +6,6 @@ A thread cannot be cancelled. So a block that goes on after the loss is told in 
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
@@ -21,7 +20,7 @@ A = TypeVar("A")
 O = TypeVar("O", bound="Ownership[Any] | None")  # noqa: E741
 
 
-class Ownership(ABC, Generic[E]):
+class Ownership(Generic[E]):
     """What holds and leaderships have in common. Made by `obtained`."""
 
     def __init__(self, session: Session, inner: AsyncOwnership[E], name: str) -> None:
@@ -43,7 +42,7 @@ class Ownership(ABC, Generic[E]):
             pass  # Given back in the block, while it was owned.
         except Fenced as loss:
             lost = loss
-        self._give_back()
+        self._give_back(error)
         # Errors of the body's own go first.
         if kind is None and lost is not None:
             raise lost
@@ -71,12 +70,9 @@ class Ownership(ABC, Generic[E]):
             lambda: within(timeout, self._owned.lost, f"{self.name} is still owned after {timeout} s"), "lost"
         )
 
-    @abstractmethod
-    def _giving_back(self) -> Coroutine[Any, Any, bool]: ...
-
-    def _give_back(self) -> bool:
+    def _give_back(self, error: BaseException | None = None) -> bool:
         try:
-            return self._session._call(self._giving_back, "giving back")
+            return self._session._call(lambda: self._owned._give_back(error), "giving back")
         except AlreadyClosed:
             return False  # It went with its session.
 

@@ -63,11 +63,11 @@ class Session(EndingMirror):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        self._close(lambda: self._inner.__aexit__(kind, error, trace))
 
     def close(self) -> None:
         """Own nothing any more, then end the lease. Closing twice does no harm."""
-        self._close(lambda: self._inner.__aexit__(None, None, None))
+        self.__exit__(None, None, None)
 
     @property
     def keys(self) -> Keys:

@@ -157,7 +157,6 @@ async def test_leases_and_their_keys_survive_kill_9_and_end_later(tmp_path: Path
             assert await store.lease_info(lease) is None
 
 
-@pytest.mark.spec("CRD-11")
 async def test_a_full_disk_ends_the_writing_and_loses_nothing_that_was_answered(
     tmp_path: Path,
 ) -> None:
