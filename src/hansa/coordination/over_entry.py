@@ -23,6 +23,7 @@ from hansa.store.values import (
     Put,
     prefix_range,
 )
+from hansa.transport.over_tasks import Closing
 
 E = TypeVar("E", bound=Fenced)
 
@@ -67,6 +68,7 @@ class Entry(Generic[E]):
         self._has_left = False
         self._lost_when_leaving: E | None = None
         self._guard: asyncio.Task[None] | None = None
+        self._leaving = Closing()
 
     @property
     def is_standing(self) -> bool:
@@ -171,8 +173,11 @@ class Entry(Generic[E]):
         """Delete the key. If the store does not answer soon, that goes on in the background. Never raises it.
 
         A key that was lost is deleted in the background alone: the loss is told first. Cancelling it lets it
-        go on in the background too.
+        go on in the background too. Who leaves at the same time returns when the first one does.
         """
+        await self._leaving.once(lambda: self._leave_line(timeout_s))
+
+    async def _leave_line(self, timeout_s: float) -> None:
         if not self._leave():
             return
         if self._lost_when_leaving is not None:

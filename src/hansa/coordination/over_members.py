@@ -38,7 +38,7 @@ from hansa.limits import (
 )
 from hansa.store.store import Store
 from hansa.transport.over_events import EventFeeds, EventStream
-from hansa.transport.over_tasks import TaskScope
+from hansa.transport.over_tasks import Closing, TaskScope
 from hansa.transport.over_waiters import Waiters
 
 logger = logging.getLogger(__name__)
@@ -92,6 +92,7 @@ class Members:
         self._feeds = EventFeeds[MembersEvent]("the events of members", count_max=EVENTS_COUNT_MAX)
         self._changed = Waiters()
         self._tasks = TaskScope(self._name, self._failed)
+        self._closing = Closing()
         self._failure: BaseException | None = None
         self._is_open = self._was_entered = False
         self._trouble: HansaError | None = None
@@ -291,6 +292,9 @@ class Members:
 
     async def _close(self, reason: str | None, error: BaseException | None = None) -> None:
         """Leave with this reason, and with the error that is on its way; None leaves without a word."""
+        await self._closing.once(lambda: self._leave(reason, error))
+
+    async def _leave(self, reason: str | None, error: BaseException | None) -> None:
         self._is_open = False
         try:
             await self._tasks.close()

@@ -15,7 +15,7 @@ from hansa.coordination.session_times import Kept, farewell_s, session_times
 from hansa.errors import HansaError, LeaseLost, SessionLost, UsageError
 from hansa.limits import STORE_TIMEOUT_S
 from hansa.store.store import Keeping, Store
-from hansa.transport.over_tasks import TaskScope
+from hansa.transport.over_tasks import Closing, TaskScope
 
 logger = logging.getLogger(__name__)
 
@@ -68,6 +68,7 @@ class Session:
         self.loss: Loss[SessionLost] = Loss()
         self._timer: asyncio.TimerHandle | None = None
         self._tasks = TaskScope(f"session {name}" if name else "session", self._failed)
+        self._closing = Closing()
 
     def __repr__(self) -> str:
         called = f" {self.name!r}" if self.name else ""
@@ -189,6 +190,9 @@ class Session:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        await self._closing.once(lambda: self._leave(error))
+
+    async def _leave(self, error: BaseException | None) -> None:
         lost_before = self._look()
         if lost_before is None:
             # First of all nobody believes in it any more, then the lease may end.
@@ -197,9 +201,16 @@ class Session:
         keeping.stop()
         self._has_lease_ended = True
         self._changed()
-        await self._tasks.close()
+        await self.ended()
         if lost_before is None:
             await self.end_lease(self.farewell_s(error))
+
+    async def ended(self) -> None:
+        """For who has left it, or said that it is lost: wait until no task of it is left."""
+        try:
+            await self._tasks.close()
+        finally:
+            await self._open_keeping().stopped()
 
     def farewell_s(self, error: BaseException | None) -> float:
         """How long a block on this session, left with this error, may wait for the store to hear of it."""

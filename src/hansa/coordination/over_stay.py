@@ -39,8 +39,6 @@ logger = logging.getLogger(__name__)
 
 DEREGISTERED: Final = "deregistered"
 _TRIES_PER_LEASE: Final = 4
-# After these turns of the loop a task that was cancelled has ended.
-_TURNS_COUNT: Final = 3
 
 
 class Stay:
@@ -187,11 +185,11 @@ class Stay:
         """Renew no more, and wait until that is so; the lease ends by itself."""
         sessions = [session for session in (self._session, self._former) if session is not None]
         self._session = self._former = None
+        # First all of them, so that nothing is renewed any more should this be cancelled.
         for session in sessions:
             session.end_lost("left to end by itself")
-        if sessions:
-            for _ in range(_TURNS_COUNT):
-                await asyncio.sleep(0)
+        for session in sessions:
+            await session.ended()
 
     async def _until_gone(self) -> str:
         """Wait until the session is lost or the record changed; gives the reason."""

@@ -64,6 +64,7 @@ from hansa.store.values import (
     prefix_range,
 )
 from hansa.transport.options import Tls
+from hansa.transport.over_tasks import Closing
 
 T = TypeVar("T")
 
@@ -103,6 +104,7 @@ class EtcdStore:
             endpoints=checked, user=user, password=password, tls=tls, begins_first=begins_first
         )
         self._life = StoreLife(self.name)
+        self._closing = Closing()
         self._caller = EtcdCaller(access, try_timeout_s=try_timeout_s, chance=self._chance)
         self._watches = EtcdWatches(self._caller, self._life, chance=self._chance)
         self._heart = EtcdHeart(
@@ -128,8 +130,8 @@ class EtcdStore:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._life.leave():
-            await self._close()
+        if self._life.leave() or self._life.is_closed:
+            await self._closing.once(self._close)
 
     async def set_endpoints(self, endpoints: Sequence[str]) -> None:
         """Go on with these members of the same group: other ones, more or fewer.

@@ -56,6 +56,10 @@ class EtcdKeeping:
         self._is_stopped = True
         self._heart.drop(self)
 
+    async def stopped(self) -> None:
+        # It has no task of its own: the thread is the store's, and ends with it.
+        self.stop()
+
     def changed(self) -> None:
         """On the event loop: something is new."""
         if not self._is_stopped:

@@ -62,6 +62,9 @@ class LoopKeeping:
     def stop(self) -> None:
         self._task.cancel()
 
+    async def stopped(self) -> None:
+        await self._tasks.close()
+
     async def _renew_all(self) -> None:
         clock = self._store.clock
         while not self._is_lost:

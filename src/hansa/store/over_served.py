@@ -28,6 +28,7 @@ from hansa.store.on_folder import Identity, Recovery, StoreFolder
 from hansa.store.recorded import RecordedStore
 from hansa.store.values import WatchBatch
 from hansa.store.watching import Interest, Watcher, Watchers
+from hansa.transport.over_tasks import Closing
 
 logger = logging.getLogger(__name__)
 
@@ -72,6 +73,7 @@ class ServedStore:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_s = 0.0
         self._closed = False
+        self._closing = Closing()
 
     async def __aenter__(self) -> Self:
         self._loop = asyncio.get_running_loop()
@@ -102,6 +104,9 @@ class ServedStore:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        await self._closing.once(self._close)
+
+    async def _close(self) -> None:
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()

@@ -43,6 +43,7 @@ from hansa.store.over_watch_stream import WatchStats, WatchStream
 from hansa.store.recorded import RecordedStore
 from hansa.store.values import as_lease
 from hansa.transport.options import Tls
+from hansa.transport.over_tasks import Closing
 
 logger = logging.getLogger(__name__)
 
@@ -117,6 +118,7 @@ class StoreServer:
             give_up_damage=give_up_damage,
         )
         self._stack = AsyncExitStack()
+        self._closing = Closing()
         # The tasks of the calls that are being answered: gRPC starts them.
         self._calls: set[asyncio.Task[Any]] = set()
 
@@ -143,7 +145,7 @@ class StoreServer:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._stack.aclose()
+        await self._closing.once(self._stack.aclose)
 
     async def _stop(self, server: grpc.aio.Server) -> None:
         await server.stop(STORE_GRACE_S)

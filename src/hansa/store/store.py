@@ -74,6 +74,10 @@ class Keeping(Protocol):
         """Renew no more. The lease is left to itself."""
         ...
 
+    async def stopped(self) -> None:
+        """Stop, and wait until no task of it is left. Cancelling it changes nothing of that."""
+        ...
+
 
 class Store(Protocol):
     """Keys with revisions, transactions, leases and watches. Use it with `async with`."""

@@ -1,9 +1,12 @@
-"""Tasks with a parent. The one place that starts them: everything started here is gone after `close`."""
+"""Tasks with a parent. The one place that starts them: everything started here is gone after `close`.
+
+And `Closing`, for components that several tasks may close at the same time.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 
@@ -44,6 +47,25 @@ class TaskScope:
         self._tasks.pop(task, None)
         if not task.cancelled() and (error := task.exception()) is not None:
             self._on_failure(error)
+
+
+class Closing:
+    """The one end of a component, however many tasks ask for it: all of them return when it has ended.
+
+    Who comes second waits for the first. A first one that failed, or was cancelled, did not come to the end:
+    the next one closes again, which must do no harm.
+    """
+
+    def __init__(self) -> None:
+        self._turn = asyncio.Lock()
+        self._is_done = False
+
+    async def once(self, close: Callable[[], Awaitable[None]]) -> None:
+        """Close, unless that was done before. The first to come begins before anybody else runs."""
+        async with self._turn:
+            if not self._is_done:
+                await close()
+                self._is_done = True
 
 
 async def _ended(tasks: list[asyncio.Task[None]]) -> None:

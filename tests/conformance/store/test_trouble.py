@@ -158,3 +158,23 @@ async def test_closing_ends_those_who_wait(
             await task
     with pytest.raises(AlreadyClosed):
         await anext(watch)
+
+
+async def test_who_closes_second_returns_when_the_first_has_finished(
+    make_store: Callable[[], Store],
+) -> None:
+    store = await make_store().__aenter__()
+    on = await prepared(store)
+    keeping = store.keep(
+        on.lease,
+        ttl_s=60.0,
+        granted_s=store.clock.monotonic(),
+        interval_s=1.0,
+        loop_silence_s_max=60.0,
+        on_change=lambda: None,
+    )
+    first, second = (asyncio.ensure_future(store.__aexit__(None, None, None)) for _ in range(2))
+    await second
+    assert first.done()
+    await first
+    await keeping.stopped()

@@ -400,3 +400,13 @@ async def test_nothing_of_a_server_runs_on_when_it_is_left(caller: EtcdCaller, s
             await server.__aexit__(None, None, None)
         assert server.store.watcher_count == 0
         assert not [task for task in asyncio.all_tasks() if task.get_name().startswith("watch stream")]
+
+
+async def test_who_closes_a_server_second_returns_when_the_first_has_finished(tmp_path: Path) -> None:
+    server = await StoreServer("127.0.0.1:0", folder=tmp_path).__aenter__()
+    first, second = (asyncio.ensure_future(server.__aexit__(None, None, None)) for _ in range(2))
+    await second
+    assert first.done()
+    # The folder is let go of, too.
+    async with StoreServer("127.0.0.1:0", folder=tmp_path):
+        pass

@@ -37,7 +37,7 @@ from hansa.store.values import (
     StoreStatus,
 )
 from hansa.transport.backoff import Backoff
-from hansa.transport.over_tasks import TaskScope
+from hansa.transport.over_tasks import Closing, TaskScope
 
 _log = logging.getLogger(__name__)
 
@@ -74,6 +74,7 @@ class RaftStore:
         self._chance = chance or Chance.system()
         self._entered_count = 0
         self._opening = asyncio.Lock()
+        self._closing = Closing()
         self._changing = asyncio.Lock()
         self._stack: AsyncExitStack | None = None
         self._etcd: EtcdStore | None = None
@@ -126,9 +127,9 @@ class RaftStore:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._entered_count -= 1
-        if self._entered_count == 0 and self._stack is not None:
+        if self._entered_count <= 0 and self._stack is not None:
             self._is_closed = True
-            await self._stack.aclose()
+            await self._closing.once(self._stack.aclose)
 
     async def get(
         self, key: bytes | str, *, revision: int = 0, timeout: float | None = STORE_TIMEOUT_S
