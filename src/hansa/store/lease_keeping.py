@@ -2,7 +2,12 @@
 
 Two threads look at these: the one that renews calls all that changes something, except `Pulse.answered`,
 which the event loop calls. Each number has one writer, so nothing is locked.
+
+Code that holds the interpreter stops both threads. Nothing is renewed then, and nothing can be: a lease lives
+through it only if it is over before the lease's time is. The keeper sees it afterwards, by its own lateness.
 """
+
+from math import inf
 
 from hansa.limits import STORE_PULSE_S_MAX, STORE_PULSE_S_MIN
 
@@ -105,6 +110,8 @@ class LeaseBook:
         self.pulse = Pulse()
         # How often the loop is asked for a sign of life.
         self.pulse_s = STORE_PULSE_S_MAX
+        # When the keeper meant to look again; never, while there is nothing to look at.
+        self._look_s = inf
         self._leases: dict[KeptLease, None] = {}
 
     def __len__(self) -> int:
@@ -128,9 +135,14 @@ class LeaseBook:
         """Whether to ask the loop for a sign of life; never while it owes one."""
         return bool(self._leases) and not self.pulse.is_awaited and self.pulse.due_s(self.pulse_s) <= now
 
+    def send_pulse(self, *, now: float) -> None:
+        """The loop is asked. What held up the keeper held up the loop as well: both were due before now."""
+        self.pulse.sent(now=min(now, self._look_s))
+
     def deadline(self, *, now: float) -> float | None:
         """When to look again; None when there is nothing to look at."""
         if not self._leases:
+            self._look_s = inf
             return None
         silence_s = self.pulse.silence_s(now=now)
         # A renewal that was held back by a silent loop is looked at again with the next pulse.
@@ -139,7 +151,8 @@ class LeaseBook:
             for lease in self._leases
             if not lease.is_asked and not lease.is_lost and silence_s <= lease.silence_s_max
         ]
-        return min([now + self.pulse_s, *times])
+        self._look_s = min([now + self.pulse_s, *times])
+        return self._look_s
 
     def _set_pulse(self) -> None:
         # Kept, and not reckoned when asked: the loop asks too, while leases come and go here.

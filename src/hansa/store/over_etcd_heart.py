@@ -190,7 +190,7 @@ class EtcdHeart:
     def _step(self) -> bool:
         now = self._clock.monotonic()
         if self._book.wants_pulse(now=now):
-            self._book.pulse.sent(now=now)
+            self._book.send_pulse(now=now)
             self._tell(self._answer_pulse)
         for kept in self._book.due(now=now):
             self._renew(self._by_lease[kept])

@@ -92,6 +92,31 @@ def test_the_lag_of_the_loop_grows_while_it_does_not_answer() -> None:
     assert pulse.lag_s(now=107.0) == pytest.approx(0.1)
 
 
+@pytest.mark.spec("CRD-07")
+def test_what_held_up_the_keeper_held_up_the_loop_as_well() -> None:
+    """Both were stopped by code that holds the interpreter: neither could measure the other meanwhile."""
+    book, lease = LeaseBook(), kept(interval_s=2.0, silence_s_max=4.0)
+    book.add(lease)
+    book.send_pulse(now=100.0)
+    book.pulse.answered(now=100.0)
+    assert book.deadline(now=100.1) == pytest.approx(100.6)
+    # It meant to look at 100.6, and comes five seconds late.
+    assert book.wants_pulse(now=105.6)
+    book.send_pulse(now=105.6)
+    assert book.pulse.lag_s(now=105.6) == pytest.approx(5.0)
+    # So long a silence renews nothing before the loop has answered.
+    assert book.due(now=105.6) == []
+    assert book.pulse.answered(now=105.61) == pytest.approx(5.01)
+    assert book.due(now=105.61) == [lease]
+    # Who had nothing to look at was not late.
+    book.remove(lease)
+    assert book.deadline(now=106.0) is None
+    book.add(lease)
+    book.send_pulse(now=200.0)
+    assert book.pulse.lag_s(now=200.0) == pytest.approx(5.01)
+    assert book.pulse.answered(now=200.0) == 0.0
+
+
 def test_the_keeper_looks_again_when_the_next_is_due_and_for_the_next_pulse() -> None:
     book = LeaseBook()
     assert book.deadline(now=100.0) is None
