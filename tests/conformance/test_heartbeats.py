@@ -5,7 +5,7 @@ import contextlib
 
 import pytest
 
-from hansa.errors import UnknownPeer
+from hansa.errors import Backlogged, UnknownPeer
 from hansa.limits import WRITE_TURN_BYTES
 from hansa.transport import CloseReason, Connected, Disconnected, Message
 from tests.support import zmtp_bytes as zmtp
@@ -181,3 +181,34 @@ async def test_a_peer_that_pings_and_never_reads_costs_no_memory(lane: Lane) -> 
         connection = hub._connected[b"raw"]
         assert connection._transport is not None
         assert connection._transport.get_write_buffer_size() < 2 * WRITE_TURN_BYTES
+
+
+async def test_heartbeats_that_waited_for_room_are_sent_before_the_messages_that_waited(lane: Lane) -> None:
+    """Neither the answer to the peer's PING nor our own PING is forgotten when the peer reads again."""
+    seen = Recorder()
+    options = quick(outgoing_count_max=4, heartbeat_interval_s=0.05, heartbeat_timeout_s=20.0)
+    async with lane.router(b"hub", on_event=seen, options=options) as hub:
+        raw = await lane.dial_raw(await hub.bind(lane.endpoint()))
+        await raw.shake_hands(b"DEALER", b"raw")
+        await seen.wait(Connected)
+        raw.stop_reading()
+        posted_count = 0
+        with contextlib.suppress(Backlogged):
+            while True:
+                hub.post(b"raw", [bytes(60_000)])
+                posted_count += 1
+                await asyncio.sleep(0)
+        raw.send(zmtp.ping(context=b"ask") + zmtp.message(b"after"))
+        # By then the PING was answered; and an interval later one of our own was due.
+        assert (await hub.recv()).parts == [b"after"]
+        await asyncio.sleep(0.1)
+        raw.go_on_reading()
+        commands: set[bytes] = set()
+        read_count = 0
+        while read_count < posted_count - 1:
+            got = await raw.read_frame()
+            read_count += not got.is_command
+            # A PING from before the pause stands before almost all of the messages.
+            if got.is_command and read_count > 1:
+                commands.add(got.command_name)
+        assert commands >= {b"PING", b"PONG"}
