@@ -1,10 +1,12 @@
-"""A memory store in virtual time, that can lose answers and counts what it is asked."""
+"""A memory store in virtual time, that can lose answers or be slow with them, and counts what it is asked."""
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from hansa.chance import Chance
+from hansa.clock import Clock
 from hansa.errors import TimedOut
 from hansa.limits import STORE_TIMEOUT_S
 from hansa.store.on_memory import MemoryStore, MemoryWatch
@@ -30,12 +32,31 @@ class CountedWatch(MemoryWatch):
         return batch
 
 
+class JumpingClock:
+    """A clock that jumps when told so: time has passed, and nothing of the loop has run in it."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.jumped_s = 0.0
+
+    def monotonic(self) -> float:
+        return self._clock.monotonic() + self.jumped_s
+
+    def wall(self) -> float:
+        return self._clock.wall()
+
+
 class TroubledStore(MemoryStore):
-    """A memory store whose answers get lost when told so."""
+    """A memory store whose answers get lost, or come late, when told so."""
 
     def __init__(self, loop: SimLoop, seed: int) -> None:
-        super().__init__(clock=SimClock(loop), chance=Chance.seeded(seed))
+        self._jumping = JumpingClock(SimClock(loop))
+        super().__init__(clock=self._jumping, chance=Chance.seeded(seed))
         self.seed = seed
+        # So long the answer about a lease is under way. The store has acted when the question came.
+        self.answers_late_s = 0.0
+        # So long the process is stopped when the answer to the next commit has come, and nobody has read it.
+        self.stops_after_commit_s = 0.0
         self.counts: Counter[str] = Counter()
         self.lost_answers_count = 0
         self.lost_requests_count = 0
@@ -44,6 +65,20 @@ class TroubledStore(MemoryStore):
     @property
     def now(self) -> float:
         return self.clock.monotonic()
+
+    def process_stops(self, seconds: float) -> None:
+        """As SIGSTOP and SIGCONT, of the process that asks: its clock has gone on."""
+        self._jumping.jumped_s += seconds
+
+    async def grant(self, ttl_s: float, *, timeout: float | None = STORE_TIMEOUT_S) -> int:
+        lease = await super().grant(ttl_s, timeout=timeout)
+        await asyncio.sleep(self.answers_late_s)
+        return lease
+
+    async def keep_alive(self, lease: int, *, timeout: float | None = STORE_TIMEOUT_S) -> float:
+        ttl_s = await super().keep_alive(lease, timeout=timeout)
+        await asyncio.sleep(self.answers_late_s)
+        return ttl_s
 
     async def commit(
         self,
@@ -61,6 +96,8 @@ class TroubledStore(MemoryStore):
         if self.lost_answers_count:
             self.lost_answers_count -= 1
             raise TimedOut("the answer was lost")
+        self.process_stops(self.stops_after_commit_s)
+        self.stops_after_commit_s = 0.0
         return outcome
 
     async def scan(

@@ -6,7 +6,10 @@ from typing import Any
 
 import pytest
 
+from hansa.coordination.over_barrier import Barrier
+from hansa.coordination.over_election import Election
 from hansa.coordination.over_lock import Hold, Lock
+from hansa.coordination.over_semaphore import Semaphore
 from hansa.coordination.over_session import Session
 from hansa.errors import LockLost, SessionLost, StoreUnavailable, TimedOut
 from tests.support.virtual_store import TroubledStore, virtual
@@ -49,16 +52,7 @@ async def test_a_holder_asks_the_clock_and_needs_no_loop(store: TroubledStore) -
     async with Session(store, ttl=10.0) as session:
         lock = Lock(session, "dock")
         hold = await lock.acquire()
-        clock = store._clock
-
-        class Later:
-            def monotonic(self) -> float:
-                return clock.monotonic() + 9.0
-
-            def wall(self) -> float:
-                return 0.0
-
-        store._clock = Later()
+        store.process_stops(9.0)
         assert not hold.is_held
         with pytest.raises(LockLost, match="stuck"):
             hold.check()
@@ -82,18 +76,34 @@ async def test_a_body_that_ran_past_the_deadline_without_a_pause_is_told_at_its_
     store: TroubledStore,
 ) -> None:
     async with Session(store, ttl=10.0) as session:
-        clock = store._clock
         with pytest.raises(LockLost):
             async with Lock(session, "dock"):
+                store.process_stops(20.0)
 
-                class Later:
-                    def monotonic(self) -> float:
-                        return clock.monotonic() + 20.0
 
-                    def wall(self) -> float:
-                        return 0.0
+@pytest.mark.spec("CRD-10")
+@pytest.mark.parametrize(
+    "acquire",
+    [
+        lambda session: Lock(session, "dock").acquire(),
+        lambda session: Lock(session, "dock").try_acquire(),
+        lambda session: Semaphore(session, "dock", 2).acquire(),
+        lambda session: Semaphore(session, "dock", 2).try_acquire(),
+        lambda session: Election(session, "dock").win(),
+        lambda session: Barrier(session, "dock", 1).wait(),
+    ],
+)
+def test_what_is_won_after_the_deadline_is_not_given(acquire: Callable[[Session], Awaitable[Any]]) -> None:
+    """The store said yes, and the process was stopped before it read that."""
 
-                store._clock = Later()
+    async def live(store: TroubledStore) -> None:
+        async with Session(store, ttl=10.0) as session:
+            store.stops_after_commit_s = 9.5
+            with pytest.raises(SessionLost, match="stuck"):
+                await acquire(session)
+            assert not session.is_live
+
+    virtual(live)()
 
 
 @pytest.mark.spec("CRD-09")

@@ -110,10 +110,7 @@ async def test_renewing_now_finds_out_at_once_and_moves_the_deadline(store: Trou
 async def test_a_stuck_loop_finds_it_lost_by_the_clock_alone(store: TroubledStore) -> None:
     async with Session(store, ttl=10.0) as session:
         await asyncio.sleep(1.0)
-        clock = store.clock
-        stuck_s = 20.0
-        # Nothing of the loop runs in between: only the time has passed.
-        store._clock = _Shifted(clock, stuck_s)
+        store.process_stops(20.0)
         seen: list[bool] = []
         thread = threading.Thread(target=lambda: seen.append(session.is_live))
         thread.start()
@@ -124,15 +121,27 @@ async def test_a_stuck_loop_finds_it_lost_by_the_clock_alone(store: TroubledStor
         assert "the event loop, or the whole process, was stuck for 21.0 s" in str(lost)
 
 
-class _Shifted:
-    def __init__(self, clock: object, by_s: float) -> None:
-        self._clock, self._by_s = clock, by_s
+@virtual
+async def test_a_lease_is_believed_in_from_when_it_was_asked_for(store: TroubledStore) -> None:
+    """The store began to count before its answer came."""
+    store.answers_late_s = 3.0
+    asked_s = store.now
+    async with Session(store, ttl=10.0, margin_s=1.0) as session:
+        assert store.now == asked_s + 3.0
+        assert session.deadline_s == pytest.approx(asked_s + 9.0)
 
-    def monotonic(self) -> float:
-        return float(self._clock.monotonic()) + self._by_s  # type: ignore[attr-defined]
 
-    def wall(self) -> float:
-        return 0.0
+@virtual
+async def test_a_renewal_is_believed_in_from_when_it_was_asked_for(store: TroubledStore) -> None:
+    async with Session(store, ttl=10.0, margin_s=1.0, renew_interval_s=3.0) as session:
+        granted_s, store.answers_late_s = store.now, 2.0
+        # Asked at 3 s, and answered at 5 s.
+        await asyncio.sleep(5.5)
+        assert session.deadline_s == pytest.approx(granted_s + 3.0 + 9.0)
+        asked_s = store.now
+        await session.renew()
+        assert store.now == asked_s + 2.0
+        assert session.deadline_s == pytest.approx(asked_s + 9.0)
 
 
 @pytest.mark.parametrize("is_lost_before", [False, True])

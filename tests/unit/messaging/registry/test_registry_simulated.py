@@ -213,6 +213,8 @@ def test_a_stopped_registry_never_tells_a_list_without_those_who_live(seed: int)
         await asyncio.sleep(100.0)
         assert play.all_list("a", "b")
         assert [listed for listed in play.heard("r1")[before:] if listed != {"a", "b"}] == []
+        # Nor does it tell the others that somebody is gone whom it could not hear.
+        assert [found.tombstones for found in play.lists["r1"][before:] if found.tombstones] == []
 
     play.run(course())
 
