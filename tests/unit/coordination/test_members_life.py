@@ -15,6 +15,7 @@ from hansa.coordination import (
     Members,
     MembershipWatcher,
     MemberStatus,
+    MemberSuspected,
     NodeInfo,
     NodeJoined,
     NodeLeft,
@@ -27,11 +28,11 @@ from hansa.coordination.following import Changed
 from hansa.coordination.keys import Keys
 from hansa.coordination.node_info import NodeRecord
 from hansa.coordination.over_stay import Stay
-from hansa.coordination.suspicion import Suspicion
+from hansa.coordination.suspicion import Suspicion, is_overdue
 from hansa.errors import AlreadyClosed, BadArgument, Conflict, TimedOut, UsageError
 from hansa.limits import STORE_TIMEOUT_S
 from hansa.store.on_memory import MemoryStore
-from hansa.store.values import Compare, Operation, Outcome
+from hansa.store.values import Compare, LeaseInfo, Operation, Outcome
 from tests.support.member_stage import MemberStage, told
 
 WAIT_S_MAX = 10.0
@@ -216,6 +217,37 @@ async def test_a_node_that_is_deregistered_while_it_is_a_member_is_told_so() -> 
         }
         assert not members.is_member
     assert members.view["a"].status is MemberStatus.LEFT
+
+
+@pytest.mark.spec("CRD-06", "CRD-07")
+def test_an_answer_that_waited_in_a_stuck_process_accuses_nobody() -> None:
+    """It was true when the store gave it, and the heartbeat came before anybody read it."""
+
+    async def scene(stage: MemberStage) -> None:
+        await stage.join("a")
+        b = await stage.join("b")
+        ask, asked = stage.store.lease_info, asyncio.Event()
+
+        async def stuck_with_an_answer(lease: int, *, timeout: float | None = None) -> LeaseInfo | None:
+            answer = await ask(lease, timeout=timeout)
+            if answer is not None and lease == b.me.lease and is_overdue(answer):
+                stage.pause("a")
+                asked.set()
+                await asyncio.sleep(0)
+            return answer
+
+        stage.store.lease_info = stuck_with_an_answer  # type: ignore[method-assign]
+        async with Members(stage.store, chance=Chance.seeded(1)) as looker:
+            events = looker.events()
+            stage.pause("b")
+            await asked.wait()
+            stage.resume("b")
+            await stage.passed(2.0)
+            stage.resume("a")
+            await stage.passed(5.0)
+            assert not [event for event in told(events) if isinstance(event, MemberSuspected)]
+
+    MemberStage.play(scene)
 
 
 def test_who_is_suspected_and_reads_it_refutes_it_itself() -> None:
