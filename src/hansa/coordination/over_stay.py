@@ -202,7 +202,6 @@ class Stay:
         if not session.is_live:
             reason = str(await session.lost())
             self._session, self._former = None, session
-        self._gone_reason = ""
         return reason
 
     async def _join(self, reason: str) -> None:

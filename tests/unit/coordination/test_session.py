@@ -1,12 +1,17 @@
 """A session: from its lease's beginning to its end, in virtual time."""
 
 import asyncio
+import gc
 import threading
+import weakref
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from hansa.coordination.over_session import Session
 from hansa.errors import BadArgument, SessionLost, TimedOut, UsageError
+from hansa.store.on_memory import MemoryStore
 from tests.support.virtual_store import TroubledStore, virtual
 
 
@@ -129,6 +134,77 @@ async def test_a_lease_is_believed_in_from_when_it_was_asked_for(store: Troubled
     async with Session(store, ttl=10.0, margin_s=1.0) as session:
         assert store.now == asked_s + 3.0
         assert session.deadline_s == pytest.approx(asked_s + 9.0)
+
+
+class HandKeeping:
+    """A `Keeping` that says what the test tells it to."""
+
+    def __init__(self, kept_until_s: float, on_change: Callable[[], None]) -> None:
+        self.kept_until_s = kept_until_s
+        self.on_change = on_change
+        self.is_lost = False
+        self.failures_count = 0
+        self.loop_lag_s = 0.0
+        self.is_stopped = False
+
+    def stop(self) -> None:
+        self.is_stopped = True
+
+    async def stopped(self) -> None:
+        self.stop()
+
+
+@virtual
+async def test_a_loop_that_is_told_of_its_own_lateness_says_so_and_not_that_the_store_was_away(
+    store: TroubledStore,
+) -> None:
+    """The keeper tells the loop that it was late: that is the first that the session hears of it."""
+    made: list[HandKeeping] = []
+
+    def keep(lease: int, *, ttl_s: float, granted_s: float, on_change: Callable[[], None], **_: Any) -> Any:
+        made.append(HandKeeping(granted_s + ttl_s, on_change))
+        return made[0]
+
+    store.keep = keep  # type: ignore[method-assign]
+    async with Session(store, ttl=10.0) as session:
+        store.process_stops(12.0)
+        made[0].on_change()
+        assert "was stuck for 12.0 s" in str(session.loss.error)
+        assert made[0].is_stopped
+
+
+@virtual
+async def test_a_renewal_that_is_answered_after_the_deadline_says_that_it_is_lost(
+    store: TroubledStore,
+) -> None:
+    async with Session(store, ttl=10.0, renew_interval_s=8.0) as session:
+        store.answers_late_s = 9.5
+        with pytest.raises(SessionLost):
+            await session.renew(timeout=None)
+        store.answers_late_s = 0.0
+
+
+@virtual
+async def test_who_finds_the_lease_gone_tells_all_at_once(store: TroubledStore) -> None:
+    async with Session(store, ttl=10.0) as session:
+        waiting = asyncio.ensure_future(session.lost())
+        await asyncio.sleep(0.1)
+        await store.revoke(session.lease)
+        found_s = store.now
+        with pytest.raises(SessionLost):
+            await session.renew()
+        await waiting
+        assert store.now == found_s
+
+
+async def test_no_timer_holds_a_session_that_was_left() -> None:
+    async with MemoryStore() as store:
+        async with Session(store, ttl=60.0) as session:
+            pass
+        known = weakref.ref(session)
+        del session
+        gc.collect()
+        assert known() is None
 
 
 @virtual

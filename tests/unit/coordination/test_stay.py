@@ -1,0 +1,186 @@
+"""One node's stay: what it puts, again and again, and when it stops to."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from hansa.chance import Chance
+from hansa.coordination.keys import Keys
+from hansa.coordination.node_info import MemberStatus, NodeInfo, NodeRecord
+from hansa.coordination.over_stay import Stay
+from hansa.errors import Conflict, StoreUnavailable, TimedOut
+from hansa.store.values import Put
+from tests.support.virtual_store import TroubledStore, virtual
+
+KEY = Keys().node("a")
+TTL_S = 10.0
+
+
+@dataclass
+class Staying:
+    """A stay that runs, and what it told."""
+
+    store: TroubledStore
+    reasons: list[str] = field(default_factory=list)
+    were_live: list[bool] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.stay = Stay(
+            self.store,
+            NodeInfo(id="a"),
+            keys=Keys(),
+            ttl_s=TTL_S,
+            interval_s=1.0,
+            loop_silence_s_max=None,
+            takeover=True,
+            chance=Chance.seeded(1),
+            on_joined=self._joined,
+        )
+        self.running = asyncio.ensure_future(self.stay.run())
+
+    def _joined(self, reason: str) -> None:
+        self.reasons.append(reason)
+        self.were_live.append(self.stay.session is not None and self.stay.session.is_live)
+
+    async def joined(self, count: int) -> float:
+        """Wait until it has joined so often; gives how long that took."""
+        began_s = self.store.now
+        async with asyncio.timeout(60):
+            while len(self.reasons) < count:
+                await asyncio.sleep(0.01)
+        return self.store.now - began_s
+
+    async def told_gone(self) -> None:
+        """As its watch does, when somebody deletes the record."""
+        await self.store.delete(KEY)
+        self.stay.hear(None, revision=(await self.store.status()).revision)
+
+    async def end(self) -> None:
+        self.running.cancel()
+        await asyncio.wait([self.running])
+        await self.stay.abandon()
+
+
+def staying(scene: Callable[[Staying], Awaitable[None]]) -> Callable[[], None]:
+    """The scene in virtual time, with a stay that has joined."""
+
+    async def live(store: TroubledStore) -> None:
+        stay = Staying(store)
+        await stay.joined(1)
+        await scene(stay)
+        await stay.end()
+
+    live.__name__, live.__module__ = scene.__name__, scene.__module__  # type: ignore[attr-defined]
+    return virtual(live)
+
+
+def before_commit(store: TroubledStore, act: Callable[[], Awaitable[None]]) -> None:
+    """Do this once, right before the next commit."""
+    commit, acts = store.commit, [act]
+
+    async def acting(*arguments: Any, **settings: Any) -> Any:
+        while acts:
+            await acts.pop()()
+        return await commit(*arguments, **settings)
+
+    store.commit = acting  # type: ignore[method-assign]
+
+
+@staying
+async def test_the_pauses_begin_anew_after_it_has_joined(staying: Staying) -> None:
+    store = staying.store
+    await staying.told_gone()
+    store.lost_requests_count = 8
+    assert await staying.joined(2) > 2.0
+    await staying.told_gone()
+    store.lost_requests_count = 1
+    assert await staying.joined(3) < 0.2
+
+
+@staying
+async def test_news_that_are_older_than_its_new_record_do_not_make_it_join_twice(staying: Staying) -> None:
+    """Its watch tells of the deletion a second time, after it has looked and before it has written."""
+
+    async def hear_again() -> None:
+        staying.stay.hear(None, revision=(await staying.store.status()).revision)
+
+    await staying.told_gone()
+    before_commit(staying.store, hear_again)
+    await staying.joined(2)
+    await asyncio.sleep(5.0)
+    assert len(staying.reasons) == 2
+    found = await staying.store.get(KEY)
+    assert found is not None
+    assert found.version == 1
+
+
+@staying
+async def test_a_lease_that_is_gone_is_not_tried_again(staying: Staying) -> None:
+    """The record went with it, and the stay hears of the record first."""
+    session = staying.stay.session
+    assert session is not None
+    await staying.store.revoke(session.lease)
+    staying.stay.hear(None, revision=(await staying.store.status()).revision)
+    assert await staying.joined(2) < 1.0
+    assert staying.stay.session is not session
+    assert staying.were_live == [True, True]
+
+
+@staying
+async def test_it_joins_with_no_session_that_was_lost_meanwhile(staying: Staying) -> None:
+    """Somebody else was faster, and the process was stopped before it looked again."""
+    other = NodeRecord(info=NodeInfo(id="a")).encode()
+
+    async def be_beaten() -> None:
+        await staying.store.put(KEY, other)
+        staying.store.process_stops(9.5)
+
+    await staying.told_gone()
+    before_commit(staying.store, be_beaten)
+    await staying.joined(2)
+    assert staying.were_live == [True, True]
+
+
+@staying
+async def test_who_is_beaten_again_and_again_tries_with_pauses(staying: Staying) -> None:
+    store, commit, beaten_count = staying.store, staying.store.commit, 6
+
+    async def beaten(*arguments: Any, **settings: Any) -> Any:
+        nonlocal beaten_count
+        if beaten_count:
+            beaten_count -= 1
+            await commit((), [Put(KEY, NodeRecord(info=NodeInfo(id="a")).encode())])
+        return await commit(*arguments, **settings)
+
+    await staying.told_gone()
+    store.commit = beaten  # type: ignore[method-assign]
+    assert await staying.joined(2) > 1.0
+
+
+@staying
+async def test_who_is_replaced_while_it_is_away_is_not_told_that_it_has_joined(staying: Staying) -> None:
+    newer = NodeRecord(info=NodeInfo(id="a"), incarnation=10**9).encode()
+    session = staying.stay.session
+    assert session is not None
+    await staying.store.put(KEY, newer)
+    session.end_lost("for the test")
+    assert "replaced by a newer process" in await staying.running
+    assert len(staying.reasons) == 1
+
+
+@staying
+async def test_a_word_is_not_waited_for_beyond_the_session(staying: Staying) -> None:
+    """Whoever joins again must not wait for a write of the session that was lost."""
+    session = staying.stay.session
+    assert session is not None
+    staying.store.pause()
+    await asyncio.sleep(session.remaining_s - 0.5)
+    with pytest.raises((StoreUnavailable, TimedOut, Conflict)):
+        await staying.stay.write(
+            lambda info: NodeInfo(id="a", status=MemberStatus.DRAINING), reason="draining"
+        )
+    assert staying.store.now == pytest.approx(session.deadline_s, abs=0.01)
+    staying.store.resume()
