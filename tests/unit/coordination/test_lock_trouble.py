@@ -395,3 +395,52 @@ async def test_losing_the_lock_cancels_the_tasks_of_the_body_too(store: Troubled
     assert task is not None
     assert task.cancelling() == 0
     await asyncio.sleep(1.0)
+
+
+@virtual
+async def test_what_was_given_back_is_not_lost_later(store: TroubledStore) -> None:
+    async with Session(store, ttl=10.0) as session:
+        lock = Lock(session, "dock")
+        hold = await lock.acquire()
+        waiting = asyncio.ensure_future(hold.lost())
+        await hold.release()
+        session.end_lost("for the test")
+        await asyncio.sleep(1.0)
+        assert not waiting.done()
+        assert lock.stats.lost_count == 0
+        waiting.cancel()
+
+
+@virtual
+async def test_a_key_that_went_with_its_lease_was_not_deleted_by_somebody(store: TroubledStore) -> None:
+    """The store tells of the key before anybody here has looked at the clock."""
+    async with Session(store, ttl=10.0) as session:
+        hold = await Lock(session, "dock").acquire()
+        store.process_stops(20.0)
+        await store.get("whatever")
+        assert "was stuck for" in str(await hold.lost())
+
+
+@virtual
+async def test_who_cannot_enter_because_the_lease_is_gone_tells_the_whole_session(
+    store: TroubledStore,
+) -> None:
+    async with Session(store, ttl=10.0) as session:
+        await store.revoke(session.lease)
+        with pytest.raises(SessionLost):
+            await Lock(session, "dock").acquire()
+        assert not session.is_live
+        assert "the store ended the lease" in str(session.loss.error)
+
+
+@virtual
+async def test_a_refresh_says_that_the_key_was_deleted_meanwhile(store: TroubledStore) -> None:
+    async with Session(store, ttl=10.0) as session:
+        hold = await Lock(session, "dock").acquire()
+        store.answers_late_s = 1.0
+        refreshing = asyncio.ensure_future(hold.refresh())
+        await asyncio.sleep(0.1)
+        await store.delete(hold.guard.key)
+        with pytest.raises(LockLost, match="somebody deleted"):
+            await refreshing
+        assert session.is_live

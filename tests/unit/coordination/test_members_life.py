@@ -5,6 +5,7 @@ import logging
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -29,11 +30,12 @@ from hansa.coordination.keys import Keys
 from hansa.coordination.node_info import NodeRecord
 from hansa.coordination.over_stay import Stay
 from hansa.coordination.suspicion import Suspicion, is_overdue
-from hansa.errors import AlreadyClosed, BadArgument, Conflict, TimedOut, UsageError
-from hansa.limits import STORE_TIMEOUT_S
+from hansa.errors import AlreadyClosed, BadArgument, Conflict, StoreUnavailable, TimedOut, UsageError
+from hansa.limits import GONE_MEMBER_S_MAX, STORE_TIMEOUT_S
 from hansa.store.on_memory import MemoryStore
 from hansa.store.values import Compare, LeaseInfo, Operation, Outcome
 from tests.support.member_stage import MemberStage, told
+from tests.support.virtual_store import TroubledStore, virtual
 
 WAIT_S_MAX = 10.0
 A = NodeInfo(id="a")
@@ -488,3 +490,72 @@ def test_a_record_that_was_put_again_after_a_gap_is_not_missed() -> None:
         assert await stage.store.get(Keys().node("a")) == again
 
     MemberStage.play(scene)
+
+
+async def test_leaving_ends_those_who_wait_for_the_view() -> None:
+    async with MemoryStore() as store:
+        members = await Members(store, A).__aenter__()
+        waiting = asyncio.ensure_future(members.until(lambda view: False))
+        await asyncio.sleep(0)
+        await members.__aexit__(None, None, None)
+        async with asyncio.timeout(WAIT_S_MAX):
+            with pytest.raises(AlreadyClosed):
+                await waiting
+
+
+def test_a_view_that_gets_news_is_not_stale_though_its_questions_are_not_answered() -> None:
+    async def scene(stage: MemberStage) -> None:
+        a = await stage.join("a")
+
+        async def unanswered(*, timeout: float | None = None) -> Any:
+            raise StoreUnavailable("no answer")
+
+        stage.store.status = unanswered  # type: ignore[method-assign]
+        async with Members(stage.store, chance=Chance.seeded(1)) as looker:
+            for number in range(10):
+                await stage.passed(1.0)
+                await a.update(metadata={"n": str(number)})
+                assert not looker.is_stale
+            await stage.passed(looker.heartbeat_timeout_s + 1.0)
+            assert looker.is_stale
+
+    MemberStage.play(scene)
+
+
+def test_who_is_gone_for_long_is_forgotten() -> None:
+    async def scene(stage: MemberStage) -> None:
+        # Heartbeats are rare, so that an hour is cheap.
+        a = await stage.join("a", heartbeat_interval=60.0, heartbeat_timeout=300.0)
+        await stage.join("b", heartbeat_interval=60.0, heartbeat_timeout=300.0)
+        await stage.leave("b")
+        await a.until(lambda view: "b" in view and not view["b"].is_here, timeout=1)
+        await stage.passed(GONE_MEMBER_S_MAX - 60.0)
+        assert "b" in a.view
+        await stage.passed(120.0)
+        assert "b" not in a.view
+
+    MemberStage.play(scene)
+
+
+@virtual
+async def test_who_is_seen_before_it_hears_that_it_joined_has_entered_then(store: TroubledStore) -> None:
+    """The watch tells of the record while the answer to its writing is still under way."""
+    commit = store.commit
+
+    async def late(*arguments: Any, **settings: Any) -> Outcome:
+        outcome = await commit(*arguments, **settings)
+        await asyncio.sleep(0.5)
+        return outcome
+
+    store.commit = late  # type: ignore[method-assign]
+    began_s = store.now
+    async with Members(store, A, chance=Chance.seeded(1)):
+        assert store.now - began_s == pytest.approx(0.5, abs=0.01)
+
+
+@virtual
+async def test_leaving_closes_the_watches(store: TroubledStore) -> None:
+    before_count = len(store._readers)
+    async with Members(store, A, chance=Chance.seeded(1)):
+        assert len(store._readers) == before_count + 2
+    assert len(store._readers) == before_count

@@ -197,6 +197,24 @@ async def test_who_finds_the_lease_gone_tells_all_at_once(store: TroubledStore) 
         assert store.now == found_s
 
 
+@virtual
+async def test_slow_answers_make_renewals_no_rarer(store: TroubledStore) -> None:
+    """An interval is from one question to the next."""
+    asked_s: list[float] = []
+    keep_alive = store.keep_alive
+
+    async def noted(lease: int, *, timeout: float | None = None) -> float:
+        asked_s.append(store.now)
+        return await keep_alive(lease, timeout=timeout)
+
+    store.keep_alive = noted  # type: ignore[method-assign]
+    began_s = store.now
+    async with Session(store, ttl=10.0, renew_interval_s=3.0):
+        store.answers_late_s = 2.0
+        await asyncio.sleep(13.0)
+    assert [at_s - began_s for at_s in asked_s] == pytest.approx([3.0, 6.0, 9.0, 12.0])
+
+
 async def test_no_timer_holds_a_session_that_was_left() -> None:
     async with MemoryStore() as store:
         async with Session(store, ttl=60.0) as session:

@@ -1,0 +1,84 @@
+"""A store of which only reads and watches are asked, and that says what the test tells it to."""
+
+import asyncio
+from collections import deque
+from collections.abc import Iterable
+from typing import Any, Self
+
+from hansa.errors import HansaError, TimedOut
+from hansa.limits import STORE_TIMEOUT_S
+from hansa.store.values import Event, EventKind, KeyValue, Scan, WatchBatch
+
+
+class ScriptedWatch:
+    """Gives its steps, one after the other, and then waits for ever. If the first times out it never begins."""
+
+    def __init__(self, steps: Iterable[WatchBatch | HansaError]) -> None:
+        self._steps = deque(steps)
+        self.is_closed = False
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> WatchBatch:
+        await asyncio.sleep(0)
+        if not self._steps:
+            await asyncio.Event().wait()
+        step = self._steps.popleft()
+        if isinstance(step, HansaError):
+            raise step
+        return step
+
+    async def ready(self, *, timeout: float | None = STORE_TIMEOUT_S) -> int:
+        await asyncio.sleep(0)
+        if self._steps and isinstance(self._steps[0], TimedOut):
+            raise self._steps[0]
+        return 1
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+class ScriptedStore:
+    """Its `watches` and `scans` are given in order. What was asked is in `asked`, with the time of it."""
+
+    def __init__(
+        self, *, watches: Iterable[Iterable[WatchBatch | HansaError]], scans: Iterable[Scan | HansaError]
+    ) -> None:
+        self._watches = deque(watches)
+        self._scans = deque(scans)
+        self.asked: list[tuple[str, int, float]] = []
+        self.opened: list[ScriptedWatch] = []
+
+    def watch(self, prefix: bytes | str, *, start_revision: int = 0, **_: Any) -> ScriptedWatch:
+        self.asked.append(("watch", start_revision, asyncio.get_running_loop().time()))
+        self.opened.append(ScriptedWatch(self._watches.popleft()))
+        return self.opened[-1]
+
+    async def scan(self, *_: Any, **__: Any) -> Scan:
+        await asyncio.sleep(0)
+        self.asked.append(("scan", 0, asyncio.get_running_loop().time()))
+        found = self._scans.popleft()
+        if isinstance(found, HansaError):
+            raise found
+        return found
+
+    @property
+    def pauses_s(self) -> list[float]:
+        """The times between one question and the next."""
+        times_s = [at_s for _, _, at_s in self.asked]
+        return [later - earlier for earlier, later in zip(times_s, times_s[1:], strict=False)]
+
+
+def item(value: bytes = b"", *, created: int = 5, modified: int = 5) -> KeyValue:
+    """The one key of these tests."""
+    return KeyValue(key=b"k", value=value, create_revision=created, mod_revision=modified, version=1)
+
+
+def put(found: KeyValue) -> WatchBatch:
+    event = Event(kind=EventKind.PUT, item=found)
+    return WatchBatch(revision=found.mod_revision, events=(event,))
+
+
+def read(revision: int, *items: KeyValue) -> Scan:
+    return Scan(revision=revision, items=items, count=len(items), more=False)
