@@ -370,12 +370,18 @@ RAFT_MEASURE_S: Final = 5.0
 RAFT_MEASURES_BYTES_MAX: Final = 4 * MIB
 # One question to one member: an answer takes milliseconds, or two of its election timeouts.
 RAFT_CALL_S_MAX: Final = 3.0
+# The longest that a group's settings may give to one question; etcd's longest election is shorter.
+RAFT_CALL_S_LIMIT: Final = 60.0
 # A peer that does not answer in this time is away.
 RAFT_REACH_S_MAX: Final = 1.0
 # A group that is not healthy gets so long to become so (a restart, an election) before a request is refused.
 RAFT_HEALTH_PATIENCE_S: Final = 10.0
 # A request to join, from its record to its last step; then all of it is undone.
 RAFT_JOIN_TIMEOUT_S: Final = 120.0
+# A request that needs a person's approval waits so long for it; then it expires.
+RAFT_APPROVAL_TIMEOUT_S: Final = 3600.0
+# Why a person refuses a peer: a sentence or two, which the peer's log shows.
+RAFT_REASON_CHARS_MAX: Final = 500
 # A refusal is there to be read for so long.
 RAFT_REFUSAL_S: Final = 15.0
 # Requests to join one group that wait at a time; they are taken one after the other.

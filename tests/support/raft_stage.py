@@ -83,6 +83,7 @@ class RaftStage:
         }
         self._ports = ExitStack()
         self._founders: dict[str, str] = {}
+        self._of_group: dict[str, Any] = {}
 
     async def __aenter__(self) -> Self:
         return self
@@ -98,15 +99,16 @@ class RaftStage:
         self.events[name] = peer.events()
         return peer
 
-    async def found(self, count: int = 3) -> list[RaftPeer]:
-        """A new group, known to all its peers."""
+    async def found(self, count: int = 3, **of_group: Any) -> list[RaftPeer]:
+        """A new group, known to all its peers; `of_group` are settings that those who join are not given."""
+        self._of_group = of_group
         endpoints = self._ports.enter_context(reserved_endpoints(count))
         self._founders = {f"n{n}": at.removeprefix("tcp://") for n, at in enumerate(endpoints, 1)}
         return await self.start(*self._founders)
 
     async def start(self, *names: str) -> list[RaftPeer]:
         """Founders, for the first time or again."""
-        peers = [self.make(name, peers=self._founders) for name in names]
+        peers = [self.make(name, peers=self._founders, **self._of_group) for name in names]
         await asyncio.gather(*(self._enter(peer) for peer in peers))
         await until(lambda: all(self.known_to(peer) >= set(names) for peer in peers), "all know each other")
         return peers

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from datetime import UTC, datetime
 from typing import Any
 
 from rich.table import Table
 from rich.text import Text
 
 from hansa.cli.log_lines import visible
+from hansa.store.raft.group_record import JoinState
 from hansa.store.raft.raft_events import (
+    ApprovalAwaited,
     CatchingUp,
     GroupStatus,
     JoinAccepted,
+    JoinApproved,
     JoinExpired,
     JoinRequested,
     JoinRequestRefused,
@@ -51,6 +55,75 @@ def as_table(group: GroupStatus) -> Table:
             Text("yes", "green") if one.is_healthy else Text("no", "bold red"),
         )
     return table
+
+
+def requests_table(group: GroupStatus) -> Table:
+    """A row per request to join."""
+    table = Table(expand=False, title="requests to join", title_justify="left")
+    for title in ("peer", "at", "zone", "roles"):
+        table.add_column(title, overflow="fold")
+    table.add_column("asked", no_wrap=True)
+    table.add_column("state", overflow="fold")
+    for one in group.requests:
+        state = one.state.value
+        if one.state is JoinState.PENDING:
+            state = "waits for approval"
+        elif one.reason:
+            state = f"{state}: {one.reason} ({one.code})"
+        table.add_row(
+            Text(visible(one.peer.name), "bold"),
+            Text(visible(one.peer.peer_address)),
+            Text(visible(one.peer.zone or "-")),
+            Text(visible(", ".join(one.peer.roles) or "-")),
+            day_and_time(one.requested_at),
+            Text(visible(state)),
+        )
+    return table
+
+
+def beginnings(group: GroupStatus) -> str:
+    """What holds for the whole group, and how it began."""
+    parts = [f"group {group.group_id or '(not begun yet)'}", f"approval {group.approval.value}"]
+    if group.resource_group:
+        parts.insert(1, f"resource group {group.resource_group}")
+    if began := group.bootstrap:
+        founders = ", ".join(sorted(began.founders))
+        parts.append(f"begun {day_and_time(began.began_at)} by {began.began_by} with {founders}")
+    return visible("; ".join(parts))
+
+
+def figures(group: GroupStatus) -> str:
+    """What the peer that was asked has counted and measured since it started."""
+    stats = group.stats
+    refused = ", ".join(f"{code} {count}" for code, count in sorted(stats.refusals.items()))
+    joins = [f"{stats.joins_accepted_count} accepted"]
+    if stats.joins_accepted_count:
+        joins[0] += f" (the last after {stats.join_accept_s:.1f} s)"
+    if stats.joins_approved_count:
+        joins.append(f"{stats.joins_approved_count} approved (the last after {stats.join_approval_s:.1f} s)")
+    joins.append(f"{stats.joins_refused_count} refused" + (f" ({refused})" if refused else ""))
+    joins.append(f"{stats.joins_expired_count} expired")
+    parts = [
+        f"leader changes {stats.leader_changes_count}, etcd restarts {stats.restarts_count}",
+        f"joins {', '.join(joins)}",
+        _snapshots("snapshots written", stats.snapshots_count, stats.snapshot_s, stats.snapshot_bytes),
+        _snapshots("received", stats.snapshots_received_count, stats.snapshot_received_s),
+    ]
+    if stats.join_sync_s:
+        parts.append(f"joined itself with {size(stats.join_snapshot_bytes)} in {stats.join_sync_s:.1f} s")
+    return visible(f"{group.asked} counted: {'; '.join(parts)}")
+
+
+def _snapshots(what: str, count: int, seconds: float, bytes_count: int = 0) -> str:
+    if not count:
+        return f"{what} 0"
+    of = f"{size(bytes_count)} in " if bytes_count else ""
+    return f"{what} {count} (the last {of}{seconds:.3f} s)"
+
+
+def day_and_time(wall_s: float) -> str:
+    """A wall time for people, in UTC."""
+    return datetime.fromtimestamp(wall_s, UTC).strftime("%Y-%m-%d %H:%M:%SZ") if wall_s else "-"
 
 
 def as_object(group: GroupStatus) -> dict[str, Any]:
@@ -107,6 +180,11 @@ def told(event: RaftEvent) -> tuple[str, str, dict[str, Any]]:
         )
     if isinstance(event, JoinRequested):
         return "join-requested", f"{event.name} asks to join", facts
+    if isinstance(event, ApprovalAwaited):
+        said = f"{event.name} waits for a person's approval, at most {event.timeout_s:.0f} s"
+        return "approval-awaited", said, facts
+    if isinstance(event, JoinApproved):
+        return "join-approved", f"{event.name} was approved after {event.approval_s:.1f} s", facts
     if isinstance(event, JoinAccepted):
         said = f"{event.name} was accepted as a learner after {event.accept_s:.1f} s"
         return "join-accepted", said, facts

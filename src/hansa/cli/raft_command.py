@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Annotated, Final, TypeAlias
+from collections.abc import Coroutine
+from dataclasses import asdict
+from typing import Annotated, Any
 
 from cyclopts import App, Parameter
 from rich.console import Console
@@ -14,11 +14,20 @@ from rich.console import Console
 from hansa.cli.exit_status import OK, complain, reader_left
 from hansa.cli.fast_loop import run
 from hansa.cli.log_lines import LogLines, visible
-from hansa.cli.raft_board import as_object, as_table, store_address, summary, told
+from hansa.cli.raft_board import (
+    as_object,
+    as_table,
+    beginnings,
+    figures,
+    requests_table,
+    store_address,
+    summary,
+    told,
+)
+from hansa.cli.raft_options import ADDRESS, AskOptions, Name, PeerOptions, Via, Who, founders_of, peer_of
 from hansa.cli.registry_options import SECONDS, AsJson
-from hansa.cli.session_options import ClusterName
 from hansa.cli.stop_signals import Cut, until_stopped
-from hansa.errors import BadArgument, HansaError
+from hansa.errors import HansaError
 from hansa.limits import RAFT_JOIN_TIMEOUT_S, RAFT_START_S_MAX
 from hansa.store.raft import JoinClient, RaftPeer
 from hansa.store.raft.raft_events import RaftEvent
@@ -31,55 +40,6 @@ raft = App(
     help_format="markdown",
 )
 
-ADDRESS: Final = {"metavar": "HOST:PORT"}
-Name: TypeAlias = Annotated[str, Parameter(metavar="NAME")]
-Via: TypeAlias = Annotated[tuple[str, ...], Parameter(**ADDRESS, negative="")]
-
-
-@Parameter(name="*")
-@dataclass(frozen=True, kw_only=True)
-class PeerOptions:
-    """What one peer is.
-
-    Parameters
-    ----------
-    name
-        The peer's name in its group.
-    data
-        Its own folder; it remembers everything from one start to the next.
-    client
-        Where its store is reached; port 0 takes any free one, and the folder remembers which.
-    join_at
-        Where other peers ask to join, and `--via` of the other commands finds it.
-    listen
-        The IP to listen at, where it is another one than that which others dial. Without it a name listens at
-        all IPs of the machine, an IP at itself.
-    cluster
-        The cluster whose keys the group's records stand under; the same at all its peers.
-    zone
-        Where the peer is, told to all.
-    role
-        What the peer is for, told to all; repeat it for each.
-    metadata
-        More about the peer, as name=text; repeat it for each.
-    etcd
-        The etcd program; else that of HANSA_ETCD, else the one on the PATH.
-    as_json
-        Tell everything as JSON, an object a line, for programs.
-    """
-
-    name: Annotated[str, Parameter(metavar="NAME")]
-    data: Annotated[str, Parameter(metavar="FOLDER")]
-    client: Annotated[str, Parameter(**ADDRESS, show_default=False)] = ""
-    join_at: Annotated[str, Parameter(**ADDRESS, show_default=False)] = ""
-    listen: Annotated[str, Parameter(metavar="IP", show_default=False)] = ""
-    cluster: ClusterName = "default"
-    zone: Annotated[str, Parameter(show_default=False)] = ""
-    role: Annotated[tuple[str, ...], Parameter(negative="", show_default=False)] = ()
-    metadata: Annotated[tuple[str, ...], Parameter(metavar="NAME=TEXT", negative="", show_default=False)] = ()
-    etcd: Annotated[str | None, Parameter(metavar="FILE", show_default=False)] = None
-    as_json: AsJson = False
-
 
 @raft.command
 def start(
@@ -89,7 +49,10 @@ def start(
     peers: Annotated[
         tuple[str, ...], Parameter(metavar="NAME=HOST:PORT", negative="", show_default=False)
     ] = (),
+    approval: Annotated[Who | None, Parameter(show_default=False)] = None,
+    resource_group: Annotated[str, Parameter(metavar="NAME", show_default=False)] = "",
     timeout: Annotated[float, SECONDS] = RAFT_START_S_MAX,
+    join_timeout: Annotated[float, SECONDS] = RAFT_JOIN_TIMEOUT_S,
     peer: PeerOptions,
 ) -> int:
     """Run a peer of a group that begins with these peers, or of one that its folder knows.
@@ -112,11 +75,26 @@ def start(
     peers
         All peers that the group begins with, as name=host:port of their peer addresses; with commas between,
         or repeated. Not needed where the folder knows the group already.
+    approval
+        Who lets peers join a group that begins: automatic, or manual for a person; `hansa raft approval`
+        changes it later.
+    resource_group
+        What the application of a group that begins works on, such as a zone or a line of machines.
     timeout
         How long to wait for the group to have a leader.
+    join_timeout
+        How long joining may take, approval aside, while this peer's etcd leads.
     """
     try:
-        made = _peer(app, peer, peers=_founders(peers), start_timeout_s=timeout)
+        made = peer_of(
+            app,
+            peer,
+            peers=founders_of(peers),
+            approval=approval,
+            resource_group=resource_group,
+            start_timeout_s=timeout,
+            join_timeout_s=join_timeout,
+        )
         run(_serve(made, as_json=peer.as_json))
     except HansaError as error:
         return complain("raft start", error, as_json=peer.as_json)
@@ -135,8 +113,8 @@ def join(
 ) -> int:
     """Join a running group with a new peer, and run it until SIGTERM or Ctrl-C.
 
-    The group is asked, the peer catches up without a vote, and then gets it. With a folder that has joined
-    already it only goes on.
+    The group is asked, the peer catches up without a vote, and then gets it. Where a person lets peers join,
+    it waits for `hansa raft approve`. With a folder that has joined already it only goes on.
 
     Its ports trust whoever can reach them: nothing is encrypted, nobody logs in, and who reaches one can
     read, change and end the whole group. Keep all three to a network of your own.
@@ -155,10 +133,10 @@ def join(
     address
         Where the other peers reach this one's log; a group on other machines cannot reach 127.0.0.1.
     timeout
-        How long joining may take.
+        How long joining may take; the time that a person has for the approval is not counted.
     """
     try:
-        made = _peer(app, peer, join=via, peer_address=address, join_timeout_s=timeout)
+        made = peer_of(app, peer, join=via, peer_address=address, join_timeout_s=timeout)
         run(_serve(made, as_json=peer.as_json))
     except HansaError as error:
         return complain("raft join", error, as_json=peer.as_json)
@@ -171,9 +149,7 @@ def leave(
     /,
     *,
     name: Annotated[str, Parameter(metavar="NAME")],
-    via: Via,
-    timeout: Annotated[float, SECONDS] = 30.0,
-    as_json: AsJson = False,
+    options: AskOptions,
 ) -> int:
     """Take a peer out of its group, for good: one that runs ends by itself, one that is lost is forgotten.
 
@@ -189,31 +165,115 @@ def leave(
         The application whose group it is.
     name
         The peer that leaves.
-    via
-        The join address of any peer that runs; repeat it for each that you know.
-    timeout
-        How long it may take; etcd changes a group only some 5 s after its last trouble.
-    as_json
-        One JSON object for programs.
     """
 
     async def ask() -> None:
-        async with JoinClient(app, via) as client:
-            await client.leave(name, timeout=timeout)
+        async with JoinClient(app, options.via) as client:
+            await client.leave(name, timeout=options.timeout)
 
-    try:
-        run(ask())
-    except HansaError as error:
-        return complain("raft leave", error, as_json=as_json)
-    print(json.dumps({"event": "left", "name": name}) if as_json else f"{name} has left {app}", flush=True)
-    return OK
+    return _order("leave", ask(), {"event": "left", "name": name}, f"{name} has left {app}", options.as_json)
+
+
+@raft.command
+def approve(
+    app: Name,
+    /,
+    *,
+    name: Annotated[str, Parameter(metavar="NAME")],
+    options: AskOptions,
+) -> int:
+    """Let a peer join that waits for a person's approval; `hansa raft status` lists those.
+
+    Example:
+
+        hansa raft approve orders --name n4 --via 127.0.0.1:2390
+
+    Parameters
+    ----------
+    app
+        The application whose group it is.
+    name
+        The peer that asks to join.
+    """
+
+    async def ask() -> None:
+        async with JoinClient(app, options.via) as client:
+            await client.approve(name, timeout=options.timeout)
+
+    facts = {"event": "approved", "name": name}
+    return _order("approve", ask(), facts, f"{name} may join {app}", options.as_json)
+
+
+@raft.command
+def refuse(
+    app: Name,
+    /,
+    *,
+    name: Annotated[str, Parameter(metavar="NAME")],
+    reason: Annotated[str, Parameter(metavar="TEXT")],
+    options: AskOptions,
+) -> int:
+    """Do not let a peer join that waits for a person's approval; it ends, and tells why.
+
+    Example:
+
+        hansa raft refuse orders --name n4 --reason "it is in the wrong zone" --via 127.0.0.1:2390
+
+    Parameters
+    ----------
+    app
+        The application whose group it is.
+    name
+        The peer that asks to join.
+    reason
+        Why not, in a sentence; the peer is told it.
+    """
+
+    async def ask() -> None:
+        async with JoinClient(app, options.via) as client:
+            await client.refuse(name, reason, timeout=options.timeout)
+
+    facts = {"event": "refused", "name": name, "reason": reason}
+    return _order("refuse", ask(), facts, f"{name} may not join {app}", options.as_json)
+
+
+@raft.command
+def approval(
+    app: Name,
+    who: Who,
+    /,
+    *,
+    options: AskOptions,
+) -> int:
+    """Say who lets peers join a group from now on: `automatic`, or `manual` for a person.
+
+    Requests that wait for a person go on by themselves when it becomes automatic.
+
+    Example:
+
+        hansa raft approval orders manual --via 127.0.0.1:2390
+
+    Parameters
+    ----------
+    app
+        The application whose group it is.
+    who
+        automatic or manual.
+    """
+
+    async def ask() -> None:
+        async with JoinClient(app, options.via) as client:
+            await client.set_approval(who, timeout=options.timeout)
+
+    facts = {"event": "approval-changed", "approval": who}
+    return _order("approval", ask(), facts, f"{app}: approval is {who}", options.as_json)
 
 
 @raft.command
 def status(
     app: Name, /, *, via: Via, timeout: Annotated[float, SECONDS] = 5.0, as_json: AsJson = False
 ) -> int:
-    """Show a group: its peers, who leads, who answers.
+    """Show a group: its peers, who leads, who answers, who asks to join, and what the asked peer counted.
 
     Example:
 
@@ -240,6 +300,10 @@ def status(
         console = Console(highlight=False)
         console.print(as_table(group))
         console.print(summary(group), markup=False)
+        console.print(beginnings(group), markup=False)
+        if group.requests:
+            console.print(requests_table(group))
+        console.print(figures(group), markup=False)
         if address := store_address(group):
             # In one piece, however long, so that it can be copied.
             console.print(f"its store: {visible(address)}", markup=False, soft_wrap=True)
@@ -253,37 +317,16 @@ def status(
     return OK
 
 
-def _peer(app: str, options: PeerOptions, **more: object) -> RaftPeer:
-    return RaftPeer(
-        app,
-        options.name,
-        data=options.data,
-        client_address=options.client,
-        join_address=options.join_at,
-        listen_host=options.listen,
-        cluster=options.cluster,
-        zone=options.zone,
-        roles=options.role,
-        metadata=_pairs(options.metadata, "--metadata"),
-        program=options.etcd,
-        **more,  # type: ignore[arg-type]  # Each command gives its own few.
-    )
-
-
-def _founders(texts: tuple[str, ...]) -> dict[str, str]:
-    return _pairs([one for text in texts for one in text.split(",") if one], "--peers")
-
-
-def _pairs(texts: Sequence[str], option: str) -> dict[str, str]:
-    pairs: dict[str, str] = {}
-    for text in texts:
-        name, equals, value = text.partition("=")
-        if not equals or not name:
-            raise BadArgument(f"{option} {text!r}: write it as name=value")
-        if name in pairs:
-            raise BadArgument(f"{option}: {name} is there twice")
-        pairs[name] = value
-    return pairs
+def _order(
+    command: str, asking: Coroutine[Any, Any, None], facts: dict[str, str], sentence: str, as_json: bool
+) -> int:
+    """Ask the group for something, and say that it was done."""
+    try:
+        run(asking)
+    except HansaError as error:
+        return complain(f"raft {command}", error, as_json=as_json)
+    print(json.dumps(facts) if as_json else visible(sentence), flush=True)
+    return OK
 
 
 async def _serve(peer: RaftPeer, *, as_json: bool) -> None:

@@ -11,11 +11,13 @@ import pytest
 
 from hansa.errors import BadArgument, JoinRefused, RaftRefused, TimedOut
 from hansa.store import open_store
-from hansa.store.raft import PeerInfo, RaftPeer
+from hansa.store.raft import Approval, JoinState, PeerInfo, RaftPeer
 from hansa.store.raft.on_raft import RaftStore
 from hansa.store.raft.raft_events import (
+    ApprovalAwaited,
     CatchingUp,
     JoinAccepted,
+    JoinApproved,
     JoinExpired,
     JoinRequested,
     JoinRequestRefused,
@@ -100,6 +102,46 @@ async def test_a_name_that_is_taken_is_refused_with_the_reason(stage: RaftStage)
     event = await stage.heard(leader.name, JoinRequestRefused)
     assert (event.name, event.code) == ("n1", "name-taken")
     assert await learners(leader) == []
+
+
+@pytest.mark.spec("CRD-16")
+async def test_a_person_lets_a_peer_join_or_does_not_and_it_is_told_why(tmp_path: Path) -> None:
+    async with RaftStage(tmp_path, join_timeout_s=60.0) as stage:
+        (first,) = await stage.found(1, approval="manual", resource_group="north")
+        status = await first.status()
+        assert (status.approval, status.resource_group) == (Approval.MANUAL, "north")
+        assert status.bootstrap is not None
+        assert (status.bootstrap.group_id, status.bootstrap.began_by) == (status.group_id, "n1")
+        assert status.bootstrap.founders == {"n1": first.info.peer_address}
+        with pytest.raises(BadArgument, match="the resource group 'north', not 'south'"):
+            await stage.join("n9", first, resource_group="south")
+        async with asyncio.TaskGroup() as group:
+            joining = group.create_task(stage.join("n2", first, zone="harbour"))
+            assert (await stage.heard("n1", ApprovalAwaited)).name == "n2"
+            assert (await stage.heard("n2", ApprovalAwaited)).name == "n2"
+            (request,) = (await first.status()).requests
+            assert (request.peer.name, request.peer.zone) == ("n2", "harbour")
+            assert request.state is JoinState.PENDING
+            assert request.requested_at > 0
+            await first.approve("n2")
+        joined = joining.result()
+        approved = await stage.heard("n1", JoinApproved)
+        assert approved.approval_s == first.stats.join_approval_s > 0
+        assert joined.stats.join_snapshot_bytes > 0
+
+        async def told_at_joining() -> str:
+            with pytest.raises(JoinRefused) as refused:
+                await stage.join("n3", first)
+            return str(refused.value)
+
+        async with stage.client(joined) as client, asyncio.TaskGroup() as group:
+            told = group.create_task(told_at_joining())
+            assert (await stage.heard("n1", ApprovalAwaited)).name == "n3"
+            # Through a peer that does not lead.
+            await client.refuse("n3", "the quay is full")
+        assert told.result() == "n3 was not taken into orders: the quay is full (refused)"
+        assert first.stats.refusals == {"refused": 1}
+        assert sorted(await roles_at(first)) == ["n1", "n2"]
 
 
 @pytest.mark.spec("CRD-13")

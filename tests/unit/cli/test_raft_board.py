@@ -5,10 +5,29 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from hansa.cli.raft_board import as_table, size, store_address, summary, told
-from hansa.store.raft.group_record import PeerInfo
+from hansa.cli.raft_board import (
+    as_object,
+    as_table,
+    beginnings,
+    figures,
+    requests_table,
+    size,
+    store_address,
+    summary,
+    told,
+)
+from hansa.store.raft.group_record import Approval, Bootstrap, JoinState, PeerInfo
 from hansa.store.raft.member_log import readable
-from hansa.store.raft.raft_events import CatchingUp, GroupStatus, LeaderChanged, PeerStatus
+from hansa.store.raft.raft_events import (
+    ApprovalAwaited,
+    CatchingUp,
+    GroupStatus,
+    JoinApproved,
+    LeaderChanged,
+    PeerStatus,
+    RaftStats,
+    RequestStatus,
+)
 
 PEER = PeerInfo(name="n1", peer_address="h:1", client_address="h:2", join_address="h:3")
 HEALTHY = PeerStatus(
@@ -63,6 +82,75 @@ def test_the_address_of_the_store_names_the_voters_that_can_be_asked() -> None:
     assert store_address(group(unstarted)) == ""
 
 
+@pytest.mark.spec("CRD-16")
+def test_requests_are_shown_with_when_they_were_made_and_who_decides() -> None:
+    waiting = RequestStatus(
+        peer=replace(PEER, name="n4", zone="north", roles=("spare",)),
+        state=JoinState.PENDING,
+        requested_at=1_700_000_000.0,
+    )
+    refused = replace(waiting, state=JoinState.REFUSED, code="refused", reason="no\x1b[31m room")
+    console = Console(width=100)
+    with console.capture() as capture:
+        console.print(requests_table(replace(group(), requests=(waiting, refused))))
+    shown = capture.get()
+    assert "2023-11-14 22:13:20Z" in shown
+    assert "waits for approval" in shown
+    assert "spare" in shown
+    assert "\x1b[31m" not in shown
+    assert as_object(replace(group(), requests=(waiting,)))["requests"][0]["state"] == "pending"
+
+
+@pytest.mark.spec("CRD-16")
+def test_what_holds_for_the_group_is_one_sentence() -> None:
+    assert beginnings(group()) == "group (not begun yet); approval automatic"
+    began = Bootstrap(
+        app="orders",
+        group_id="c0",
+        founders={"n2": "h:2", "n1": "h:1"},
+        began_by="n1",
+        began_at=1_700_000_000.0,
+        etcd_version="3.4.23",
+    )
+    status = replace(
+        group(), group_id="c0", resource_group="north", approval=Approval.MANUAL, bootstrap=began
+    )
+    assert beginnings(status) == (
+        "group c0; resource group north; approval manual; begun 2023-11-14 22:13:20Z by n1 with n1, n2"
+    )
+
+
+@pytest.mark.spec("CRD-16")
+def test_the_figures_of_the_peer_that_was_asked_are_one_sentence() -> None:
+    stats = RaftStats(
+        leader_changes_count=3,
+        restarts_count=1,
+        joins_accepted_count=2,
+        join_accept_s=41.26,
+        joins_approved_count=1,
+        join_approval_s=40.0,
+        joins_refused_count=3,
+        refusals={"refused": 1, "full": 2},
+        snapshots_count=4,
+        snapshot_s=0.012,
+        snapshot_bytes=24_576,
+        snapshots_received_count=1,
+        snapshot_received_s=1.5,
+        join_sync_s=2.34,
+        join_snapshot_bytes=20_480,
+    )
+    assert figures(replace(group(), asked="n1", stats=stats)) == (
+        "n1 counted: leader changes 3, etcd restarts 1; joins 2 accepted (the last after 41.3 s), 1 approved "
+        "(the last after 40.0 s), 3 refused (full 2, refused 1), 0 expired; snapshots written 4 (the last "
+        "24.0 KiB in 0.012 s); received 1 (the last 1.500 s); joined itself with 20.0 KiB in 2.3 s"
+    )
+    assert figures(replace(group(), asked="n1")) == (
+        "n1 counted: leader changes 0, etcd restarts 0; joins 0 accepted, 0 refused, 0 expired; "
+        "snapshots written 0; received 0"
+    )
+    assert as_object(replace(group(), stats=stats))["stats"]["refusals"] == {"refused": 1, "full": 2}
+
+
 def test_sizes_are_for_people() -> None:
     assert [size(n) for n in (12, 24_576, 5 * 1024**2, 3 * 1024**3)] == [
         "12 B",
@@ -79,6 +167,10 @@ def test_an_event_has_a_name_a_sentence_and_its_facts() -> None:
         {"leader": "n1", "term": 4},
     )
     assert told(LeaderChanged(leader="", term=4))[1] == "no leader is known, term 4"
+    awaited = told(ApprovalAwaited(name="n4", timeout_s=600.0))
+    assert awaited[:2] == ("approval-awaited", "n4 waits for a person's approval, at most 600 s")
+    approved = told(JoinApproved(name="n4", approval_s=40.0))
+    assert approved[:2] == ("join-approved", "n4 was approved after 40.0 s")
 
 
 def test_catching_up_ends_at_its_end() -> None:

@@ -4,16 +4,18 @@ async with RaftPeer("orders", "n1", data="n1", peers={"n1": "host-a:2380", "n2":
     await peer.store.put("berth/1", b"cog")
 """
 
-from hansa.store.raft.group_record import PeerInfo
+from hansa.store.raft.group_record import Approval, Bootstrap, JoinState, PeerInfo
 from hansa.store.raft.join_messages import JoinAcceptance, JoinTicket
 from hansa.store.raft.member_settings import RaftTimings
 from hansa.store.raft.on_raft import RaftStore
 from hansa.store.raft.over_join_client import JoinClient
 from hansa.store.raft.over_raft_peer import RaftPeer
 from hansa.store.raft.raft_events import (
+    ApprovalAwaited,
     CatchingUp,
     GroupStatus,
     JoinAccepted,
+    JoinApproved,
     JoinExpired,
     JoinRequested,
     JoinRequestRefused,
@@ -25,18 +27,24 @@ from hansa.store.raft.raft_events import (
     PeerStatus,
     RaftEvent,
     RaftStats,
+    RequestStatus,
     SnapshotTaken,
 )
 
 __all__ = [
+    "Approval",
+    "ApprovalAwaited",
+    "Bootstrap",
     "CatchingUp",
     "GroupStatus",
     "JoinAcceptance",
     "JoinAccepted",
+    "JoinApproved",
     "JoinClient",
     "JoinExpired",
     "JoinRequestRefused",
     "JoinRequested",
+    "JoinState",
     "JoinTicket",
     "LeaderChanged",
     "MemberFailing",
@@ -50,5 +58,6 @@ __all__ = [
     "RaftStats",
     "RaftStore",
     "RaftTimings",
+    "RequestStatus",
     "SnapshotTaken",
 ]

@@ -1,4 +1,4 @@
-"""What a group writes about itself into its own store: its peers, and the requests to join it."""
+"""What a group writes about itself into its own store: its peers, how it began, the requests to join it."""
 
 import re
 from collections.abc import Mapping
@@ -9,16 +9,25 @@ from typing import Final
 
 from hansa.endpoint import Endpoint
 from hansa.errors import BadArgument, BadEndpoint
-from hansa.limits import RAFT_NAME_CHARS_MAX, RAFT_PEER_NOTES_BYTES_MAX
+from hansa.limits import RAFT_NAME_CHARS_MAX, RAFT_PEER_NOTES_BYTES_MAX, RAFT_PEERS_MAX
 from hansa.store.raft.json_values import encode
 
 _NAME: Final = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{RAFT_NAME_CHARS_MAX - 1}}}\Z")
 
 
+class Approval(StrEnum):
+    """Who lets a peer join: the leader's peer, when all checks pass, or a person besides."""
+
+    AUTOMATIC = "automatic"
+    MANUAL = "manual"
+
+
 class JoinState(StrEnum):
-    """Where a request to join stands."""
+    """Where a request to join stands. `PENDING` waits for a person, `APPROVED` has that person's yes."""
 
     REQUESTED = "requested"
+    PENDING = "pending"
+    APPROVED = "approved"
     ADDING = "adding"
     ACCEPTED = "accepted"
     SYNCING = "syncing"
@@ -44,10 +53,19 @@ class PeerInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupRecord:
-    """The peers that have a vote. `version` grows by one with each change."""
+    """The peers that have a vote, and what holds for the whole group.
+
+    `version` grows by one with each change.
+    `group_id` is etcd's number of the group in hexadecimal; empty in a record that nobody has begun.
+    `resource_group` names what the group's application works on (a zone, a line of machines), fixed when the
+    group begins.
+    """
 
     app: str
     version: int = 0
+    group_id: str = ""
+    resource_group: str = ""
+    approval: Approval = Approval.AUTOMATIC
     peers: tuple[PeerInfo, ...] = ()
 
     def peer(self, name: str) -> PeerInfo | None:
@@ -63,17 +81,64 @@ class GroupRecord:
         peers = tuple(one for one in self.peers if one.name != name)
         return replace(self, version=self.version + 1, peers=peers)
 
+    def with_approval(self, approval: Approval) -> "GroupRecord":
+        return replace(self, version=self.version + 1, approval=approval)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bootstrap:
+    """How a group began: written once, with the first form of its record, and never changed.
+
+    `founders` are the names and peer addresses that it began with, `began_at` is wall time.
+    """
+
+    app: str
+    group_id: str
+    founders: Mapping[str, str] = field(hash=False)
+    began_by: str
+    began_at: float
+    etcd_version: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Charter:
+    """What a peer was given for a group that begins. One that has begun keeps what stands in its record."""
+
+    founders: Mapping[str, str] = field(default_factory=dict, hash=False)
+    resource_group: str = ""
+    approval: Approval | None = None
+
+    def begun(self, record: GroupRecord, group_id: str) -> GroupRecord:
+        """The record of a group that nobody has begun, with what holds for the whole of it."""
+        return replace(
+            record,
+            group_id=group_id,
+            resource_group=self.resource_group,
+            approval=self.approval or Approval.AUTOMATIC,
+        )
+
+    def misfit(self, resource_group: str, approval: Approval) -> str:
+        """What of it does not hold for a group that has these; empty when all of it does."""
+        differing = []
+        if self.resource_group and self.resource_group != resource_group:
+            differing.append(f"the resource group {resource_group!r}, not {self.resource_group!r}")
+        if self.approval is not None and self.approval is not approval:
+            differing.append(f"the approval {approval.value!r}, not {self.approval.value!r}")
+        return f"the group has {' and '.join(differing)}" if differing else ""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinRecord:
     """A request to join, as the store keeps it until it is done, refused or expired.
 
-    `ticket` tells one request of a peer from the next: who asks again has an empty data folder.
+    `ticket` tells one request of a peer from the next: a peer that asks again has an empty data folder.
+    `requested_at` is the wall time of the peer that wrote the request.
     """
 
     app: str
     peer: PeerInfo
     ticket: str
+    requested_at: float = 0.0
     lease: int = 0
     state: JoinState = JoinState.REQUESTED
     initial_cluster: Mapping[str, str] = field(default_factory=dict, hash=False)
@@ -90,6 +155,7 @@ class RaftKeys:
         check_name("cluster", cluster)
         check_name("application", app)
         self.group = f"/hansa/{cluster}/raft/groups/{app}".encode()
+        self.metadata = f"/hansa/{cluster}/raft/metadata/{app}".encode()
         self.requests = f"/hansa/{cluster}/join-requests/{app}/".encode()
 
     def request(self, name: str) -> bytes:
@@ -104,6 +170,31 @@ def check_name(what: str, name: str) -> str:
             "underscores, and begins with a letter or a digit"
         )
     return name
+
+
+def read_approval(text: str) -> Approval:
+    """Raises `BadArgument` for a word that is neither."""
+    try:
+        return Approval(text)
+    except ValueError:
+        words = " or ".join(Approval)
+        raise BadArgument(f"approval {text!r}: a group's approval is {words}") from None
+
+
+def read_founders(name: str, peers: Mapping[str, str]) -> dict[str, str]:
+    """The peers that a group begins with, `name` among them. Raises `BadArgument`, `BadEndpoint`."""
+    if name not in peers:
+        raise BadArgument(f"{name} is not among the peers {', '.join(sorted(peers))}")
+    if len(peers) > RAFT_PEERS_MAX:
+        raise BadArgument(f"{len(peers)} peers: a raft group has at most {RAFT_PEERS_MAX}")
+    # Nobody else has to know the address of one who is alone.
+    read = {
+        check_name("peer", one): read_address("the peer address", at, any_port=len(peers) == 1)
+        for one, at in peers.items()
+    }
+    if len(set(read.values())) < len(read):
+        raise BadArgument("two peers have one peer address")
+    return read
 
 
 def read_address(what: str, text: str, *, any_port: bool = False) -> str:

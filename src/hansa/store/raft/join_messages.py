@@ -8,13 +8,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from hansa.store.raft.group_record import JoinRecord, JoinState, PeerInfo, is_loopback
+from hansa.errors import BadArgument
+from hansa.limits import RAFT_REASON_CHARS_MAX
+from hansa.store.raft.group_record import Approval, Charter, JoinRecord, JoinState, PeerInfo, is_loopback
 from hansa.store.raft.raft_events import GroupStatus
 
 SERVICE: Final = "hansa.raft.Join"
 REQUEST: Final = "RequestJoin"
 AWAIT: Final = "AwaitAcceptance"
+APPROVE: Final = "Approve"
+REFUSE: Final = "Refuse"
 COMPLETE: Final = "CompleteSync"
+GOVERN: Final = "SetApproval"
 DESCRIBE: Final = "Describe"
 LEAVE: Final = "Leave"
 
@@ -30,12 +35,16 @@ class JoinAsk:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinTicket:
-    """What a request got: with it the peer asks whether it was accepted, within `timeout_s`."""
+    """What a request got: with it the peer asks whether it was accepted, within `timeout_s`.
+
+    `needs_approval`: a person decides, and the time includes the one that a person has for it.
+    """
 
     app: str
     name: str
     ticket: str
     timeout_s: float
+    needs_approval: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +69,31 @@ class AwaitAsk:
     name: str
     ticket: str
     wait_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApproveAsk:
+    """Approve: a person lets this peer join."""
+
+    app: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefuseAsk:
+    """Refuse: a person does not let this peer join, for a reason that the peer is told."""
+
+    app: str
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GovernAsk:
+    """SetApproval: from now on requests are approved so."""
+
+    app: str
+    approval: Approval
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,10 +134,12 @@ class Answer:
     group: GroupStatus | None = field(default=None)
 
 
-def misfit(group: GroupStatus, peer: PeerInfo, cluster: str) -> str:
+def misfit(group: GroupStatus, peer: PeerInfo, cluster: str, charter: Charter) -> str:
     """Why a peer of this cluster must not even ask to join the group; empty when it may."""
     if group.cluster != cluster:
         return f"the group is of the cluster {group.cluster!r}, not of {cluster!r}"
+    if differing := charter.misfit(group.resource_group, group.approval):
+        return differing
     elsewhere = [one.peer.peer_address for one in group.peers if not is_loopback(one.peer.peer_address)]
     if elsewhere and is_loopback(peer.peer_address):
         return (
@@ -111,6 +147,15 @@ def misfit(group: GroupStatus, peer: PeerInfo, cluster: str) -> str:
             "address that they dial (`--peer`)"
         )
     return ""
+
+
+def check_reason(reason: str) -> str:
+    """Give a person's reason back, or raise `BadArgument`: the peer that is refused must be told one."""
+    if not reason.strip() or len(reason) > RAFT_REASON_CHARS_MAX:
+        raise BadArgument(
+            f"reason: {len(reason)} characters; write 1 to {RAFT_REASON_CHARS_MAX}, which the peer is told"
+        )
+    return reason.strip()
 
 
 def refusal(code: str, text: str, *, is_retryable: bool = False) -> Answer:
@@ -123,7 +168,9 @@ def verdict(record: JoinRecord | None, ask: AwaitAsk) -> Answer:
         return refusal("expired", f"the request of {ask.name} to join {ask.app} has expired")
     if record.state is JoinState.REFUSED:
         return refusal(record.code, record.reason)
-    if record.state in (JoinState.REQUESTED, JoinState.ADDING):
+    if record.state is JoinState.PENDING:
+        return Answer(is_pending=True, text=f"{ask.name} waits for a person's approval")
+    if record.state in (JoinState.REQUESTED, JoinState.APPROVED, JoinState.ADDING):
         return Answer(is_pending=True)
     return Answer(
         acceptance=JoinAcceptance(

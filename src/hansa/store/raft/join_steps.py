@@ -6,8 +6,13 @@ done or not, leaves a state that the next one carries on. `ADDING` and `PROMOTIN
 effect is asked for, and are left only when the list of members shows it.
 
     requested -> adding -> accepted -> syncing -> promoting -> done
-        \\---------\\----------\\----------\\----------\\-----> refused
-        any of them, at the end of its time -------------> expired
+       \\-> pending -> approved -/
+    any of them up to promoting, at a check that fails or a person's no -> refused
+    any of them, at the end of its time ------------------------------> expired
+
+A group whose approval is manual takes the way through `PENDING`: the request waits there for a person, in
+nobody's way, after the checks have passed and before anything is changed. They are made again after the
+approval.
 
 A learner whose request is gone (expired) is an orphan and is removed. A voter is never removed here.
 """
@@ -18,11 +23,13 @@ from typing import Any, Final
 
 from hansa.errors import invariant
 from hansa.limits import RAFT_PEERS_MAX
-from hansa.store.raft.group_record import JoinRecord, JoinState, PeerInfo
+from hansa.store.raft.group_record import Approval, JoinRecord, JoinState, PeerInfo
 
 S = JoinState
 TRANSITIONS: Final[Mapping[JoinState, frozenset[JoinState]]] = {
-    S.REQUESTED: frozenset({S.ADDING, S.REFUSED, S.EXPIRED}),
+    S.REQUESTED: frozenset({S.PENDING, S.APPROVED, S.ADDING, S.REFUSED, S.EXPIRED}),
+    S.PENDING: frozenset({S.APPROVED, S.ADDING, S.REFUSED, S.EXPIRED}),
+    S.APPROVED: frozenset({S.ADDING, S.REFUSED, S.EXPIRED}),
     S.ADDING: frozenset({S.ACCEPTED, S.REFUSED, S.EXPIRED}),
     S.ACCEPTED: frozenset({S.SYNCING, S.DONE, S.REFUSED, S.EXPIRED}),
     S.SYNCING: frozenset({S.PROMOTING, S.DONE, S.REFUSED, S.EXPIRED}),
@@ -33,7 +40,9 @@ TRANSITIONS: Final[Mapping[JoinState, frozenset[JoinState]]] = {
 }
 # A learner belongs to a request in one of these.
 _WITH_LEARNER: Final = frozenset({S.ADDING, S.ACCEPTED, S.SYNCING, S.PROMOTING})
-OPEN: Final = _WITH_LEARNER | {S.REQUESTED}
+# A person may still say yes or no to one in these.
+UNDECIDED: Final = frozenset({S.REQUESTED, S.PENDING})
+OPEN: Final = _WITH_LEARNER | UNDECIDED | {S.APPROVED}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,16 +118,20 @@ def moved(record: JoinRecord, state: JoinState, **changes: Any) -> JoinRecord:
     return replace(record, state=state, **changes)
 
 
-def next_request(records: Sequence[JoinRecord]) -> JoinRecord | None:
+def next_request(records: Sequence[JoinRecord], approval: Approval = Approval.AUTOMATIC) -> JoinRecord | None:
     """The one request that is worked on: one that has begun, else the first. `records` are in their order."""
+    ready = {S.REQUESTED, S.APPROVED} if approval is Approval.MANUAL else {S.REQUESTED, S.PENDING, S.APPROVED}
     begun = [record for record in records if record.state in _WITH_LEARNER]
-    waiting = [record for record in records if record.state is S.REQUESTED]
+    waiting = [record for record in records if record.state in ready]
     return next(iter([*begun, *waiting]), None)
 
 
 def orphans(members: Sequence[MemberView], records: Sequence[JoinRecord]) -> list[RemoveLearner]:
-    """Learners that no open request speaks for. `records` were read after `members`."""
-    wanted = {record.peer.peer_address for record in records if record.state in OPEN}
+    """Learners that no open request speaks for. `records` were read after `members`.
+
+    One that waits for a person speaks for none: whatever is at its address is left of an earlier request.
+    """
+    wanted = {record.peer.peer_address for record in records if record.state in OPEN - {S.PENDING}}
     return [
         RemoveLearner(peer_id=member.peer_id, name=member.name)
         for member in members
@@ -131,11 +144,16 @@ def next_step(
     members: Sequence[MemberView],
     *,
     is_patience_over: bool,
+    approval: Approval = Approval.AUTOMATIC,
     peers_max: int = RAFT_PEERS_MAX,
 ) -> Step:
     """What to do about a request. `is_patience_over`: the group had its time to become healthy."""
-    if record.state is S.REQUESTED:
-        return _check(record, members, is_patience_over, peers_max)
+    if record.state is S.PENDING and approval is Approval.MANUAL:
+        return Wait(why=f"{record.peer.name} waits for a person's approval")
+    if record.state in (S.REQUESTED, S.PENDING, S.APPROVED):
+        is_asked = record.state is S.REQUESTED and approval is Approval.MANUAL
+        allowed = Remember(record=moved(record, S.PENDING if is_asked else S.ADDING))
+        return _check(record, members, is_patience_over, peers_max, allowed)
     if record.state is S.ADDING:
         return _add(record, members, is_patience_over)
     if record.state in (S.ACCEPTED, S.SYNCING, S.PROMOTING):
@@ -180,7 +198,9 @@ def _is_away(member: MemberView) -> bool:
     return not member.is_learner and not member.is_reachable
 
 
-def _check(record: JoinRecord, members: Sequence[MemberView], is_patience_over: bool, peers_max: int) -> Step:
+def _check(
+    record: JoinRecord, members: Sequence[MemberView], is_patience_over: bool, peers_max: int, allowed: Step
+) -> Step:
     peer = record.peer
     for member in members:
         at_address = member.peer_address == peer.peer_address
@@ -196,7 +216,7 @@ def _check(record: JoinRecord, members: Sequence[MemberView], is_patience_over: 
         return Wait(why="another peer is joining")
     if len(members) >= peers_max:
         return Refuse(code="full", reason=f"{record.app} has {len(members)} peers, and no room for more")
-    return _unless_unhealthy(members, is_patience_over, Remember(record=moved(record, S.ADDING)))
+    return _unless_unhealthy(members, is_patience_over, allowed)
 
 
 def _add(record: JoinRecord, members: Sequence[MemberView], is_patience_over: bool) -> Step:

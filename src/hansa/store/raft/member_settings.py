@@ -1,20 +1,30 @@
 """How a group's etcd is started: its arguments and its environment."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Final
 
 from hansa.errors import BadArgument
+from hansa.limits import RAFT_CALL_S_LIMIT, RAFT_CALL_S_MAX, RAFT_REACH_S_MAX
 
 # Set by whoever builds for a machine that etcd has not been tested on; everything else of etcd's environment
 # would change what the arguments say.
 _KEPT_VARIABLE: Final = "ETCD_UNSUPPORTED_ARCH"
+_HEARTBEAT_MS_MIN: Final = 10
+# What etcd itself takes at most.
+_ELECTION_MS_MAX: Final = 50_000
+_HISTORY: Final = re.compile(r"[1-9][0-9]*[smh]\Z")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RaftTimings:
-    """The rhythm of a group, the same at all its peers. The defaults suit machines of one data centre."""
+    """The rhythm of a group, the same at all its peers. The defaults suit machines of one data centre.
+
+    The first four are etcd's own settings. The last two are hansa's deadlines for its questions to members:
+    etcd has none that could be set.
+    """
 
     heartbeat_ms: int = 100
     election_ms: int = 1000
@@ -22,15 +32,37 @@ class RaftTimings:
     snapshot_count: int = 10_000
     # The past that watches may still read.
     history_kept: str = "1h"
+    # A member that does not say how it is in this time is away.
+    rpc_timeout_s: float = RAFT_REACH_S_MAX
+    # A change, or a read that a quorum confirms, is done in this time, or is tried again later.
+    replication_timeout_s: float = RAFT_CALL_S_MAX
 
     def __post_init__(self) -> None:
-        if self.heartbeat_ms < 10 or self.election_ms < 5 * self.heartbeat_ms or self.election_ms > 50_000:
+        if self.heartbeat_ms < _HEARTBEAT_MS_MIN:
+            raise BadArgument(f"heartbeat_ms is {self.heartbeat_ms}; give {_HEARTBEAT_MS_MIN} or more")
+        if not 5 * self.heartbeat_ms <= self.election_ms <= _ELECTION_MS_MAX:
             raise BadArgument(
-                f"a heartbeat of {self.heartbeat_ms} ms and an election timeout of {self.election_ms} ms: "
-                "the heartbeat has at least 10 ms, the timeout at least five heartbeats and at most 50 s"
+                f"election_ms is {self.election_ms}; give at least five heartbeats, "
+                f"{5 * self.heartbeat_ms} ms, and at most {_ELECTION_MS_MAX} ms"
             )
         if self.snapshot_count < 1:
             raise BadArgument(f"snapshot_count is {self.snapshot_count}; it must be positive")
+        if _HISTORY.match(self.history_kept) is None:
+            raise BadArgument(
+                f"history_kept is {self.history_kept!r}; write a number with its unit, such as 90m or 1h"
+            )
+        if not 0 < self.rpc_timeout_s <= RAFT_CALL_S_LIMIT:
+            raise BadArgument(
+                f"rpc_timeout_s is {self.rpc_timeout_s:g}; "
+                f"give more than 0 and at most {RAFT_CALL_S_LIMIT:g} s"
+            )
+        # During an election nothing is agreed on: a shorter time would fail whenever a leader goes.
+        if not self.election_ms / 1000 <= self.replication_timeout_s <= RAFT_CALL_S_LIMIT:
+            raise BadArgument(
+                f"replication_timeout_s is {self.replication_timeout_s:g}; "
+                f"give at least the election timeout, {self.election_ms / 1000:g} s, "
+                f"and at most {RAFT_CALL_S_LIMIT:g} s"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +115,13 @@ def environment(env: Mapping[str, str]) -> dict[str, str]:
     return {
         name: value for name, value in env.items() if not name.startswith("ETCD_") or name == _KEPT_VARIABLE
     }
+
+
+def check_seconds(field: str, seconds: float) -> float:
+    """Give a time back, or raise `BadArgument`, which names the field."""
+    if not 0 < seconds < float("inf"):
+        raise BadArgument(f"{field} is {seconds:g}; give more than 0 seconds")
+    return seconds
 
 
 def url(address: str) -> str:

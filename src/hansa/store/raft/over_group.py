@@ -7,13 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from hansa.errors import BadRecord, Conflict, HansaError, StoreUnavailable, TimedOut
-from hansa.limits import RAFT_REACH_S_MAX
 from hansa.store import etcd_api_pb2 as api
-from hansa.store.raft.group_record import GroupRecord, JoinRecord, PeerInfo, RaftKeys
+from hansa.store.raft.group_record import Bootstrap, GroupRecord, JoinRecord, PeerInfo, RaftKeys
 from hansa.store.raft.join_steps import MemberView
 from hansa.store.raft.json_values import decode, encode
 from hansa.store.raft.over_member_calls import MemberCalls, MemberPool
-from hansa.store.raft.raft_events import GroupStatus, PeerStatus
+from hansa.store.raft.raft_events import GroupStatus, PeerStatus, RequestStatus
 from hansa.store.values import Compare, Delete, Get, GetResult, KeyValue, Operation, Put, prefix_range
 
 # A record that many change at once: far more tries than a group has peers.
@@ -76,7 +75,7 @@ class Group:
         if not view.client_address:
             return None
         try:
-            status = await self._pool.at(view.client_address).status(timeout_s=RAFT_REACH_S_MAX)
+            status = await self._pool.at(view.client_address).status()
         except HansaError:
             return None
         return status if status.header.member_id == view.peer_id else None
@@ -96,6 +95,14 @@ class Group:
             record_revision=revision,
             requests=tuple(_request(item) for item in ordered),
         )
+
+    async def begin(self, book: GroupBook, record: GroupRecord, bootstrap: Bootstrap) -> bool:
+        """Write the first record and how the group began, in one revision. Says whether nobody was faster."""
+        outcome = await self.local.commit(
+            [Compare.revision(self.keys.group, "=", book.record_revision)],
+            [self._put(record), Put(self.keys.metadata, encode(bootstrap))],
+        )
+        return outcome.is_success
 
     async def write_request(self, record: JoinRecord, revision: int) -> bool:
         """Put a request whose last change has this revision (0: there is none). Says whether it was so."""
@@ -134,15 +141,18 @@ class Group:
         Of a group without a leader it is what this peer's own member knows: that is when it is needed most.
         """
         try:
-            own = await self.local.status(timeout_s=RAFT_REACH_S_MAX)
+            own = await self.local.status()
         except (StoreUnavailable, TimedOut) as error:
             raise StoreUnavailable(f"the etcd of this peer is silent, ask another one ({error})") from error
+        requests: tuple[Request, ...] = ()
         if own.leader:
-            (members, statuses), record = await self.members(), (await self.book()).record
+            (members, statuses), book = await self.members(), await self.book()
+            record, requests = book.record, book.requests
         else:
             members, statuses = await self._asked(await self.local.known_members())
             known = await self.local.known_value(self.keys.group)
             record = GroupRecord(app=self.app) if known is None else decode(GroupRecord, known)
+        began = await self.local.known_value(self.keys.metadata)
         names = {member.peer_id: member.name for member in members}
         return GroupStatus(
             app=self.app,
@@ -154,6 +164,11 @@ class Group:
                 _peer_status(member, record, statuses.get(member.peer_id), own.leader)
                 for member in sorted(members, key=lambda one: one.name)
             ),
+            group_id=record.group_id,
+            resource_group=record.resource_group,
+            approval=record.approval,
+            bootstrap=None if began is None else decode(Bootstrap, began),
+            requests=tuple(_request_status(request.record) for request in requests),
         )
 
     def _put(self, record: GroupRecord) -> Operation:
@@ -164,6 +179,16 @@ def _request(item: KeyValue) -> Request:
     # The lease is what the key hangs on, whatever the record says.
     record = replace(decode(JoinRecord, item.value), lease=item.lease)
     return Request(record=record, revision=item.mod_revision)
+
+
+def _request_status(record: JoinRecord) -> RequestStatus:
+    return RequestStatus(
+        peer=record.peer,
+        state=record.state,
+        requested_at=record.requested_at,
+        code=record.code,
+        reason=record.reason,
+    )
 
 
 def _is_healthy(status: api.StatusResponse | None) -> bool:

@@ -31,22 +31,29 @@ from hansa.limits import (
     STORE_RETRY_S_MIN,
 )
 from hansa.store.over_etcd_channels import DIAL_OPTIONS
-from hansa.store.raft.group_record import PeerInfo, read_address
+from hansa.store.raft.group_record import PeerInfo, read_address, read_approval
 from hansa.store.raft.join_messages import (
+    APPROVE,
     AWAIT,
     COMPLETE,
     DESCRIBE,
+    GOVERN,
     LEAVE,
+    REFUSE,
     REQUEST,
     SERVICE,
     Answer,
+    ApproveAsk,
     AwaitAsk,
     CompleteAsk,
     DescribeAsk,
+    GovernAsk,
     JoinAcceptance,
     JoinAsk,
     JoinTicket,
     LeaveAsk,
+    RefuseAsk,
+    check_reason,
 )
 from hansa.store.raft.json_values import decode, encode
 from hansa.store.raft.raft_events import GroupStatus
@@ -122,12 +129,13 @@ class JoinClient:
 
     async def verdict(self, ticket: JoinTicket, *, timeout: float | None = None) -> Answer:
         """As `await_acceptance`, with a refusal as a value."""
-        ask = AwaitAsk(app=self.app, name=ticket.name, ticket=ticket.ticket, wait_s=RAFT_POLL_S_MAX)
-        return await self._ask(AWAIT, ask, ticket.timeout_s if timeout is None else timeout)
+        timeout = ticket.timeout_s if timeout is None else timeout
+        ask = AwaitAsk(app=self.app, name=ticket.name, ticket=ticket.ticket, wait_s=_poll_s(timeout))
+        return await self._ask(AWAIT, ask, timeout)
 
     async def complete_sync(self, peer_id: int, *, timeout: float = RAFT_JOIN_TIMEOUT_S) -> None:
         """Say that the learner has caught up, and wait until it has its vote. Raises `JoinRefused`."""
-        ask = CompleteAsk(app=self.app, peer_id=peer_id, wait_s=RAFT_POLL_S_MAX)
+        ask = CompleteAsk(app=self.app, peer_id=peer_id, wait_s=_poll_s(timeout))
         answer = await self._ask(COMPLETE, ask, timeout)
         if answer.code:
             raise _refused(self.app, f"{peer_id:x}", answer)
@@ -138,7 +146,26 @@ class JoinClient:
         group = await self.describe(timeout=timeout)
         if all(one.peer.name != name for one in group.peers):
             raise RaftRefused(f"there is no peer {name} in {self.app}")
-        answer = await self._ask(LEAVE, LeaveAsk(app=self.app, name=name), end_at - self._clock.monotonic())
+        await self._order(LEAVE, LeaveAsk(app=self.app, name=name), end_at - self._clock.monotonic())
+
+    async def approve(self, name: str, *, timeout: float = 30.0) -> None:
+        """Let a peer join whose request waits for a person. Raises `RaftRefused` when there is none.
+
+        It returns when that is written down; the peer joins then like any other, if the group still can.
+        """
+        await self._order(APPROVE, ApproveAsk(app=self.app, name=name), timeout)
+
+    async def refuse(self, name: str, reason: str, *, timeout: float = 30.0) -> None:
+        """Do not let a peer join; it is told the reason. Raises `RaftRefused` when it is too late."""
+        ask = RefuseAsk(app=self.app, name=name, reason=check_reason(reason))
+        await self._order(REFUSE, ask, timeout)
+
+    async def set_approval(self, approval: str, *, timeout: float = 30.0) -> None:
+        """Who lets peers join from now on: `automatic`, or `manual` for a person. Raises `BadArgument`."""
+        await self._order(GOVERN, GovernAsk(app=self.app, approval=read_approval(approval)), timeout)
+
+    async def _order(self, method: str, ask: Any, timeout: float) -> None:
+        answer = await self._ask(method, ask, timeout)
         if answer.code:
             raise RaftRefused(answer.text)
 
@@ -214,6 +241,11 @@ def read_group_address(text: str) -> tuple[tuple[str, ...], str]:
             f"store {text!r}: write raft://host:port,host:port/app with join addresses of its peers"
         )
     return tuple(read_address("the join address", one) for one in addresses.split(",") if one), app
+
+
+def _poll_s(timeout: float) -> float:
+    """How long a peer may wait with its answer: short enough that what it waits for is said in time."""
+    return min(RAFT_POLL_S_MAX, timeout / 4)
 
 
 def _refused(app: str, name: str, answer: Answer) -> JoinRefused:

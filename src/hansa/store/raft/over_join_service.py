@@ -9,31 +9,39 @@ from typing import Any, Protocol, TypeVar
 import grpc
 import grpc.aio
 
+from hansa.clock import Clock
 from hansa.errors import AddressInUse, BadArgument, Conflict, HansaError, StoreUnavailable
 from hansa.limits import RAFT_ASKS_MAX, RAFT_MESSAGE_BYTES_MAX, RAFT_POLL_S_MAX, RAFT_REQUESTS_MAX
-from hansa.store.raft.group_record import JoinRecord, JoinState, check_peer
+from hansa.store.raft.group_record import Approval, JoinRecord, JoinState, check_peer
 from hansa.store.raft.join_messages import (
+    APPROVE,
     AWAIT,
     COMPLETE,
     DESCRIBE,
+    GOVERN,
     LEAVE,
+    REFUSE,
     REQUEST,
     SERVICE,
     Answer,
+    ApproveAsk,
     AwaitAsk,
     CompleteAsk,
     DescribeAsk,
+    GovernAsk,
     JoinAsk,
     JoinTicket,
     LeaveAsk,
+    RefuseAsk,
     refusal,
     verdict,
 )
 from hansa.store.raft.join_steps import OPEN, moved
 from hansa.store.raft.json_values import decode, encode
 from hansa.store.raft.over_group import Group, Request
+from hansa.store.raft.raft_events import GroupStatus
 
-A = TypeVar("A", JoinAsk, AwaitAsk, CompleteAsk, DescribeAsk, LeaveAsk)
+A = TypeVar("A", JoinAsk, AwaitAsk, ApproveAsk, RefuseAsk, GovernAsk, CompleteAsk, DescribeAsk, LeaveAsk)
 # Between two looks of an answer that waits: short beside what a join takes.
 _LOOK_S = 0.05
 
@@ -52,19 +60,41 @@ class Beside(Protocol):
         """See `Steward.remove`."""
         ...
 
+    async def approve(self, name: str) -> None:
+        """See `Steward.approve`."""
+        ...
+
+    async def refuse(self, name: str, reason: str) -> None:
+        """See `Steward.refuse`."""
+        ...
+
+    async def set_approval(self, approval: Approval) -> None:
+        """See `Steward.set_approval`."""
+        ...
+
+    async def status(self) -> GroupStatus:
+        """The group as the peer sees it. Raises what a call raises."""
+        ...
+
+    def refused(self, name: str, code: str, reason: str) -> None:
+        """A request was refused at the door."""
+        ...
+
     def kick(self) -> None:
         """There is something to do for the steward."""
         ...
 
 
 class JoinService:
-    """A gRPC server with the five methods of the join API."""
+    """A gRPC server with the methods of the join API."""
 
-    def __init__(self, app: str, *, join_timeout_s: float) -> None:
+    def __init__(self, app: str, *, clock: Clock, join_timeout_s: float, approval_timeout_s: float) -> None:
         # Set when the peer's own member has its place in the group.
         self.beside: Beside | None = None
         self._app = app
+        self._clock = clock
         self._join_timeout_s = join_timeout_s
+        self._approval_timeout_s = approval_timeout_s
         self._server: grpc.aio.Server | None = None
 
     async def start(self, address: str) -> int:
@@ -81,6 +111,9 @@ class JoinService:
         methods = {
             REQUEST: self._method(JoinAsk, self._request),
             AWAIT: self._method(AwaitAsk, self._await),
+            APPROVE: self._method(ApproveAsk, self._approve),
+            REFUSE: self._method(RefuseAsk, self._refuse),
+            GOVERN: self._method(GovernAsk, self._govern),
             COMPLETE: self._method(CompleteAsk, self._complete),
             DESCRIBE: self._method(DescribeAsk, self._describe),
             LEAVE: self._method(LeaveAsk, self._leave),
@@ -120,18 +153,31 @@ class JoinService:
         if elsewhere:
             return Answer(redirect=elsewhere)
         peer = check_peer(ask.peer)
-        ticket = JoinTicket(app=ask.app, name=peer.name, ticket=ask.ticket, timeout_s=self._join_timeout_s)
         book = await beside.group.book()
+        needs_approval = book.record.approval is Approval.MANUAL
+        ticket = JoinTicket(
+            app=ask.app,
+            name=peer.name,
+            ticket=ask.ticket,
+            timeout_s=self._join_timeout_s + (self._approval_timeout_s if needs_approval else 0.0),
+            needs_approval=needs_approval,
+        )
         before = book.request(peer.name)
         if before is not None and before.record.ticket == ask.ticket:
             return Answer(ticket=ticket)
         if before is not None and before.record.state in OPEN:
             if before.record.peer.peer_address != peer.peer_address:
-                return refusal("name-taken", f"another {peer.name} is joining {ask.app} just now")
+                return _turned_away(
+                    beside, peer.name, "name-taken", f"another {peer.name} is joining {ask.app} just now"
+                )
         elif len(book.requests) >= RAFT_REQUESTS_MAX:
-            return refusal("busy", f"{len(book.requests)} peers are joining {ask.app} already")
+            return _turned_away(
+                beside, peer.name, "busy", f"{len(book.requests)} peers are joining {ask.app} already"
+            )
         lease = await beside.group.local.grant(self._join_timeout_s)
-        record = JoinRecord(app=ask.app, peer=peer, ticket=ask.ticket, lease=lease)
+        record = JoinRecord(
+            app=ask.app, peer=peer, ticket=ask.ticket, requested_at=self._clock.wall(), lease=lease
+        )
         if not await beside.group.write_request(record, 0 if before is None else before.revision):
             raise Conflict(f"the request of {peer.name} has changed meanwhile")
         beside.kick()
@@ -143,6 +189,24 @@ class JoinService:
             return verdict(None if found is None else found.record, ask)
 
         return await _settled(look, ask.wait_s)
+
+    async def _approve(self, ask: ApproveAsk, beside: Beside) -> Answer:
+        elsewhere = await beside.leader_join_address()
+        if not elsewhere:
+            await beside.approve(ask.name)
+        return Answer(redirect=elsewhere)
+
+    async def _refuse(self, ask: RefuseAsk, beside: Beside) -> Answer:
+        elsewhere = await beside.leader_join_address()
+        if not elsewhere:
+            await beside.refuse(ask.name, ask.reason)
+        return Answer(redirect=elsewhere)
+
+    async def _govern(self, ask: GovernAsk, beside: Beside) -> Answer:
+        elsewhere = await beside.leader_join_address()
+        if not elsewhere:
+            await beside.set_approval(ask.approval)
+        return Answer(redirect=elsewhere)
 
     async def _complete(self, ask: CompleteAsk, beside: Beside) -> Answer:
         elsewhere = await beside.leader_join_address()
@@ -170,11 +234,16 @@ class JoinService:
         return Answer(is_pending=True)
 
     async def _describe(self, ask: DescribeAsk, beside: Beside) -> Answer:
-        return Answer(group=await beside.group.status())
+        return Answer(group=await beside.status())
 
     async def _leave(self, ask: LeaveAsk, beside: Beside) -> Answer:
         elsewhere = await beside.leader_join_address()
         return Answer(redirect=elsewhere or await beside.remove(ask.name))
+
+
+def _turned_away(beside: Beside, name: str, code: str, reason: str) -> Answer:
+    beside.refused(name, code, reason)
+    return refusal(code, reason)
 
 
 async def _settled(look: Callable[[], Awaitable[Answer]], wait_s: float) -> Answer:

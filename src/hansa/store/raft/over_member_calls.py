@@ -11,13 +11,12 @@ import grpc.aio
 from google.protobuf.message import Message
 
 from hansa.errors import AlreadyClosed, Conflict, HansaError, StoreUnavailable, TimedOut
-from hansa.limits import RAFT_CALL_S_MAX
 from hansa.store import etcd_api_pb2 as api
 from hansa.store import etcd_calls as calls
 from hansa.store.etcd_messages import commit_to_message, outcome_from_message
 from hansa.store.over_etcd_channels import DIAL_OPTIONS
 from hansa.store.raft.join_steps import MemberView
-from hansa.store.raft.member_settings import address_of, url
+from hansa.store.raft.member_settings import RaftTimings, address_of, url
 from hansa.store.values import Compare, Operation, Outcome
 
 RequestT = TypeVar("RequestT", bound=Message)
@@ -30,8 +29,9 @@ class MemberCalls:
     Unavailable is one that is away or has no leader; a conflict has etcd's words for why it cannot be.
     """
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, timings: RaftTimings | None = None) -> None:
         self.address = address
+        self.timings = timings or RaftTimings()
         self._channel = grpc.aio.insecure_channel(address, options=DIAL_OPTIONS)
         self._is_closed = False
 
@@ -39,10 +39,11 @@ class MemberCalls:
         self._is_closed = True
         await self._channel.close()
 
-    async def status(self, *, timeout_s: float = RAFT_CALL_S_MAX) -> api.StatusResponse:
-        return await self._ask(calls.STATUS, api.StatusRequest(), timeout_s)
+    async def status(self, *, timeout_s: float | None = None) -> api.StatusResponse:
+        """How the member is, in its own words; within `rpc_timeout_s` if nothing else is said."""
+        return await self._ask(calls.STATUS, api.StatusRequest(), timeout_s or self.timings.rpc_timeout_s)
 
-    async def members(self, *, timeout_s: float = RAFT_CALL_S_MAX) -> list[MemberView]:
+    async def members(self, *, timeout_s: float | None = None) -> list[MemberView]:
         """All members, as the group has agreed; whether they answer is not known yet."""
         # Older members answer from what they know; a read before it makes that as new as the group.
         await self._ask(calls.RANGE, api.RangeRequest(key=b"\0", limit=1, keys_only=True), timeout_s)
@@ -85,8 +86,9 @@ class MemberCalls:
         self,
         call: calls.EtcdCall[RequestT, ResponseT],
         request: RequestT,
-        timeout_s: float = RAFT_CALL_S_MAX,
+        timeout_s: float | None = None,
     ) -> ResponseT:
+        timeout_s = timeout_s or self.timings.replication_timeout_s
         if self._is_closed:
             raise AlreadyClosed(f"the connection to the member at {self.address} is closed")
         method = self._channel.unary_unary(
@@ -131,12 +133,13 @@ def _view(member: api.Member) -> MemberView:
 class MemberPool:
     """Connections to all members of a group, made when they are first asked."""
 
-    def __init__(self) -> None:
+    def __init__(self, timings: RaftTimings | None = None) -> None:
+        self._timings = timings
         self._members: dict[str, MemberCalls] = {}
 
     def at(self, address: str) -> MemberCalls:
         if address not in self._members:
-            self._members[address] = MemberCalls(address)
+            self._members[address] = MemberCalls(address, self._timings)
         return self._members[address]
 
     async def keep_only(self, addresses: set[str]) -> None:

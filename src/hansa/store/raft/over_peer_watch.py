@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 
 from hansa.clock import Clock
 from hansa.errors import HansaError, StoreUnavailable
-from hansa.limits import RAFT_REACH_S_MAX
 from hansa.store import etcd_api_pb2 as api
-from hansa.store.raft.group_record import GroupRecord, PeerInfo
+from hansa.store.raft.group_record import Approval, Bootstrap, Charter, GroupRecord, PeerInfo
 from hansa.store.raft.member_measures import Measures
 from hansa.store.raft.over_group import Group, GroupBook
 from hansa.store.raft.over_measures import fetch_measures
 from hansa.store.raft.over_member_calls import MemberCalls
 from hansa.store.raft.over_steward import Steward
 from hansa.store.raft.raft_events import (
+    GroupStatus,
     JoinAccepted,
+    JoinApproved,
     JoinExpired,
     JoinRequestRefused,
     LeaderChanged,
@@ -29,6 +31,7 @@ from hansa.store.raft.raft_events import (
     SnapshotTaken,
 )
 
+_log = logging.getLogger(__name__)
 # Steps of the steward in one look; more wait for the next one, so that the rest of a look has its turn.
 _STEPS_MAX = 20
 
@@ -44,9 +47,13 @@ class PeerWatch:
         clock: Clock,
         tell: Callable[[RaftEvent], None],
         on_ready: Callable[[], None],
+        figures: Callable[[], RaftStats],
+        charter: Charter,
         look_s: float,
         measure_s: float,
         patience_s: float,
+        join_timeout_s: float,
+        approval_timeout_s: float,
     ) -> None:
         self.me = me
         self.stats = RaftStats()
@@ -59,6 +66,8 @@ class PeerWatch:
         self._clock = clock
         self._tell_on = tell
         self._on_ready = on_ready
+        self._figures = figures
+        self._charter = charter
         self._look_s = look_s
         self._measure_s = measure_s
         self._kicked = asyncio.Event()
@@ -67,7 +76,14 @@ class PeerWatch:
         self._leader_before = 0
         self._measures: Measures | None = None
         self._measured_at = clock.monotonic()
-        self.steward = Steward(group, clock, self._tell, patience_s=patience_s)
+        self.steward = Steward(
+            group,
+            clock,
+            self._tell,
+            patience_s=patience_s,
+            join_timeout_s=join_timeout_s,
+            approval_timeout_s=approval_timeout_s,
+        )
 
     @property
     def app(self) -> str:
@@ -95,8 +111,27 @@ class PeerWatch:
             raise StoreUnavailable(f"{self.app} has no leader whose peer is known; ask again")
         return leader.join_address
 
+    async def status(self) -> GroupStatus:
+        """The group as this peer sees it, with this peer's own numbers. Raises what a call raises."""
+        return replace(await self._group.status(), asked=self.me.name, stats=self._figures())
+
     async def remove(self, name: str) -> str:
         return await self.steward.remove(name, self.me.name)
+
+    async def approve(self, name: str) -> None:
+        await self.steward.approve(name)
+        self.kick()
+
+    async def refuse(self, name: str, reason: str) -> None:
+        await self.steward.refuse(name, reason)
+
+    async def set_approval(self, approval: Approval) -> None:
+        await self.steward.set_approval(approval)
+        self.kick()
+
+    def refused(self, name: str, code: str, reason: str) -> None:
+        """A request was refused before it was written down."""
+        self._tell(JoinRequestRefused(name=name, code=code, reason=reason))
 
     async def run(self) -> None:
         """Look again and again, until cancelled or removed from the group."""
@@ -113,7 +148,7 @@ class PeerWatch:
 
     async def _look(self) -> None:
         try:
-            status = await self._group.local.status(timeout_s=RAFT_REACH_S_MAX)
+            status = await self._group.local.status()
         except HansaError:
             self._notice_leader(0, self._leader[1], is_own=False)
             raise
@@ -137,7 +172,7 @@ class PeerWatch:
         if (status.leader, status.raftTerm) != self._leader:
             # A member knows a new leader before its term. After the book, which a leader confirmed, it knows
             # both; if it is another one again, the next look tells.
-            later = await self._group.local.status(timeout_s=RAFT_REACH_S_MAX)
+            later = await self._group.local.status()
             if later.leader != status.leader:
                 return
             status = later
@@ -165,17 +200,39 @@ class PeerWatch:
         if self.me.peer_id != status.header.member_id:
             self.me = replace(self.me, peer_id=status.header.member_id)
         me = self.me
-        if status.isLearner or book.record.peer(me.name) == me:
+        if status.isLearner or (book.record.group_id and book.record.peer(me.name) == me):
             return
-        await self._group.change_record(
-            lambda record: None if record.peer(me.name) == me else record.with_peer(me)
-        )
+        if book.record.group_id:
+            await self._group.change_record(
+                lambda record: None if record.peer(me.name) == me else record.with_peer(me)
+            )
+        else:
+            await self._begin(status, book)
         # The next look sees it.
         self._kicked.set()
+
+    async def _begin(self, status: api.StatusResponse, book: GroupBook) -> None:
+        """Write what holds for the whole group, unless another peer does so at this moment."""
+        group_id = f"{status.header.cluster_id:x}"
+        record = self._charter.begun(book.record.with_peer(self.me), group_id)
+        # A peer that began alone may have been given no port. What began without a record has its peers' names.
+        founders = self._charter.founders or {peer.name: peer.peer_address for peer in record.peers}
+        bootstrap = Bootstrap(
+            app=self.app,
+            group_id=group_id,
+            founders={**founders, self.me.name: self.me.peer_address},
+            began_by=self.me.name,
+            began_at=self._clock.wall(),
+            etcd_version=status.version,
+        )
+        await self._group.begin(book, record, bootstrap)
 
     def _compare_records(self, record: GroupRecord) -> None:
         before = {peer.name: peer for peer in self.record.peers}
         after = {peer.name: peer for peer in record.peers}
+        differing = self._charter.misfit(record.resource_group, record.approval)
+        if differing and record.group_id and not self.record.group_id:
+            _log.warning("%s: %s; a peer's setting counts when a group begins", self.app, differing)
         self.record = record
         for name in sorted(set(after) - set(before)):
             self._tell(PeerJoined(peer=after[name]))
@@ -192,16 +249,18 @@ class PeerWatch:
         except StoreUnavailable:
             return
         before, self._measures = self._measures or Measures(), found
-        # A restarted process counts from zero.
-        count = found.snapshots_count - before.snapshots_count
-        seconds = found.snapshots_s - before.snapshots_s
-        if count < 0:
-            count, seconds = found.snapshots_count, found.snapshots_s
-        self.stats = replace(
-            self.stats,
-            snapshots_received_count=found.received_count,
-            snapshot_received_s=found.received_s,
+        count, seconds = _more(
+            (before.snapshots_count, before.snapshots_s), (found.snapshots_count, found.snapshots_s)
         )
+        received_count, received_s = _more(
+            (before.received_count, before.received_s), (found.received_count, found.received_s)
+        )
+        if received_count:
+            self.stats = replace(
+                self.stats,
+                snapshots_received_count=self.stats.snapshots_received_count + received_count,
+                snapshot_received_s=received_s / received_count,
+            )
         if count:
             self.stats = replace(
                 self.stats,
@@ -216,9 +275,10 @@ class PeerWatch:
         for peer in self.record.peers:
             if peer.name == self.me.name or self.me.peer_id == 0:
                 continue
-            other = MemberCalls(peer.client_address)
+            timings = self._group.local.timings
+            other = MemberCalls(peer.client_address, timings)
             try:
-                members = await other.members(timeout_s=RAFT_REACH_S_MAX)
+                members = await other.members(timeout_s=timings.rpc_timeout_s)
             except HansaError:
                 continue
             finally:
@@ -233,8 +293,19 @@ class PeerWatch:
             self.stats = replace(
                 stats, joins_accepted_count=stats.joins_accepted_count + 1, join_accept_s=event.accept_s
             )
+        elif isinstance(event, JoinApproved):
+            self.stats = replace(
+                stats, joins_approved_count=stats.joins_approved_count + 1, join_approval_s=event.approval_s
+            )
         elif isinstance(event, JoinRequestRefused):
-            self.stats = replace(stats, joins_refused_count=stats.joins_refused_count + 1)
+            refusals = {**stats.refusals, event.code: stats.refusals.get(event.code, 0) + 1}
+            self.stats = replace(stats, joins_refused_count=stats.joins_refused_count + 1, refusals=refusals)
         elif isinstance(event, JoinExpired):
             self.stats = replace(stats, joins_expired_count=stats.joins_expired_count + 1)
         self._tell_on(event)
+
+
+def _more(before: tuple[int, float], found: tuple[int, float]) -> tuple[int, float]:
+    """How many there were since, and their seconds. A restarted process counts from zero."""
+    count, seconds = found[0] - before[0], found[1] - before[1]
+    return found if count < 0 else (count, seconds)

@@ -17,24 +17,32 @@ from hansa.clock import Clock, SystemClock
 from hansa.errors import AlreadyClosed, BadArgument, HansaError, JoinRefused, RaftRefused, TimedOut
 from hansa.limits import (
     EVENTS_COUNT_MAX,
+    RAFT_APPROVAL_TIMEOUT_S,
     RAFT_HEALTH_PATIENCE_S,
     RAFT_JOIN_TIMEOUT_S,
     RAFT_LOOK_S,
     RAFT_MEASURE_S,
-    RAFT_PEERS_MAX,
     RAFT_RESTART_JITTER,
     RAFT_RESTART_S_MAX,
     RAFT_RESTART_S_MIN,
     RAFT_START_S_MAX,
     RAFT_STOP_S_MAX,
 )
-from hansa.store.raft.group_record import PeerInfo, check_name, read_address
+from hansa.store.raft.group_record import (
+    Charter,
+    PeerInfo,
+    check_name,
+    read_address,
+    read_approval,
+    read_founders,
+)
 from hansa.store.raft.join_messages import JoinAcceptance, misfit
 from hansa.store.raft.member_log import REMOVED
 from hansa.store.raft.member_settings import (
     MemberSettings,
     RaftTimings,
     arguments,
+    check_seconds,
     environment,
     listening,
     read_listen_host,
@@ -50,6 +58,7 @@ from hansa.store.raft.over_member_process import MemberProcess
 from hansa.store.raft.over_peer_home import PeerHome
 from hansa.store.raft.over_peer_watch import PeerWatch
 from hansa.store.raft.raft_events import (
+    ApprovalAwaited,
     CatchingUp,
     GroupStatus,
     JoinAccepted,
@@ -75,6 +84,10 @@ class RaftPeer:
     through the join addresses of some that run. A folder that holds a member's data goes on with it, whatever
     else is given. Port 0 takes any free port, and the folder remembers which.
 
+    `approval` ("automatic", or "manual": a person lets peers join) and `resource_group` (what the application
+    works on) are the group's: it takes them from the peers that it begins with. A peer that joins gives none,
+    or the same.
+
     Entering returns when the group has a leader and, for who joins, when it has its vote. It raises
     `RaftRefused` (the program, the folder, or an etcd that does not start, with the end of its log),
     `JoinRefused`, `TimedOut`, `BadArgument`; then nothing is left running. Leaving the block ends the member;
@@ -97,12 +110,15 @@ class RaftPeer:
         join_address: str = "",
         listen_host: str = "",
         cluster: str = "default",
+        resource_group: str = "",
+        approval: str | None = None,
         zone: str = "",
         roles: Sequence[str] = (),
         metadata: Mapping[str, str] | None = None,
         program: str | None = None,
         timings: RaftTimings | None = None,
         join_timeout_s: float = RAFT_JOIN_TIMEOUT_S,
+        approval_timeout_s: float = RAFT_APPROVAL_TIMEOUT_S,
         start_timeout_s: float = RAFT_START_S_MAX,
         stop_timeout_s: float = RAFT_STOP_S_MAX,
         look_s: float = RAFT_LOOK_S,
@@ -114,7 +130,7 @@ class RaftPeer:
         self.app = check_name("application", app)
         self.name = check_name("peer", name)
         self.cluster = check_name("cluster", cluster)
-        self._peers = _read_peers(name, peers) if peers else {}
+        self._peers = read_founders(name, peers) if peers else {}
         if peers and join:
             raise BadArgument("a group begins with `peers`, or is joined through `join`: give one of them")
         peer_address = self._peers.get(name, peer_address)
@@ -132,7 +148,13 @@ class RaftPeer:
         self._listen_host = listen_host = read_listen_host(listen_host)
         self._program = program
         self._timings = timings or RaftTimings()
-        self._join_timeout_s = join_timeout_s
+        self._charter = Charter(
+            founders=self._peers,
+            resource_group=check_name("resource group", resource_group) if resource_group else "",
+            approval=None if approval is None else read_approval(approval),
+        )
+        self._join_timeout_s = check_seconds("join_timeout_s", join_timeout_s)
+        self._approval_timeout_s = check_seconds("approval_timeout_s", approval_timeout_s)
         self._start_timeout_s = start_timeout_s
         self._stop_timeout_s = stop_timeout_s
         self._look_s = look_s
@@ -145,6 +167,7 @@ class RaftPeer:
             f"the events of raft peer {name}", count_max=EVENTS_COUNT_MAX
         )
         self._join_sync_s = 0.0
+        self._join_snapshot_bytes = 0
         self._store: RaftStore | None = None
         self._stack: AsyncExitStack | None = None
         self._process: MemberProcess | None = None
@@ -195,6 +218,7 @@ class RaftPeer:
             stats,
             restarts_count=0 if self._process is None else self._process.restarts_count,
             join_sync_s=self._join_sync_s,
+            join_snapshot_bytes=self._join_snapshot_bytes,
             events_dropped_count=self._feeds.dropped_count,
         )
 
@@ -204,7 +228,7 @@ class RaftPeer:
 
     async def status(self) -> GroupStatus:
         """The whole group, each member asked. Raises `StoreUnavailable`, `TimedOut`, `AlreadyClosed`."""
-        return await self._running().group.status()
+        return await self._running().status()
 
     async def wait_left(self) -> None:
         """Until the group has this peer no more: it left, or was removed."""
@@ -217,12 +241,25 @@ class RaftPeer:
         Cancelled or timed out, it may be out or not.
         """
         watch = self._running()
-        # Itself first; the others for when its own member is silent.
-        others = (peer.join_address for peer in watch.record.peers if peer.name != self.name)
-        async with JoinClient(self.app, [watch.me.join_address, *others], clock=self._clock) as client:
+        async with self._client(watch) as client:
             await client.leave(self.name, timeout=timeout)
         watch.removed.set()
         await self._was_left.wait()
+
+    async def approve(self, name: str, *, timeout: float = 30.0) -> None:
+        """See `JoinClient.approve`; any peer of the group may be asked."""
+        async with self._client(self._running()) as client:
+            await client.approve(name, timeout=timeout)
+
+    async def refuse(self, name: str, reason: str, *, timeout: float = 30.0) -> None:
+        """See `JoinClient.refuse`."""
+        async with self._client(self._running()) as client:
+            await client.refuse(name, reason, timeout=timeout)
+
+    def _client(self, watch: PeerWatch) -> JoinClient:
+        """Itself first; the others for when its own member is silent."""
+        others = (peer.join_address for peer in watch.record.peers if peer.name != self.name)
+        return JoinClient(self.app, [watch.me.join_address, *others], clock=self._clock)
 
     # ---- its life ------------------------------------------------------------------------------
 
@@ -253,10 +290,15 @@ class RaftPeer:
         me = self._home.open(is_founder=bool(self._peers), is_joiner=bool(self._join_through))
         scope = TaskScope(f"raft peer {self.name}", self._failed)
         stack.push_async_callback(scope.close)
-        service = JoinService(self.app, join_timeout_s=self._join_timeout_s)
+        service = JoinService(
+            self.app,
+            clock=self._clock,
+            join_timeout_s=self._join_timeout_s,
+            approval_timeout_s=self._approval_timeout_s,
+        )
         await service.start(listening(me.join_address, self._listen_host))
         stack.push_async_callback(service.close)
-        local, pool = MemberCalls(me.client_address), MemberPool()
+        local, pool = MemberCalls(me.client_address, self._timings), MemberPool(self._timings)
         stack.push_async_callback(local.close)
         stack.push_async_callback(pool.close)
         group = Group(self.app, self.cluster, local, pool)
@@ -285,11 +327,15 @@ class RaftPeer:
             clock=self._clock,
             tell=self._tell,
             on_ready=self._member_ready,
+            figures=lambda: self.stats,
+            charter=self._charter,
             look_s=self._look_s,
             measure_s=self._measure_s,
             patience_s=self._patience_s,
+            join_timeout_s=self._join_timeout_s,
+            approval_timeout_s=self._approval_timeout_s,
         )
-        status = await local.status()
+        status = await local.status(timeout_s=self._timings.replication_timeout_s)
         watch.me = replace(me, peer_id=status.header.member_id)
         self._home.note(watch.me, FolderState.MEMBER)
         service.beside = watch
@@ -332,7 +378,7 @@ class RaftPeer:
         said, told = "", -1
         while process is not None and not process.ended.is_set():
             try:
-                status = await local.status(timeout_s=1.0)
+                status = await local.status()
             except HansaError as error:
                 # One that was started again answers nobody before it has a leader.
                 said = f"no leader yet, or no etcd: {error}"
@@ -372,20 +418,27 @@ class RaftPeer:
         self, me: PeerInfo, settings: MemberSettings, group: Group, scope: TaskScope, stack: AsyncExitStack
     ) -> None:
         """Ask, start as a learner, catch up, get the vote. Raises as entering does."""
-        began_at = self._clock.monotonic()
+        asked_at = began_at = self._clock.monotonic()
 
         def left_s() -> float:
             return max(0.0, began_at + self._join_timeout_s - self._clock.monotonic())
 
         async with JoinClient(self.app, self._join_through, clock=self._clock, chance=self._chance) as client:
             # Also for the addresses of all peers: the one that was named may end meanwhile.
-            problem = misfit(await client.describe(timeout=left_s()), me, self.cluster)
+            group_status = await client.describe(timeout=left_s())
+            problem = misfit(group_status, me, self.cluster, self._charter)
             if problem:
                 raise BadArgument(f"{self.name} cannot join {self.app}: {problem}")
             # So that the next try has the same address: with another one it would be another peer's.
             self._home.note(me, FolderState.JOINING)
             ticket = await client.request_join(me, self._chance.token(8).hex(), timeout=left_s())
-            answer = await client.verdict(ticket, timeout=left_s())
+            if ticket.needs_approval:
+                self._tell(ApprovalAwaited(name=self.name, timeout_s=ticket.timeout_s))
+            wait_s = ticket.timeout_s if ticket.needs_approval else left_s()
+            answer = await client.verdict(ticket, timeout=wait_s)
+            if ticket.needs_approval:
+                # The person's time is not taken from the peer's own.
+                began_at = self._clock.monotonic()
             if answer.code == "already-member" and self._home.folder.has_data:
                 # The vote was given, and the word of it was lost with the process.
                 await self._run_member(settings, scope, stack)
@@ -396,12 +449,13 @@ class RaftPeer:
             accepted_at = self._clock.monotonic()
             acceptance = answer.acceptance
             self._tell(
-                JoinAccepted(name=self.name, peer_id=acceptance.peer_id, accept_s=accepted_at - began_at)
+                JoinAccepted(name=self.name, peer_id=acceptance.peer_id, accept_s=accepted_at - asked_at)
             )
             await self._sync(me, acceptance, settings, scope, stack)
             await self._ready(group.local, left_s(), acceptance.effective_index)
             await client.complete_sync(acceptance.peer_id, timeout=left_s())
             self._join_sync_s = self._clock.monotonic() - accepted_at
+            self._join_snapshot_bytes = acceptance.snapshot_bytes
 
     async def _sync(
         self,
@@ -457,18 +511,3 @@ class RaftPeer:
 
     def _tell(self, event: RaftEvent) -> None:
         self._feeds.put(event)
-
-
-def _read_peers(name: str, peers: Mapping[str, str]) -> dict[str, str]:
-    if name not in peers:
-        raise BadArgument(f"{name} is not among the peers {', '.join(sorted(peers))}")
-    if len(peers) > RAFT_PEERS_MAX:
-        raise BadArgument(f"{len(peers)} peers: a raft group has at most {RAFT_PEERS_MAX}")
-    # Nobody else has to know the address of one who is alone.
-    read = {
-        check_name("peer", one): read_address("the peer address", at, any_port=len(peers) == 1)
-        for one, at in peers.items()
-    }
-    if len(set(read.values())) < len(read):
-        raise BadArgument("two peers have one peer address")
-    return read

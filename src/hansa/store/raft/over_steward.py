@@ -8,9 +8,17 @@ from dataclasses import replace
 
 from hansa.clock import Clock
 from hansa.errors import Conflict, RaftRefused, StoreUnavailable
-from hansa.limits import RAFT_DENIAL_S, RAFT_HEALTH_PATIENCE_S, RAFT_REFUSAL_S
-from hansa.store.raft.group_record import JoinState
+from hansa.limits import (
+    RAFT_APPROVAL_TIMEOUT_S,
+    RAFT_DENIAL_S,
+    RAFT_HEALTH_PATIENCE_S,
+    RAFT_JOIN_TIMEOUT_S,
+    RAFT_REFUSAL_S,
+)
+from hansa.store.raft.group_record import Approval, JoinRecord, JoinState
+from hansa.store.raft.join_messages import check_reason
 from hansa.store.raft.join_steps import (
+    UNDECIDED,
     AddLearner,
     Finish,
     MemberView,
@@ -29,7 +37,9 @@ from hansa.store.raft.join_steps import (
 )
 from hansa.store.raft.over_group import Group, GroupBook, Request
 from hansa.store.raft.raft_events import (
+    ApprovalAwaited,
     JoinAccepted,
+    JoinApproved,
     JoinExpired,
     JoinRequested,
     JoinRequestRefused,
@@ -41,6 +51,7 @@ class Steward:
     """Acts only while its member leads; then it is the one place where the group's membership is changed.
 
     All it remembers by itself is what it told and since when: the next leader's decides the same without it.
+    A request has `join_timeout_s` from its record to its vote, and `approval_timeout_s` for a person besides.
     """
 
     def __init__(
@@ -50,11 +61,15 @@ class Steward:
         tell: Callable[[RaftEvent], None],
         *,
         patience_s: float = RAFT_HEALTH_PATIENCE_S,
+        join_timeout_s: float = RAFT_JOIN_TIMEOUT_S,
+        approval_timeout_s: float = RAFT_APPROVAL_TIMEOUT_S,
     ) -> None:
         self._group = group
         self._clock = clock
         self._tell = tell
         self._patience_s = patience_s
+        self._join_timeout_s = join_timeout_s
+        self._approval_timeout_s = approval_timeout_s
         self._turns = asyncio.Lock()
         self._unhealthy_since: float | None = None
         self._denied_since: float | None = None
@@ -81,12 +96,68 @@ class Steward:
             await self._strike_out(members, book)
             if await self._remove_orphans(members, book):
                 return True
-            record = next_request(book.records)
+            approval = book.record.approval
+            record = next_request(book.records, approval)
             if record is None:
                 return False
             request = next(one for one in book.requests if one.record is record)
-            step = next_step(record, members, is_patience_over=self._is_patience_over(members))
+            is_patience_over = self._is_patience_over(members)
+            step = next_step(record, members, is_patience_over=is_patience_over, approval=approval)
             return await self._carry_out(step, request, book)
+
+    async def approve(self, name: str) -> None:
+        """A person lets the peer join. Raises `RaftRefused` when there is nothing to approve.
+
+        Again, because an answer was lost, it does nothing.
+        """
+        async with self._turns:
+            book = await self._group.book()
+            if book.request(name) is None and book.record.peer(name) is not None:
+                return
+            request = self._asked_for(name, book)
+            record = request.record
+            if record.state is JoinState.REFUSED:
+                raise RaftRefused(f"{name} was refused already: {record.reason} ({record.code})")
+            if record.state not in UNDECIDED:
+                return
+            # From here on the peer has the time of any other join: the person may have taken all of it.
+            lease = await self._group.local.grant(self._join_timeout_s)
+            approved = moved(record, JoinState.APPROVED, lease=lease)
+            if not await self._group.write_request(approved, request.revision):
+                raise Conflict(f"the request of {name} has changed meanwhile")
+            self._tell(JoinApproved(name=name, approval_s=self._waited_s(record)))
+
+    async def refuse(self, name: str, reason: str) -> None:
+        """A person does not let the peer join; it is told why. Raises `RaftRefused`, `BadArgument`.
+
+        Refused already, for whatever reason, it stays so.
+        """
+        step = Refuse(code="refused", reason=check_reason(reason))
+        async with self._turns:
+            request = self._asked_for(name, await self._group.book())
+            state = request.record.state
+            if state is JoinState.REFUSED:
+                return
+            if state not in UNDECIDED and state is not JoinState.APPROVED:
+                raise RaftRefused(
+                    f"{name} was accepted already; once it has its vote, `hansa raft leave` takes it out"
+                )
+            if not await self._refuse(step, request):
+                raise Conflict(f"the request of {name} has changed meanwhile")
+
+    async def set_approval(self, approval: Approval) -> None:
+        """From now on requests are approved so; those that wait for a person, too."""
+        await self._group.change_record(
+            lambda record: None if record.approval is approval else record.with_approval(approval)
+        )
+
+    def _asked_for(self, name: str, book: GroupBook) -> Request:
+        request = book.request(name)
+        if request is None:
+            raise RaftRefused(
+                f"there is no request of {name} to join {self._group.app}: none came, or it has expired"
+            )
+        return request
 
     async def remove(self, name: str, own_name: str) -> str:
         """Remove a peer; gives where to ask instead when it is the leader itself, which hands over first.
@@ -131,8 +202,12 @@ class Steward:
         present = {request.record.ticket: request.record for request in book.requests}
         for ticket, record in present.items():
             if ticket not in self._seen and record.state is not JoinState.REFUSED:
-                self._seen[ticket] = (record.peer.name, now)
+                # It may have come while another one led. Only for figures: clocks of two machines differ.
+                age_s = max(0.0, self._clock.wall() - record.requested_at) if record.requested_at else 0.0
+                self._seen[ticket] = (record.peer.name, now - age_s)
                 self._tell(JoinRequested(name=record.peer.name))
+                if record.state is JoinState.PENDING:
+                    self._tell(ApprovalAwaited(name=record.peer.name, timeout_s=self._approval_timeout_s))
         for ticket in set(self._seen) - set(present):
             name, _ = self._seen.pop(ticket)
             asked_again = any(record.peer.name == name for record in present.values())
@@ -213,20 +288,28 @@ class Steward:
         if record.state is JoinState.ACCEPTED:
             status = await self._group.local.status()
             record = replace(record, snapshot_bytes=status.dbSize, effective_index=status.raftIndex)
-        if await self._group.write_request(record, request.revision) and record.state is JoinState.ACCEPTED:
-            _, seen_at = self._seen.get(record.ticket, ("", self._clock.monotonic()))
-            self._tell(
-                JoinAccepted(
-                    name=record.peer.name,
-                    peer_id=record.peer.peer_id,
-                    accept_s=self._clock.monotonic() - seen_at,
-                )
-            )
+        elif record.state is JoinState.PENDING:
+            record = replace(record, lease=await self._group.local.grant(self._approval_timeout_s))
+        if not await self._group.write_request(record, request.revision):
+            return
+        name = record.peer.name
+        if record.state is JoinState.ACCEPTED:
+            accept_s = self._waited_s(record)
+            self._tell(JoinAccepted(name=name, peer_id=record.peer.peer_id, accept_s=accept_s))
+        elif record.state is JoinState.PENDING:
+            self._tell(ApprovalAwaited(name=name, timeout_s=self._approval_timeout_s))
 
-    async def _refuse(self, step: Refuse, request: Request) -> None:
-        """Write why, for as long as it takes to be read."""
+    def _waited_s(self, record: JoinRecord) -> float:
+        """Since the request was made, as this peer knows."""
+        now = self._clock.monotonic()
+        return now - self._seen.get(record.ticket, ("", now))[1]
+
+    async def _refuse(self, step: Refuse, request: Request) -> bool:
+        """Write why, for as long as it takes to be read. Says whether the request was as it was read."""
         lease = await self._group.local.grant(RAFT_REFUSAL_S)
         record = moved(request.record, JoinState.REFUSED, lease=lease, code=step.code, reason=step.reason)
-        if await self._group.write_request(record, request.revision):
-            self._seen.pop(record.ticket, None)
-            self._tell(JoinRequestRefused(name=record.peer.name, code=step.code, reason=step.reason))
+        if not await self._group.write_request(record, request.revision):
+            return False
+        self._seen.pop(record.ticket, None)
+        self._tell(JoinRequestRefused(name=record.peer.name, code=step.code, reason=step.reason))
+        return True

@@ -1,8 +1,9 @@
 """What a peer of a raft group tells: its events, its numbers, and the state of its group."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
-from hansa.store.raft.group_record import PeerInfo
+from hansa.store.raft.group_record import Approval, Bootstrap, JoinState, PeerInfo
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,8 +60,24 @@ class JoinRequested:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ApprovalAwaited:
+    """A request waits for a person (`hansa raft approve`, `refuse`), at most so long: then it expires."""
+
+    name: str
+    timeout_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinApproved:
+    """A person let the peer join, so long after its request."""
+
+    name: str
+    approval_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JoinAccepted:
-    """The peer was added as a learner, so long after its request was first seen."""
+    """The peer was added as a learner, so long after its request."""
 
     name: str
     peer_id: int
@@ -100,6 +117,8 @@ RaftEvent = (
     | MemberFailing
     | CatchingUp
     | JoinRequested
+    | ApprovalAwaited
+    | JoinApproved
     | JoinAccepted
     | JoinRequestRefused
     | JoinExpired
@@ -109,7 +128,11 @@ RaftEvent = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RaftStats:
-    """Numbers of one peer, since it started. `_s` are of the last one; 0 where there was none."""
+    """Numbers of one peer, since it started. `_s` and `_bytes` are of the last one; 0 where there was none.
+
+    Those of joins are of the requests that this peer decided on while its member led; `join_sync_s` and
+    `join_snapshot_bytes` are of its own joining. `refusals` counts them by their code.
+    """
 
     leader_changes_count: int = 0
     term: int = 0
@@ -121,10 +144,14 @@ class RaftStats:
     snapshot_received_s: float = 0.0
     restarts_count: int = 0
     joins_accepted_count: int = 0
+    joins_approved_count: int = 0
     joins_refused_count: int = 0
     joins_expired_count: int = 0
+    refusals: Mapping[str, int] = field(default_factory=dict, hash=False)
+    join_approval_s: float = 0.0
     join_accept_s: float = 0.0
     join_sync_s: float = 0.0
+    join_snapshot_bytes: int = 0
     looks_failed_count: int = 0
     events_dropped_count: int = 0
 
@@ -144,8 +171,23 @@ class PeerStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RequestStatus:
+    """A request to join and where it stands. `requested_at` is wall time."""
+
+    peer: PeerInfo
+    state: JoinState
+    requested_at: float
+    code: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GroupStatus:
-    """A group as one of its peers sees it. `leader` is a name, empty when it knows of none."""
+    """A group as one of its peers sees it. `leader` is a name, empty when it knows of none.
+
+    `asked` is the name of that peer, and `stats` are its own numbers. `bootstrap` is None while nobody has
+    written how the group began.
+    """
 
     app: str
     cluster: str
@@ -153,3 +195,10 @@ class GroupStatus:
     term: int
     record_version: int
     peers: tuple[PeerStatus, ...]
+    group_id: str = ""
+    resource_group: str = ""
+    approval: Approval = Approval.AUTOMATIC
+    bootstrap: Bootstrap | None = None
+    requests: tuple[RequestStatus, ...] = ()
+    asked: str = ""
+    stats: RaftStats = RaftStats()

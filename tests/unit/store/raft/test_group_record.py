@@ -6,13 +6,17 @@ import pytest
 
 from hansa.errors import BadArgument, BadEndpoint
 from hansa.store.raft.group_record import (
+    Approval,
+    Charter,
     GroupRecord,
     PeerInfo,
     RaftKeys,
     check_name,
     check_peer,
     read_address,
+    read_founders,
 )
+from hansa.store.raft.json_values import decode, encode
 
 PEER = PeerInfo(name="n1", peer_address="host:1", client_address="host:2", join_address="host:3")
 
@@ -30,7 +34,38 @@ def test_a_record_has_each_peer_once_and_counts_its_changes() -> None:
 def test_keys_stand_where_the_cluster_expects_them() -> None:
     keys = RaftKeys("default", "orders")
     assert keys.group == b"/hansa/default/raft/groups/orders"
+    assert keys.metadata == b"/hansa/default/raft/metadata/orders"
     assert keys.request("n4") == b"/hansa/default/join-requests/orders/n4"
+
+
+@pytest.mark.spec("CRD-16")
+def test_what_holds_for_a_group_is_kept_through_every_change_of_its_peers() -> None:
+    charter = Charter(resource_group="north", approval=Approval.MANUAL)
+    begun = charter.begun(GroupRecord(app="orders").with_peer(PEER), "c0")
+    assert begun.version == 1
+    for record in (begun.with_peer(replace(PEER, name="n2")), begun.without_peer("n1")):
+        assert (record.group_id, record.resource_group, record.approval) == ("c0", "north", Approval.MANUAL)
+        assert decode(GroupRecord, encode(record)) == record
+    other = begun.with_approval(Approval.AUTOMATIC)
+    assert (other.version, other.approval, other.peers) == (2, Approval.AUTOMATIC, begun.peers)
+    assert Charter().begun(GroupRecord(app="orders"), "c0").approval is Approval.AUTOMATIC
+
+
+def test_a_record_of_an_earlier_version_of_hansa_can_be_read() -> None:
+    record = decode(GroupRecord, b'{"app":"orders","peers":[],"version":3}')
+    assert (record.version, record.group_id, record.approval) == (3, "", Approval.AUTOMATIC)
+
+
+def test_the_founders_are_known_to_each_other() -> None:
+    assert read_founders("n1", {"n1": "host:0"}) == {"n1": "host:0"}
+    with pytest.raises(BadArgument, match="n9 is not among the peers n1"):
+        read_founders("n9", {"n1": "host:1"})
+    with pytest.raises(BadArgument, match="two peers have one peer address"):
+        read_founders("n1", {"n1": "host:1", "n2": "host:1"})
+    with pytest.raises(BadArgument, match="at most 7"):
+        read_founders("n1", {f"n{n}": f"host:{n}" for n in range(1, 9)})
+    with pytest.raises(BadEndpoint):
+        read_founders("n1", {"n1": "host:0", "n2": "host:1"})
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "-x", ".x", "a b", "a\n", "n,1", "n=1", "x" * 65, "é"])

@@ -1,4 +1,4 @@
-"""A join under every order of what leaders, the joining peer and time can do to it.
+"""A join under every order of what leaders, the joining peer, a person and time can do to it.
 
 The model has the store's record, the list of members, and what a leader that was deposed still carries in its
 hands: a step that it decided on long ago and does now. Every state that can be reached is visited, and from
@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from hansa.store.raft.group_record import JoinRecord, JoinState, PeerInfo
+from hansa.store.raft.group_record import Approval, JoinRecord, JoinState, PeerInfo
 from hansa.store.raft.join_steps import (
+    UNDECIDED,
     AddLearner,
     Finish,
     MemberView,
@@ -47,7 +48,10 @@ class Held:
 class World:
     """All that outlives a leader, and the steps in the hands of those who lead no more."""
 
+    approval: Approval = Approval.AUTOMATIC
     record: tuple[JoinState, int, str] | None = (S.REQUESTED, 0, "t1")
+    # The tickets that a person said yes to.
+    approved: frozenset[str] = frozenset()
     revision: int = 1
     members: tuple[tuple[int, bool], ...] = ()
     next_id: int = 4
@@ -81,7 +85,9 @@ class World:
 
     def decided(self) -> Step:
         record = self.join_record()
-        return Wait(why="") if record is None else next_step(record, self.views(), is_patience_over=False)
+        if record is None:
+            return Wait(why="")
+        return next_step(record, self.views(), is_patience_over=False, approval=self.approval)
 
 
 def acted(world: World, held: Held) -> World:
@@ -89,7 +95,11 @@ def acted(world: World, held: Held) -> World:
     step, record = held.step, world.join_record()
     is_current = record is not None and world.revision == held.revision
     if isinstance(step, Remember):
-        return world.written(step.record) if is_current else world
+        if not is_current:
+            return world
+        is_allowed = world.approval is Approval.AUTOMATIC or step.record.ticket in world.approved
+        assert step.record.state is not S.ADDING or is_allowed, "a peer joins that nobody approved"
+        return world.written(step.record)
     if isinstance(step, Refuse):
         return world.written(moved(record, S.REFUSED)) if is_current and record else world
     if isinstance(step, Finish):
@@ -132,6 +142,23 @@ def reported(world: World) -> World:
     return world.written(moved(record, S.SYNCING))
 
 
+def approved(world: World) -> World:
+    """A person says yes to the request that is there."""
+    record = world.join_record()
+    if record is None or record.state not in UNDECIDED or world.approval is Approval.AUTOMATIC:
+        return world
+    said = replace(world, approved=world.approved | {record.ticket})
+    return said.written(moved(record, S.APPROVED))
+
+
+def refused(world: World) -> World:
+    """A person says no, before anything was changed for the peer."""
+    record = world.join_record()
+    if record is None or record.state not in UNDECIDED | {S.APPROVED}:
+        return world
+    return world.written(moved(record, S.REFUSED))
+
+
 def successors(world: World) -> Iterator[World]:
     step = world.decided()
     # The leader acts. A crash before or after is no other world: nothing else is remembered.
@@ -143,6 +170,8 @@ def successors(world: World) -> Iterator[World]:
         rest.remove(held)
         yield replace(acted(world, held), held=tuple(rest))
     yield reported(world)
+    yield approved(world)
+    yield refused(world)
     if world.record is not None:
         yield replace(world, record=None, revision=world.revision + 1)
     has_vote = any(not learner for _, learner in world.members)
@@ -156,8 +185,10 @@ def successors(world: World) -> Iterator[World]:
     yield replace(world, orphans=frozenset())
 
 
-def reachable() -> set[World]:
-    start = World()
+def reachable(approval: Approval) -> set[World]:
+    # A person makes many more orders: one deed of a former leader is enough there, two were tried once.
+    stale_count = STALE_STEPS_MAX if approval is Approval.AUTOMATIC else 1
+    start = World(approval=approval, stale_left=stale_count)
     seen, todo = {start}, deque([start])
     while todo:
         for world in successors(todo.popleft()):
@@ -179,9 +210,9 @@ def renumbered(world: World) -> World:
     return replace(world, revision=1, held=held)
 
 
-@pytest.fixture(scope="module")
-def worlds() -> set[World]:
-    return reachable()
+@pytest.fixture(scope="module", params=list(Approval))
+def worlds(request: pytest.FixtureRequest) -> set[World]:
+    return reachable(request.param)
 
 
 @pytest.mark.spec("CRD-13")
@@ -194,13 +225,21 @@ def test_no_order_of_events_breaks_a_group(worlds: set[World]) -> None:
 
 
 @pytest.mark.spec("CRD-13")
-def test_from_every_state_a_peer_that_goes_on_is_taken_in_or_told_why_not(worlds: set[World]) -> None:
-    for start in worlds:
-        if start.record is None:
-            continue
-        world = replace(start, held=())
+@pytest.mark.parametrize("then", list(Approval))
+def test_from_every_state_a_peer_that_goes_on_is_taken_in_or_told_why_not(
+    worlds: set[World], then: Approval
+) -> None:
+    # Whichever way the group is set meanwhile. What only matters to what might still go wrong is left out.
+    starts = {
+        World(approval=then, record=one.record, members=one.members, next_id=one.next_id, done=one.done)
+        for one in worlds
+        if one.record is not None
+    }
+    for start in starts:
+        # A person who is asked says yes; what was approved before the change of the setting counts.
+        world = replace(start, approved=frozenset({"t1", "t2"}))
         for _ in range(STEPS_MAX):
-            world = reported(acted(world, Held(world.decided(), world.revision)))
+            world = approved(reported(acted(world, Held(world.decided(), world.revision))))
             if world.record is None or world.record[0] is S.REFUSED:
                 break
         else:
@@ -211,8 +250,9 @@ def test_from_every_state_a_peer_that_goes_on_is_taken_in_or_told_why_not(worlds
 
 @pytest.mark.spec("CRD-13")
 def test_from_every_state_nothing_is_left_of_a_request_that_expired(worlds: set[World]) -> None:
-    for start in worlds:
-        world = replace(start, record=None, held=(), members_read=None)
+    starts = {replace(one, record=None, held=(), members_read=None, approved=frozenset()) for one in worlds}
+    for start in starts:
+        world = start
         for _ in range(3):
             world = looked(world, world.members)
         assert not any(learner for _, learner in world.members), start
@@ -221,3 +261,11 @@ def test_from_every_state_nothing_is_left_of_a_request_that_expired(worlds: set[
 def test_the_model_sees_a_removal_that_must_not_be() -> None:
     with pytest.raises(AssertionError, match="has its place"):
         acted(World(members=((4, False),), done=(4,)), Held(RemoveLearner(peer_id=4, name="n4"), 0))
+
+
+def test_the_model_sees_a_peer_that_nobody_approved() -> None:
+    world = World(approval=Approval.MANUAL)
+    record = world.join_record()
+    assert record is not None
+    with pytest.raises(AssertionError, match="nobody approved"):
+        acted(world, Held(Remember(record=moved(record, S.ADDING)), world.revision))

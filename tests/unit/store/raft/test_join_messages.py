@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from hansa.store.raft.group_record import JoinRecord, JoinState, PeerInfo
+from hansa.store.raft.group_record import Approval, Charter, JoinRecord, JoinState, PeerInfo
 from hansa.store.raft.join_messages import AwaitAsk, misfit, verdict
 from hansa.store.raft.raft_events import GroupStatus, PeerStatus
 
@@ -28,24 +28,39 @@ def group_at(*peer_addresses: str, cluster: str = "default") -> GroupStatus:
 
 
 def test_a_peer_of_another_cluster_would_keep_its_records_where_nobody_looks() -> None:
-    assert misfit(group_at("127.0.0.1:9"), HERE, "default") == ""
-    assert "of the cluster 'blue', not of 'default'" in misfit(group_at(cluster="blue"), HERE, "default")
+    assert misfit(group_at("127.0.0.1:9"), HERE, "default", Charter()) == ""
+    assert "of the cluster 'blue', not of 'default'" in misfit(
+        group_at(cluster="blue"), HERE, "default", Charter()
+    )
 
 
 @pytest.mark.parametrize("others", ["host-a:2380", "192.0.2.1:2380", "[fd00::2]:2380"])
 def test_a_group_on_other_machines_cannot_reach_this_one_at_loopback(others: str) -> None:
-    assert f"the peers at {others} cannot reach it" in misfit(group_at(others), HERE, "default")
-    assert misfit(group_at(others), replace(HERE, peer_address="host-b:2380"), "default") == ""
+    assert f"the peers at {others} cannot reach it" in misfit(group_at(others), HERE, "default", Charter())
+    assert misfit(group_at(others), replace(HERE, peer_address="host-b:2380"), "default", Charter()) == ""
 
 
 @pytest.mark.parametrize("others", ["127.0.0.1:9", "localhost:9", "[::1]:9"])
 def test_a_group_on_this_machine_can(others: str) -> None:
-    assert misfit(group_at(others), HERE, "default") == ""
+    assert misfit(group_at(others), HERE, "default", Charter()) == ""
+
+
+@pytest.mark.spec("CRD-16")
+def test_a_peer_that_was_given_other_settings_than_the_groups_does_not_ask() -> None:
+    group = replace(group_at("127.0.0.1:9"), resource_group="north", approval=Approval.MANUAL)
+    for same in (Charter(), Charter(resource_group="north"), Charter(approval=Approval.MANUAL)):
+        assert misfit(group, HERE, "default", same) == ""
+    south = misfit(group, HERE, "default", Charter(resource_group="south"))
+    assert south == "the group has the resource group 'north', not 'south'"
+    alone = misfit(group, HERE, "default", Charter(approval=Approval.AUTOMATIC))
+    assert alone == "the group has the approval 'manual', not 'automatic'"
 
 
 def test_a_request_is_answered_by_how_far_it_is() -> None:
-    assert verdict(RECORD, ASK).is_pending
-    assert verdict(replace(RECORD, state=JoinState.ADDING), ASK).is_pending
+    for state in (JoinState.REQUESTED, JoinState.APPROVED, JoinState.ADDING):
+        assert verdict(replace(RECORD, state=state), ASK).is_pending
+    waiting = verdict(replace(RECORD, state=JoinState.PENDING), ASK)
+    assert (waiting.is_pending, waiting.text) == (True, "n2 waits for a person's approval")
     accepted = verdict(replace(RECORD, state=JoinState.SYNCING), ASK).acceptance
     assert accepted is not None
     assert accepted.peer_id == 5

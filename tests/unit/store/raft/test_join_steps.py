@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from hansa.errors import InvariantBroken
-from hansa.store.raft.group_record import JoinRecord, JoinState, PeerInfo
+from hansa.store.raft.group_record import Approval, JoinRecord, JoinState, PeerInfo
 from hansa.store.raft.join_steps import (
     TRANSITIONS,
     AddLearner,
@@ -40,6 +40,10 @@ def in_state(state: JoinState, peer_id: int = 4) -> JoinRecord:
 
 def step_of(record: JoinRecord, *members: MemberView, is_patience_over: bool = False) -> Step:
     return next_step(record, members, is_patience_over=is_patience_over)
+
+
+def manual_step(record: JoinRecord, *members: MemberView) -> Step:
+    return next_step(record, members, is_patience_over=False, approval=Approval.MANUAL)
 
 
 def away(member: MemberView) -> MemberView:
@@ -79,6 +83,43 @@ def test_a_group_that_is_not_healthy_is_waited_for_and_then_refuses() -> None:
     assert refused(step) == "unhealthy"
     assert isinstance(step, Refuse)
     assert "n2" in step.reason
+
+
+@pytest.mark.spec("CRD-16")
+def test_a_person_is_asked_after_the_checks_and_before_anything_is_changed() -> None:
+    assert manual_step(RECORD, *VOTERS) == Remember(record=replace(RECORD, state=S.PENDING))
+    assert refused(manual_step(replace(RECORD, peer=replace(PEER, name="n1")), *VOTERS)) == "name-taken"
+    assert isinstance(manual_step(RECORD, N1, away(N2), N3), Wait)
+    assert isinstance(manual_step(in_state(S.PENDING, 0), *VOTERS), Wait)
+
+
+@pytest.mark.spec("CRD-16")
+def test_what_was_approved_is_checked_again() -> None:
+    approved = in_state(S.APPROVED, 0)
+    assert manual_step(approved, *VOTERS) == Remember(record=replace(approved, state=S.ADDING))
+    taken = replace(approved, peer=replace(PEER, name="n1"))
+    assert refused(manual_step(taken, *VOTERS)) == "name-taken"
+    assert isinstance(manual_step(approved, N1, away(N2), N3), Wait)
+
+
+def test_a_group_that_needs_no_approval_any_more_goes_on_with_those_that_waited_for_it() -> None:
+    pending = in_state(S.PENDING, 0)
+    assert step_of(pending, *VOTERS) == Remember(record=replace(pending, state=S.ADDING))
+    assert next_request([pending], Approval.AUTOMATIC) is pending
+
+
+@pytest.mark.spec("CRD-16")
+def test_a_request_that_waits_for_a_person_is_in_nobodys_way() -> None:
+    pending, later = in_state(S.PENDING, 0), replace(RECORD, ticket="t2")
+    assert next_request([pending, later], Approval.MANUAL) is later
+    assert next_request([pending], Approval.MANUAL) is None
+    approved = in_state(S.APPROVED, 0)
+    assert next_request([pending, approved, later], Approval.MANUAL) is approved
+
+
+def test_a_learner_at_the_address_of_one_that_waits_for_a_person_is_left_of_an_earlier_request() -> None:
+    assert orphans([*VOTERS, LEARNER], [in_state(S.PENDING, 0)]) == [RemoveLearner(peer_id=4, name="n4")]
+    assert orphans([*VOTERS, LEARNER], [in_state(S.APPROVED, 0)]) == []
 
 
 def test_one_joins_at_a_time() -> None:

@@ -1,5 +1,8 @@
 """The command line of a member, and what etcd may not read from the environment."""
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
 from hansa.errors import BadArgument
@@ -8,6 +11,7 @@ from hansa.store.raft.member_settings import (
     MemberSettings,
     RaftTimings,
     arguments,
+    check_seconds,
     environment,
     listening,
     read_listen_host,
@@ -66,15 +70,41 @@ def test_etcd_reads_nothing_from_the_environment_of_the_program() -> None:
     assert environment(env) == {"PATH": "/bin", "ETCD_UNSUPPORTED_ARCH": "arm64"}
 
 
+@pytest.mark.spec("CRD-16")
 @pytest.mark.parametrize(
-    ("heartbeat_ms", "election_ms", "snapshot_count"),
-    [(5, 1000, 1), (100, 400, 1), (100, 60_000, 1), (100, 1000, 0)],
+    ("settings", "said"),
+    [
+        ({"heartbeat_ms": 5}, "heartbeat_ms is 5; give 10 or more"),
+        ({"election_ms": 400}, "election_ms is 400; give at least five heartbeats, 500 ms"),
+        ({"election_ms": 60_000}, "election_ms is 60000; .* at most 50000 ms"),
+        ({"snapshot_count": 0}, "snapshot_count is 0"),
+        ({"history_kept": "1 hour"}, "history_kept is '1 hour'; .* 90m or 1h"),
+        ({"rpc_timeout_s": 0.0}, "rpc_timeout_s is 0; give more than 0"),
+        ({"rpc_timeout_s": float("nan")}, "rpc_timeout_s is nan"),
+        ({"rpc_timeout_s": 61.0}, "rpc_timeout_s is 61; .* at most 60 s"),
+        ({"replication_timeout_s": 0.9}, "replication_timeout_s is 0.9; .* election timeout, 1 s"),
+        ({"replication_timeout_s": 3600.0}, "replication_timeout_s is 3600; .* at most 60 s"),
+        ({"election_ms": 5000}, "replication_timeout_s is 3; .* election timeout, 5 s"),
+    ],
 )
-def test_a_rhythm_that_no_group_could_keep_is_refused(
-    heartbeat_ms: int, election_ms: int, snapshot_count: int
+def test_a_setting_that_no_group_could_keep_is_refused_by_its_name(
+    settings: dict[str, Any], said: str
 ) -> None:
-    with pytest.raises(BadArgument):
-        RaftTimings(heartbeat_ms=heartbeat_ms, election_ms=election_ms, snapshot_count=snapshot_count)
+    with pytest.raises(BadArgument, match=f"^{said}"):
+        RaftTimings(**settings)
+
+
+def test_the_longest_election_that_etcd_takes_can_be_set() -> None:
+    timings = RaftTimings(heartbeat_ms=10_000, election_ms=50_000, replication_timeout_s=50.0)
+    line = arguments(replace(SETTINGS, timings=timings))
+    assert "--heartbeat-interval=10000" in line
+    assert "--election-timeout=50000" in line
+
+
+@pytest.mark.parametrize("seconds", [0.0, -1.0, float("inf"), float("nan")])
+def test_a_time_that_is_none_is_refused_by_its_name(seconds: float) -> None:
+    with pytest.raises(BadArgument, match=r"^join_timeout_s is "):
+        check_seconds("join_timeout_s", seconds)
 
 
 def test_measures_are_summed_over_their_labels_and_the_rest_is_passed_over() -> None:

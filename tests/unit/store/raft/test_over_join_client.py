@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import pytest
 
+from hansa.clock import ManualClock
 from hansa.errors import RaftRefused, StoreUnavailable, TimedOut
 from hansa.limits import RAFT_REDIRECTS_MAX
 from hansa.store.raft import over_join_service
@@ -71,7 +72,8 @@ async def stack() -> AsyncIterator[AsyncExitStack]:
 
 
 async def serve(stack: AsyncExitStack) -> tuple[MadeUp, str]:
-    service, peer = JoinService("orders", join_timeout_s=30.0), MadeUp()
+    service = JoinService("orders", clock=ManualClock(), join_timeout_s=30.0, approval_timeout_s=60.0)
+    peer = MadeUp()
     service.beside = cast(Any, peer)
     port = await service.start("127.0.0.1:0")
     stack.push_async_callback(service.close)

@@ -1,7 +1,9 @@
-"""What a peer tells of its group's leader, from what its own member says at each look."""
+"""What a peer tells and writes of its group, from what its own member says at each look."""
 
+import logging
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -9,11 +11,21 @@ import pytest
 from hansa.clock import ManualClock
 from hansa.errors import HansaError, StoreUnavailable, TimedOut
 from hansa.store import etcd_api_pb2 as api
-from hansa.store.raft.group_record import GroupRecord, PeerInfo
+from hansa.store.raft import over_peer_watch
+from hansa.store.raft.group_record import Approval, Bootstrap, Charter, GroupRecord, PeerInfo
 from hansa.store.raft.join_steps import MemberView
+from hansa.store.raft.member_measures import Measures
 from hansa.store.raft.over_group import Group, GroupBook
 from hansa.store.raft.over_peer_watch import PeerWatch
-from hansa.store.raft.raft_events import LeaderChanged, RaftEvent
+from hansa.store.raft.raft_events import (
+    GroupStatus,
+    JoinAccepted,
+    JoinApproved,
+    JoinRequestRefused,
+    LeaderChanged,
+    RaftEvent,
+    SnapshotTaken,
+)
 
 NOBODY = "127.0.0.1:1"
 
@@ -36,7 +48,11 @@ class Member:
             raise said
         leader, term = said
         return api.StatusResponse(
-            header=api.ResponseHeader(member_id=1), leader=leader, raftTerm=term, dbSize=10
+            header=api.ResponseHeader(member_id=1, cluster_id=0xC0),
+            leader=leader,
+            raftTerm=term,
+            dbSize=10,
+            version="3.4.23",
         )
 
 
@@ -47,8 +63,21 @@ class MadeUp:
 
     def __init__(self) -> None:
         self.local = Member()
-        self.record = GroupRecord(app="orders", version=1, peers=tuple(map(peer_of, (1, 2, 3))))
+        self.record = GroupRecord(
+            app="orders", version=1, group_id="c0", peers=tuple(map(peer_of, (1, 2, 3)))
+        )
         self.has_leader = True
+        self.bootstrap: Bootstrap | None = None
+        self.is_faster = False
+
+    async def begin(self, book: GroupBook, record: GroupRecord, bootstrap: Bootstrap) -> bool:
+        if self.is_faster:
+            return False
+        self.record, self.bootstrap = record, bootstrap
+        return True
+
+    async def status(self) -> GroupStatus:
+        return GroupStatus(app="orders", cluster="default", leader="n1", term=2, record_version=1, peers=())
 
     async def book(self) -> GroupBook:
         if not self.has_leader:
@@ -62,22 +91,27 @@ class MadeUp:
         ], {}
 
     async def change_record(self, change: Callable[[GroupRecord], GroupRecord | None]) -> None:
-        raise AssertionError("nothing changes here")
+        self.record = change(self.record) or self.record
 
 
 class Desk:
-    def __init__(self) -> None:
+    def __init__(self, charter: Charter | None = None) -> None:
         self.group = MadeUp()
+        self.clock = ManualClock()
         self.events: list[RaftEvent] = []
         self.watch = PeerWatch(
             peer_of(1),
             cast(Group, self.group),
-            clock=ManualClock(),
+            clock=self.clock,
             tell=self.events.append,
             on_ready=lambda: None,
+            figures=lambda: self.watch.stats,
+            charter=charter or Charter(),
             look_s=0.01,
             measure_s=1.0,
             patience_s=1.0,
+            join_timeout_s=30.0,
+            approval_timeout_s=60.0,
         )
 
     async def look(self, *says: tuple[int, int] | HansaError) -> list[LeaderChanged]:
@@ -141,3 +175,109 @@ async def test_who_asks_for_the_leader_of_a_group_without_one_is_told_at_once(de
     desk.group.local.says = [(0, 2)]
     with pytest.raises(StoreUnavailable, match="orders has no leader"):
         await desk.watch.leader_join_address()
+
+
+# ---- what it writes ----------------------------------------------------------------------------
+
+FOUNDERS = {"n1": "127.0.0.1:0", "n2": "h:2"}
+
+
+@pytest.mark.spec("CRD-16")
+async def test_the_first_peer_writes_what_holds_for_the_group_and_how_it_began() -> None:
+    desk = Desk(Charter(founders=FOUNDERS, resource_group="north", approval=Approval.MANUAL))
+    desk.group.record = GroupRecord(app="orders")
+    await desk.look((1, 2))
+    record = desk.group.record
+    assert (record.group_id, record.resource_group, record.approval) == ("c0", "north", Approval.MANUAL)
+    assert (record.version, record.peers) == (1, (peer_of(1),))
+    assert desk.group.bootstrap == Bootstrap(
+        app="orders",
+        group_id="c0",
+        # With the address that it really has.
+        founders={"n1": NOBODY, "n2": "h:2"},
+        began_by="n1",
+        began_at=1_700_000_000.0,
+        etcd_version="3.4.23",
+    )
+    desk.group.bootstrap = None
+    await desk.look((1, 2))
+    assert desk.group.bootstrap is None
+
+
+async def test_a_group_from_before_there_were_such_records_gets_them() -> None:
+    desk = Desk()
+    desk.group.record = replace(desk.group.record, group_id="")
+    await desk.look((1, 2))
+    assert desk.group.record.group_id == "c0"
+    assert desk.group.bootstrap is not None
+    assert sorted(desk.group.bootstrap.founders) == ["n1", "n2", "n3"]
+
+
+async def test_a_peer_that_was_not_the_first_takes_its_place_at_the_next_look() -> None:
+    desk = Desk(Charter(founders=FOUNDERS))
+    desk.group.record, desk.group.is_faster = GroupRecord(app="orders"), True
+    await desk.look((2, 2))
+    assert desk.group.record.peers == ()
+    desk.group.record = GroupRecord(app="orders", version=1, group_id="c0", peers=(peer_of(2),))
+    await desk.look((2, 2))
+    assert desk.group.record.peers == (peer_of(1), peer_of(2))
+    assert desk.group.bootstrap is None
+
+
+@pytest.mark.spec("CRD-16")
+async def test_a_setting_that_does_not_count_any_more_is_told_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    desk = Desk(Charter(resource_group="north", approval=Approval.MANUAL))
+    with caplog.at_level(logging.WARNING):
+        await desk.look((1, 2))
+        await desk.look((1, 2))
+    (said,) = caplog.messages
+    assert "the resource group '', not 'north' and the approval 'automatic', not 'manual'" in said
+    assert desk.group.record.approval is Approval.AUTOMATIC
+
+
+# ---- what it counts ----------------------------------------------------------------------------
+
+
+@pytest.mark.spec("CRD-16")
+async def test_joins_are_counted_with_their_delay_and_refusals_by_their_reason(desk: Desk) -> None:
+    desk.watch._tell(JoinApproved(name="n4", approval_s=40.0))
+    desk.watch._tell(JoinAccepted(name="n4", peer_id=4, accept_s=45.0))
+    for code in ("full", "refused", "full"):
+        desk.watch.refused("n5", code, "because")
+    stats = (await desk.watch.status()).stats
+    assert (stats.joins_approved_count, stats.join_approval_s) == (1, 40.0)
+    assert (stats.joins_accepted_count, stats.join_accept_s) == (1, 45.0)
+    assert (stats.joins_refused_count, stats.refusals) == (3, {"full": 2, "refused": 1})
+    assert desk.events.count(JoinRequestRefused(name="n5", code="full", reason="because")) == 2
+    assert (await desk.watch.status()).asked == "n1"
+
+
+@pytest.mark.spec("CRD-16")
+async def test_snapshots_are_counted_over_restarts_of_the_member(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pages = [
+        Measures(snapshots_count=2, snapshots_s=0.5, received_count=1, received_s=3.0),
+        # The process was started again, and counts from zero.
+        Measures(snapshots_count=1, snapshots_s=0.1),
+        Measures(snapshots_count=1, snapshots_s=0.1, received_count=1, received_s=2.0),
+    ]
+
+    async def fetch(address: str) -> Measures:
+        return pages.pop(0)
+
+    monkeypatch.setattr(over_peer_watch, "fetch_measures", fetch)
+    told = []
+    for _ in range(3):
+        await desk.look((1, 2))
+        told += [event for event in desk.events if isinstance(event, SnapshotTaken)]
+        desk.clock.advance(1.0)
+    stats = desk.watch.stats
+    assert (stats.snapshots_count, stats.snapshot_s, stats.snapshot_bytes) == (3, 0.1, 10)
+    assert (stats.snapshots_received_count, stats.snapshot_received_s) == (2, 2.0)
+    assert told == [
+        SnapshotTaken(count=2, seconds=0.5, db_bytes=10),
+        SnapshotTaken(count=1, seconds=0.1, db_bytes=10),
+    ]

@@ -7,14 +7,16 @@ from typing import Any, cast
 import pytest
 
 from hansa.clock import ManualClock
-from hansa.errors import Conflict, RaftRefused, StoreUnavailable
-from hansa.limits import RAFT_DENIAL_S
-from hansa.store.raft.group_record import GroupRecord, JoinRecord, JoinState, PeerInfo
+from hansa.errors import BadArgument, Conflict, RaftRefused, StoreUnavailable
+from hansa.limits import RAFT_DENIAL_S, RAFT_REASON_CHARS_MAX, RAFT_REFUSAL_S
+from hansa.store.raft.group_record import Approval, GroupRecord, JoinRecord, JoinState, PeerInfo
 from hansa.store.raft.join_steps import MemberView
 from hansa.store.raft.over_group import Group, GroupBook, Request
 from hansa.store.raft.over_steward import Steward
 from hansa.store.raft.raft_events import (
+    ApprovalAwaited,
     JoinAccepted,
+    JoinApproved,
     JoinExpired,
     JoinRequested,
     JoinRequestRefused,
@@ -46,12 +48,15 @@ class Member:
         self.group = group
         self.refusal: Exception | None = None
         self.moved_to: list[int] = []
+        self.granted: dict[int, float] = {}
 
     async def status(self) -> Status:
         return Status()
 
     async def grant(self, ttl_s: float) -> int:
-        return 99
+        lease = 99 + len(self.granted)
+        self.granted[lease] = ttl_s
+        return lease
 
     async def add_learner(self, peer_address: str) -> int:
         if self.refusal is not None:
@@ -89,8 +94,14 @@ class MadeUp:
         ]
         self.requests: dict[str, Request] = {}
 
-    def ask(self, number: int = 4, ticket: str = "t1") -> None:
-        record = JoinRecord(app="orders", peer=replace(peer_of(number), peer_id=0), ticket=ticket, lease=7)
+    def ask(self, number: int = 4, ticket: str = "t1", requested_at: float = 0.0) -> None:
+        record = JoinRecord(
+            app="orders",
+            peer=replace(peer_of(number), peer_id=0),
+            ticket=ticket,
+            requested_at=requested_at,
+            lease=7,
+        )
         self.requests[record.peer.name] = Request(record=record, revision=1)
 
     async def members(self) -> tuple[list[MemberView], dict[int, Any]]:
@@ -122,7 +133,26 @@ class Desk:
         self.group = MadeUp()
         self.clock = ManualClock()
         self.told: list[RaftEvent] = []
-        self.steward = Steward(cast(Group, self.group), self.clock, self.told.append, patience_s=10.0)
+        self.steward = self.stewards()
+
+    def stewards(self) -> Steward:
+        """That of the leader, or of the next one: it knows nothing but what is in the store."""
+        return Steward(
+            cast(Group, self.group),
+            self.clock,
+            self.told.append,
+            patience_s=10.0,
+            join_timeout_s=120.0,
+            approval_timeout_s=600.0,
+        )
+
+    async def work_of_next_leader(self) -> None:
+        self.steward = self.stewards()
+        await self.work()
+
+    def lease_s(self) -> float:
+        """The time that the request's lease was granted for."""
+        return self.group.local.granted[self.group.requests["n4"].record.lease]
 
     async def work(self) -> None:
         """Until there is nothing more to do."""
@@ -288,3 +318,138 @@ async def test_a_removal_that_would_cost_the_quorum_changes_nothing(desk: Desk) 
         await desk.steward.remove("n2", "n1")
     assert len(desk.group.views) == 3
     assert desk.group.record.peer("n2") is not None
+
+
+# ---- a person's approval -----------------------------------------------------------------------
+
+
+@pytest.fixture
+async def waiting(desk: Desk) -> Desk:
+    """A request that waits for a person."""
+    desk.group.record = replace(desk.group.record, approval=Approval.MANUAL)
+    desk.group.ask(requested_at=desk.clock.wall())
+    await desk.work()
+    return desk
+
+
+@pytest.mark.spec("CRD-16")
+async def test_a_request_waits_for_a_person_and_nothing_is_changed_before(waiting: Desk) -> None:
+    assert waiting.state() is S.PENDING
+    assert waiting.lease_s() == 600.0
+    assert len(waiting.group.views) == 3
+    assert waiting.told == [JoinRequested(name="n4"), ApprovalAwaited(name="n4", timeout_s=600.0)]
+
+
+@pytest.mark.spec("CRD-16")
+async def test_what_a_person_approves_joins_in_the_time_of_any_other(waiting: Desk) -> None:
+    waiting.clock.advance(500.0)
+    await waiting.steward.approve("n4")
+    assert waiting.state() is S.APPROVED
+    assert waiting.lease_s() == 120.0
+    assert waiting.told[-1] == JoinApproved(name="n4", approval_s=500.0)
+    await waiting.work()
+    assert waiting.state() is S.ACCEPTED
+    accepted = waiting.told[-1]
+    assert isinstance(accepted, JoinAccepted)
+    assert accepted.accept_s == 500.0
+
+
+@pytest.mark.spec("CRD-16")
+async def test_an_approval_that_is_sent_again_changes_nothing(waiting: Desk) -> None:
+    await waiting.steward.approve("n4")
+    for _ in range(2):
+        revision = waiting.group.requests["n4"].revision
+        await waiting.steward.approve("n4")
+        assert waiting.group.requests["n4"].revision == revision
+        await waiting.work()
+    waiting.report()
+    await waiting.work()
+    # It has its vote, and its request is gone.
+    await waiting.steward.approve("n4")
+    assert [type(one) for one in waiting.told].count(JoinApproved) == 1
+
+
+@pytest.mark.spec("CRD-16")
+async def test_a_person_who_refuses_gives_the_reason(waiting: Desk) -> None:
+    await waiting.steward.refuse("n4", "  the rack is full ")
+    record = waiting.group.requests["n4"].record
+    assert (record.state, record.code, record.reason) == (S.REFUSED, "refused", "the rack is full")
+    assert waiting.lease_s() == RAFT_REFUSAL_S
+    refused = JoinRequestRefused(name="n4", code="refused", reason="the rack is full")
+    assert waiting.told[-1] == refused
+    # Again, because an answer was lost; and then there is nothing left to approve.
+    await waiting.steward.refuse("n4", "still full")
+    assert waiting.told.count(refused) == 1
+    with pytest.raises(RaftRefused, match=r"n4 was refused already: the rack is full \(refused\)"):
+        await waiting.steward.approve("n4")
+
+
+@pytest.mark.spec("CRD-16")
+async def test_the_next_leader_finds_the_request_waiting_and_knows_since_when(waiting: Desk) -> None:
+    waiting.clock.advance(40.0)
+    waiting.told.clear()
+    await waiting.work_of_next_leader()
+    assert waiting.state() is S.PENDING
+    assert waiting.told == [JoinRequested(name="n4"), ApprovalAwaited(name="n4", timeout_s=600.0)]
+    await waiting.steward.approve("n4")
+    assert waiting.told[-1] == JoinApproved(name="n4", approval_s=40.0)
+
+
+@pytest.mark.spec("CRD-16")
+async def test_the_next_leader_goes_on_with_what_was_approved(waiting: Desk) -> None:
+    await waiting.steward.approve("n4")
+    await waiting.work_of_next_leader()
+    assert waiting.state() is S.ACCEPTED
+
+
+async def test_a_clock_of_the_leader_before_that_is_ahead_makes_no_negative_time(desk: Desk) -> None:
+    desk.group.ask(requested_at=desk.clock.wall() + 3600.0)
+    await desk.work()
+    accepted = desk.told[-1]
+    assert isinstance(accepted, JoinAccepted)
+    assert accepted.accept_s == 0.0
+
+
+@pytest.mark.spec("CRD-16")
+async def test_a_request_that_nobody_answers_expires(waiting: Desk) -> None:
+    waiting.group.requests.clear()
+    await waiting.work()
+    assert waiting.told[-1] == JoinExpired(name="n4")
+    for decide in (waiting.steward.approve("n4"), waiting.steward.refuse("n4", "too late")):
+        with pytest.raises(RaftRefused, match="there is no request of n4 to join orders"):
+            await decide
+
+
+async def test_a_peer_that_is_being_added_is_not_refused_by_a_person_any_more(waiting: Desk) -> None:
+    await waiting.steward.approve("n4")
+    await waiting.work()
+    with pytest.raises(RaftRefused, match="n4 was accepted already"):
+        await waiting.steward.refuse("n4", "I have changed my mind")
+    assert waiting.state() is S.ACCEPTED
+
+
+@pytest.mark.parametrize("reason", ["", "  ", "x" * (RAFT_REASON_CHARS_MAX + 1)])
+async def test_a_reason_is_a_sentence(waiting: Desk, reason: str) -> None:
+    with pytest.raises(BadArgument, match="reason: "):
+        await waiting.steward.refuse("n4", reason)
+    assert waiting.state() is S.PENDING
+
+
+async def test_a_request_that_changed_meanwhile_is_not_overwritten(waiting: Desk) -> None:
+    async def write_request(record: JoinRecord, revision: int) -> bool:
+        return False
+
+    waiting.group.write_request = write_request  # type: ignore[method-assign]
+    for decide in (waiting.steward.approve("n4"), waiting.steward.refuse("n4", "no room")):
+        with pytest.raises(Conflict, match="changed meanwhile"):
+            await decide
+    assert not any(isinstance(one, JoinApproved | JoinRequestRefused) for one in waiting.told)
+
+
+async def test_those_that_wait_go_on_when_approval_becomes_automatic(waiting: Desk) -> None:
+    version = waiting.group.record.version
+    await waiting.steward.set_approval(Approval.AUTOMATIC)
+    await waiting.steward.set_approval(Approval.AUTOMATIC)
+    assert waiting.group.record.version == version + 1
+    await waiting.work()
+    assert waiting.state() is S.ACCEPTED
