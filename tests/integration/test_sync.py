@@ -15,6 +15,7 @@ from hansa.errors import (
     AlreadyClosed,
     BadEndpoint,
     HandlerFailed,
+    NoProvider,
     NotRegistered,
     TimedOut,
     UnknownMsgId,
@@ -164,6 +165,18 @@ def test_closing_the_discovery_ends_who_waits_for_a_service(stage: Stage) -> Non
     with pytest.raises(TimedOut), sync.Discovery([str(stage.registry.pub)]) as discovery:
         discovery.subscribe("other")
         discovery.wait_available("other", timeout=0.01)
+
+
+def test_a_first_request_waits_for_the_first_list(stage: Stage) -> None:
+    with sync.Discovery([str(stage.registry.pub)]) as discovery:
+        discovery.subscribe(SERVICE)
+        discovery.subscribe("other")
+        with sync.Gateway(discovery) as gateway:
+            assert gateway.request(SERVICE, b"?", timeout=WITHIN_S)[1:] == [b"?"]
+            assert discovery.has_heard
+            discovery.wait_heard(timeout=0.0)
+            with pytest.raises(NoProvider, match="was heard"):
+                gateway.request("other", b"?", timeout=WITHIN_S)
 
 
 @pytest.mark.spec("DIS-28")

@@ -123,7 +123,19 @@ class Discovery(Mirror):
         """What it has counted."""
         return self._ask(lambda: self._inner.stats)
 
+    @property
+    def has_heard(self) -> bool:
+        """True once a registry has told its list. Before that nobody is known, whoever may be there."""
+        return self._ask(lambda: self._inner.has_heard)
+
     # -- being told
+
+    def wait_heard(self, timeout: float | None = None) -> None:
+        """Return as soon as a registry has told its list, at once if one has.
+
+        From then on it is known who provides what. Raises TimedOut, AlreadyClosed when the discovery closes.
+        """
+        self._call(lambda: self._inner.wait_heard(timeout), "wait_heard")
 
     def wait_available(self, service: str, timeout: float | None = None) -> None:
         """Return as soon as the service has a provider.

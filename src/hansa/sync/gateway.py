@@ -195,10 +195,11 @@ class Gateway(Mirror):
 
     # -- what users set and ask
 
-    def set_balancer(self, service: str, balancer: Balancer) -> None:
-        """From the next request on `balancer` chooses the provider; round robin is the default.
+    def set_balancer(self, service: str, balancer: Balancer | None) -> None:
+        """From the next request on `balancer` chooses the provider; None is the default, round robin.
 
-        Its `choose` runs in the thread of the event loop: it must be quick and must not wait.
+        It is kept for the service, also while nobody offers that, until another one or None is set. Its
+        `choose` runs in the thread of the event loop: it must be quick and must not wait.
         """
         self._ask(lambda: self._inner.set_balancer(service, balancer))
 
@@ -242,8 +243,9 @@ class DirectRouter:
     ) -> None:
         """Send to the provider with this routing id.
 
-        Raises NoProvider when it is not connected, BadArgument when the request id is in flight already.
-        Beyond the gateway's in-flight limit it waits for room. Such a request is never tried again.
+        Waits within the timeout until it is known who is there, and beyond the gateway's in-flight limit for
+        room. Such a request is never tried again. Raises NoProvider when that provider is not connected,
+        BadArgument when the request id is in flight already, TimedOut when nothing was sent in time.
         """
         self._gateway._call(
             lambda: self._inner.send(routing_id, request_id, parts, msg_id=msg_id, timeout=timeout),

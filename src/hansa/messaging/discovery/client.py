@@ -72,6 +72,7 @@ class Discovery:
         self._readers: dict[bytes, ListReader] = {}
         self._feeds: dict[EventFeed[DiscoveryEvent], None] = {}
         self._waiters: dict[str, Waiters] = {}
+        self._first_list = Waiters()
         self._timer: asyncio.TimerHandle | None = None
         # Kept here, because uvloop's handle for a time that is past has none.
         self._timer_at = 0.0
@@ -113,6 +114,7 @@ class Discovery:
             feed.close()
         for waiters in self._waiters.values():
             waiters.wake_all()
+        self._first_list.wake_all()
         await self._sub.close()
 
     def connect_registry(self, endpoint: str) -> None:
@@ -175,6 +177,35 @@ class Discovery:
     def registries_heard(self) -> tuple[int, ...]:
         """Ids of the registries that are connected and have spoken within `silence_s`, ascending."""
         return self._directory.registries_heard
+
+    @property
+    def has_heard(self) -> bool:
+        """True once a registry has told its list. Before that nobody is known, whoever may be there."""
+        return self._directory.lists_count > 0
+
+    @property
+    def awaits_first_list(self) -> bool:
+        """True while it has registries to hear and none of them has told its list yet."""
+        return not self.has_heard and self._running and not self._closed and bool(self._registries)
+
+    @property
+    def situation(self) -> str:
+        """Which registries are heard, and why none may be, for a person."""
+        if heard := self.registries_heard:
+            names = ", ".join(map(str, heard))
+            return f"registry {names} was heard" if len(heard) == 1 else f"registries {names} were heard"
+        if self._closed:
+            return f"{self.name} is closed"
+        if not self._registries:
+            return "no registry was given: call connect_registry() with a registry's PUB endpoint"
+        if not self._running:
+            return f"{self.name} was not entered: write `async with`"
+        tried = ", ".join(
+            f"{endpoint} ({_standing(outbound)})" for endpoint, outbound in self._registries.items()
+        )
+        if self.has_heard:
+            return f"no registry is heard any more; tried {tried}"
+        return f"no registry answered; tried {tried}. Is it running, and is that its PUB endpoint?"
 
     @property
     def lists_heard(self) -> dict[int, int]:
@@ -241,10 +272,26 @@ class Discovery:
                     # Looked up each time: whoever left this line last has thrown it away.
                     await self._waiters.setdefault(service, Waiters()).wait()
         except TimeoutError:
-            raise TimedOut(f"no provider of {service!r} after {timeout} s: {self.situation}") from None
+            without = ", without one" if self.registries_heard else ""
+            raise TimedOut(
+                f"no provider of {service!r} after {timeout} s: {self.situation}{without}"
+            ) from None
         finally:
             if not self._waiters.get(service, True):
                 del self._waiters[service]
+
+    async def wait_heard(self, timeout: float | None = None) -> None:
+        """Return as soon as a registry has told its list, at once if one has. Cancelling leaves nothing.
+
+        From then on it is known who provides what. Raises TimedOut, AlreadyClosed when the discovery closes.
+        """
+        try:
+            async with asyncio.timeout(timeout):
+                while not self.has_heard:
+                    self._check_open()
+                    await self._first_list.wait()
+        except TimeoutError:
+            raise TimedOut(f"no registry was heard within {timeout} s: {self.situation}") from None
 
     # -- from the socket and the timer
 
@@ -264,6 +311,8 @@ class Discovery:
                 self._refused["not-a-service-list"] += 1
                 continue
             self._tell(self._directory.hear(told, source=peer, now=self._now()))
+        if self._first_list and self.has_heard:
+            self._first_list.wake_all()
         self._set_timer()
 
     def _happened(self, event: SocketEvent) -> None:
@@ -305,23 +354,6 @@ class Discovery:
     def _listener_failed(self, error: Exception) -> None:
         context = {"message": f"a listener of {self.name} failed", "exception": error}
         asyncio.get_running_loop().call_exception_handler(context)
-
-    @property
-    def situation(self) -> str:
-        """Why nothing may have been found, for a person: who was heard, or what became of each registry."""
-        heard = self.registries_heard
-        if heard:
-            names = ", ".join(map(str, heard))
-            one = len(heard) == 1
-            return (
-                f"{'registry' if one else 'registries'} {names} {'was' if one else 'were'} heard, without one"
-            )
-        if not self._registries:
-            return "no registry was given: call connect_registry() with a registry's PUB endpoint"
-        tried = ", ".join(
-            f"{endpoint} ({_standing(outbound)})" for endpoint, outbound in self._registries.items()
-        )
-        return f"no registry answered; tried {tried}. Is it running, and is that its PUB endpoint?"
 
     def _check_open(self) -> None:
         if self._closed:

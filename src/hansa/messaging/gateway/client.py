@@ -13,13 +13,13 @@ from typing import Self
 from hansa.chance import Chance
 from hansa.clock import Clock
 from hansa.errors import AlreadyClosed, Backlogged, BadArgument, TimedOut, UsageError
+from hansa.ids import format_id
 from hansa.limits import BURST_COUNT, IN_FLIGHT_MAX, REQUEST_TIMEOUT_S
-from hansa.messaging.discovery import Discovery, ProviderAdded
-from hansa.messaging.gateway.balancers import Balancer
+from hansa.messaging.discovery import Discovery
+from hansa.messaging.gateway.balancers import Balancer, RoundRobin
 from hansa.messaging.gateway.calls import Call, as_parts
 from hansa.messaging.gateway.completion import Completion
 from hansa.messaging.gateway.direct import DirectRouter
-from hansa.messaging.gateway.over_service import ServiceLink
 from hansa.messaging.gateway.over_switchboard import Switchboard
 from hansa.messaging.gateway.retry import RetryPolicy
 from hansa.messaging.gateway.stats import GatewayStats
@@ -97,13 +97,11 @@ class Gateway:
             options=self._options,
             network=self._network,
             tls=self._tls,
+            balancers=self._balancers,
             on_room=self._make_room,
         )
-        board.balancers.update(self._balancers)
-        self._stop_listening = self._discovery.listen(board.discovered)
-        for providers in self._discovery.services.values():
-            for provider in providers:
-                board.discovered(ProviderAdded(provider=provider))
+        self._stop_listening = self._discovery.listen(board.services.discovered)
+        board.services.begin()
         return self
 
     async def __aexit__(
@@ -269,18 +267,23 @@ class Gateway:
 
     def router(self, service: str) -> DirectRouter:
         """For callers who choose the provider and the request id themselves."""
-        link = self._open_board().link_of(service)
-        return DirectRouter(link.pool, partial(self._send_to, link))
+        services = self._open_board().services
+        services.check_followed(service)
+        return DirectRouter(lambda: services.peers(service), partial(self._send_to, service))
 
     # -- what users set and ask
 
-    def set_balancer(self, service: str, balancer: Balancer) -> None:
-        """From the next request on `balancer` chooses the provider; round robin is the default."""
-        self._balancers[service] = balancer
-        if self._board is not None:
-            self._board.balancers[service] = balancer
-            if service in self._board.links:
-                self._board.links[service].balancer = balancer
+    def set_balancer(self, service: str, balancer: Balancer | None) -> None:
+        """From the next request on `balancer` chooses the provider; None is the default, round robin.
+
+        It is kept for the service, also while nobody offers that, until another one or None is set.
+        """
+        if balancer is None:
+            self._balancers.pop(service, None)
+        else:
+            self._balancers[service] = balancer
+        if self._board is not None and service in self._board.links:
+            self._board.links[service].balancer = balancer or RoundRobin()
 
     def connection_count(self, service: str) -> int:
         """How many providers of the service are connected and may get requests."""
@@ -290,12 +293,12 @@ class Gateway:
 
     async def wait_connected(self, service: str, count: int = 1, *, timeout: float | None = None) -> None:
         """Wait until so many providers are connected. Raises TimedOut, AlreadyClosed."""
-        waiters = self._open_board().link_of(service).waiters
+        self._open_board().services.check_followed(service)
         try:
             async with asyncio.timeout(timeout):
                 while self.connection_count(service) < count:
-                    await waiters.wait()
-                    self._open_board()
+                    await self._open_board().services.changed(service)
+                self._open_board()
         except TimeoutError:
             raise TimedOut(
                 f"{self.connection_count(service)} of {count} providers of {service} were connected within "
@@ -320,6 +323,7 @@ class Gateway:
             in_flight_count=len(board.calls),
             parked_count=sum(len(link.parked) for link in links),
             completions_count=len(self._completions),
+            services_count=len(links),
             connections_count=sum(len(link.pool.ready) for link in links),
             bad_frames=dict(board.strikes.by_reason),
             expelled_count=board.strikes.expelled_count,
@@ -392,7 +396,7 @@ class Gateway:
 
     async def _send_to(
         self,
-        link: ServiceLink,
+        service: str,
         routing_id: bytes,
         request_id: int,
         parts: Sequence[bytes] | bytes,
@@ -400,17 +404,33 @@ class Gateway:
         timeout: float | None,
     ) -> None:
         """What a direct router sends."""
+        if self._open_board().services.may_come(service, routing_id):
+            timeout = await self._wait_for_peer(service, routing_id, timeout)
         if self._is_full():
             timeout = await self._wait_for_room(timeout)
         board, payload, sink = self._open_board(), as_parts(parts), self._completions.put
 
         def open_call(left_s: float | None) -> Call:
-            return board.open_direct(link, routing_id, request_id, payload, msg_id, left_s, sink)
+            return board.open_direct(service, routing_id, request_id, payload, msg_id, left_s, sink)
 
         try:
             open_call(timeout)
         except Backlogged:
-            await self._open_slowly(open_call, link.name, timeout)
+            await self._open_slowly(open_call, service, timeout)
+
+    async def _wait_for_peer(self, service: str, routing_id: bytes, timeout: float | None) -> float | None:
+        """Wait until this provider is connected, or is known not to be; how much of the timeout is left."""
+        deadline = None if timeout is None or timeout < 0 else self._loop.time() + timeout
+        try:
+            async with asyncio.timeout_at(deadline):
+                while self._open_board().services.may_come(service, routing_id):
+                    await self._open_board().services.changed(service)
+        except TimeoutError:
+            raise TimedOut(
+                f"provider {format_id(routing_id)} of {service} was not connected within {timeout} s; "
+                f"nothing was sent; {self._discovery.situation}"
+            ) from None
+        return None if deadline is None else max(0.0, deadline - self._loop.time())
 
     def _open_board(self) -> Switchboard:
         if self._is_closed:

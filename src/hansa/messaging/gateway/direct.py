@@ -6,7 +6,6 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from hansa.limits import REQUEST_TIMEOUT_S
-from hansa.messaging.gateway.pool import Pool
 
 SendTo = Callable[[bytes, int, Sequence[bytes] | bytes, int, float | None], Coroutine[Any, Any, None]]
 
@@ -17,14 +16,14 @@ class DirectRouter:
     The outcomes come to `Gateway.recv` with those ids. Any number of requests may be under way.
     """
 
-    def __init__(self, pool: Pool, send_to: SendTo) -> None:
-        self._pool = pool
+    def __init__(self, peers: Callable[[], tuple[bytes, ...]], send_to: SendTo) -> None:
+        self._peers = peers
         self._send_to = send_to
 
     @property
     def peers(self) -> tuple[bytes, ...]:
         """Routing ids of the providers that are connected now."""
-        return tuple(member.peer for member in self._pool.ready)
+        return self._peers()
 
     async def send(
         self,
@@ -37,7 +36,8 @@ class DirectRouter:
     ) -> None:
         """Send to the provider with this routing id.
 
-        Raises NoProvider when it is not connected, BadArgument when the request id is in flight already.
-        Beyond the gateway's in-flight limit it waits for room. Such a request is never tried again.
+        Waits within the timeout until it is known who is there, and beyond the gateway's in-flight limit for
+        room. Such a request is never tried again. Raises NoProvider when that provider is not connected,
+        BadArgument when the request id is in flight already, TimedOut when nothing was sent in time.
         """
         await self._send_to(routing_id, request_id, parts, msg_id, timeout)

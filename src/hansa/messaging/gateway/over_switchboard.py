@@ -7,7 +7,7 @@ Everything else happens when something changes: a provider comes or goes, a dead
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -27,17 +27,12 @@ from hansa.errors import (
     error_from_code,
 )
 from hansa.ids import format_id, new_routing_id
-from hansa.messaging.discovery import (
-    Discovery,
-    DiscoveryEvent,
-    ProviderAdded,
-    ProviderRemoved,
-    WeightChanged,
-)
-from hansa.messaging.gateway.balancers import Balancer, RoundRobin
+from hansa.messaging.discovery import Discovery
+from hansa.messaging.gateway.balancers import Balancer
 from hansa.messaging.gateway.calls import NEVER, Call, Calls, as_parts
 from hansa.messaging.gateway.completion import Completion
-from hansa.messaging.gateway.over_service import ServiceLink
+from hansa.messaging.gateway.headers import Headers, header_of
+from hansa.messaging.gateway.over_service import ServiceLink, ServiceLinks
 from hansa.messaging.gateway.pool import Member
 from hansa.messaging.gateway.retry import NOT_STARTED, RetryPolicy
 from hansa.messaging.gateway.stats import GatewayTally
@@ -46,18 +41,12 @@ from hansa.transport import Disconnected, Network, Router, SocketOptions, Tls
 from hansa.transport.over_tasks import TaskScope
 from hansa.wire.business import (
     ERROR_MSG_ID,
-    CallHeader,
     TraceContext,
     decode_call,
     decode_error,
     encode_call,
-    encode_header,
 )
 from hansa.wire.frames import encode
-
-_REMAINING_MS_MAX = 0xFFFF_FFFF
-# Timeouts whose headers are kept; a program has a few.
-_HEADERS_MAX = 64
 
 
 class Switchboard:
@@ -73,13 +62,12 @@ class Switchboard:
         options: SocketOptions,
         network: Network | None,
         tls: Tls | None,
+        balancers: Mapping[str, Balancer],
         on_room: Callable[[], None],
     ) -> None:
         self.name = name
         # High and random, so that numbers which callers of a direct router choose rarely meet these.
         self.calls = Calls(chance.uint32() << 31 | 1 << 62)
-        self.links: dict[str, ServiceLink] = {}
-        self.balancers: dict[str, Balancer] = {}
         self.tally = GatewayTally()
         self.strikes = Strikes()
         self._discovery = discovery
@@ -90,9 +78,20 @@ class Switchboard:
         self._tls = tls
         self._on_room = on_room
         self._loop = asyncio.get_running_loop()
-        self._headers: dict[float | None, bytes] = {}
+        self._headers = Headers()
         self._alarm: asyncio.TimerHandle | None = None
         self._tasks = TaskScope(name, self._task_failed)
+        self.services = ServiceLinks(
+            discovery,
+            owner=self,
+            balancers=balancers,
+            tasks=self._tasks,
+            tally=self.tally,
+            forget_peer=self.strikes.forget,
+            make_router=self._new_router,
+        )
+        # The same, for the short way.
+        self.links = self.services.links
         self._is_closed = False
 
     async def close(self) -> None:
@@ -102,8 +101,7 @@ class Switchboard:
             self._alarm.cancel()
         calls = list(self.calls.open.values())
         self.calls.open.clear()
-        for link in self.links.values():
-            link.stop()
+        self.services.stop()
         for call in calls:
             self._wake(call)
             self._settle(call, AlreadyClosed(f"{self.name} was closed before {_what(call)} ended"))
@@ -127,7 +125,7 @@ class Switchboard:
         sink: Any,
     ) -> Call:
         """Send a request, or park it until a provider is connected. When it raises, nothing was sent."""
-        link = self.links.get(service) or self.link_of(service)
+        link = self.links.get(service)
         if msg_id == ERROR_MSG_ID:
             raise _reserved(msg_id)
         now = self._loop.time()
@@ -138,19 +136,19 @@ class Switchboard:
             call.key = key.encode() if isinstance(key, str) else key
         call.idempotent = idempotent
         call.trace = trace
-        if link.pool.ready:
-            header = self._headers.get(timeout) if trace is None else None
-            self._post(call, link, self._first_header(timeout, trace) if header is None else header)
+        if link is not None and link.pool.ready:
+            header = self._headers.kept.get(timeout) if trace is None else None
+            self._post(call, link, self._headers.first(timeout, trace) if header is None else header)
         else:
             # What cannot be sent is told now, as if somebody were there.
-            encode(encode_call(call.request_id, msg_id, call.parts, self.header(timeout, trace)), [])
-            self._park(call, link)
+            encode(encode_call(call.request_id, msg_id, call.parts, header_of(timeout, trace)), [])
+            self._park(call, link or self.services.absent(service))
         self._opened(call, now)
         return call
 
     def open_direct(
         self,
-        link: ServiceLink,
+        service: str,
         routing_id: bytes,
         request_id: int,
         parts: list[bytes],
@@ -159,17 +157,21 @@ class Switchboard:
         sink: Any,
     ) -> Call:
         """Send a request to the provider that its caller chose. When it raises, nothing was sent."""
-        member = next((one for one in link.pool.ready if one.peer == routing_id), None)
-        if member is None:
-            raise NoProvider(f"no provider {format_id(routing_id)} of {link.name} is connected")
+        link = self.links.get(service)
+        member = None if link is None else link.pool.ready_as(routing_id)
+        if link is None or member is None:
+            raise NoProvider(
+                f"no provider {format_id(routing_id)} of {service} is connected: "
+                f"{self.services.known(service)}"
+            )
         if msg_id == ERROR_MSG_ID:
             raise _reserved(msg_id)
         now = self._loop.time()
         deadline = NEVER if timeout is None or timeout < 0 else now + timeout
-        call = Call(self.calls.claim_id(request_id), link.name, parts, msg_id, deadline, sink)
+        call = Call(self.calls.claim_id(request_id), service, parts, msg_id, deadline, sink)
         call.started_at = now
         call.is_direct = True
-        link.router.post(routing_id, encode_call(request_id, msg_id, parts, self.header(timeout, None)))
+        link.router.post(routing_id, encode_call(request_id, msg_id, parts, header_of(timeout, None)))
         self._posted(call, member)
         self._opened(call, now)
         return call
@@ -280,7 +282,9 @@ class Switchboard:
             self._leave(link, call)
         else:
             link.parked.pop(call, None)
+            link.pausing.pop(call, None)
             self._wake(call)
+            self.services.release(link)
 
     @staticmethod
     def _wake(call: Call) -> None:
@@ -340,16 +344,18 @@ class Switchboard:
     def _pause(self, call: Call, link: ServiceLink, error: HansaError) -> None:
         pause_s = self._retry.pause_s(max(1, len(call.tried)), self._chance)
         call.pause = self._loop.call_later(pause_s, self._go_on, call, link, error)
+        link.pausing[call] = None
 
     def _go_on(self, call: Call, link: ServiceLink, error: HansaError) -> None:
         """The next try of a call, unless it has ended meanwhile; `error` is how it ends if there is none."""
+        link.pausing.pop(call, None)
         if self.calls.open.get(call.request_id) is not call:
             return
         call.pause = None
         try:
             if link.pool.ready:
                 left_s = None if call.deadline == NEVER else max(0.0, call.deadline - self._loop.time())
-                self._post(call, link, self.header(left_s, call.trace))
+                self._post(call, link, header_of(left_s, call.trace))
             else:
                 self._park(call, link)
         except Backlogged:  # Whoever is there does not read now.
@@ -358,21 +364,15 @@ class Switchboard:
             self._fail(call, error)
         except HansaError as problem:
             self._fail(call, problem)
+        self.services.release(link)
 
     # -- waiting: for room, for a provider, for the end of time
 
     def _park(self, call: Call, link: ServiceLink) -> None:
         """Keep a call until a provider is connected. Raises NoProvider when none is about to be."""
-        if not link.pool.is_hopeful:
-            raise self._nobody(call)
+        if not self.services.is_hopeful(link):
+            raise self.services.nobody(call.service)
         link.parked[call] = None
-
-    def _nobody(self, call: Call) -> NoProvider:
-        count = self._discovery.provider_count(call.service)
-        return NoProvider(
-            f"{_what(call)} has nobody to go to: of {count} providers that the discovery lists none is "
-            "connected"
-        )
 
     def _set_alarm(self, deadline: float, now: float) -> None:
         if self.calls.alarm(deadline, now=now):
@@ -385,41 +385,17 @@ class Switchboard:
         self._alarm = None
         now = self._loop.time()
         for call in self.calls.expired(now=now):
-            where = f"reply from {call.member.endpoint}" if call.member is not None else "provider was ready"
+            if call.member is not None:
+                where = f"reply from {call.member.endpoint}"
+            else:
+                where = f"provider was ready ({self._discovery.situation})"
             waited_s = now - call.started_at
             self._withdraw(call)
             self._settle(call, TimedOut(f"{_what(call)}: no {where} within {waited_s:.3f} s"))
         if self._alarm is None and self.calls.alarm_at != NEVER:
             self._alarm = self._loop.call_at(self.calls.alarm_at, self._ring)
 
-    def header(self, left_s: float | None, trace: TraceContext | None) -> bytes:
-        """What travels with the msgId: how long the caller still waits, and its trace."""
-        if left_s is None or left_s < 0:
-            remaining_ms = None
-        else:
-            remaining_ms = int(min(_REMAINING_MS_MAX, max(1, left_s * 1000)))
-        return encode_header(CallHeader(remaining_ms, trace))
-
-    def _first_header(self, timeout: float | None, trace: TraceContext | None) -> bytes:
-        """The same for a first try: most have one of a few timeouts, and so one of a few headers."""
-        header = self.header(timeout, trace)
-        if trace is None:
-            if len(self._headers) >= _HEADERS_MAX:
-                self._headers.clear()  # Those of the usual timeouts are soon back.
-            self._headers[timeout] = header
-        return header
-
     # -- providers come and go
-
-    def discovered(self, event: DiscoveryEvent) -> None:
-        if isinstance(event, ProviderAdded):
-            name = event.provider.service
-            (self.links.get(name) or self._new_link(name)).listed(event.provider)
-        elif isinstance(event, ProviderRemoved):
-            if event.provider.service in self.links:
-                self.links[event.provider.service].unlisted(event.provider)
-        elif isinstance(event, WeightChanged) and event.provider.service in self.links:
-            self.links[event.provider.service].pool.reweigh(event.provider)
 
     def service_ready(self, link: ServiceLink) -> None:
         """Send what waited for a provider."""
@@ -427,13 +403,15 @@ class Switchboard:
         link.waiters.wake_all()
 
     def service_hopeless(self, link: ServiceLink) -> None:
-        """End what waited for a provider."""
-        self._unpark(link)
+        """End what waited for a provider, once it is known that there is none."""
+        if not self._discovery.awaits_first_list:
+            self._unpark(link)
+            link.waiters.wake_all()
 
     def _unpark(self, link: ServiceLink) -> None:
         parked, link.parked = link.parked, {}
         for call in parked:
-            self._go_on(call, link, self._nobody(call))
+            self._go_on(call, link, self.services.nobody(call.service))
 
     def member_lost(self, link: ServiceLink, member: Member, event: Disconnected) -> None:
         """What was handed to the connection may have been carried out; what was not goes to somebody else."""
@@ -446,27 +424,6 @@ class Switchboard:
                 f"ended ({event.reason}): it may or may not have been carried out"
             )
             self._try_again(call, link, error, not_started=call.post_number > unsent_after)
-
-    def link_of(self, service: str) -> ServiceLink:
-        if service in self.links:
-            return self.links[service]
-        if not self._discovery.follows(service):
-            raise BadArgument(
-                f"the discovery does not follow {service!r}: call discovery.subscribe({service!r}) first"
-            )
-        return self._new_link(service)
-
-    def _new_link(self, name: str) -> ServiceLink:
-        link = self.links[name] = ServiceLink(
-            name,
-            owner=self,
-            balancer=self.balancers.get(name) or RoundRobin(),
-            tasks=self._tasks,
-            tally=self.tally,
-            forget_peer=self.strikes.forget,
-            make_router=self._new_router,
-        )
-        return link
 
     def _new_router(self, link: ServiceLink) -> Router:
         return Router(

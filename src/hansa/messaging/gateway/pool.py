@@ -124,6 +124,10 @@ class Pool:
         member.tried = False  # It is dialled again at once, and may be back before a caller's patience ends.
         self._sort(member)
 
+    def ready_as(self, peer: bytes) -> Member | None:
+        """The ready member with this routing id."""
+        return next((member for member in self.ready if member.peer == peer), None)
+
     def choices(self, tried: tuple[str, ...]) -> list[Member]:
         """Who may get a request that was with these endpoints already: the others, if there are others."""
         if not tried:

@@ -13,6 +13,7 @@ class GatewayStats:
     An abandoned request is one whose caller was cancelled. A late reply belongs to no request that is open; a
     stray one came from another provider than the one that was asked. `moved_count` counts tries that were
     certainly not started and went on to another provider, `retried_count` those of idempotent requests.
+    `services_count` services have a socket: those that somebody offers, and those that somebody waits for.
     `impostors_count` connections were answered by somebody else than the provider that is listed there;
     `bad_endpoints_count` providers are listed at an endpoint that cannot be dialled from here.
     """
@@ -30,6 +31,7 @@ class GatewayStats:
     in_flight_count: int
     parked_count: int
     completions_count: int
+    services_count: int
     connections_count: int
     bad_frames: dict[str, int]
     expelled_count: int
