@@ -138,6 +138,20 @@ REGISTRY_GRACE_S: Final = 5.0
 REGISTRIES_REMEMBERED_MAX: Final = 1_024
 # How long a call waits for its reply unless told otherwise.
 REQUEST_TIMEOUT_S: Final = 5.0
+# One try of a request is given this long at least before another provider is asked, too: long enough for a
+# collection of garbage or a busy core on either side.
+TRY_S_MIN: Final = 0.1
+# How often requests that could not be sent twice are looked at again.
+HEDGE_LOOK_S: Final = 0.05
+# Requests of one service that may be sent twice in a burst (what is with a provider when it stops), the share
+# of its requests in the long run, and so many a second where there are few requests.
+HEDGES_COUNT_MAX: Final = 100
+HEDGE_SHARE: Final = 0.1
+HEDGES_PER_S: Final = 1.0
+# A provider that let a try's time pass gets no requests for this long, twice as long each time, unless it
+# answers something before. Each time a few requests pay for finding out.
+SUSPICION_S_MIN: Final = 1.0
+SUSPICION_S_MAX: Final = 8.0
 # Per gateway: requests without an outcome, and completions nobody has taken. Callers wait beyond it.
 IN_FLIGHT_MAX: Final = 10_000
 

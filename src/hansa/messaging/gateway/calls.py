@@ -3,14 +3,18 @@
 Each request is opened once and closed once: by its reply, by an error, by its deadline, or by its caller, who
 gave up. Whatever comes for it later finds nothing here. Deadlines cost a comparison a request: the alarm is
 set for the earliest one, and when it rings all open calls are looked at, at most once every `ALARM_S_MIN`.
+
+A call has one try at a time, with `member`. An idempotent one may have more: when a try takes too long it
+stands *beside* the next. Whoever answers first ends the call, and the others are let go.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 from hansa.errors import BadArgument
+from hansa.limits import TRY_S_MIN
 from hansa.messaging.gateway.pool import Member
 
 # A deadline is never kept early, and late by at most this much beyond the loop's own lag.
@@ -23,7 +27,9 @@ class Call:
     """One request on its way: what is needed to send it, and whom to tell how it ended."""
 
     __slots__ = (
+        "beside",
         "deadline",
+        "hedge_at",
         "idempotent",
         "is_direct",
         "key",
@@ -39,6 +45,8 @@ class Call:
         "started_at",
         "trace",
         "tried",
+        "tried_at",
+        "was_withheld",
     )
 
     def __init__(
@@ -62,6 +70,62 @@ class Call:
         self.pause: Any = None
         """The driver's timer, while the call waits for its next try."""
         self.tried: tuple[str, ...] = ()
+        """Endpoints of all tries but the present one."""
+        self.tried_at = 0.0
+        """When the present try began."""
+        self.hedge_at = NEVER
+        """When the time of the present try is over; NEVER for what must not be sent twice."""
+        self.beside: dict[bytes, Try] = NONE_BESIDE
+        """Earlier tries that may still be answered, by peer."""
+        self.was_withheld = False
+
+    def __str__(self) -> str:
+        return f"request {self.request_id} to {self.service}"
+
+    @property
+    def asked(self) -> list[str]:
+        """Endpoints of the providers that may still answer."""
+        tries = [one.member.endpoint for one in self.beside.values()]
+        return tries if self.member is None else [*tries, self.member.endpoint]
+
+    def end_try(self) -> None:
+        """The present try is over, or is about to stand beside the next."""
+        if self.member is not None:
+            self.tried = (*self.tried, self.member.endpoint)
+        self.member, self.peer, self.hedge_at = None, b"", NEVER
+
+    def set_beside(self) -> None:
+        """The present try goes on beside the next one."""
+        if self.member is not None:
+            self.beside = {**self.beside, self.peer: Try(self.member, self.post_number)}
+        self.end_try()
+
+    def turn_to(self, peer: bytes) -> bool:
+        """This peer said something: if a try beside is with it, make that the present one. Whether it was."""
+        if peer not in self.beside:
+            return False
+        chosen = self.beside[peer]
+        self.set_beside()
+        self.drop_beside(peer)
+        self.member, self.peer, self.post_number = chosen.member, peer, chosen.post_number
+        # It is the present one again, and so not among those before.
+        at = self.tried.index(chosen.member.endpoint)
+        self.tried = self.tried[:at] + self.tried[at + 1 :]
+        return True
+
+    def drop_beside(self, peer: bytes) -> None:
+        """This try will have no answer."""
+        self.beside = {other: one for other, one in self.beside.items() if other != peer}
+
+
+class Try(NamedTuple):
+    """A try that stands beside the present one."""
+
+    member: Member
+    post_number: int
+
+
+NONE_BESIDE: Final[dict[bytes, Try]] = {}
 
 
 class Calls:
@@ -71,6 +135,10 @@ class Calls:
         self.open: dict[int, Call] = {}
         self.alarm_at = NEVER
         """When `expired` is to be asked next."""
+        self.look_at = NEVER
+        """When `overdue` is to be asked next."""
+        self.hedge_last_at = 0.0
+        """The `hedge_at` of the last call that was opened with one."""
         self._last_id = first_id
 
     def __len__(self) -> int:
@@ -108,9 +176,30 @@ class Calls:
         self.alarm_at = max(earliest, now + ALARM_S_MIN) if earliest < NEVER else NEVER
         return late
 
+    def overdue(self, *, now: float) -> list[Call]:
+        """The calls whose present try has had its time, in the order in which they were made."""
+        due: list[Call] = []
+        self.look_at = NEVER
+        for call in self.open.values():
+            if call.started_at > now - TRY_S_MIN:
+                # No try has less time than that, and whoever follows is younger still.
+                if self.hedge_last_at > now:
+                    self.look_at = min(self.look_at, call.started_at + TRY_S_MIN)
+                break
+            if call.hedge_at <= now:
+                due.append(call)
+            elif call.hedge_at < self.look_at:
+                self.look_at = call.hedge_at
+        return due
+
     def of_member(self, member: Member, peer: bytes) -> list[Call]:
-        """The open calls that were posted to this member while it was connected as `peer`."""
-        return [call for call in self.open.values() if call.member is member and call.peer == peer]
+        """The open calls with a try that was posted to this member while it was connected as `peer`."""
+        return [
+            call
+            for call in self.open.values()
+            if (call.member is member and call.peer == peer)
+            or (peer in call.beside and call.beside[peer].member is member)
+        ]
 
 
 def as_parts(parts: Sequence[bytes] | bytes) -> list[bytes]:

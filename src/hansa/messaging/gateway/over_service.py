@@ -19,7 +19,9 @@ from hansa.messaging.discovery import (
 )
 from hansa.messaging.gateway.balancers import Balancer, RoundRobin
 from hansa.messaging.gateway.calls import Call
+from hansa.messaging.gateway.hedging import Hedging
 from hansa.messaging.gateway.pool import Member, Pool
+from hansa.messaging.gateway.retry import RetryPolicy
 from hansa.messaging.gateway.stats import GatewayTally
 from hansa.messaging.provider_info import ProviderInfo
 from hansa.transport import Connected, Disconnected, HandshakeFailed, Outbound, Router, SocketEvent
@@ -49,6 +51,7 @@ class ServiceLink:
         *,
         owner: LinkOwner,
         balancer: Balancer,
+        retry: RetryPolicy,
         tasks: TaskScope,
         tally: GatewayTally,
         forget_peer: Callable[[bytes], None],
@@ -58,6 +61,7 @@ class ServiceLink:
         self.name = name
         self.pool = Pool(name)
         self.balancer = balancer
+        self.hedging = Hedging(tries_max=retry.tries_max, hedge_share=retry.hedge_share)
         self.parked: dict[Call, None] = {}
         """Requests that wait for somebody to be ready."""
         self.pausing: dict[Call, None] = {}
@@ -185,6 +189,7 @@ class ServiceLinks:
         *,
         owner: LinkOwner,
         balancers: Mapping[str, Balancer],
+        retry: RetryPolicy,
         tasks: TaskScope,
         tally: GatewayTally,
         forget_peer: Callable[[bytes], None],
@@ -194,6 +199,7 @@ class ServiceLinks:
         self._discovery = discovery
         self._owner = owner
         self._balancers = balancers
+        self._retry = retry
         self._tasks = tasks
         self._tally = tally
         self._forget_peer = forget_peer
@@ -239,6 +245,7 @@ class ServiceLinks:
             name,
             owner=self._owner,
             balancer=self._balancers.get(name) or RoundRobin(),
+            retry=self._retry,
             tasks=self._tasks,
             tally=self._tally,
             forget_peer=self._forget_peer,

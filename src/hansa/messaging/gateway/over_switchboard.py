@@ -27,11 +27,13 @@ from hansa.errors import (
     error_from_code,
 )
 from hansa.ids import format_id, new_routing_id
+from hansa.limits import HEDGE_LOOK_S
 from hansa.messaging.discovery import Discovery
 from hansa.messaging.gateway.balancers import Balancer
-from hansa.messaging.gateway.calls import NEVER, Call, Calls, as_parts
+from hansa.messaging.gateway.calls import NEVER, NONE_BESIDE, Call, Calls, as_parts
 from hansa.messaging.gateway.completion import Completion
 from hansa.messaging.gateway.headers import Headers, header_of
+from hansa.messaging.gateway.over_call_timers import CallTimers
 from hansa.messaging.gateway.over_service import ServiceLink, ServiceLinks
 from hansa.messaging.gateway.pool import Member
 from hansa.messaging.gateway.retry import NOT_STARTED, RetryPolicy
@@ -39,13 +41,7 @@ from hansa.messaging.gateway.stats import GatewayTally
 from hansa.messaging.strikes import Strikes
 from hansa.transport import Disconnected, Network, Router, SocketOptions, Tls
 from hansa.transport.over_tasks import TaskScope
-from hansa.wire.business import (
-    ERROR_MSG_ID,
-    TraceContext,
-    decode_call,
-    decode_error,
-    encode_call,
-)
+from hansa.wire.business import ERROR_MSG_ID, TraceContext, decode_call, decode_error, encode_call
 from hansa.wire.frames import encode
 
 
@@ -79,12 +75,13 @@ class Switchboard:
         self._on_room = on_room
         self._loop = asyncio.get_running_loop()
         self._headers = Headers()
-        self._alarm: asyncio.TimerHandle | None = None
+        self._timers = CallTimers(self.calls, on_expired=self._expired, on_overdue=self._overdue)
         self._tasks = TaskScope(name, self._task_failed)
         self.services = ServiceLinks(
             discovery,
             owner=self,
             balancers=balancers,
+            retry=retry,
             tasks=self._tasks,
             tally=self.tally,
             forget_peer=self.strikes.forget,
@@ -97,14 +94,13 @@ class Switchboard:
     async def close(self) -> None:
         """End every open request with AlreadyClosed, then every connection."""
         self._is_closed = True
-        if self._alarm is not None:
-            self._alarm.cancel()
+        self._timers.close()
         calls = list(self.calls.open.values())
         self.calls.open.clear()
         self.services.stop()
         for call in calls:
             self._wake(call)
-            self._settle(call, AlreadyClosed(f"{self.name} was closed before {_what(call)} ended"))
+            self._settle(call, AlreadyClosed(f"{self.name} was closed before {call} ended"))
         # Together: each may linger.
         async with asyncio.TaskGroup() as group:
             group.create_task(self._tasks.close(), name=f"{self.name}: closing")
@@ -139,6 +135,8 @@ class Switchboard:
         if link is not None and link.pool.ready:
             header = self._headers.kept.get(timeout) if trace is None else None
             self._post(call, link, self._headers.first(timeout, trace) if header is None else header)
+            if idempotent:
+                self._timers.try_begun(call, link.hedging.patience_s(deadline - now), now)
         else:
             # What cannot be sent is told now, as if somebody were there.
             encode(encode_call(call.request_id, msg_id, call.parts, header_of(timeout, trace)), [])
@@ -181,20 +179,21 @@ class Switchboard:
         calls.open[call.request_id] = call
         self.tally.requests_count += 1
         if call.deadline < calls.alarm_at:
-            self._set_alarm(call.deadline, now)
+            self._timers.set_alarm(call.deadline, now)
 
     def _post(self, call: Call, link: ServiceLink, header: bytes) -> None:
         """Choose a provider and hand the request to the socket. When it raises, nothing was sent."""
-        ready = link.pool.choices(call.tried)
+        if not call.beside:
+            ready = link.pool.choices(call.tried)
+        else:
+            ready = link.pool.choices_beside(call.asked, call.tried)
         if len(ready) == 1:
             member = ready[0]
         else:
             try:
                 member = link.balancer.choose(ready, call.key, self._chance)
             except Exception as failure:  # The user's own, perhaps.
-                raise UsageError(
-                    f"the balancer of {link.name} failed for {_what(call)}: {failure!r}"
-                ) from failure
+                raise UsageError(f"the balancer of {link.name} failed for {call}: {failure!r}") from failure
             if type(member) is not Member or not member.in_ready:
                 raise UsageError(f"the balancer of {link.name} chose {member!r}: not one that it was given")
         link.router.post(member.peer, encode_call(call.request_id, call.msg_id, call.parts, header))
@@ -212,6 +211,8 @@ class Switchboard:
         """What a provider sent in one chunk."""
         calls = self.calls.open
         tally = self.tally
+        if link.pool.suspects:
+            link.pool.heard(peer)
         for frames in messages:
             try:
                 request_id, msg_id, _, parts = decode_call(frames)
@@ -219,7 +220,7 @@ class Switchboard:
                 self._bad_reply(link, peer, error)
                 continue
             call = calls.get(request_id)
-            if call is None or call.peer != peer:
+            if call is None or (call.peer != peer and not call.turn_to(peer)):
                 self._unexpected(call)
                 continue
             if msg_id == ERROR_MSG_ID:
@@ -228,6 +229,8 @@ class Switchboard:
             del calls[request_id]
             tally.replied_count += 1
             self._leave(link, call)
+            if call.idempotent:
+                self._learn(link, call)
             sink = call.sink
             if isinstance(sink, asyncio.Future):
                 if not sink.done():
@@ -243,6 +246,22 @@ class Switchboard:
             member.in_flight_count -= 1
             if member.leaving:
                 link.settled(member)
+
+    def _leave_beside(self, link: ServiceLink, call: Call) -> None:
+        """Nor with those that it was posted to before; what they still answer is late."""
+        beside, call.beside = call.beside, NONE_BESIDE
+        for peer, one in beside.items():
+            if one.member.peer == peer:
+                one.member.in_flight_count -= 1
+                link.settled(one.member)
+
+    def _learn(self, link: ServiceLink, call: Call) -> None:
+        """An idempotent request was answered: what that says about the next."""
+        if call.beside:
+            link.hedging.answered_late()
+            self._leave_beside(link, call)
+        elif not call.tried:
+            link.hedging.answered(self._loop.time() - call.tried_at)
 
     # -- outcomes other than a reply
 
@@ -261,7 +280,7 @@ class Switchboard:
         try:
             call.sink(completion)
         except Exception as failure:
-            self._report(failure, f"the callback of {_what(call)} failed")
+            self._report(failure, f"the callback of {call} failed")
 
     def _fail(self, call: Call, error: HansaError) -> None:
         """End an open call with an error."""
@@ -278,6 +297,7 @@ class Switchboard:
     def _withdraw(self, call: Call) -> None:
         """Take a call that is open no more from wherever it waits."""
         link = self.links[call.service]
+        self._leave_beside(link, call)
         if call.member is not None:
             self._leave(link, call)
         else:
@@ -310,6 +330,7 @@ class Switchboard:
             self._bad_reply(link, peer, error)
             # It was an answer all the same, and there will be no other.
             self._leave(link, call)
+            self._leave_beside(link, call)
             self._fail(call, error)
             return
         self._leave(link, call)
@@ -320,9 +341,7 @@ class Switchboard:
 
     def _try_again(self, call: Call, link: ServiceLink, error: HansaError, *, not_started: bool) -> None:
         """A try has failed: go on to the next one, or end the call with this error."""
-        if call.member is not None:
-            call.tried = (*call.tried, call.member.endpoint)
-        call.member, call.peer = None, b""
+        call.end_try()
         if (
             self._is_closed
             or call.is_direct
@@ -330,7 +349,7 @@ class Switchboard:
                 error, tries_count=len(call.tried), idempotent=call.idempotent, not_started=not_started
             )
         ):
-            self._fail(call, error)
+            self._give_up(call, link, error)
             return
         if not_started:
             self.tally.moved_count += 1
@@ -341,7 +360,17 @@ class Switchboard:
         else:
             self._pause(call, link, error)
 
+    def _give_up(self, call: Call, link: ServiceLink, error: HansaError) -> None:
+        """There is no other try: the call ends so, unless one that stands beside may still be answered."""
+        if call.beside and error.retryable:
+            return
+        self._leave_beside(link, call)
+        self._fail(call, error)
+
     def _pause(self, call: Call, link: ServiceLink, error: HansaError) -> None:
+        if call.beside:  # It is not idle meanwhile, and is looked at again soon.
+            self._timers.try_begun(call, HEDGE_LOOK_S, self._loop.time())
+            return
         pause_s = self._retry.pause_s(max(1, len(call.tried)), self._chance)
         call.pause = self._loop.call_later(pause_s, self._go_on, call, link, error)
         link.pausing[call] = None
@@ -354,17 +383,47 @@ class Switchboard:
         call.pause = None
         try:
             if link.pool.ready:
-                left_s = None if call.deadline == NEVER else max(0.0, call.deadline - self._loop.time())
-                self._post(call, link, header_of(left_s, call.trace))
+                self._post_again(call, link, self._loop.time())
             else:
                 self._park(call, link)
         except Backlogged:  # Whoever is there does not read now.
             self._pause(call, link, error)
         except Unavailable:  # Nobody is there.
-            self._fail(call, error)
+            self._give_up(call, link, error)
         except HansaError as problem:
-            self._fail(call, problem)
+            self._give_up(call, link, problem)
         self.services.release(link)
+
+    def _post_again(self, call: Call, link: ServiceLink, now: float) -> None:
+        """As `_post`, for a try that is not the first."""
+        left_s = None if call.deadline == NEVER else max(0.0, call.deadline - now)
+        self._post(call, link, header_of(left_s, call.trace))
+        if call.idempotent:
+            self._timers.try_begun(call, link.hedging.patience_s(call.deadline - call.started_at), now)
+
+    def _overdue(self, call: Call, now: float) -> None:
+        """The present try has had its time: ask another provider, too, if there is one and it may be."""
+        link = self.links[call.service]
+        asked, tried = call.asked, call.tried
+        if call.member is not None:
+            self._timers.suspect(link.pool, call.member, now)
+            tried = (*tried, call.member.endpoint)
+        if not self._retry.allows_beside(tries_count=len(tried)):
+            call.hedge_at = NEVER
+            return
+        call.hedge_at = now + HEDGE_LOOK_S  # Unless it is sent now.
+        if not link.pool.choices_beside(asked, tried):
+            return
+        if not link.hedging.take(now=now):
+            self.tally.withheld_count += not call.was_withheld
+            call.was_withheld = True
+            return
+        call.set_beside()
+        try:
+            self._post_again(call, link, now)
+            self.tally.hedged_count += 1
+        except HansaError:  # Whoever is there does not read now, and there is a try that may be answered.
+            call.hedge_at = now + HEDGE_LOOK_S
 
     # -- waiting: for room, for a provider, for the end of time
 
@@ -374,26 +433,14 @@ class Switchboard:
             raise self.services.nobody(call.service)
         link.parked[call] = None
 
-    def _set_alarm(self, deadline: float, now: float) -> None:
-        if self.calls.alarm(deadline, now=now):
-            if self._alarm is not None:
-                self._alarm.cancel()
-            self._alarm = self._loop.call_at(self.calls.alarm_at, self._ring)
-
-    def _ring(self) -> None:
-        # First of all: a callback below may open a call and set the alarm.
-        self._alarm = None
-        now = self._loop.time()
-        for call in self.calls.expired(now=now):
-            if call.member is not None:
-                where = f"reply from {call.member.endpoint}"
-            else:
-                where = f"provider was ready ({self._discovery.situation})"
-            waited_s = now - call.started_at
-            self._withdraw(call)
-            self._settle(call, TimedOut(f"{_what(call)}: no {where} within {waited_s:.3f} s"))
-        if self._alarm is None and self.calls.alarm_at != NEVER:
-            self._alarm = self._loop.call_at(self.calls.alarm_at, self._ring)
+    def _expired(self, call: Call, now: float) -> None:
+        """A call that is open no more, because its time is over."""
+        if asked := call.asked:
+            where = f"reply from {', '.join(asked)}"
+        else:
+            where = f"provider was ready ({self._discovery.situation})"
+        self._withdraw(call)
+        self._settle(call, TimedOut(f"{call}: no {where} within {now - call.started_at:.3f} s"))
 
     # -- providers come and go
 
@@ -420,10 +467,15 @@ class Switchboard:
         link.pool.disconnected(member)
         for call in calls:
             error = ProviderLost(
-                f"{_what(call)} was with {member.endpoint} ({format_id(event.peer)}) when the connection "
+                f"{call} was with {member.endpoint} ({format_id(event.peer)}) when the connection "
                 f"ended ({event.reason}): it may or may not have been carried out"
             )
-            self._try_again(call, link, error, not_started=call.post_number > unsent_after)
+            if call.peer == event.peer:
+                self._try_again(call, link, error, not_started=call.post_number > unsent_after)
+            else:
+                call.drop_beside(event.peer)
+                if call.member is None and not call.beside:
+                    self._try_again(call, link, error, not_started=False)
 
     def _new_router(self, link: ServiceLink) -> Router:
         return Router(
@@ -442,10 +494,6 @@ class Switchboard:
 
     def _report(self, error: BaseException, message: str) -> None:
         self._loop.call_exception_handler({"message": message, "exception": error})
-
-
-def _what(call: Call) -> str:
-    return f"request {call.request_id} to {call.service}"
 
 
 def _reserved(msg_id: int) -> BadArgument:

@@ -4,13 +4,18 @@ A member is *ready* when it is connected under the very id that the list gives: 
 on that endpoint by now. Only ready members get requests, so that a stale entry costs nothing. A member that
 is no longer listed, or that says it is draining, gets no more requests and stays connected until it has
 answered those it has.
+
+A ready member is *suspected* when it let the time of a try pass: it may stand still, with its connection up.
+It gets no requests while there are others, until it answers anything, is connected anew, or a while is over.
+That while is twice as long each time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+from hansa.limits import SUSPICION_S_MAX, SUSPICION_S_MIN
 from hansa.messaging.provider_info import ProviderInfo
 
 
@@ -26,6 +31,8 @@ class Member:
         "peer",
         "posted_count",
         "routing_id",
+        "suspected_until",
+        "suspicions_count",
         "tried",
         "weight",
     )
@@ -44,6 +51,10 @@ class Member:
         """Whether the pool's `ready` holds it."""
         self.tried = False
         """Whether an attempt to connect has ended since it was listed or lost."""
+        self.suspected_until = 0.0
+        """Means nothing while the pool's `suspects` do not hold it."""
+        self.suspicions_count = 0
+        """How often it was suspected since it last answered."""
         self.connection: Any = None
         """The driver's."""
 
@@ -64,6 +75,9 @@ class Pool:
         self.service = service
         self.members: dict[str, Member] = {}
         self.ready: list[Member] = []
+        self.well: list[Member] = self.ready
+        """Those of `ready` that are not suspected; the very same list while nobody is."""
+        self.suspects: dict[Member, None] = {}
         self._listed: dict[bytes, Member] = {}
 
     @property
@@ -115,6 +129,7 @@ class Pool:
         member.peer = peer
         member.tried = True
         member.posted_count = 0
+        self._trust(member)
         self._sort(member)
         return member.is_ready
 
@@ -128,11 +143,49 @@ class Pool:
         """The ready member with this routing id."""
         return next((member for member in self.ready if member.peer == peer), None)
 
-    def choices(self, tried: tuple[str, ...]) -> list[Member]:
+    def choices(self, tried: Sequence[str]) -> list[Member]:
         """Who may get a request that was with these endpoints already: the others, if there are others."""
         if not tried:
-            return self.ready
-        return [member for member in self.ready if member.endpoint not in tried] or self.ready
+            return self.well or self.ready
+        return self._others(tried) or self.well or self.ready
+
+    def choices_beside(self, asked: Sequence[str], tried: Sequence[str]) -> list[Member]:
+        """Who may get a request that is with some endpoints now, and was with others: none of the former."""
+        return self._others(tried) or self._others(asked)
+
+    def _others(self, endpoints: Sequence[str]) -> list[Member]:
+        """Members at none of these endpoints, suspected ones only if there is nobody else."""
+        others = [member for member in self.ready if member.endpoint not in endpoints]
+        return [member for member in others if member not in self.suspects] or others
+
+    # -- suspicion
+
+    def suspect(self, member: Member, *, now: float) -> None:
+        """It let the time of a try pass."""
+        if member in self.suspects or not member.is_ready:
+            return
+        member.suspicions_count += 1
+        lasting_s = min(SUSPICION_S_MAX, SUSPICION_S_MIN * 2 ** min(16, member.suspicions_count - 1))
+        member.suspected_until = now + lasting_s
+        self.suspects[member] = None
+        self._sort(member)
+
+    def heard(self, peer: bytes) -> None:
+        """A message came from it: if it was suspected, it is well."""
+        for member in [one for one in self.suspects if one.peer == peer]:
+            self._trust(member)
+
+    def relieve(self, *, now: float) -> None:
+        """Members that were suspected for long enough get requests again."""
+        for member in [one for one in self.suspects if one.suspected_until <= now]:
+            del self.suspects[member]
+            self._sort(member)
+
+    def _trust(self, member: Member) -> None:
+        member.suspicions_count = 0
+        if member in self.suspects:
+            del self.suspects[member]
+            self._sort(member)
 
     def _unlist(self, member: Member) -> None:
         if self._listed.get(member.routing_id) is member:
@@ -144,3 +197,6 @@ class Pool:
         elif member.in_ready and not member.is_ready:
             self.ready.remove(member)
         member.in_ready = member.is_ready
+        if not member.in_ready:
+            self.suspects.pop(member, None)
+        self.well = [one for one in self.ready if one not in self.suspects] if self.suspects else self.ready

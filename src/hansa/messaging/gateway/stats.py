@@ -13,6 +13,9 @@ class GatewayStats:
     An abandoned request is one whose caller was cancelled. A late reply belongs to no request that is open; a
     stray one came from another provider than the one that was asked. `moved_count` counts tries that were
     certainly not started and went on to another provider, `retried_count` those of idempotent requests.
+    `hedged_count` counts tries of idempotent requests beside one that took too long; the answer that came
+    second counts as late. `withheld_count` requests would have had one, had the budget allowed it at once.
+    `suspected_count` providers took too long and have not answered since: others get their requests.
     `services_count` services have a socket: those that somebody offers, and those that somebody waits for.
     `impostors_count` connections were answered by somebody else than the provider that is listed there;
     `bad_endpoints_count` providers are listed at an endpoint that cannot be dialled from here.
@@ -26,6 +29,9 @@ class GatewayStats:
     stray_replies_count: int
     moved_count: int
     retried_count: int
+    hedged_count: int
+    withheld_count: int
+    suspected_count: int
     impostors_count: int
     bad_endpoints_count: int
     in_flight_count: int
@@ -48,6 +54,8 @@ class GatewayTally:
     stray_replies_count: int = 0
     moved_count: int = 0
     retried_count: int = 0
+    hedged_count: int = 0
+    withheld_count: int = 0
     impostors_count: int = 0
     bad_endpoints_count: int = 0
     failed: Counter[str] = field(default_factory=Counter)

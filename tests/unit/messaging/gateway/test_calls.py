@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, precondition, rule
 
 from hansa.errors import BadArgument
+from hansa.limits import TRY_S_MIN
 from hansa.messaging.gateway.calls import ALARM_S_MIN, NEVER, Call, Calls, as_parts
 from hansa.messaging.gateway.pool import Member
 from hansa.messaging.provider_info import ProviderInfo
@@ -141,3 +142,79 @@ class CallsMachine(RuleBasedStateMachine):
 
 TestCallsMachine = CallsMachine.TestCase
 TestCallsMachine.settings = settings(max_examples=100, stateful_step_count=40)
+
+
+# -- tries that take too long
+
+
+def opened(calls: Calls, at: float, *, hedge_after_s: float = NEVER) -> Call:
+    call = a_call(calls.next_id())
+    call.started_at = at
+    call.hedge_at = at + hedge_after_s
+    if hedge_after_s < NEVER:
+        calls.hedge_last_at = call.hedge_at
+    calls.open[call.request_id] = call
+    return call
+
+
+def test_tries_that_had_their_time_are_overdue_in_the_order_of_the_calls() -> None:
+    calls = Calls(0)
+    slow = opened(calls, 0.0, hedge_after_s=3.0)
+    opened(calls, 0.1)
+    first, second = (opened(calls, 0.2, hedge_after_s=0.5) for _ in range(2))
+    assert calls.overdue(now=0.69) == []
+    assert calls.look_at == 0.7
+    assert calls.overdue(now=0.7) == [first, second]
+    assert calls.look_at == 3.0
+    first.hedge_at = second.hedge_at = NEVER
+    assert calls.overdue(now=3.0) == [slow]
+
+
+def test_young_calls_are_not_looked_at_and_not_forgotten() -> None:
+    calls = Calls(0)
+    young = [opened(calls, 1.0 + number / 100, hedge_after_s=TRY_S_MIN) for number in range(5)]
+    assert calls.overdue(now=1.05) == []
+    assert calls.look_at == 1.0 + TRY_S_MIN
+    assert calls.overdue(now=1.5) == young
+
+
+def test_calls_that_must_not_be_sent_twice_ask_for_no_look() -> None:
+    calls = Calls(0)
+    opened(calls, 1.0)
+    opened(calls, 5.0)
+    assert calls.overdue(now=5.05) == []
+    assert calls.look_at == NEVER
+
+
+def posted(call: Call, member: Member, peer: bytes, number: int) -> None:
+    call.member, call.peer, call.post_number = member, peer, number
+
+
+def test_a_try_stands_beside_the_next_and_becomes_the_present_one_when_it_is_answered() -> None:
+    call, one, two = a_call(1), a_member("tcp://one:1"), a_member("tcp://two:1")
+    posted(call, one, b"1", 7)
+    call.set_beside()
+    assert (call.member, call.asked, call.tried) == (None, ["tcp://one:1"], ("tcp://one:1",))
+    posted(call, two, b"2", 9)
+    assert call.asked == ["tcp://one:1", "tcp://two:1"]
+    assert not call.turn_to(b"3")
+    assert call.turn_to(b"1")
+    assert (call.member, call.peer, call.post_number) == (one, b"1", 7)
+    assert list(call.beside) == [b"2"]
+    assert call.tried == ("tcp://two:1",)
+    call.drop_beside(b"2")
+    assert call.asked == ["tcp://one:1"]
+
+
+def test_the_calls_of_a_member_are_also_those_with_a_try_beside() -> None:
+    calls = Calls(0)
+    one, two = a_member("tcp://one:1"), a_member("tcp://two:1")
+    hedged, other = opened(calls, 0.0), opened(calls, 0.0)
+    posted(hedged, one, b"p", 1)
+    hedged.set_beside()
+    posted(hedged, two, b"q", 1)
+    posted(other, two, b"q", 2)
+    assert calls.of_member(one, b"p") == [hedged]
+    assert calls.of_member(two, b"q") == [hedged, other]
+    # The same process, as a provider of another service.
+    assert calls.of_member(a_member("tcp://one:1"), b"p") == []

@@ -154,3 +154,82 @@ class PoolMachine(RuleBasedStateMachine):
 
 TestPoolMachine = PoolMachine.TestCase
 TestPoolMachine.settings = settings(max_examples=100, stateful_step_count=40)
+
+
+# -- suspicion
+
+
+def connected_pool(*names: str) -> tuple[Pool, list[Member]]:
+    pool = Pool("echo")
+    members = []
+    for name in names:
+        member = added(pool, info(f"tcp://{name}:1", name.encode()))
+        pool.connected(member, member.routing_id)
+        members.append(member)
+    return pool, members
+
+
+def test_a_suspected_member_gets_no_request_while_there_are_others() -> None:
+    pool, (ann, bob) = connected_pool("ann", "bob")
+    assert pool.choices(()) is pool.ready
+    pool.suspect(ann, now=0.0)
+    assert pool.choices(()) == [bob]
+    assert pool.ready == [ann, bob]
+    pool.suspect(bob, now=0.0)
+    assert pool.choices(()) == [ann, bob]
+    assert pool.choices((ann.endpoint,)) == [bob]
+
+
+def test_beside_a_try_nobody_is_asked_who_is_asked_already() -> None:
+    pool, (ann, bob, cyd) = connected_pool("ann", "bob", "cyd")
+    asked = [ann.endpoint]
+    assert pool.choices_beside(asked, (ann.endpoint,)) == [bob, cyd]
+    pool.suspect(bob, now=0.0)
+    assert pool.choices_beside(asked, (ann.endpoint,)) == [cyd]
+    # Who was tried and lost is asked again when nobody else is left.
+    assert pool.choices_beside(asked, (ann.endpoint, cyd.endpoint)) == [bob]
+    assert pool.choices_beside(asked, (ann.endpoint, bob.endpoint, cyd.endpoint)) == [cyd]
+    pool.disconnected(cyd)
+    assert pool.choices_beside([ann.endpoint, bob.endpoint], (ann.endpoint, bob.endpoint)) == []
+
+
+def test_a_message_clears_a_member_and_nobody_else() -> None:
+    pool, (ann, bob, cyd) = connected_pool("ann", "bob", "cyd")
+    pool.suspect(ann, now=0.0)
+    pool.suspect(bob, now=0.0)
+    pool.heard(ann.peer)
+    assert pool.well == [ann, cyd]
+    pool.heard(cyd.peer)
+    assert list(pool.suspects) == [bob]
+
+
+def test_suspicion_ends_after_a_while_that_is_twice_as_long_each_time() -> None:
+    pool, (ann, _) = connected_pool("ann", "bob")
+    now, lasted = 0.0, []
+    for _ in range(6):
+        pool.suspect(ann, now=now)
+        pool.suspect(ann, now=now + 0.5)  # Another try of the same time: nothing new.
+        lasted.append(ann.suspected_until - now)
+        pool.relieve(now=ann.suspected_until - 0.001)
+        assert ann in pool.suspects
+        now = ann.suspected_until
+        pool.relieve(now=now)
+        assert pool.well == pool.ready
+    assert lasted == [1.0, 2.0, 4.0, 8.0, 8.0, 8.0]
+    pool.suspect(ann, now=now)
+    pool.heard(ann.peer)
+    pool.suspect(ann, now=now)
+    assert ann.suspected_until == now + 1.0
+
+
+def test_a_member_that_is_lost_or_leaves_is_no_suspect() -> None:
+    pool, (ann, bob) = connected_pool("ann", "bob")
+    pool.suspect(ann, now=0.0)
+    pool.disconnected(ann)
+    assert not pool.suspects
+    pool.connected(ann, ann.routing_id)
+    assert set(pool.choices(())) == {ann, bob}
+    pool.suspect(bob, now=0.0)
+    pool.forget(bob)
+    assert not pool.suspects
+    assert pool.choices(()) == [ann]

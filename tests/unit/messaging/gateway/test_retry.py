@@ -73,3 +73,19 @@ def test_pauses_double_up_to_their_bound_and_spread(tries_count: int, seed: int)
 def test_a_policy_that_makes_no_sense_is_refused(settings: dict[str, float]) -> None:
     with pytest.raises(BadArgument, match="RetryPolicy"):
         RetryPolicy(**settings)  # type: ignore[arg-type]
+
+
+def test_a_try_beside_another_is_bounded_and_can_be_turned_off() -> None:
+    assert [RetryPolicy(tries_max=3).allows_beside(tries_count=count) for count in (1, 2, 3)] == [
+        True,
+        True,
+        False,
+    ]
+    assert not RetryPolicy(tries_max=1).allows_beside(tries_count=1)
+    assert not RetryPolicy(hedge_share=0.0).allows_beside(tries_count=1)
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.1])
+def test_a_share_that_is_none_is_refused(share: float) -> None:
+    with pytest.raises(BadArgument, match="hedge_share"):
+        RetryPolicy(hedge_share=share)
