@@ -10,6 +10,7 @@ from hansa.messaging.gateway.over_service import ServiceLink
 from hansa.messaging.gateway.over_switchboard import Switchboard
 from hansa.messaging.gateway.pool import Member
 from hansa.messaging.provider.over_handlers import HandlerRunner
+from hansa.messaging.gateway.retry import RetryPolicy
 from hansa.messaging.registry import catalogue
 from hansa.messaging.registry.announcer import Announcer
 from hansa.messaging.registry.claim import newest_by_id
@@ -100,3 +101,10 @@ def test_a_provider_that_drops_a_reply_and_keeps_the_connection_is_caught(
 ) -> None:
     monkeypatch.setattr(HandlerRunner, "_part_from", lambda self, peer: None)
     assert broken_invariant() == "all is well 120 s after the last fault"
+
+
+def test_a_gateway_that_waits_for_providers_that_stand_still_is_caught(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(RetryPolicy, "allows_beside", lambda self, tries_count: False)
+    assert broken_invariant() == "no idempotent request fails that has a well provider"

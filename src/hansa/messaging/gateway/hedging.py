@@ -6,11 +6,12 @@ When that is over, another provider is asked as well, while the first may still 
 is heard.
 
 - A try's time is twice what nearly all requests of this service take: their 99th percentile, as observed. It
-  is never below `TRY_S_MIN`, and not above the try's share of the deadline, unless the service is known to
-  take longer than that. Until enough was observed it is that share.
-- The percentile is followed step by step: an answer above it raises it by a few percent, one below lowers it
-  by a hundredth of that. A request that took more than one try counts as above. So a few very slow answers do
-  not matter, and where one in a hundred is sent twice, the estimate stays.
+  is never below `TRY_S_MIN`, and not above the try's share of the deadline, or half of the deadline where the
+  service is known to take so long. Until enough was observed it is that share.
+- The percentile is followed step by step, from the second slowest of the first answers on: an answer above it
+  raises it by a few percent, one below lowers it by a hundredth of that. A request that took more than one
+  try counts as above. So a few very slow answers do not matter, and where one in a hundred is sent twice, the
+  estimate stays.
 - What is sent twice has a budget, so that a service that is slow because it has too much to do does not get
   twice as much: each answer earns a share of one more, and each second a little. When the budget is used up,
   requests wait for their first try, and are looked at again.
@@ -37,7 +38,15 @@ _ESTIMATE_S_MIN = 0.000_1
 class Hedging:
     """What one service's answers say about the next: how long a try may take, and how many may be doubled."""
 
-    __slots__ = ("_budget", "_earned_at", "_estimate_s", "_observed_count", "_per_answer", "_share")
+    __slots__ = (
+        "_budget",
+        "_earned_at",
+        "_estimate_s",
+        "_observed_count",
+        "_per_answer",
+        "_share",
+        "_slowest_s",
+    )
 
     def __init__(self, *, tries_max: int, hedge_share: float) -> None:
         # All tries, and the time that the last of them needs for its answer.
@@ -45,7 +54,8 @@ class Hedging:
         self._per_answer = hedge_share
         self._budget = float(HEDGES_COUNT_MAX)
         self._earned_at = 0.0
-        self._estimate_s = 0.0
+        self._estimate_s = _ESTIMATE_S_MIN
+        self._slowest_s = 0.0
         self._observed_count = 0
 
     def patience_s(self, timeout_s: float) -> float:
@@ -54,7 +64,7 @@ class Hedging:
         if self._observed_count < _OBSERVED_MIN:
             return max(TRY_S_MIN, share_s)
         estimate_s = self._estimate_s
-        return max(TRY_S_MIN, estimate_s, min(2.0 * estimate_s, share_s))
+        return max(TRY_S_MIN, min(2.0 * estimate_s, share_s), min(estimate_s, timeout_s / 2.0))
 
     def answered(self, latency_s: float) -> None:
         """The only try of a request was answered after so long."""
@@ -63,7 +73,8 @@ class Hedging:
         estimate_s = self._estimate_s
         if self._observed_count < _OBSERVED_MIN:
             self._observed_count += 1
-            self._estimate_s = max(estimate_s, latency_s, _ESTIMATE_S_MIN)
+            self._estimate_s = max(estimate_s, min(latency_s, self._slowest_s))
+            self._slowest_s = max(latency_s, self._slowest_s)
         elif latency_s > estimate_s:
             self._estimate_s = estimate_s * (1.0 + _STEP * (1.0 - _ABOVE))
         elif estimate_s > _ESTIMATE_S_MIN:

@@ -6,6 +6,7 @@ import asyncio
 from functools import partial
 
 from hansa.chance import Chance
+from hansa.endpoint import Endpoint
 from hansa.errors import AlreadyClosed, HansaError
 from hansa.limits import REPLY_S_MAX
 from hansa.messaging.discovery import Discovery, DiscoveryEvent
@@ -40,7 +41,13 @@ PAUSE_S_MAX = 0.5
 STALL_PAUSE_S_MAX = 10.0
 # Their replies fill what lies between a provider and a caller that does not read.
 STALLED_COUNT = 6
+# How often it is looked who is well while somebody waits, and how a request must not end if one is all along.
+WATCH_S = 0.05
+PATIENCE_S = 2.0
+AVOIDABLE = ("timed-out", "provider-lost", "no-provider")
 ALL_SERVICES = tuple(sorted({service for services in SERVICES.values() for service in services}))
+# Those of more than one provider.
+SHARED_SERVICES = ("alpha", "beta", "gamma")
 
 
 def entries(shown: Discovery) -> list[Entry]:
@@ -63,6 +70,7 @@ class Calling:
         self._list_seqs: dict[int, int] = {}
         self._sent: dict[int, Errand] = {}
         self._early: dict[int, Completion] = {}
+        self._is_hedging = False
 
     async def run(self) -> None:
         """Ask until the host is stopped."""
@@ -77,10 +85,14 @@ class Calling:
             options=socket_options(chance.fork("discovery options")),
             name=f"{self._label} discovery",
         )
+        in_flight_max = chance.choose((3, 100))
+        retry = chance.choose((None, RetryPolicy(tries_max=1), RetryPolicy(tries_max=5)))
+        # Neither waits for room nor does without a second try.
+        self._is_hedging = in_flight_max == 100 and (retry is None or retry.tries_max > 1)
         gateway = Gateway(
             discovery,
-            in_flight_max=chance.choose((3, 100)),
-            retry=chance.choose((None, RetryPolicy(tries_max=1), RetryPolicy(tries_max=5))),
+            in_flight_max=in_flight_max,
+            retry=retry,
             network=host.network,
             chance=chance.fork("gateway"),
             options=socket_options(chance.fork("gateway options")),
@@ -99,6 +111,9 @@ class Calling:
             group.create_task(
                 self._stall(gateway, group, chance.fork("stalls")), name=f"{self._label} stalls"
             )
+            if self._is_hedging:
+                patient = self._ask_patiently(caller, chance.fork("patient calls"))
+                group.create_task(patient, name=f"{self._label} patient")
             await self._live(caller, group, chance.fork("calls"))
 
     async def _live(self, caller: Caller, group: asyncio.TaskGroup, chance: Chance) -> None:
@@ -193,6 +208,52 @@ class Calling:
                 await self._ask(gateway, errand, timeout_s)
         except TimeoutError:
             self._host.record(f"gave up {errand}")
+
+    async def _ask_patiently(self, caller: Caller, chance: Chance) -> None:
+        """Idempotent requests with time enough for all tries, one after the other."""
+        while self._cluster.is_chaotic:
+            await asyncio.sleep(chance.uniform(0.0, PAUSE_S_MAX))
+            service = chance.choose(SHARED_SERVICES)
+            errand = self._cluster.errands.open(self._label, service, idempotent=True)
+            async with asyncio.TaskGroup() as group:
+                asking = group.create_task(
+                    self._ask(caller.gateway, errand, PATIENCE_S), name=f"{errand}, patiently"
+                )
+                await self._judge(caller, errand, asking)
+
+    async def _judge(self, caller: Caller, errand: Errand, asking: asyncio.Task[None]) -> None:
+        """It must not fail if a provider was well all the while."""
+        well, loop = self._well(caller, errand.service), asyncio.get_running_loop()
+        while well and not asking.done():
+            looked_at = loop.time()
+            await asyncio.wait({asking}, timeout=WATCH_S)
+            is_excused = loop.time() - looked_at > 2 * WATCH_S  # This host itself stood still.
+            well = set() if is_excused else well & self._well(caller, errand.service)
+        if well and errand.outcome in AVOIDABLE:
+            self._cluster.world.fail(
+                "no idempotent request fails that has a well provider",
+                f"{errand} of {self._label} ended as {errand.outcome}; {', '.join(sorted(well))} was well",
+            )
+
+    def _well(self, caller: Caller, service: str) -> set[str]:
+        """Hosts of providers that this caller could ask now: up, connected, and nothing wrong between."""
+        world, here = self._cluster.world, self._host.name
+        connected = caller.gateway.router(service).peers
+        hosts = {
+            Endpoint.parse(one.endpoint).host
+            for one in caller.discovery.providers(service)
+            if one.routing_id in connected
+        }
+        return {
+            name
+            for name in hosts
+            if world.hosts[name].is_up
+            and not world.hosts[name].is_paused
+            and all(
+                not world.network.is_cut(*way) and world.network.rate(*way) is None
+                for way in ((here, name), (name, here))
+            )
+        }
 
     async def _ask_surely(self, gateway: Gateway, service: str) -> None:
         errand = self._cluster.errands.open(self._label, service, idempotent=False)

@@ -8,7 +8,8 @@ at times ask for more than they read, without a deadline.
 Always: one entry per key; the numbers of lists grow, and a discovery goes by the newest; only what was
 offered is shown, with a weight it was given; what was removed does not come back; a request ends once, is
 carried out at most once unless it is idempotent, and never if it ended as not started; a reply answers its
-request.
+request; an idempotent request with a few seconds' time does not fail while a provider is well, whoever else
+stands still or dies.
 
 When the faults are over: all lists are equal, and equal to what the providers believe; the gateways are
 connected to exactly these. Then one provider leaves and returns, and no request may fail that has another.
@@ -23,6 +24,7 @@ from typing import ClassVar
 
 from hansa.chance import Chance
 from hansa.messaging.registry import Registry
+from hansa.testing.faults import FaultPlan, Pause
 from hansa.testing.host import Host
 from hansa.testing.scenario import Scenario
 from hansa.testing.scenarios.calling import Calling, entries
@@ -53,6 +55,8 @@ PAIRS = (
     + list(product(CALLERS, SERVICES)) * 2
 )
 
+STANDSTILL_S = (3.0, 8.0)
+
 
 class RegistryCluster(Scenario):
     """Registries, providers and callers: lists converge, nothing removed returns, requests end once."""
@@ -76,6 +80,18 @@ class RegistryCluster(Scenario):
 
     def pairs(self) -> Sequence[tuple[str, str]]:
         return PAIRS
+
+    def plan(self, chance: Chance) -> FaultPlan:
+        """Every other time a provider stands still, too, for longer than anybody waits."""
+        plan = super().plan(chance)
+        if chance.flip(0.5):
+            return plan
+        still = Pause(
+            at_s=chance.uniform(1.0, self.chaos_s / 2),
+            lasting_s=chance.uniform(*STANDSTILL_S),
+            host=chance.choose(tuple(SERVICES)),
+        )
+        return tuple(sorted((*plan, still), key=lambda fault: fault.at_s))
 
     def calm(self) -> None:
         self.cluster.phase = Phase.CALM

@@ -39,8 +39,17 @@ def test_a_service_that_is_quick_has_quick_tries_and_never_hasty_ones() -> None:
 def test_a_service_that_takes_longer_than_the_share_is_given_its_time() -> None:
     one = hedging()
     for _ in range(100):
-        one.answered(3.0)
-    assert 2.8 < one.patience_s(5.0) < 3.2
+        one.answered(2.0)
+    assert 1.9 < one.patience_s(5.0) < 2.1
+    # But a second try is to have time for an answer, too.
+    assert one.patience_s(3.0) == 1.5
+
+
+def test_one_slow_answer_among_the_first_does_not_count() -> None:
+    one = hedging()
+    for number in range(20):
+        one.answered(4.0 if number == 3 else 0.01)
+    assert one.patience_s(5.0) == TRY_S_MIN
 
 
 def test_a_few_slow_answers_hardly_matter_and_many_do() -> None:
