@@ -74,7 +74,7 @@ class Call:
         self.tried_at = 0.0
         """When the present try began."""
         self.hedge_at = NEVER
-        """When the time of the present try is over; NEVER for what must not be sent twice."""
+        """When to look whether the present try takes too long; NEVER for what must not be sent twice."""
         self.beside: dict[bytes, Try] = NONE_BESIDE
         """Earlier tries that may still be answered, by peer."""
         self.was_withheld = False
@@ -177,7 +177,7 @@ class Calls:
         return late
 
     def overdue(self, *, now: float) -> list[Call]:
-        """The calls whose present try has had its time, in the order in which they were made."""
+        """The calls whose present try is to be looked at, in the order in which they were made."""
         due: list[Call] = []
         self.look_at = NEVER
         for call in self.open.values():

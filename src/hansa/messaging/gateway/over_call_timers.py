@@ -55,14 +55,14 @@ class CallTimers:
 
     # -- tries
 
-    def try_begun(self, call: Call, patience_s: float, now: float) -> None:
-        """The call has a try from now on, which may take so long."""
+    def try_begun(self, call: Call, after_s: float, now: float) -> None:
+        """The call has a try from now on, which is to be looked at after so long."""
         call.tried_at = now
-        call.hedge_at = at = now + patience_s
+        call.hedge_at = at = now + after_s
         calls = self._calls
         calls.hedge_last_at = at
         if at < calls.look_at:
-            self._look_at(at)
+            self.look_at(at)
 
     def suspect(self, pool: Pool, member: Member, now: float) -> None:
         """The member has let the time of a try pass."""
@@ -70,7 +70,8 @@ class CallTimers:
         if pool.suspects:
             self._suspecting[pool] = None
 
-    def _look_at(self, at: float) -> None:
+    def look_at(self, at: float) -> None:
+        """Look for tries that are overdue then; earlier than planned, or the first time."""
         self._calls.look_at = at
         if self._look is not None:
             self._look.cancel()
@@ -89,4 +90,4 @@ class CallTimers:
         at = min((self._calls.look_at, *ends, *(call.hedge_at for call in due)))
         self._calls.look_at = NEVER
         if at < NEVER:
-            self._look_at(max(at, now + ALARM_S_MIN))
+            self.look_at(max(at, now + ALARM_S_MIN))

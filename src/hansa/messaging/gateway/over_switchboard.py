@@ -27,7 +27,7 @@ from hansa.errors import (
     error_from_code,
 )
 from hansa.ids import format_id, new_routing_id
-from hansa.limits import HEDGE_LOOK_S
+from hansa.limits import HEDGE_LOOK_S, TRY_S_MIN
 from hansa.messaging.discovery import Discovery
 from hansa.messaging.gateway.balancers import Balancer
 from hansa.messaging.gateway.calls import NEVER, NONE_BESIDE, Call, Calls, as_parts
@@ -136,7 +136,11 @@ class Switchboard:
             header = self._headers.kept.get(timeout) if trace is None else None
             self._post(call, link, self._headers.first(timeout, trace) if header is None else header)
             if idempotent:
-                self._timers.try_begun(call, link.hedging.patience_s(deadline - now), now)
+                # Its patience is asked for only if it is not answered by then.
+                call.tried_at = now
+                call.hedge_at = self.calls.hedge_last_at = now + TRY_S_MIN
+                if call.hedge_at < self.calls.look_at:
+                    self._timers.look_at(call.hedge_at)
         else:
             # What cannot be sent is told now, as if somebody were there.
             encode(encode_call(call.request_id, msg_id, call.parts, header_of(timeout, trace)), [])
@@ -257,11 +261,14 @@ class Switchboard:
 
     def _learn(self, link: ServiceLink, call: Call) -> None:
         """An idempotent request was answered: what that says about the next."""
+        hedging = link.hedging
+        is_sample = not call.request_id & hedging.sampling
         if call.beside:
-            link.hedging.answered_late()
+            if is_sample:
+                hedging.answered_late()
             self._leave_beside(link, call)
-        elif not call.tried:
-            link.hedging.answered(self._loop.time() - call.tried_at)
+        elif is_sample and not call.tried:
+            hedging.answered(self._loop.time() - call.tried_at)
 
     # -- outcomes other than a reply
 
@@ -399,11 +406,15 @@ class Switchboard:
         left_s = None if call.deadline == NEVER else max(0.0, call.deadline - now)
         self._post(call, link, header_of(left_s, call.trace))
         if call.idempotent:
-            self._timers.try_begun(call, link.hedging.patience_s(call.deadline - call.started_at), now)
+            self._timers.try_begun(call, TRY_S_MIN, now)
 
     def _overdue(self, call: Call, now: float) -> None:
         """The present try has had its time: ask another provider, too, if there is one and it may be."""
         link = self.links[call.service]
+        due_at = call.tried_at + link.hedging.patience_s(call.deadline - call.started_at)
+        if call.member is not None and now < due_at:
+            call.hedge_at = due_at
+            return
         asked, tried = call.asked, call.tried
         if call.member is not None:
             self._timers.suspect(link.pool, call.member, now)
