@@ -13,6 +13,7 @@ import pytest
 from hansa import sync
 from hansa.errors import (
     AlreadyClosed,
+    BadArgument,
     BadEndpoint,
     HandlerFailed,
     NoProvider,
@@ -165,6 +166,23 @@ def test_closing_the_discovery_ends_who_waits_for_a_service(stage: Stage) -> Non
     with pytest.raises(TimedOut), sync.Discovery([str(stage.registry.pub)]) as discovery:
         discovery.subscribe("other")
         discovery.wait_available("other", timeout=0.01)
+
+
+@pytest.mark.spec("DIS-30")
+def test_a_payload_that_is_not_bytes_is_told_so(stage: Stage) -> None:
+    payloads: list[tuple[Any, str]] = [
+        ("text", r"the payload is str, not bytes: encode it, as in text.encode\(\)"),
+        ([b"fine", "text"], "part 1 is str, not bytes"),
+        ([], "at least one part"),
+    ]
+    for payload, what in payloads:
+        for ask in (stage.gateway.request, stage.gateway.send, stage.gateway.request_send):
+            with pytest.raises(BadArgument, match=what):
+                ask(SERVICE, payload)
+        with pytest.raises(BadArgument, match=what):
+            stage.gateway.submit(SERVICE, payload, print)
+        with pytest.raises(BadArgument, match=what):
+            stage.gateway.router(SERVICE).send(stage.provider.routing_id, 1, payload)
 
 
 def test_a_first_request_waits_for_the_first_list(stage: Stage) -> None:

@@ -39,7 +39,7 @@ async def test_a_reply_may_have_no_parts_and_a_payload_may_come_alone(lane: Lane
         gateway = await stage.gateway()
         await gateway.wait_connected("echo")
         assert await gateway.request("echo", b"alone") == []
-        assert await gateway.request("echo", []) == []
+        assert await gateway.request("echo", [b""]) == []
 
 
 @pytest.mark.spec("DIS-19")
@@ -228,11 +228,19 @@ async def test_a_trace_travels_with_the_request(lane: Lane) -> None:
         ({"msg_id": ERROR_MSG_ID}, "choose another"),
         ({"msg_id": 0x1_0000}, "u16"),
         ({"msg_id": -1}, "u16"),
-        ({"parts": [b"fine", "no bytes"]}, "part 3 is str"),
+        ({"parts": "text"}, r"the payload is str, not bytes: encode it, as in text.encode\(\)"),
+        ({"parts": bytearray(b"abc")}, r"the payload is bytearray, not bytes: make it bytes, as in bytes\("),
+        ({"parts": memoryview(b"abc")}, "the payload is memoryview, not bytes"),
+        ({"parts": 7}, "the payload is int, neither bytes nor a list of bytes"),
+        ({"parts": [b"fine", "no bytes"]}, "part 1 is str, not bytes: encode it"),
+        ({"parts": [bytearray(b"abc")]}, "part 0 is bytearray, not bytes: make it bytes"),
+        ({"parts": [b"", None]}, "part 1 is NoneType, not bytes"),
+        ({"parts": []}, "a request has at least one part; send b'' for an empty one"),
         ({"trace": TraceContext(b"short", b"")}, "trace"),
     ],
 )
 @pytest.mark.parametrize("parked", [False, True])
+@pytest.mark.spec("DIS-30")
 async def test_what_cannot_be_sent_is_told_at_once_and_counts_for_nothing(
     lane: Lane, arguments: dict[str, Any], what: str, parked: bool
 ) -> None:
@@ -248,6 +256,8 @@ async def test_what_cannot_be_sent_is_told_at_once_and_counts_for_nothing(
             await gateway.request("echo", **given)
         with pytest.raises(BadArgument, match=what):
             gateway.submit("echo", callback=lambda completion: None, **given)
+        with pytest.raises(BadArgument, match=what):
+            await gateway.send("echo", **given)
         assert gateway.stats.requests_count == gateway.stats.in_flight_count == 0
         if not parked:
             assert await gateway.request("echo", b"next") == [b"next"]

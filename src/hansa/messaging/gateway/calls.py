@@ -203,5 +203,30 @@ class Calls:
 
 
 def as_parts(parts: Sequence[bytes] | bytes) -> list[bytes]:
-    """A payload as its parts; one part may be given alone."""
-    return [parts] if isinstance(parts, bytes) else list(parts)
+    """A payload as its parts; one part may be given alone. Raises BadArgument for what is not bytes."""
+    if isinstance(parts, bytes):
+        return [parts]
+    if isinstance(parts, str | bytearray | memoryview):
+        raise _not_bytes("the payload", parts)
+    try:
+        given = list(parts)
+    except TypeError:
+        raise BadArgument(
+            f"the payload is {type(parts).__name__}, neither bytes nor a list of bytes"
+        ) from None
+    if not given:
+        raise BadArgument("a request has at least one part; send b'' for an empty one")
+    for number, part in enumerate(given):
+        if not isinstance(part, bytes):
+            raise _not_bytes(f"part {number}", part)
+    return given
+
+
+def _not_bytes(what: str, given: object) -> BadArgument:
+    if isinstance(given, str):
+        advice = ": encode it, as in text.encode()"
+    elif isinstance(given, bytearray | memoryview):
+        advice = ": make it bytes, as in bytes(payload)"
+    else:
+        advice = ""
+    return BadArgument(f"{what} is {type(given).__name__}, not bytes{advice}")
