@@ -1,12 +1,14 @@
 """Requests that run out of time, callers that give up, and the bound on what is in flight."""
 
 import asyncio
+import time
 from errno import ETIMEDOUT
+from inspect import signature
 
 import pytest
 
 from hansa.errors import Backlogged, NoProvider, TimedOut
-from hansa.messaging.gateway import Completion, Gateway, RetryPolicy
+from hansa.messaging.gateway import Completion, DirectRouter, Gateway, RetryPolicy
 from hansa.transport import Overflow
 from hansa.wire.business import ErrorReply, encode_error
 from tests.support.gateway_stage import Stage, until
@@ -21,6 +23,11 @@ async def silent_service(stage: Stage, *, in_flight_max: int = 100) -> tuple[Gat
     gateway = await stage.gateway(in_flight_max=in_flight_max)
     await gateway.wait_connected("echo")
     return gateway, provider
+
+
+def block(seconds: float) -> None:
+    """As a callback does that computes, or calls what waits."""
+    time.sleep(seconds)
 
 
 async def waiting(gateway: Gateway, count: int) -> None:
@@ -56,6 +63,41 @@ async def test_a_callback_hears_of_the_timeout_and_nothing_after_it(lane: Lane) 
         provider.reply((await provider.wait_asked(1))[0], b"late")
         await until(lambda: gateway.stats.late_replies_count == 1)
         assert len(got) == 1
+
+
+@pytest.mark.spec("DIS-20")
+async def test_a_request_waits_five_seconds_unless_told_otherwise(lane: Lane) -> None:
+    for form in (Gateway.request, Gateway.submit, Gateway.request_send, DirectRouter.send):
+        assert signature(form).parameters["timeout"].default == 5.0
+    async with Stage(lane) as stage:
+        gateway, provider = await silent_service(stage)
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(gateway.request("echo", b"?"))
+            gateway.submit("echo", b"?", lambda completion: None)
+            await gateway.request_send("echo", b"?")
+            await gateway.router("echo").send(b"ann", 1, b"?")
+            asked = await provider.wait_asked(4)
+            task.cancel()
+        # What the provider is told is what the gateway waits.
+        assert [one.header.remaining_ms for one in asked] == [5_000] * 4
+        board = gateway._board
+        assert board is not None
+        now = asyncio.get_running_loop().time()
+        assert {round(call.deadline - call.started_at, 6) for call in board.calls.open.values()} == {5.0}
+        assert all(now < call.deadline <= now + 5.0 for call in board.calls.open.values())
+
+
+async def test_a_timeout_that_the_program_caused_itself_says_so(lane: Lane) -> None:
+    async with Stage(lane) as stage:
+        gateway, _ = await silent_service(stage, in_flight_max=1)
+        task = asyncio.ensure_future(gateway.request("echo", b"?", timeout=0.2))
+        await until(lambda: gateway.stats.in_flight_count == 1)
+        waiting_for_room = asyncio.ensure_future(gateway.request("echo", b"?", timeout=0.2))
+        await waiting(gateway, 1)
+        block(0.6)
+        for one in (task, waiting_for_room):
+            with pytest.raises(TimedOut, match=r"this program's own event loop stood still"):
+                await one
 
 
 @pytest.mark.spec("DIS-20")

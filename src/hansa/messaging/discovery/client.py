@@ -21,6 +21,7 @@ from hansa.messaging.discovery.stats import DiscoveryStats
 from hansa.messaging.provider_info import ProviderInfo
 from hansa.transport import Disconnected, Network, Outbound, SocketEvent, SocketOptions, Sub, Tls
 from hansa.transport.over_events import EventFeed
+from hansa.transport.over_home import Home
 from hansa.transport.over_waiters import Waiters
 from hansa.wire.listing import SERVICE_LIST, ListReader, RegistrySync
 
@@ -38,7 +39,8 @@ class Discovery:
     nothing; their connections are kept, because it was the user who chose them.
 
     Use it with `async with`; subscribing, listening and connecting are possible before that. After the block
-    queries still answer with what was known last. It belongs to one event loop, whose time it lives by, in a
+    queries still answer with what was known last. In it, it belongs to the event loop that it was entered in,
+    and raises UsageError elsewhere; threads use `hansa.sync.Discovery`. It lives by that loop's time, in a
     simulation too: `clock` is taken so that all components are made alike. Raises BadEndpoint, BadArgument.
     """
 
@@ -79,6 +81,7 @@ class Discovery:
         self._refused: Counter[str] = Counter()
         self._events_count = 0
         self._events_dropped_count = 0
+        self._home: Home | None = None
         self._running = False
         self._closed = False
 
@@ -88,6 +91,7 @@ class Discovery:
         self._check_open()
         if self._running:
             raise BadArgument(f"{self.name} is entered already: one `async with` is its whole life")
+        self._home = Home(self.name, "make one here, or use hansa.sync.Discovery, which serves all threads")
         self._running = True
         self._sub.subscribe(_PREFIX)
         try:
@@ -105,6 +109,7 @@ class Discovery:
 
     async def close(self) -> None:
         """Hear no more. Iterators end; who waits gets AlreadyClosed. Closing twice does no harm."""
+        self._check_home()
         # First of all: connections that end now are no news about the registries.
         self._closed = True
         if self._timer is not None:
@@ -136,52 +141,52 @@ class Discovery:
 
         Not counted: one `unsubscribe` ends any number of them. Raises BadArgument for what cannot be a name.
         """
-        self._tell(self._directory.subscribe(service))
+        self._tell(self._known.subscribe(service))
 
     def unsubscribe(self, service: str) -> None:
         """Show it no more, also not under `subscribe_all`; listeners are told of its providers as removed."""
-        self._tell(self._directory.unsubscribe(service))
+        self._tell(self._known.unsubscribe(service))
 
     def subscribe_all(self) -> None:
         """Show every service there is and will be."""
-        self._tell(self._directory.subscribe_all())
+        self._tell(self._known.subscribe_all())
 
     def follows(self, service: str) -> bool:
         """True when the service is subscribed, by name or with all."""
-        return self._directory.follows(service)
+        return self._known.follows(service)
 
     # -- queries
 
     def providers(self, service: str) -> tuple[ProviderInfo, ...]:
         """In the order of their endpoints; empty for a service that is not subscribed."""
-        return self._directory.providers(service)
+        return self._known.providers(service)
 
     def provider_count(self, service: str) -> int:
         """How many providers a subscribed service has."""
-        return len(self._directory.providers(service))
+        return len(self._known.providers(service))
 
     def is_available(self, service: str) -> bool:
         """True when a subscribed service has a provider."""
-        return bool(self._directory.providers(service))
+        return bool(self._known.providers(service))
 
     def state(self, service: str) -> ServiceState:
         """EMPTY, AVAILABLE or UNAVAILABLE; EMPTY for a service that is not subscribed."""
-        return self._directory.state(service)
+        return self._known.state(service)
 
     @property
     def services(self) -> dict[str, tuple[ProviderInfo, ...]]:
         """All subscribed services that have providers, in the order of their names."""
-        return self._directory.services
+        return self._known.services
 
     @property
     def registries_heard(self) -> tuple[int, ...]:
         """Ids of the registries that are connected and have spoken within `silence_s`, ascending."""
-        return self._directory.registries_heard
+        return self._known.registries_heard
 
     @property
     def has_heard(self) -> bool:
         """True once a registry has told its list. Before that nobody is known, whoever may be there."""
-        return self._directory.lists_count > 0
+        return self._known.lists_count > 0
 
     @property
     def awaits_first_list(self) -> bool:
@@ -210,11 +215,11 @@ class Discovery:
     @property
     def lists_heard(self) -> dict[int, int]:
         """By which list goes what is shown: the number of each heard registry's newest one, by its id."""
-        return self._directory.lists_heard
+        return self._known.lists_heard
 
     @property
     def stats(self) -> DiscoveryStats:
-        directory = self._directory
+        directory = self._known
         return DiscoveryStats(
             lists_count=directory.lists_count,
             lists_older_count=directory.older_count,
@@ -263,7 +268,7 @@ class Discovery:
         Raises TimedOut, whose text says which registries were heard; BadArgument for a service that is not
         subscribed, for which one could wait for ever; AlreadyClosed when the discovery closes.
         """
-        if not self._directory.follows(service):
+        if not self._known.follows(service):
             raise BadArgument(f"{self.name} does not watch {service!r}: call subscribe({service!r}) first")
         try:
             async with asyncio.timeout(timeout):
@@ -355,7 +360,18 @@ class Discovery:
         context = {"message": f"a listener of {self.name} failed", "exception": error}
         asyncio.get_running_loop().call_exception_handler(context)
 
+    @property
+    def _known(self) -> Directory:
+        """The directory, for those who may ask it. Raises UsageError in another thread or event loop."""
+        self._check_home()
+        return self._directory
+
+    def _check_home(self) -> None:
+        if self._home is not None and not self._closed:
+            self._home.check()
+
     def _check_open(self) -> None:
+        self._check_home()
         if self._closed:
             raise AlreadyClosed(f"{self.name} is closed")
 

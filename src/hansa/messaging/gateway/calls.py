@@ -13,13 +13,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-from hansa.errors import BadArgument
+from hansa.errors import BadArgument, TimedOut
 from hansa.limits import TRY_S_MIN
 from hansa.messaging.gateway.pool import Member
 
 # A deadline is never kept early, and late by at most this much beyond the loop's own lag.
 ALARM_S_MIN = 0.01
 NEVER = float("inf")
+# A loop that is late by so much, and by such a share of what was waited, is the reason of a timeout.
+BLOCKED_S_MIN = 0.1
+BLOCKED_SHARE = 0.25
 _UINT64_MAX = 0xFFFF_FFFF_FFFF_FFFF
 
 
@@ -87,6 +90,15 @@ class Call:
         """Endpoints of the providers that may still answer."""
         tries = [one.member.endpoint for one in self.beside.values()]
         return tries if self.member is None else [*tries, self.member.endpoint]
+
+    def timed_out(self, situation: str, *, now: float, due_at: float) -> TimedOut:
+        """How it ends when its time is over; `situation` is that of the discovery."""
+        if asked := self.asked:
+            where = f"reply from {', '.join(asked)}"
+        else:
+            where = f"provider was ready ({situation})"
+        why = blocked(started_at=self.started_at, due_at=due_at, now=now)
+        return TimedOut(f"{self}: no {where} within {now - self.started_at:.3f} s{why}")
 
     def end_try(self) -> None:
         """The present try is over, or is about to stand beside the next."""
@@ -200,6 +212,25 @@ class Calls:
             if (call.member is member and call.peer == peer)
             or (peer in call.beside and call.beside[peer].member is member)
         ]
+
+
+def blocked(*, started_at: float, due_at: float, now: float) -> str:
+    """What to add to a TimedOut of who waited since `started_at`, if a timer set for `due_at` fires only now.
+
+    Nothing of this loop ran in between: the reply may have been there.
+    """
+    waited_s, blocked_s = now - started_at, now - max(started_at, due_at)
+    if blocked_s < BLOCKED_S_MIN or blocked_s < BLOCKED_SHARE * waited_s:
+        return ""
+    return (
+        f"; for {blocked_s:.3f} s of these this program's own event loop stood still: something in it ran "
+        "without awaiting, or the process was stopped"
+    )
+
+
+def reserved(msg_id: int) -> BadArgument:
+    """For who wants to send a request with the msgId of errors."""
+    return BadArgument(f"msgId 0x{msg_id:04x} says that a reply is an error; choose another")
 
 
 def as_parts(parts: Sequence[bytes] | bytes) -> list[bytes]:

@@ -17,13 +17,14 @@ from hansa.ids import format_id
 from hansa.limits import BURST_COUNT, IN_FLIGHT_MAX, REQUEST_TIMEOUT_S
 from hansa.messaging.discovery import Discovery
 from hansa.messaging.gateway.balancers import Balancer, RoundRobin
-from hansa.messaging.gateway.calls import Call, as_parts
+from hansa.messaging.gateway.calls import Call, as_parts, blocked
 from hansa.messaging.gateway.completion import Completion
 from hansa.messaging.gateway.direct import DirectRouter
 from hansa.messaging.gateway.over_switchboard import Switchboard
 from hansa.messaging.gateway.retry import RetryPolicy
 from hansa.messaging.gateway.stats import GatewayStats
 from hansa.transport import Away, Network, Overflow, SocketOptions, Tls
+from hansa.transport.over_home import Home
 from hansa.transport.over_mailbox import Mailbox
 from hansa.wire.business import TraceContext
 
@@ -37,8 +38,9 @@ class Gateway:
 
     It follows the services that its discovery subscribes to, and connects to their providers by itself. Use
     it within `async with`, inside the discovery's block; leaving the block ends every open request with
-    AlreadyClosed. It belongs to one event loop, whose time it lives by, in a simulation too: `clock` is taken
-    so that all components are made alike.
+    AlreadyClosed. It belongs to the event loop that it was entered in, and raises UsageError elsewhere;
+    threads use `hansa.sync.Gateway`. It lives by that loop's time, in a simulation too: `clock` is taken so
+    that all components are made alike.
     """
 
     def __init__(
@@ -79,6 +81,8 @@ class Gateway:
         """Of those, how many may go on and have not opened their requests yet."""
         self._balancers: dict[str, Balancer] = {}
         self._board: Switchboard | None = None
+        self._home: Home | None = None
+        self._loop: asyncio.AbstractEventLoop
         self._stop_listening: Callable[[], None] | None = None
         self._is_closed = False
         self._ended = asyncio.Event()
@@ -88,7 +92,8 @@ class Gateway:
     async def __aenter__(self) -> Self:
         if self._board is not None or self._is_closed:
             raise UsageError(f"{self.name} was entered before: make a new Gateway")
-        self._loop = asyncio.get_running_loop()
+        self._home = Home(self.name, "make one here, or use hansa.sync.Gateway, which serves all threads")
+        self._loop = self._home.loop
         self._board = board = Switchboard(
             self.name,
             self._discovery,
@@ -111,6 +116,7 @@ class Gateway:
 
     async def close(self) -> None:
         """End every open request with AlreadyClosed, then every connection."""
+        self._check_home()
         if self._is_closed:
             await self._ended.wait()
             return
@@ -149,7 +155,12 @@ class Gateway:
         closes. Cancelling gives the request up: its reply is dropped and counted.
         """
         board = self._board
-        if board is None or self._is_closed or self._is_full():
+        if (
+            board is None
+            or self._is_closed
+            or self._is_full()
+            or asyncio._get_running_loop() is not self._loop
+        ):
             timeout = await self._wait_for_room(timeout)
             board = self._open_board()
         future: asyncio.Future[list[bytes]] = self._loop.create_future()
@@ -222,6 +233,7 @@ class Gateway:
         `timeout` bounds the whole request; None waits without end. Raises as `submit`, but waits where that
         would be Backlogged. Cancelling it sends nothing.
         """
+        self._check_home()
         if self._is_full():
             timeout = await self._wait_for_room(timeout)
         board, sink = self._open_board(), self._completions.put
@@ -240,6 +252,7 @@ class Gateway:
 
         Raises AlreadyClosed. Cancelling it loses nothing.
         """
+        self._check_home()
         if self._board is None:
             self._open_board()  # Or it would wait for ever.
         completion = await self._completions.get()
@@ -267,9 +280,8 @@ class Gateway:
 
     def router(self, service: str) -> DirectRouter:
         """For callers who choose the provider and the request id themselves."""
-        services = self._open_board().services
-        services.check_followed(service)
-        return DirectRouter(lambda: services.peers(service), partial(self._send_to, service))
+        self._open_board().services.check_followed(service)
+        return DirectRouter(partial(self._peers_of, service), partial(self._send_to, service))
 
     # -- what users set and ask
 
@@ -278,6 +290,7 @@ class Gateway:
 
         It is kept for the service, also while nobody offers that, until another one or None is set.
         """
+        self._check_home()
         if balancer is None:
             self._balancers.pop(service, None)
         else:
@@ -287,6 +300,7 @@ class Gateway:
 
     def connection_count(self, service: str) -> int:
         """How many providers of the service are connected and may get requests."""
+        self._check_home()
         if self._board is None or service not in self._board.links:
             return 0
         return len(self._board.links[service].pool.ready)
@@ -307,6 +321,7 @@ class Gateway:
 
     @property
     def stats(self) -> GatewayStats:
+        self._check_home()
         board = self._open_board() if self._board is None else self._board
         tally, links = board.tally, board.links.values()
         return GatewayStats(
@@ -365,6 +380,7 @@ class Gateway:
             board.tally.failed[TimedOut.code] += 1
             raise TimedOut(
                 f"{self.name} had {self._in_flight_max} requests in flight for {timeout} s; nothing was sent"
+                f"{self._blocked(timeout, deadline)}"
             ) from None
         finally:
             if waiter.done() and not waiter.cancelled():
@@ -389,7 +405,10 @@ class Gateway:
             if left_s is not None and left_s <= 0:
                 board.tally.requests_count += 1
                 board.tally.failed[TimedOut.code] += 1
-                raise TimedOut(f"the providers of {service} did not read for {timeout} s; nothing was sent")
+                raise TimedOut(
+                    f"the providers of {service} did not read for {timeout} s; nothing was sent"
+                    f"{self._blocked(timeout, deadline)}"
+                )
             if self._is_full():
                 continue
             try:
@@ -431,11 +450,27 @@ class Gateway:
         except TimeoutError:
             raise TimedOut(
                 f"provider {format_id(routing_id)} of {service} was not connected within {timeout} s; "
-                f"nothing was sent; {self._discovery.situation}"
+                f"nothing was sent; {self._discovery.situation}{self._blocked(timeout, deadline)}"
             ) from None
         return None if deadline is None else max(0.0, deadline - self._loop.time())
 
+    def _blocked(self, timeout: float | None, deadline: float | None) -> str:
+        """What the text of a TimedOut says of a loop that notices a deadline far too late."""
+        if timeout is None or deadline is None:
+            return ""
+        return blocked(started_at=deadline - timeout, due_at=deadline, now=self._loop.time())
+
+    def _peers_of(self, service: str) -> tuple[bytes, ...]:
+        self._check_home()
+        return self._open_board().services.peers(service) if not self._is_closed else ()
+
+    def _check_home(self) -> None:
+        """Raises UsageError in another thread or event loop. A gateway that is closed answers everywhere."""
+        if self._home is not None and not self._is_closed:
+            self._home.check()
+
     def _open_board(self) -> Switchboard:
+        self._check_home()
         if self._is_closed:
             raise AlreadyClosed(f"{self.name} is closed")
         if self._board is None:

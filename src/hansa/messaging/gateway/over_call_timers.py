@@ -12,14 +12,15 @@ from hansa.messaging.gateway.pool import Member, Pool
 class CallTimers:
     """Tells `on_expired` of each call that has run out of time, and `on_overdue` of each slow try.
 
-    `on_overdue` sets the time at which that call is to be looked at again, if it is.
+    Both are given the time, and `on_expired` also when the timer should have fired. `on_overdue` sets the
+    time at which that call is to be looked at again, if it is.
     """
 
     def __init__(
         self,
         calls: Calls,
         *,
-        on_expired: Callable[[Call, float], None],
+        on_expired: Callable[[Call, float, float], None],
         on_overdue: Callable[[Call, float], None],
     ) -> None:
         self._calls = calls
@@ -47,9 +48,9 @@ class CallTimers:
     def _ring(self) -> None:
         # First of all: a callback below may open a call and set the alarm.
         self._alarm = None
-        now = self._loop.time()
+        now, due_at = self._loop.time(), self._calls.alarm_at
         for call in self._calls.expired(now=now):
-            self._on_expired(call, now)
+            self._on_expired(call, now, due_at)
         if self._alarm is None and self._calls.alarm_at != NEVER:
             self._alarm = self._loop.call_at(self._calls.alarm_at, self._ring)
 

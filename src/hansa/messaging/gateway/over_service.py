@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import Protocol
 
 from hansa.errors import AlreadyClosed, BadArgument, HansaError, NoProvider
+from hansa.ids import format_id
 from hansa.messaging.discovery import (
     Discovery,
     DiscoveryEvent,
@@ -304,9 +305,14 @@ class ServiceLinks:
             self.release(link)
 
     def nobody(self, service: str) -> NoProvider:
-        return NoProvider(f"a request to {service} has nobody to go to: {self.known(service)}")
+        return NoProvider(f"a request to {service} has nobody to go to: {self._known(service)}")
 
-    def known(self, service: str) -> str:
+    def not_there(self, service: str, routing_id: bytes) -> NoProvider:
+        return NoProvider(
+            f"no provider {format_id(routing_id)} of {service} is connected: {self._known(service)}"
+        )
+
+    def _known(self, service: str) -> str:
         """What a request that finds nobody is told of the service."""
         count = self._discovery.provider_count(service)
         return f"of {count} providers that the discovery lists none is connected; {self._discovery.situation}"

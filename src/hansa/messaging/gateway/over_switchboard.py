@@ -15,13 +15,10 @@ from hansa.chance import Chance
 from hansa.errors import (
     AlreadyClosed,
     Backlogged,
-    BadArgument,
     BadFrame,
     HansaError,
-    NoProvider,
     ProviderDraining,
     ProviderLost,
-    TimedOut,
     Unavailable,
     UsageError,
     error_from_code,
@@ -30,7 +27,7 @@ from hansa.ids import format_id, new_routing_id
 from hansa.limits import HEDGE_LOOK_S, TRY_S_MIN
 from hansa.messaging.discovery import Discovery
 from hansa.messaging.gateway.balancers import Balancer
-from hansa.messaging.gateway.calls import NEVER, NONE_BESIDE, Call, Calls, as_parts
+from hansa.messaging.gateway.calls import NEVER, NONE_BESIDE, Call, Calls, as_parts, reserved
 from hansa.messaging.gateway.completion import Completion
 from hansa.messaging.gateway.headers import Headers, header_of
 from hansa.messaging.gateway.over_call_timers import CallTimers
@@ -123,7 +120,7 @@ class Switchboard:
         """Send a request, or park it until a provider is connected. When it raises, nothing was sent."""
         link = self.links.get(service)
         if msg_id == ERROR_MSG_ID:
-            raise _reserved(msg_id)
+            raise reserved(msg_id)
         now = self._loop.time()
         deadline = NEVER if timeout is None or timeout < 0 else now + timeout
         call = Call(self.calls.next_id(), service, as_parts(parts), msg_id, deadline, sink)
@@ -162,12 +159,9 @@ class Switchboard:
         link = self.links.get(service)
         member = None if link is None else link.pool.ready_as(routing_id)
         if link is None or member is None:
-            raise NoProvider(
-                f"no provider {format_id(routing_id)} of {service} is connected: "
-                f"{self.services.known(service)}"
-            )
+            raise self.services.not_there(service, routing_id)
         if msg_id == ERROR_MSG_ID:
-            raise _reserved(msg_id)
+            raise reserved(msg_id)
         now = self._loop.time()
         deadline = NEVER if timeout is None or timeout < 0 else now + timeout
         call = Call(self.calls.claim_id(request_id), service, parts, msg_id, deadline, sink)
@@ -444,14 +438,11 @@ class Switchboard:
             raise self.services.nobody(call.service)
         link.parked[call] = None
 
-    def _expired(self, call: Call, now: float) -> None:
+    def _expired(self, call: Call, now: float, due_at: float) -> None:
         """A call that is open no more, because its time is over."""
-        if asked := call.asked:
-            where = f"reply from {', '.join(asked)}"
-        else:
-            where = f"provider was ready ({self._discovery.situation})"
+        problem = call.timed_out(self._discovery.situation, now=now, due_at=due_at)
         self._withdraw(call)
-        self._settle(call, TimedOut(f"{call}: no {where} within {now - call.started_at:.3f} s"))
+        self._settle(call, problem)
 
     # -- providers come and go
 
@@ -505,7 +496,3 @@ class Switchboard:
 
     def _report(self, error: BaseException, message: str) -> None:
         self._loop.call_exception_handler({"message": message, "exception": error})
-
-
-def _reserved(msg_id: int) -> BadArgument:
-    return BadArgument(f"msgId 0x{msg_id:04x} says that a reply is an error; choose another")

@@ -9,7 +9,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 
 from hansa.errors import BadArgument
 from hansa.limits import TRY_S_MIN
-from hansa.messaging.gateway.calls import ALARM_S_MIN, NEVER, Call, Calls, as_parts
+from hansa.messaging.gateway.calls import ALARM_S_MIN, NEVER, Call, Calls, as_parts, blocked
 from hansa.messaging.gateway.pool import Member
 from hansa.messaging.provider_info import ProviderInfo
 
@@ -218,3 +218,19 @@ def test_the_calls_of_a_member_are_also_those_with_a_try_beside() -> None:
     assert calls.of_member(two, b"q") == [hedged, other]
     # The same process, as a provider of another service.
     assert calls.of_member(a_member("tcp://one:1"), b"p") == []
+
+
+# -- a loop that stood still
+
+
+def test_a_loop_that_stood_still_for_a_large_share_of_the_time_is_named() -> None:
+    assert "for 4.000 s of these" in blocked(started_at=0.0, due_at=1.0, now=5.0)
+    assert "stood still" in blocked(started_at=0.0, due_at=1.0, now=1.4)
+    # Asked after the timer was due: it stood still from its very beginning.
+    assert "for 2.000 s of these" in blocked(started_at=3.0, due_at=1.0, now=5.0)
+
+
+def test_a_loop_that_was_a_little_late_is_not_blamed() -> None:
+    assert blocked(started_at=0.0, due_at=5.0, now=5.0) == ""
+    assert blocked(started_at=0.0, due_at=5.0, now=6.0) == ""
+    assert blocked(started_at=0.0, due_at=0.01, now=0.1) == ""

@@ -1,0 +1,35 @@
+"""The event loop that an object lives in, and what it says to those who use it from somewhere else."""
+
+from __future__ import annotations
+
+import asyncio
+from _thread import get_ident
+
+from hansa.errors import UsageError
+
+
+class Home:
+    """The loop that runs where this is made. Nobody else may touch its objects: they have no locks.
+
+    On a hot path compare `asyncio._get_running_loop()` with `loop`, and call `check` only if they differ.
+    """
+
+    __slots__ = ("_advice", "_name", "_thread", "loop")
+
+    def __init__(self, name: str, advice: str) -> None:
+        """`advice` tells who calls from elsewhere what to do instead."""
+        self.loop = asyncio.get_running_loop()
+        self._thread = get_ident()
+        self._name = name
+        self._advice = advice
+
+    def check(self) -> None:
+        """Raises UsageError in another thread, and in another event loop of the same one."""
+        running = asyncio._get_running_loop()
+        if running is self.loop:
+            return
+        if get_ident() != self._thread:
+            raise UsageError(f"{self._name} belongs to the event loop of another thread: {self._advice}")
+        # Between two runs of its loop nothing else can be under way.
+        if running is not None:
+            raise UsageError(f"{self._name} belongs to another event loop: {self._advice}")
