@@ -1,6 +1,7 @@
 """Who gets the next request. Each balancer is one small decision; the gateway gives it members and chance.
 
-Members are the providers that the gateway is connected to, never none. A balancer belongs to one service of
+Members are the providers that the gateway is connected to, without those that were tried already or are
+suspected to stand still while there are others; never none. A balancer belongs to one service of
 one gateway: it may keep state about members by their endpoint.
 """
 
