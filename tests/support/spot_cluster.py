@@ -20,11 +20,12 @@ from hansa.wire.spot import Publish, decode, encode
 from tests.support.spot_mesh import BIG, FakeSubscriber
 
 QUERY_INTERVAL_S = 30.0
+SPOTS_COUNT = 3
 
 
 @dataclass
 class Span:
-    """What one subscription has had of one ownership of a topic."""
+    """What one spot has had of one ownership of a topic."""
 
     owner: bytes
     epoch: int
@@ -34,21 +35,27 @@ class Span:
 
 
 @dataclass(eq=False)
-class Reading(FakeSubscriber):
-    """A subscription that is read at once, and its books."""
+class Books:
+    """A spot whose subscriptions are read at once, and what it has had of each topic while it stayed with it."""
 
+    subscriptions: dict[str, FakeSubscriber] = field(default_factory=dict)
     spans: dict[str, Span] = field(default_factory=dict)
-    seen: set[bytes] = field(default_factory=set)
+    former: dict[str, list[Span]] = field(default_factory=dict)
+    """Of owners before the last one, which may return."""
+    seen: dict[str, set[bytes]] = field(default_factory=dict)
+
+    def wants(self, topic: str) -> bool:
+        return any(_matches(one, topic.encode()) for one in self.subscriptions.values())
 
 
 class Node:
-    """One machine, its subscriptions, and its way to each peer."""
+    """One machine, its spots, and its way to each peer."""
 
     def __init__(self, number: int) -> None:
         self.id = routing_id(number)
         self.exchange = Exchange(BIG)
         self.mesh = Mesh(self.id, self.exchange, query_interval_s=QUERY_INTERVAL_S)
-        self.readings: list[Reading] = []
+        self.spots = [Books() for _ in range(SPOTS_COUNT)]
         self.boxes: dict[bytes, Outbox] = {}
         self.under_way: dict[bytes, deque[list[bytes]]] = {}
 
@@ -87,11 +94,11 @@ class Cluster:
         for node, peer in ((one, other), (other, one)):
             self._perform(node, node.mesh.peer_disconnected(peer.id, "cut", in_doubt_count=0))
 
-    def create(self, at: int, topic: str) -> None:
+    def create(self, at: int, topic: str, retain: bool) -> None:
         node = self.nodes[at]
         self._wall_ms += 1
         try:
-            effects = node.mesh.create(topic.encode(), node, retain=False, wall_ms=self._wall_ms)
+            effects = node.mesh.create(topic.encode(), node, retain=retain, wall_ms=self._wall_ms)
         except TopicExists:
             return
         self._perform(node, effects)
@@ -101,19 +108,26 @@ class Cluster:
         if topic.encode() in node.exchange.outlets:
             self._perform(node, node.mesh.destroy(topic.encode(), node))
 
-    def subscribe(self, at: int, text: str) -> None:
-        node = self.nodes[at]
-        is_pattern = text.endswith("*")
+    def subscribe(self, at: int, which: int, text: str) -> None:
+        node, spot = self.nodes[at], self.nodes[at].spots[which]
+        if text in spot.subscriptions:
+            return
         inbox = Inbox(Reader(None), BIG, BIG, WhenSlow.DROP_OLDEST)
-        reading = Reading(text, object(), inbox, text.removesuffix("*").encode(), is_pattern)
-        node.readings.append(reading)
-        self._perform(node, node.mesh.subscribe(reading))
+        prefix = text.removesuffix("*").encode()
+        one = spot.subscriptions[text] = FakeSubscriber(text, spot, inbox, prefix, text.endswith("*"))
+        self._perform(node, node.mesh.subscribe(one))
 
-    def unsubscribe(self, at: int, which: int) -> None:
-        node = self.nodes[at]
-        if node.readings:
-            reading = node.readings.pop(which % len(node.readings))
-            self._perform(node, node.mesh.unsubscribe(reading))
+    def unsubscribe(self, at: int, which: int, text: str) -> None:
+        """With the last of its subscriptions that match a topic the spot's stay with that topic ends."""
+        node, spot = self.nodes[at], self.nodes[at].spots[which]
+        one = spot.subscriptions.pop(text, None)
+        if one is None:
+            return
+        self._perform(node, node.mesh.unsubscribe(one))
+        for topic in [topic for topic in spot.spans if not spot.wants(topic)]:
+            del spot.spans[topic]
+            spot.former.pop(topic, None)
+            spot.seen.pop(topic, None)
 
     def publish(self, at: int, topic: str) -> None:
         """By the owner itself, or through it."""
@@ -172,25 +186,27 @@ class Cluster:
         for node in self.nodes:
             assert set(node.mesh.owners.all) <= topics, "a topic that nobody owns has an owner"
             assert set(node.exchange.feeds) == set(node.mesh.wants.all)
-            for reading in node.readings:
-                self._check_reading(node, reading, topics)
+            for spot in node.spots:
+                for topic in topics:
+                    self._check_spot(node, spot, topic)
 
-    def _check_reading(self, node: Node, reading: Reading, topics: set[bytes]) -> None:
-        for topic in topics:
-            is_match = topic.startswith(reading.prefix) if reading.is_pattern else topic == reading.prefix
-            if not is_match:
-                assert topic not in reading.matched
-                continue
-            want = reading.matched[topic]
-            assert want is node.mesh.wants.all[topic]
-            assert want.state is WantState.ACTIVE
-            assert reading.inbox in want.feed.inboxes
-            assert want.owner is not None
-            outlet = self._by_id[want.owner].exchange.outlets[topic]
-            span = reading.spans[topic.decode()]
-            assert (span.owner, span.epoch) == (want.owner, outlet.epoch)
-            reported = span.base + span.delivered_count + span.missed_count
-            assert reported == outlet.sequence, "something was lost and not reported, or came twice"
+    def _check_spot(self, node: Node, spot: Books, topic: bytes) -> None:
+        matching = [one for one in spot.subscriptions.values() if _matches(one, topic)]
+        assert [one for one in spot.subscriptions.values() if topic in one.matched] == matching
+        if not matching:
+            return
+        want = node.mesh.wants.all[topic]
+        assert {one.matched[topic] for one in matching} == {want}
+        assert want.state is WantState.ACTIVE
+        assert sum(one.inbox in want.feed.inboxes for one in matching) == 1
+        assert want.owner is not None
+        outlet = self._by_id[want.owner].exchange.outlets[topic]
+        span = spot.spans[topic.decode()]
+        assert (span.owner, span.epoch) == (want.owner, outlet.epoch)
+        reported = span.base + span.delivered_count + span.missed_count
+        assert reported == outlet.sequence, "something was lost and not reported, or came twice"
+        if outlet.latest is not None:
+            assert outlet.latest.payload in spot.seen[topic.decode()], "a retained message never came"
 
     # -- inside
 
@@ -210,25 +226,42 @@ class Cluster:
                 case Broadcast(command=command):
                     for box in node.boxes.values():
                         box.put_beyond(encode(command), BIG, BIG)
-                case Tell(event=SubscriptionActivated() as event, subscriber=Reading() as reading):
-                    self._enter_activation(node, reading, event)
-                case Tell(event=MessagesMissed(topic=topic, count=count), subscriber=Reading() as reading):
-                    reading.spans[topic].missed_count += count
+                case Tell(event=SubscriptionActivated() as event, subscriber=FakeSubscriber(spot=Books() as spot)):
+                    self._enter_activation(node, spot, event)
+                case Tell(event=MessagesMissed() as event, subscriber=FakeSubscriber(spot=Books() as spot)):
+                    spot.spans[event.topic].missed_count += event.count
         if node.exchange.lagging:
             node.mesh.note_lagging(now=self.now)
-        for reading in node.readings:
-            for message in reading.inbox.take_all():
-                assert message.payload not in reading.seen, "delivered twice"
-                reading.seen.add(message.payload)
-                reading.spans[message.topic].delivered_count += 1
+        for spot in node.spots:
+            for one in spot.subscriptions.values():
+                for message in one.inbox.take_all():
+                    seen = spot.seen.setdefault(message.topic, set())
+                    assert message.payload not in seen, "delivered twice"
+                    seen.add(message.payload)
+                    span = spot.spans[message.topic]
+                    # The latest of a retained topic may be of the time before.
+                    span.delivered_count += message.sequence > span.base
 
-    def _enter_activation(self, node: Node, reading: Reading, event: SubscriptionActivated) -> None:
-        span = reading.spans.get(event.topic)
-        if span is None or (span.owner, span.epoch) != (event.owner, event.epoch):
-            topic = event.topic.encode()
-            outlet = node.exchange.outlets.get(topic)
-            base = node.exchange.feeds[topic].last if outlet is None else outlet.sequence
-            reading.spans[event.topic] = Span(event.owner, event.epoch, base)
+    def _enter_activation(self, node: Node, spot: Books, event: SubscriptionActivated) -> None:
+        span = spot.spans.get(event.topic)
+        if span is not None:
+            if (span.owner, span.epoch) == (event.owner, event.epoch):
+                return
+            spot.former.setdefault(event.topic, []).append(span)
+        former = spot.former.get(event.topic, [])
+        for span in former:
+            if (span.owner, span.epoch) == (event.owner, event.epoch):
+                former.remove(span)
+                spot.spans[event.topic] = span
+                return
+        topic = event.topic.encode()
+        outlet = node.exchange.outlets.get(topic)
+        base = node.exchange.feeds[topic].last if outlet is None else outlet.sequence
+        spot.spans[event.topic] = Span(event.owner, event.epoch, base)
+
+
+def _matches(one: FakeSubscriber, topic: bytes) -> bool:
+    return topic.startswith(one.prefix) if one.is_pattern else topic == one.prefix
 
 
 def _read(box: Outbox) -> list[list[bytes]]:

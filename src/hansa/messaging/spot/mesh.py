@@ -256,7 +256,10 @@ class Mesh:
         if len(interests) >= NODE_SUBSCRIPTIONS_MAX:
             raise BadArgument(f"this node has {len(interests)} subscriptions, which is the most")
         interests.add(subscriber)
-        for topic in self._index.starting_with(prefix) if subscriber.is_pattern else (prefix,):
+        topics = [prefix]
+        if subscriber.is_pattern:
+            topics = self._index.starting_with(prefix) + self.wants.ownerless(prefix)
+        for topic in topics:
             want = self.wants.all.get(topic)
             if want is None:
                 self.wants.begin(topic, self.owner(topic))

@@ -6,7 +6,9 @@
 
 A confirmation says where the owner stands: its epoch of this topic and the number of its last message. A feed
 that is asked for again after a broken connection therefore knows exactly what it missed, as long as the owner
-is the same. Of a topic that only patterns match, and whose owner was lost, the feed is kept for that reason.
+is the same. Of a topic that only patterns match, and whose owner was lost, the feed is kept for that reason, as
+long as a spot stays that received it. Every matching subscription joins such a topic as if it had an owner, so
+a spot stays whichever of its subscriptions it ends, as long as it has begun another one before.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from hansa.messaging.spot.inbox import Inbox, TopicMessage
 from hansa.messaging.spot.interests import Interests
 from hansa.messaging.spot.owners import Owners
 from hansa.messaging.spot.stats import MeshTally
+from hansa.messaging.spot.topic_index import TopicIndex
 from hansa.messaging.spot.want import Subscriber, Want, WantState
 from hansa.wire.spot import Mark, Message, Subscribe, Unsubscribe
 
@@ -43,10 +46,15 @@ class Wants:
         self._peers = peers
         self._tally = tally
         self._effects = effects
-        # Wants of patterns only, whose owner was lost: the oldest is forgotten first.
+        self._ownerless = TopicIndex()
+        # Of these the wants of patterns only: the oldest is forgotten first.
         self._former: dict[bytes, None] = {}
 
     # -- local subscriptions
+
+    def ownerless(self, prefix: bytes) -> list[bytes]:
+        """Wanted topics that begin so and have no owner: the mesh knows only those that have one."""
+        return self._ownerless.starting_with(prefix)
 
     def begin(self, topic: bytes, owner: bytes | None) -> None:
         """Somebody wants a topic that nobody wanted before."""
@@ -54,8 +62,13 @@ class Wants:
         feed = Feed(topic.decode()) if outlet is None else outlet.feed
         want = self.all[topic] = Want(topic, feed)
         self._exchange.feeds[topic] = feed
-        self._enlist(want)
-        if owner is not None:
+        for one in self.interests.matching(topic):
+            one.matched[topic] = want
+            want.add(one.spot)
+        feed.inboxes = [one.inbox for one in self.interests.targets(topic)]
+        if owner is None:
+            self._ownerless.add(topic)
+        else:
             self._seek(want, owner)
         if outlet is not None and outlet.latest is not None:
             feed.deliver(outlet.latest, len(outlet.latest.payload), self._exchange)
@@ -85,28 +98,20 @@ class Wants:
         topic = want.topic
         del subscriber.matched[topic]
         want.remove(subscriber.spot)
-        has_exact = self.interests.has_exact(topic)
-        # Patterns want what has an owner, and remember what had one. Those that came while there was no owner
-        # have nothing to remember, and do not hold it.
-        is_known = want.owner is not None or want.feed.owner
-        if not (want.is_held if is_known else has_exact):
+        if want.owner is None and not self.interests.has_exact(topic):
+            # Patterns want what has an owner, and remember what had one.
+            if not want.is_remembered:
+                self._end(want)
+                return
+            self._remember(topic)
+        elif not want.is_held:
             self._end(want)
             return
-        if want.owner is None and not has_exact:
-            self._remember(topic)
         inboxes = want.feed.inboxes
         if want.holds(subscriber.spot):
             want.feed.inboxes = [one.inbox for one in self.interests.targets(topic)]
         elif subscriber.inbox in inboxes:
             inboxes.remove(subscriber.inbox)
-
-    def _enlist(self, want: Want) -> None:
-        """All who want it now: also patterns that came while it had no owner."""
-        for one in self.interests.matching(want.topic):
-            if want.topic not in one.matched:
-                one.matched[want.topic] = want
-                want.add(one.spot)
-        want.feed.inboxes = [one.inbox for one in self.interests.targets(want.topic)]
 
     def _hand(self, kept: TopicMessage, inbox: Inbox) -> None:
         if inbox.put(kept, len(kept.payload)):
@@ -120,6 +125,7 @@ class Wants:
             one.matched.pop(topic, None)
         del self.all[topic]
         del self._exchange.feeds[topic]
+        self._ownerless.discard(topic)
         self._former.pop(topic, None)
         want.feed.inboxes = []
         if want.owner is not None and want.owner != self._node:
@@ -137,11 +143,12 @@ class Wants:
         before = want.owner
         self._suspend(want)
         if owner is not None:
-            self._enlist(want)
             self._seek(want, owner)
         elif not self.interests.has_exact(topic):
-            # Who never confirmed takes nothing with it of what is known of the one before.
-            if want.feed.owner and (is_lost or want.feed.owner != before):
+            # It said so itself, and returns with other numbers. Of the owners before it that says nothing.
+            if not is_lost and want.feed.owner == before:
+                want.spots_before = {}
+            if want.is_remembered:
                 self._remember(topic)
             else:
                 self._end(want)
@@ -153,6 +160,7 @@ class Wants:
 
     def _seek(self, want: Want, owner: bytes) -> None:
         want.owner = owner
+        self._ownerless.discard(want.topic)
         self._former.pop(want.topic, None)
         if owner == self._node:
             outlet = self._exchange.outlets[want.topic]
@@ -199,9 +207,10 @@ class Wants:
         want.state = WantState.PENDING
         want.owner = None
         want.feed.source = None
+        self._ownerless.add(want.topic)
         if not was_active:
             return
-        want.inboxes_before = list(want.feed.inboxes)
+        want.suspend()
         for one in self.interests.matching(want.topic):
             event = SubscriptionSuspended(subscription=one.text, topic=want.feed.topic, owner=owner)
             self._effects.append(Tell(event=event, subscriber=one))
@@ -243,7 +252,7 @@ class Wants:
         self._put_by(want)
         feed = want.feed
         feed.owner, feed.epoch, feed.last, feed.kept = owner, epoch, former.last, former.kept
-        want.inboxes_before = former.inboxes
+        want.spots_before = former.spots_before
 
     def _confirmed(self, want: Want, member: Peer, mark: Mark) -> None:
         feed = want.feed
@@ -256,14 +265,14 @@ class Wants:
             missed_count = last - feed.last
         feed.source = member
         self._activate(want, member.id, epoch=mark.epoch, last=last, retain=mark.retain)
-        if missed_count:
+        if missed_count and want.spots_before:
             self._missed(want, missed_count, before_only=True)
         if feed.kept is not None and last == mark.sequence:
             # The feed has what the owner sends again; those who came meanwhile have not.
-            for inbox in feed.inboxes:
-                if inbox not in want.inboxes_before:
-                    self._hand(feed.kept, inbox)
-        want.inboxes_before = []
+            for one in self.interests.targets(want.topic):
+                if not want.was_there(one.spot):
+                    self._hand(feed.kept, one.inbox)
+        want.spots_before = {}
 
     def message(self, member: Peer, message: Message) -> None:
         """One that `receive` left: a gap, a duplicate, one without a number, or one that nobody wants."""
@@ -286,7 +295,7 @@ class Wants:
     def _missed(self, want: Want, count: int, *, before_only: bool = False) -> None:
         self._tally.missed_count += count
         for one in self.interests.targets(want.topic):
-            if before_only and one.inbox not in want.inboxes_before:
+            if before_only and not want.was_there(one.spot):
                 continue
             one.inbox.missed_count += count
             event = MessagesMissed(subscription=one.text, topic=want.feed.topic, count=count)

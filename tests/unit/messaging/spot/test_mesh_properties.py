@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.spot_cluster import Cluster
+from tests.support.spot_cluster import SPOTS_COUNT, Cluster
 
 NODES_COUNT = 3
 TOPICS = ("t:1", "t:2", "u")
@@ -15,7 +15,9 @@ TEXTS = (*TOPICS, "t:*", "*")
 Step: TypeAlias = tuple[str, tuple[int | str | float, ...]]
 
 node = st.integers(0, NODES_COUNT - 1)
+spot = st.integers(0, SPOTS_COUNT - 1)
 topic = st.sampled_from(TOPICS)
+text = st.sampled_from(TEXTS)
 
 
 def step(name: str, *arguments: st.SearchStrategy[int] | st.SearchStrategy[str]) -> st.SearchStrategy[Step]:
@@ -25,10 +27,10 @@ def step(name: str, *arguments: st.SearchStrategy[int] | st.SearchStrategy[str])
 steps = st.one_of(
     step("connect", node, node),
     step("disconnect", node, node),
-    step("create", node, topic),
+    step("create", node, topic, st.booleans()),
     step("destroy", node, topic),
-    step("subscribe", node, st.sampled_from(TEXTS)),
-    step("unsubscribe", node, st.integers(0, 9)),
+    step("subscribe", node, spot, text),
+    step("unsubscribe", node, spot, text),
     step("publish", node, topic),
     step("publish", node, topic),
     step("deliver", node, node, st.integers(1, 5)),
@@ -70,11 +72,11 @@ WEIGHTS = {
     "publish": 4,
     "connect": 2,
     "create": 2,
-    "subscribe": 2,
+    "subscribe": 3,
     "destroy": 1,
     "disconnect": 1,
     "pass_time": 1,
-    "unsubscribe": 1,
+    "unsubscribe": 2,
 }
 
 
@@ -85,12 +87,12 @@ def random_step(chance: random.Random, nodes_count: int) -> Step:
         "deliver": (one, other, chance.choice([1, 2, 3, 1_000])),
         "publish": (one, chance.choice(TOPICS)),
         "connect": (one, other),
-        "create": (one, chance.choice(TOPICS)),
-        "subscribe": (one, chance.choice(TEXTS)),
+        "create": (one, chance.choice(TOPICS), chance.random() < 0.3),
+        "subscribe": (one, chance.randrange(SPOTS_COUNT), chance.choice(TEXTS)),
         "destroy": (one, chance.choice(TOPICS)),
         "disconnect": (one, other),
         "pass_time": (chance.choice([0.0, 0.1, 1.0, 31.0]),),
-        "unsubscribe": (one, chance.randrange(9)),
+        "unsubscribe": (one, chance.randrange(SPOTS_COUNT), chance.choice(TEXTS)),
     }
     return name, arguments[name]
 
