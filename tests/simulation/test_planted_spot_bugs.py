@@ -1,5 +1,6 @@
 """The topic mesh finds what it is there to find: each test plants one bug, which is caught."""
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -8,11 +9,12 @@ import pytest
 from hansa.messaging.provider.stamps import Stamps
 from hansa.messaging.spot import mesh as mesh_module
 from hansa.messaging.spot import owners
-from hansa.messaging.spot.inbox import TopicMessage
+from hansa.messaging.spot.inbox import Inbox, TopicMessage
 from hansa.messaging.spot.mesh import Mesh
 from hansa.messaging.spot.over_router import RouterMesh
 from hansa.messaging.spot.over_spot import Spot
 from hansa.messaging.spot.over_subscription import Subscription
+from hansa.messaging.spot.want import Want
 from hansa.messaging.spot.wants import Wants
 from hansa.testing import Failure, Simulation, SimulationFailed
 from hansa.testing.scenarios import SpotMesh
@@ -25,8 +27,8 @@ LOST = "what is lost is reported, and no more"
 UNREPORTED = "a publish that reached nobody is reported"
 
 
-def first_failure() -> SimulationFailed:
-    for seed in range(SEEDS_MAX):
+def first_failure(first_seed: int = 0) -> SimulationFailed:
+    for seed in range(first_seed, first_seed + SEEDS_MAX):
         simulation = Simulation(seed, SpotMesh, shrink_tries_max=2)
         if isinstance(simulation.play(), Failure):
             with pytest.raises(SimulationFailed) as caught:
@@ -36,8 +38,8 @@ def first_failure() -> SimulationFailed:
     raise AssertionError(f"{SEEDS_MAX} seeds did not find the bug")
 
 
-def broken() -> str:
-    return first_failure().failure.broken.invariant
+def broken(first_seed: int = 0) -> str:
+    return first_failure(first_seed).failure.broken.invariant
 
 
 def nothing(*arguments: Any, **settings: Any) -> None:
@@ -93,11 +95,11 @@ def test_an_owner_that_ignores_unsubscribe_is_caught(monkeypatch: pytest.MonkeyP
 
 def test_a_confirmation_that_is_lost_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     original = Wants._confirmed
-    heard = {"count": 0}
+    heard_counts: Counter[Wants] = Counter()
 
     def forgetful(self: Wants, *arguments: Any) -> None:
-        heard["count"] += 1
-        if heard["count"] % 50:
+        heard_counts[self] += 1
+        if heard_counts[self] % 20:
             original(self, *arguments)
 
     monkeypatch.setattr(Wants, "_confirmed", forgetful)
@@ -176,6 +178,35 @@ def test_what_is_missed_and_counted_twice_is_caught(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(Wants, "_missed", twice)
     assert broken() == LOST
+
+
+@pytest.mark.parametrize(
+    ("first_seed", "invariant"),
+    [
+        (67, "a spot that stays receives once"),
+        (76, "what a spot missed is told, whatever it subscribed meanwhile"),
+    ],
+)
+def test_a_subscription_that_is_taken_for_its_spot_is_caught(
+    monkeypatch: pytest.MonkeyPatch, first_seed: int, invariant: str
+) -> None:
+    """Whoever subscribed while the owner was away was taken for a newcomer, and its spot may be none."""
+    suspend, confirmed = Want.suspend, Wants._confirmed
+    before: dict[Want, list[Inbox]] = {}
+
+    def remembering(self: Want) -> None:
+        suspend(self)
+        before[self] = list(self.feed.inboxes)
+
+    def mistaken(self: Wants, want: Want, *arguments: Any) -> None:
+        for one in self.interests.targets(want.topic):
+            if one.inbox not in before.get(want, ()):
+                want.spots_before.pop(id(one.spot), None)
+        confirmed(self, want, *arguments)
+
+    monkeypatch.setattr(Want, "suspend", remembering)
+    monkeypatch.setattr(Wants, "_confirmed", mistaken)
+    assert broken(first_seed) == invariant
 
 
 def test_what_is_dropped_and_not_counted_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:

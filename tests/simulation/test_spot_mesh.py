@@ -9,7 +9,7 @@ import pytest
 from hansa.testing import Outcome, Simulation
 from hansa.testing.scenarios import SpotMesh
 
-SEEDS_COUNT = 500
+SEEDS_COUNT = 450
 PARTS_COUNT = 50
 
 PROGRAM = """

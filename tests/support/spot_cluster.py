@@ -36,7 +36,7 @@ class Span:
 
 @dataclass(eq=False)
 class Books:
-    """A spot whose subscriptions are read at once, and what it has had of each topic while it stayed with it."""
+    """A spot whose subscriptions are read at once, and what it has had of each topic that it stays with."""
 
     subscriptions: dict[str, FakeSubscriber] = field(default_factory=dict)
     spans: dict[str, Span] = field(default_factory=dict)
@@ -226,7 +226,9 @@ class Cluster:
                 case Broadcast(command=command):
                     for box in node.boxes.values():
                         box.put_beyond(encode(command), BIG, BIG)
-                case Tell(event=SubscriptionActivated() as event, subscriber=FakeSubscriber(spot=Books() as spot)):
+                case Tell(
+                    event=SubscriptionActivated() as event, subscriber=FakeSubscriber(spot=Books() as spot)
+                ):
                     self._enter_activation(node, spot, event)
                 case Tell(event=MessagesMissed() as event, subscriber=FakeSubscriber(spot=Books() as spot)):
                     spot.spans[event.topic].missed_count += event.count

@@ -299,6 +299,75 @@ def test_what_another_subscription_of_the_spot_received_is_not_lost(books: Books
     assert pattern.shared == exact.shared == {TOPIC}
 
 
+# Stays: what a spot has of a topic through all its subscriptions.
+
+STAYED = "what a spot missed is told, whatever it subscribed meanwhile"
+
+
+def exchanged(books: Books, tenure: Tenure, *, is_roomy: bool = True) -> Account:
+    """A spot heard two messages by a pattern, and subscribes by name instead while the owner is away."""
+    pattern = books.open("zone:1:*")
+    pattern.is_roomy = True
+    books.accounts.stay(pattern)
+    books.activate(pattern, tenure)
+    books.deliver(pattern, *books.give_out(tenure, 2))
+    books.accounts.suspended(pattern, tenure.topic)
+    assert books.accounts.away("spot") == [tenure.topic]
+    exact = books.open(tenure.topic, pattern)
+    exact.is_roomy = is_roomy
+    books.accounts.stay(exact)
+    books.accounts.close(pattern, unread=0, dropped=0, missed=0, settled=False)
+    return exact
+
+
+@pytest.mark.parametrize(("told", "outcome"), [(3, ""), (0, STAYED), (2, STAYED), (4, STAYED)])
+def test_a_spot_that_stays_is_told_what_it_missed_through_whichever_subscription(
+    books: Books, told: int, outcome: str
+) -> None:
+    tenure = books.tenure()
+    exact = exchanged(books, tenure)
+    books.give_out(tenure, 3)
+    books.activate(exact, tenure)
+    assert books.accounts.away("spot") == []
+    books.accounts.missed("spot", TOPIC, told)
+    books.deliver(exact, *books.give_out(tenure, 1))
+    assert books.judge(exact, missed=min(told, 3)) == outcome
+
+
+def test_of_a_subscription_that_may_have_dropped_nobody_can_say(books: Books) -> None:
+    tenure = books.tenure()
+    exact = exchanged(books, tenure, is_roomy=False)
+    books.give_out(tenure, 3)
+    books.activate(exact, tenure)
+    books.deliver(exact, *books.give_out(tenure, 1))
+    assert books.judge(exact, dropped=3) == ""
+    assert books.accounts.exact_stays_count == 0
+
+
+def test_a_retained_message_that_comes_twice_to_a_spot_that_stays_is_noticed(books: Books) -> None:
+    tenure = books.tenure(RETAINED)
+    exact = exchanged(books, tenure)
+    (latest,) = [post for number, post, _ in tenure.sightings if number == 2]
+    books.activate(exact, tenure)
+    with pytest.raises(Broken, match="a spot that stays receives once"):
+        books.deliver(exact, latest)
+
+
+def test_a_stay_ends_with_its_last_subscription(books: Books) -> None:
+    tenure = books.tenure(RETAINED)
+    exact = exchanged(books, tenure)
+    books.accounts.close(exact, unread=0, dropped=0, missed=0, settled=False)
+    assert books.accounts.away("spot") == []
+    again = books.open(RETAINED)
+    again.is_roomy = True
+    books.accounts.stay(again)
+    (latest,) = [post for number, post, _ in tenure.sightings if number == 2]
+    books.activate(again, tenure)
+    books.deliver(again, latest)
+    assert books.judge(again) == ""
+    assert books.accounts.exact_stays_count == 1
+
+
 def test_an_unwatched_topic_says_nothing_about_the_most(books: Books) -> None:
     account = books.open("zone:*")
     books.accounts.activated(account, UNWATCHED, OWNER, 5)

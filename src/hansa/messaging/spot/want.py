@@ -72,7 +72,9 @@ class Want:
     @property
     def is_remembered(self) -> bool:
         """Whether some spot could be told what it missed, should an owner that was lost return."""
-        return bool(self.spots_before or self._formers and any(one.spots_before for one in self._formers.values()))
+        return bool(
+            self.spots_before or (self._formers and any(one.spots_before for one in self._formers.values()))
+        )
 
     def was_there(self, spot: object) -> bool:
         """Whether this spot received when the owner was lost, and has stayed since."""

@@ -6,9 +6,9 @@
 
 A confirmation says where the owner stands: its epoch of this topic and the number of its last message. A feed
 that is asked for again after a broken connection therefore knows exactly what it missed, as long as the owner
-is the same. Of a topic that only patterns match, and whose owner was lost, the feed is kept for that reason, as
-long as a spot stays that received it. Every matching subscription joins such a topic as if it had an owner, so
-a spot stays whichever of its subscriptions it ends, as long as it has begun another one before.
+is the same. Of a topic that only patterns match, and whose owner was lost, the feed is kept for that reason,
+as long as a spot stays that received it. Every matching subscription joins such a topic as if it had an
+owner, so a spot stays whichever of its subscriptions it ends, as long as it has begun another one before.
 """
 
 from __future__ import annotations

@@ -4,6 +4,10 @@ An account belongs to one subscription. While it is active on a tenure, the mess
 are delivered, or counted as dropped (the inbox was full) or missed (lost between nodes), or still wait. Where
 exactly that began, and where it ended for a connection that broke, is known only to the two nodes; the books
 know bounds for both, which mostly meet, and the counts must lie between them.
+
+A spot may have several subscriptions that match one topic, and change them while the owner is away. So there
+is a second kind of account, a stay: all that a spot has of one topic, through whichever subscription, from its
+first one that matches to the end of its last one.
 """
 
 from __future__ import annotations
@@ -81,6 +85,16 @@ class Account:
         return topic.startswith(self.text[:-1]) if self.is_pattern else topic == self.text
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
+class Stay(Account):
+    """A spot's time with one topic, which is its text."""
+
+    members: set[str] = field(default_factory=set)
+    """Labels of the open accounts that match the topic."""
+    is_exact: bool = True
+    """Nothing was dropped, and nothing was left unread in a subscription that ended."""
+
+
 class Accounts:
     """Opens and closes accounts, and judges each delivery at once and the counts in the end."""
 
@@ -101,11 +115,16 @@ class Accounts:
         self._contested = contested
         self._retained = retained
         self._accounts: list[Account] = []
+        self._stays: dict[str, dict[str, Stay]] = {}
+        """Open ones, by spot and topic."""
+        self._settled_stays: list[Stay] = []
         self._given_to: dict[str, set[int]] = {}
         self._expected: list[tuple[Account, Post]] = []
         self.exact_count = 0
         """Accounts whose losses were known exactly."""
         self.vague_count = 0
+        self.exact_stays_count = 0
+        """Stays whose losses were known exactly."""
 
     def open(self, spot: str, text: str, rivals: Iterable[Account]) -> Account:
         """A spot subscribes; `rivals` are the accounts that it has open already."""
@@ -119,10 +138,36 @@ class Accounts:
         self._accounts.append(account)
         return account
 
+    def stay(self, account: Account) -> None:
+        """The account is complete: its spot stays with every topic that it matches."""
+        stays = self._stays.setdefault(account.spot, {})
+        for topic in filter(account.matches, self._topics):
+            stay = stays.get(topic)
+            if stay is None:
+                stay = stays[topic] = Stay(
+                    label=f"{account.spot} with {topic}",
+                    spot=account.spot,
+                    text=topic,
+                    opened_s=account.opened_s,
+                )
+                if topic in account.floors:
+                    stay.floors[topic] = account.floors[topic]
+                stay.asked = account.asked & {topic}
+            stay.members.add(account.label)
+            stay.is_exact = stay.is_exact and account.is_roomy
+
     def activated(self, account: Account, topic: str, owner: bytes, epoch: int) -> None:
         """The subscription says that this topic is active."""
         if not account.matches(topic):
             self._world.fail("a subscription is active on its topics only", f"{account}: {topic}")
+        for one in self._account_and_stay(account, topic):
+            self._activate(one, topic, owner, epoch)
+
+    def _account_and_stay(self, account: Account, topic: str) -> list[Account]:
+        stay = self._stays.get(account.spot, {}).get(topic)
+        return [account] if stay is None else [account, stay]
+
+    def _activate(self, account: Account, topic: str, owner: bytes, epoch: int) -> None:
         runs = account.runs.setdefault(topic, [])
         if runs and (runs[-1].owner, runs[-1].epoch) == (owner, epoch):
             runs[-1].is_active = True
@@ -133,8 +178,23 @@ class Accounts:
 
     def suspended(self, account: Account, topic: str) -> None:
         """The subscription says that this topic lost its owner."""
-        for run in account.runs.get(topic, ()):
-            run.is_active = False
+        for one in self._account_and_stay(account, topic):
+            for run in one.runs.get(topic, ()):
+                run.is_active = False
+
+    def missed(self, spot: str, topic: str, count: int) -> None:
+        """A subscription of the spot says so; it may have ended meanwhile."""
+        stay = self._stays.get(spot, {}).get(topic)
+        if stay is not None:
+            stay.missed_count += count
+
+    def away(self, spot: str) -> list[str]:
+        """Topics that the spot stays with, and whose owner was there and is not now."""
+        return [
+            topic
+            for topic, stay in self._stays.get(spot, {}).items()
+            if stay.runs and not any(run.is_active for run in stay.runs[topic])
+        ]
 
     def deliver(self, account: Account, post: Post) -> None:
         """The subscription's reader was given this message."""
@@ -156,12 +216,28 @@ class Accounts:
         to_spot.add(post.number)
         given.append(post)
         account.given_count += 1
+        stay = self._stays.get(account.spot, {}).get(topic)
+        if stay is not None:
+            if post in stay.given.setdefault(topic, []):
+                self._world.fail("a spot that stays receives once", f"{post} came to {account} after another")
+            stay.given[topic].append(post)
 
     def close(self, account: Account, *, unread: int, dropped: int, missed: int, settled: bool) -> None:
         """The subscription has ended, or its last counts are these."""
         account.closed_s = self._world.elapsed_s()
         account.unread_count, account.dropped_count, account.missed_count = unread, dropped, missed
         account.has_settled = settled
+        stays = self._stays.get(account.spot, {})
+        for topic, stay in list(stays.items()):
+            if account.label not in stay.members:
+                continue
+            stay.members.remove(account.label)
+            stay.is_exact = stay.is_exact and not unread
+            stay.has_settled = settled
+            if not stay.members:
+                del stays[topic]
+                if settled and stay.is_exact and topic in self._watched:
+                    self._settled_stays.append(stay)
 
     # The final round.
 
@@ -185,6 +261,17 @@ class Accounts:
         for account in self._accounts:
             if account.closed_s is not None:
                 self._judge(account)
+        for stay in self._settled_stays:
+            self._judge_stay(stay)
+
+    def _judge_stay(self, stay: Stay) -> None:
+        low, high = self._bounds(stay, stay.text)
+        self.exact_stays_count += low == high
+        if not low <= stay.missed_count <= high:
+            self._world.fail(
+                "what a spot missed is told, whatever it subscribed meanwhile",
+                f"{stay}: {stay.missed_count} were told as missed, and lost were {low} to {high}",
+            )
 
     def _judge(self, account: Account) -> None:
         low = high = 0
@@ -220,7 +307,8 @@ class Accounts:
             tenure = post.tenure
             if tenure is None:
                 self._world.fail("only what an owner gave out is delivered", f"{post} came to {account}")
-            if post.sequence <= last.get(tenure, 0):
+            # Not those of a stay: its subscriptions may be read in any order.
+            if post.sequence <= last.get(tenure, 0) and not isinstance(account, Stay):
                 self._world.fail(
                     "numbers grow", f"{account}: {post} is {post.sequence} after {last[tenure]} of {tenure}"
                 )

@@ -50,7 +50,9 @@ class Acting:
         self._spots_count += 1
         label = f"{self._session.label}.s{self._spots_count}"
         chance = self._chance.fork(f"spot {self._spots_count}")
-        player = Player(self._session.node.spot(label), label, pace_s=chance.choose(PACES_S))
+        pace_s = chance.choose(PACES_S)
+        is_roomy = self._cast.is_restless and chance.flip(0.7)
+        player = Player(self._session.node.spot(label), label, pace_s=pace_s, is_roomy=is_roomy)
         reading = Reading(self._host, self._cast, player, chance)
         group.create_task(reading.read(), name=f"{label} reader")
         group.create_task(reading.listen(), name=f"{label} listener")
@@ -145,6 +147,9 @@ class Acting:
 
     async def subscribe(self, player: Player, text: str) -> None:
         chance = self._chance
+        if player.is_roomy:
+            await self.subscribe_roomily(player, text)
+            return
         when_slow = chance.choose(tuple(WhenSlow))
         count_max = chance.choose((1, 3, ROOMY_COUNT, ROOMY_COUNT))
         await self._subscribe(player, text, count_max=count_max, when_slow=when_slow)
@@ -172,6 +177,7 @@ class Acting:
                 account.floors[topic] = floor
             elif is_asked(self._session.node, topic):
                 account.asked.add(topic)
+        self._cast.accounts.stay(account)
         player.accounts[text] = account
         player.subscriptions[text] = subscription
         self._host.record(f"subscribes {account}, {count_max}, {when_slow.value}")
@@ -199,6 +205,16 @@ class Acting:
             await player.spot.unsubscribe(text)
         else:
             await subscription.close()
+
+    async def change(self, player: Player, topic: str) -> None:
+        """Receive the topic through another subscription than before, without a time without any."""
+        texts = [text for text in (*self._cast.patterns, topic) if _matches(text, topic)]
+        held = [text for text in texts if text in player.accounts]
+        if len(held) > 1 and self._chance.flip(0.5):
+            await self.unsubscribe(player, self._chance.choose(held))
+        elif len(held) < len(texts):
+            text = self._chance.choose([text for text in texts if text not in held])
+            await self.subscribe_roomily(player, text)
 
     async def await_state(self, player: Player, text: str) -> None:
         """Wait a while for the subscription to become active, or pending."""
@@ -229,3 +245,7 @@ class Acting:
         topics = [report.topic for report in reports]
         if topics != sorted(topics):
             self._cast.world.fail("a survey is sorted", f"{self._session.label}: {topics}")
+
+
+def _matches(text: str, topic: str) -> bool:
+    return topic.startswith(text[:-1]) if text.endswith("*") else topic == text

@@ -41,11 +41,13 @@ class Phase(Enum):
 class Player:
     """One open spot, and the books of its subscriptions."""
 
-    def __init__(self, spot: Spot, label: str, *, pace_s: float) -> None:
+    def __init__(self, spot: Spot, label: str, *, pace_s: float, is_roomy: bool) -> None:
         self.spot = spot
         self.label = label
         self.pace_s = pace_s
         """How long it rests between two reads while all is chaos."""
+        self.is_roomy = is_roomy
+        """None of its subscriptions ever drops anything: what it does not receive was missed."""
         self.accounts: dict[str, Account] = {}
         """Open ones, by what was subscribed."""
         self.subscriptions: dict[str, Subscription] = {}
@@ -124,6 +126,9 @@ class Cast:
         self._has_skew = chance.flip(0.5)
         # Some nodes come back under the id they had.
         self.faithful = frozenset(name for name in self.nodes if chance.flip(0.3))
+        # A stream of its own: the other half of the seeds keeps its histories.
+        self.is_restless = chance.fork("changes").flip(0.5)
+        """Spots exchange subscriptions, most of all while the owners of their topics are away."""
         self.posts = Posts(world)
         self.tenures = Tenures(world)
         self.accounts = Accounts(

@@ -126,6 +126,8 @@ class Living:
             deed = chance.choose(DEEDS)
             if deed == "leave" and chance.flip(0.15):
                 return
+            if cast.is_restless and chance.flip(0.7 if self._away(session) else 0.1):
+                deed = "change"
             await self._act(deed, session, acting, group, chance)
         await self._come_to_rest(session, acting, group, chance)
         session.is_steady = True
@@ -153,6 +155,9 @@ class Living:
                 await acting.create(player, self._topic_to_create(chance))
             case "unsubscribe":
                 await acting.unsubscribe(player, text)
+            case "change":
+                somewhere = [(player, chance.choose(cast.topics))]
+                await acting.change(*chance.choose(self._away(session) or somewhere))
             case "destroy":
                 topics = player.spot.owned if chance.flip(0.8) else ()
                 is_hot = cast.hot_topic in topics
@@ -219,6 +224,11 @@ class Living:
                 self._cast.world.fail("a topic has one owner", f"{session.label} created {topic} again")
 
     # What to do it with.
+
+    def _away(self, session: Session) -> list[tuple[Player, str]]:
+        """Spots, and topics of theirs whose owner is away: what they change now is easily got wrong."""
+        accounts = self._cast.accounts
+        return [(player, topic) for player in session.players for topic in accounts.away(player.label)]
 
     def _topic_to_publish(self, session: Session, player: Player, chance: Chance) -> str:
         known = sorted(session.node.topics)

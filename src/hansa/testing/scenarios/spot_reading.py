@@ -69,6 +69,8 @@ class Reading:
                     account = self._player.accounts.get(text)
                 case _:
                     continue
+            if isinstance(event, MessagesMissed):
+                accounts.missed(self._player.label, event.topic, event.count)
             if account is None:
                 continue  # It has ended meanwhile, and so have its books.
             match event:

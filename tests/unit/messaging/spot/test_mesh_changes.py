@@ -1,4 +1,4 @@
-"""Subscriptions that change while the owner is away: who stayed is told what it missed, once, and nobody else."""
+"""Subscriptions that change while the owner is away: a spot that stays is told once what it missed."""
 
 import pytest
 from hypothesis import example, given
@@ -132,7 +132,9 @@ def test_it_begins_anew_also_when_another_spot_has_stayed() -> None:
     bench.leave(X)
     bench.mesh.unsubscribe(one)
     again = bench.subscribe("*", one.spot)
-    assert [event for event in returned(bench, 13) if isinstance(event, MessagesMissed)] == [missed(stayed, 5)]
+    assert [event for event in returned(bench, 13) if isinstance(event, MessagesMissed)] == [
+        missed(stayed, 5)
+    ]
     assert again.inbox.missed_count == 0
 
 
@@ -180,7 +182,9 @@ def test_a_spot_that_left_has_missed_nothing_of_the_owner_before_the_last_one_ei
     owned_meanwhile(bench, is_lost=True)
     bench.mesh.unsubscribe(one)
     again = bench.subscribe("*", one.spot)
-    assert [event for event in returned(bench, 13) if isinstance(event, MessagesMissed)] == [missed(stayed, 5)]
+    assert [event for event in returned(bench, 13) if isinstance(event, MessagesMissed)] == [
+        missed(stayed, 5)
+    ]
     assert again.inbox.missed_count == 0
 
 
