@@ -141,6 +141,50 @@ async def test_what_is_published_while_a_connection_is_cut_is_missed_exactly(
 
 
 @pytest.mark.spec("SPT-22")
+async def test_what_is_missed_is_told_also_when_subscriptions_change_while_the_connection_is_cut() -> None:
+    with reserved_endpoints(1) as (bind,):
+        async with TopicCast() as cast, TcpProxy(bind) as proxy, asyncio.timeout(2 * WITHIN_S):
+            registry = await cast.registry()
+            owning = await cast.node(registry, 2, bind=bind, advertise=proxy.endpoint)
+            asking = await cast.node(registry, 1)
+            await meshed(owning, asking)
+            owner, spot = owning.spot(), asking.spot()
+            events = cast.heard(spot)
+            await owner.create_topic(FLOOD, retain=True)
+            subscription = await spot.subscribe("*")
+            await subscription.active()
+            # Each exchange begins one subscription, ends another or both, and names the one that receives then.
+            for begun, ended, receiving in (
+                (FLOOD, "", FLOOD),
+                ("flo*", "", FLOOD),
+                ("", FLOOD, "flo*"),
+                (FLOOD, "*", FLOOD),
+                ("*", FLOOD, "flo*"),
+            ):
+                told_count = sum(event.count for event in events.of(MessagesMissed))
+                await publish(owner, FLOOD, 0, 1)
+                await payloads(spot, 1)
+                proxy.refuse()
+                await subscription.pending()
+                await until(lambda: owning.subscribers(FLOOD) == (), "the owner knows, too")
+                await publish(owner, FLOOD, 1, 5)
+                if begun:
+                    await spot.subscribe(begun)
+                if ended:
+                    await spot.unsubscribe(ended)
+                subscription = next(one for one in spot.subscriptions if one.text == receiving)
+                proxy.forward()
+                await subscription.active()
+                # Four were missed; the fifth is the retained one.
+                assert await payloads(spot, 1) == [b"5 "]
+                assert waiting(spot) == []
+                told = events.of(MessagesMissed)
+                assert sum(event.count for event in told) == told_count + 4
+                assert (told[-1].subscription, told[-1].count) == (receiving, 4)
+            assert asking.stats.missed_count == 5 * 4
+
+
+@pytest.mark.spec("SPT-22")
 async def test_an_owner_that_destroys_its_topic_says_how_far_it_had_come() -> None:
     async with TopicCast() as cast, WirePeer(9, FLOOD, is_hansa=True) as owner, asyncio.timeout(WITHIN_S):
         registry = await cast.registry()
