@@ -153,7 +153,7 @@ async def test_what_is_missed_is_told_also_when_subscriptions_change_while_the_c
             await owner.create_topic(FLOOD, retain=True)
             subscription = await spot.subscribe("*")
             await subscription.active()
-            # Each exchange begins one subscription, ends another or both, and names the one that receives then.
+            # What is begun, what is ended, and which subscription receives then.
             for begun, ended, receiving in (
                 (FLOOD, "", FLOOD),
                 ("flo*", "", FLOOD),
