@@ -209,6 +209,20 @@ NODE_SUBSCRIPTIONS_MAX: Final = 65_536
 QUERY_INTERVAL_S: Final = 30.0
 # A listed node that has not told its topics after this time is not waited for.
 JOIN_S_MAX: Final = 2.0
+# A peer that has connected and said nothing is not waited for longer than this: nodes ask at once.
+SILENT_PEER_S: Final = 0.5
+# It is no node if it still has said nothing after this time, a pause of its process included,
+STRANGER_S: Final = 10.0
+# and is tried again after this one, because somebody else may have its place by then.
+STRANGER_REST_S: Final = 60.0
+# A connected node that is listed no more is let go when it has said nothing for so long: it may be closing,
+PARTING_S: Final = 0.5
+# for which it has its linger and no longer.
+PARTING_S_MAX: Final = LINGER_S
+# One that dialled us and was never listed: two broadcasts of every registry, which tell the whole list.
+UNLISTED_S_MAX: Final = 60.0
+# Peers that were let go and that a node remembers: more than a mesh has nodes.
+LET_GO_MAX: Final = 4_096
 # So long the topics of a node that was killed stay claimed in a store.
 CLAIM_TTL_S: Final = 10.0
 # How often an owner looks whether a peer that missed messages has room again to be told so.

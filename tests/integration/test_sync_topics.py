@@ -335,3 +335,17 @@ def test_a_local_node_needs_no_sockets() -> None:
             assert reading.result(WITHIN_S) == [b"%d" % number for number in range(100)]
         with pytest.raises(UsageError, match="registry"):
             node.registered()
+
+
+@pytest.mark.spec("SPT-24")
+def test_a_node_unregisters_and_registers_again(mesh: Mesh) -> None:
+    owner, reader = mesh.left.spot(), mesh.right.spot()
+    owner.create_topic("news")
+    subscription = reader.subscribe("news")
+    subscription.active(WITHIN_S)
+    mesh.left.unregister(timeout=WITHIN_S)
+    subscription.pending(WITHIN_S)
+    mesh.left.register(timeout=WITHIN_S)
+    subscription.active(WITHIN_S)
+    owner.publish("news", b"back")
+    assert subscription.recv(WITHIN_S).payload == b"back"

@@ -102,6 +102,21 @@ class SpotNode(Mirror):
 
     # -- the mesh
 
+    def unregister(self, *, timeout: float | None = REGISTER_TIMEOUT_S) -> None:
+        """Leave the mesh without closing; returns when the registry has removed this node.
+
+        `register` undoes it. Raises NotRegistered, TimedOut, UsageError.
+        """
+        self._call(lambda: self._inner.unregister(timeout=timeout), "unregister")
+
+    def register(self, *, timeout: float | None = REGISTER_TIMEOUT_S) -> None:
+        """Be part of the mesh again after `unregister`; returns as entering does, when it has joined.
+
+        Changes nothing when it is registered. Raises TimedOut, RegistrationRefused, UsageError; after these
+        it goes on in the background.
+        """
+        self._call(lambda: self._inner.register(timeout=timeout), "register")
+
     def registered(self, timeout: float | None = REGISTER_TIMEOUT_S) -> None:
         """Return when a registry has this node. Raises TimedOut, RegistrationRefused, UsageError."""
         self._call(lambda: self._inner.registered(timeout), "registered")

@@ -77,7 +77,9 @@ class Router(ZmtpSocket):
     def expel(
         self, peer: bytes, detail: str, *, reason: CloseReason = CloseReason.PROTOCOL_VIOLATION
     ) -> bool:
-        """End the connection of a peer that does what it must not; `detail` tells it and the events why.
+        """End the connection of a peer, mostly because what it sends makes no sense.
+
+        `reason` and `detail` tell it and the events why.
 
         It may connect again. False when it is not connected, or its connection is ending already.
         """

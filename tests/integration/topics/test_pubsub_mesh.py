@@ -14,7 +14,10 @@ from hansa import (
     UsageError,
     WouldBlock,
 )
+from hansa.ids import routing_id
+from hansa.transport import Dealer
 from tests.support.discovery_cast import WITHIN_S, until
+from tests.support.registry_callers import Caller
 from tests.support.reserved_ports import reserved_endpoints
 from tests.support.topics_cast import NODES, TopicCast, messages, numbered, payloads, waiting
 from tests.support.topics_pubsub import PUBSUB, ZONE, linked
@@ -234,16 +237,34 @@ async def test_nodes_that_leave_are_told_and_the_others_go_on() -> None:
 @pytest.mark.spec("SPT-20")
 async def test_a_node_does_not_dial_itself_where_another_was_listed_before() -> None:
     with reserved_endpoints(1) as (bind,):
-        async with TopicCast() as cast, asyncio.timeout(WITHIN_S):
+        former = Caller(Dealer(routing_id(9)))
+        async with TopicCast() as cast, former, asyncio.timeout(WITHIN_S):
             registry = await cast.registry()
-            former = await cast.provider(registry)
-            await former.register(NODES, advertise=bind)
+            await former.dial(registry.router)
+            await former.register(bind, service=NODES)
             discovery = await cast.discovery(registry, services=(NODES,))
             await discovery.wait_available(NODES)
             # Entering waits for whom it dials.
             node = await cast.local(bind=bind, discovery=discovery, **PUBSUB)
             assert [one.endpoint for one in discovery.providers(NODES)] == [str(node.endpoint)]
             assert node.peers == ()
+
+
+@pytest.mark.spec("SPT-20")
+@pytest.mark.spec("SPT-24")
+async def test_a_node_unregisters_and_registers_again_without_closing() -> None:
+    async with TopicCast() as cast, asyncio.timeout(2 * WITHIN_S):
+        leaving, staying = await cast.mesh(await cast.registry(), 1, 2, **PUBSUB)
+        here, there = leaving.spot(), staying.spot()
+        subscriptions = [await here.subscribe(ZONE), await there.subscribe(ZONE)]
+        await linked(there, ZONE, *subscriptions)
+        await leaving.unregister()
+        await until(lambda: (leaving.peers, staying.peers) == ((), ()), "they hear each other no more")
+        await here.publish(ZONE, b"alone")
+        await leaving.register()
+        assert leaving.peers == (staying.routing_id,)
+        for spot in (here, there):
+            await linked(spot, ZONE, *subscriptions)
 
 
 @pytest.mark.spec("SPT-17")

@@ -35,6 +35,7 @@ from hansa.messaging.provider.request import HandlerFunction
 from hansa.messaging.provider.standing import ProviderState, Registration
 from hansa.messaging.provider.stats import ProviderStats
 from hansa.messaging.provider.work import Work
+from hansa.messaging.reserved_names import is_reserved
 from hansa.transport import Disconnected, Network, Router, SocketEvent, SocketOptions, Tls
 from hansa.transport.over_route import default_route_host
 from hansa.transport.over_streams import SystemNetwork
@@ -190,6 +191,11 @@ class Provider:
         UsageError. After an error or a cancellation the service is not registered, unless it was before.
         """
         self._check_registering()
+        if is_reserved(service):
+            raise BadArgument(
+                f"service {service!r} is reserved for the nodes of topic meshes, which would take "
+                f"{self.name} for one of them: choose another name, or use a SpotNode"
+            )
         endpoint = advertised(self.endpoint, advertise or self._advertise, default_route_host)
         return await self._line.register(service, str(endpoint), weight or 1, timeout_s=timeout)
 

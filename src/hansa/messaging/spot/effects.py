@@ -48,6 +48,8 @@ class Peer:
         self.box = box
         self.is_hansa = False
         """It understands extension frames, and confirms subscriptions."""
+        self.heard_count = 0
+        """How often it was heard to say something that nodes say; several messages at once may be one."""
         self.subscribed: dict[bytes, None] = {}
         """Topics of ours that it receives."""
         self.asked: dict[bytes, int] = {}

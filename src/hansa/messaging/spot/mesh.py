@@ -25,6 +25,7 @@ from hansa.limits import (
     LAGGING_S,
     NODE_SUBSCRIPTIONS_MAX,
     OWNED_TOPICS_MAX,
+    SILENT_PEER_S,
     TOPICS_MAX,
 )
 from hansa.messaging.provider.stamps import Stamps
@@ -80,6 +81,8 @@ class Mesh:
         # Topics of ours that are claimed in a store.
         self._claimed: dict[bytes, None] = {}
         self._awaited: dict[bytes, float] = {}
+        # Of these, who has connected and may turn out to be no node.
+        self._silent: dict[bytes, float] = {}
         self._asking: deque[tuple[float, Peer]] = deque()
         self._lag_at: float | None = None
         # Whose claim has won only because a better one went.
@@ -116,6 +119,7 @@ class Mesh:
     def peer_connected(self, peer: bytes, box: Outbox, *, now: float) -> list[Effect]:
         member = self.peers[peer] = Peer(peer, box)
         self._awaited.setdefault(peer, now + JOIN_S_MAX)
+        self._silent[peer] = now + SILENT_PEER_S
         self._ask(member)
         self._asking.append((now + self._query_interval_s, member))
         self._tell(PeerJoined(peer=peer))
@@ -127,6 +131,7 @@ class Mesh:
         if member is None:
             return []
         self._awaited.pop(peer, None)
+        self._silent.pop(peer, None)
         self.exchange.lagging.pop(member.box, None)
         for topic in member.subscribed:
             self.exchange.outlets[topic].remove(peer)
@@ -144,6 +149,9 @@ class Mesh:
         member = self.peers.get(peer)
         if member is None:
             return []
+        if not member.heard_count:
+            self._silent.pop(peer, None)
+        member.heard_count += 1
         match command:
             case Message():
                 self.wants.message(member, command)
@@ -183,6 +191,10 @@ class Mesh:
     def tick(self, *, now: float) -> list[Effect]:
         for peer in [peer for peer, until in self._awaited.items() if until <= now]:
             del self._awaited[peer]
+        for peer in [peer for peer, until in self._silent.items() if until <= now]:
+            del self._silent[peer]
+            if not self.peers[peer].heard_count:
+                self._awaited.pop(peer, None)
         while self._asking and self._asking[0][0] <= now:
             _, member = self._asking.popleft()
             if self.peers.get(member.id) is member:
@@ -196,6 +208,8 @@ class Mesh:
     def deadline(self) -> float | None:
         # All wait equally long, so the one that began first is due first.
         due = [next(iter(self._awaited.values()))] if self._awaited else []
+        if self._silent:
+            due.append(next(iter(self._silent.values())))
         if self._asking:
             due.append(self._asking[0][0])
         if self._lag_at is not None:

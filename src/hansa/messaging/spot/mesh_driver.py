@@ -34,6 +34,12 @@ class MeshDriver(Protocol):
 
     def unlist_node(self, node: ProviderInfo) -> None: ...
 
+    def part(self) -> None:
+        """This node has unregistered: have no peers, soon, until `rejoin`."""
+
+    def rejoin(self) -> None:
+        """This node is registered: dial who is listed. Changes nothing unless it was apart."""
+
     async def in_step(self) -> None:
         """Wait until every listed node has told its topics, or was given up."""
 

@@ -10,8 +10,9 @@ from typing import Final
 
 from hansa.errors import BadArgument
 from hansa.limits import SPOT_SERVICE_CHARS_MAX, TOPIC_BYTES_MAX
+from hansa.messaging.reserved_names import NODES
 
-SERVICE: Final = "spot-node"
+SERVICE: Final = NODES
 """The reserved service that nodes of a mesh register, alone or followed by a dot and a cluster's name."""
 
 _STAR: Final = "*"

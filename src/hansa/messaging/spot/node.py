@@ -15,6 +15,7 @@ from hansa.errors import (
     AlreadyClosed,
     BadArgument,
     BadEndpoint,
+    NotRegistered,
     RegistrationRefused,
     TimedOut,
     UsageError,
@@ -125,6 +126,7 @@ class SpotNode:
         self._registered = asyncio.Event()
         self._is_listed = asyncio.Event()
         self._refusal: RegistrationRefused | None = None
+        self._keeping: asyncio.Task[None] | None = None
         self._is_entered = self._is_closed = False
         self._thread = 0
         self._unlisten = self._nothing
@@ -174,7 +176,7 @@ class SpotNode:
                 self._advertised = str(advertised(self._bound, self._advertise, default_route_host))
             self._line.start()
             if self._machine.registries:
-                self._tasks.spawn(self._keep_registered(), "registers")
+                self._begin_registering()
             if self._discovery is not None:
                 self._follow(self._discovery)
                 await self._join()
@@ -247,11 +249,40 @@ class SpotNode:
 
     # -- the mesh
 
+    async def unregister(self, *, timeout: float | None = REGISTER_TIMEOUT_S) -> None:
+        """Leave the mesh without closing; returns when the registry has removed this node.
+
+        It and its peers let go of each other within a few seconds, so their topics have no owner here and its
+        topics none there; spots of this node still reach each other. `register` undoes it. Raises
+        NotRegistered when it is unregistered already, TimedOut, UsageError. Cancelled or timed out, it is no
+        longer kept registered: a registry that was not told drops it when heartbeats stay away.
+        """
+        self._check_registering()
+        if self._keeping is None:
+            raise NotRegistered(f"{self.name} has unregistered already: register() undoes it")
+        self._keeping.cancel()
+        self._keeping = None
+        self._registered.clear()
+        self.mesh.part()
+        if self.service in self._machine.services:
+            await self._line.unregister(self.service, timeout_s=timeout)
+
+    async def register(self, *, timeout: float | None = REGISTER_TIMEOUT_S) -> None:
+        """Be part of the mesh again after `unregister`; returns as entering does, when it has joined.
+
+        Changes nothing when it is registered. Raises TimedOut, RegistrationRefused, UsageError; after these,
+        or cancelled, it goes on in the background.
+        """
+        self._check_registering()
+        if self._keeping is None:
+            self._begin_registering()
+        await self.registered(timeout)
+        if self._discovery is not None:
+            await self._join()
+
     async def registered(self, timeout: float | None = REGISTER_TIMEOUT_S) -> None:
         """Return when a registry has this node. Raises TimedOut, RegistrationRefused, UsageError."""
-        self._check_open()
-        if not self._machine.registries:
-            raise UsageError(f"{self.name} knows no registry: give registries=[...]")
+        self._check_registering()
         try:
             async with asyncio.timeout(timeout):
                 await self._registered.wait()
@@ -357,6 +388,8 @@ class SpotNode:
             publishes_refused_count=tally.publishes_refused_count,
             publishes_in_doubt_count=tally.publishes_in_doubt_count,
             queries_count=tally.queries_count,
+            unlisted_count=tally.unlisted_count,
+            strangers_count=tally.strangers_count,
             bad_frames=dict(strikes.by_reason),
             expelled_count=strikes.expelled_count,
             taken_over_count=self.mesh.taken_over_count,
@@ -393,6 +426,9 @@ class SpotNode:
 
     # -- registry and discovery
 
+    def _begin_registering(self) -> None:
+        self._keeping = self._tasks.spawn(self._keep_registered(), "registers")
+
     async def _keep_registered(self) -> None:
         while True:
             try:
@@ -404,6 +440,7 @@ class SpotNode:
             else:
                 self._refusal = None
                 self._registered.set()
+                self.mesh.rejoin()
                 return
 
     def _follow(self, discovery: Discovery) -> None:
@@ -422,6 +459,8 @@ class SpotNode:
         if isinstance(event, ProviderAdded) and event.provider.service == self.service:
             self._list(event.provider)
         elif isinstance(event, ProviderRemoved) and event.provider.service == self.service:
+            if event.provider.routing_id == self.routing_id:
+                self._is_listed.clear()
             self.mesh.unlist_node(event.provider)
 
     def _list(self, node: ProviderInfo) -> None:
@@ -430,6 +469,9 @@ class SpotNode:
         elif node.endpoint != self._advertised:
             # Who was listed where we are now is gone: dialling there would reach ourselves.
             self.mesh.list_node(node)
+
+    def _hears_registry(self) -> bool:
+        return self._discovery is not None and bool(self._discovery.registries_heard)
 
     async def _join(self) -> None:
         """Wait until we are listed, so that lower ids dial us, and until all who are listed have spoken."""
@@ -457,6 +499,7 @@ class SpotNode:
                 query_interval_s=query_interval_s,
                 on_tell=self._told,
                 wake=_wake,
+                hears_registry=self._hears_registry,
                 name=self.name,
             )
         if kind == "pubsub":
@@ -486,6 +529,11 @@ class SpotNode:
         if isinstance(self._network, SystemNetwork):
             self._network.check(endpoint)
         return str(endpoint)
+
+    def _check_registering(self) -> None:
+        self._check_open()
+        if not self._machine.registries:
+            raise UsageError(f"{self.name} knows no registry: give registries=[...]")
 
     def _check_open(self) -> None:
         if not self._is_entered:

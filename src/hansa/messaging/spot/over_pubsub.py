@@ -77,6 +77,8 @@ class PubSubMesh:
         )
         # By endpoint: a node that moves is listed at two for a while.
         self._links: dict[str, _Link] = {}
+        self._listed: dict[str, ProviderInfo] = {}
+        self._is_apart = False
         self._steppers = Waiters()
         self._tasks = TaskScope(name, self._task_failed)
         self._unyielded_bytes = 0
@@ -110,7 +112,13 @@ class PubSubMesh:
     # -- nodes that the discovery lists
 
     def list_node(self, node: ProviderInfo) -> None:
-        if self._is_closed or node.endpoint in self._links:
+        if self._is_closed or node.endpoint in self._listed:
+            return
+        self._listed[node.endpoint] = node
+        self._link(node)
+
+    def _link(self, node: ProviderInfo) -> None:
+        if self._is_apart:
             return
         try:
             outbound = self._sub.connect(node.endpoint)
@@ -121,14 +129,32 @@ class PubSubMesh:
         self._links[node.endpoint] = _Link(node.routing_id, outbound, self._now() + JOIN_S_MAX)
 
     def unlist_node(self, node: ProviderInfo) -> None:
-        link = self._links.get(node.endpoint)
-        if link is None or link.node != node.routing_id:
+        listed = self._listed.get(node.endpoint)
+        if listed is None or listed.routing_id != node.routing_id:
             return  # Another node is listed there meanwhile.
-        del self._links[node.endpoint]
+        del self._listed[node.endpoint]
+        self._unlink(node.endpoint, "listed no more")
+
+    def _unlink(self, endpoint: str, reason: str) -> None:
+        link = self._links.pop(endpoint, None)
+        if link is None:
+            return
         if link.is_joined:
-            self._on_tell(Tell(event=PeerLeft(peer=link.node, reason="listed no more")))
-        self._tasks.spawn(link.outbound.close(), f"hangs up on {node.endpoint}")
+            self._on_tell(Tell(event=PeerLeft(peer=link.node, reason=reason)))
+        self._tasks.spawn(link.outbound.close(), f"hangs up on {endpoint}")
         self._steppers.wake_all()
+
+    def part(self) -> None:
+        """Hear the others no more; that they hear us is theirs to end, a SUB does not say whose it is."""
+        self._is_apart = True
+        for endpoint in list(self._links):
+            self._unlink(endpoint, "this node has unregistered")
+
+    def rejoin(self) -> None:
+        if self._is_apart:
+            self._is_apart = False
+            for node in self._listed.values():
+                self._link(node)
 
     async def in_step(self) -> None:
         """Wait until every listed node is connected, or was given up."""

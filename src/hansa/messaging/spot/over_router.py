@@ -1,7 +1,16 @@
 """Drives a node's machine over one ROUTER: connections, timers, and what is written and woken.
 
 Of two nodes the one with the lower id dials, so that a pair shares one connection. Whoever dials us is let
-in: who is listed is the discovery's word, and its news may be older than the peer's.
+in for a while: who is listed is the discovery's word, and its news may be older than the peer's
+(`admission`).
+
+What the driver owes the machines, whatever else it does:
+
+- every effect is performed in order, and afterwards what the exchange says is due is flushed;
+- whatever may change a deadline is followed by `_set_timer`: every input of the mesh and of the admission,
+  and a flush that found somebody lagging, because the publisher that caused it calls nothing else;
+- a connection that ended is told to the mesh, the admission and the surveys, and then dialled again if that
+  is ours to do; one that the peer refused is dialled ever more slowly.
 """
 
 from __future__ import annotations
@@ -15,8 +24,15 @@ from hansa.clock import Clock
 from hansa.endpoint import Endpoint
 from hansa.errors import AlreadyClosed, Backlogged, BadArgument, BadEndpoint, NoOwner, PeerError, Unavailable
 from hansa.ids import precedence
-from hansa.limits import RECEIVE_TURN_COUNT, RECONNECT_S_MAX, WRITE_TURN_BYTES
+from hansa.limits import (
+    RECEIVE_TURN_COUNT,
+    RECONNECT_JITTER,
+    RECONNECT_S_MAX,
+    RECONNECT_S_MIN,
+    WRITE_TURN_BYTES,
+)
 from hansa.messaging.provider_info import ProviderInfo
+from hansa.messaging.spot.admission import Admission
 from hansa.messaging.spot.effects import Broadcast, Effect, Peer, Send, Tell
 from hansa.messaging.spot.events import TopicAnnounced, TopicRemoved
 from hansa.messaging.spot.fanout import Exchange, receive
@@ -37,6 +53,7 @@ from hansa.transport import (
     SocketEvent,
     SocketOptions,
 )
+from hansa.transport.backoff import Backoff
 from hansa.transport.events import CloseReason
 from hansa.transport.outbox import BURST, ROUSE, Outbox
 from hansa.transport.over_lane import Lane
@@ -60,6 +77,7 @@ class RouterMesh:
         query_interval_s: float,
         on_tell: Callable[[Tell], None],
         wake: Callable[[object], None],
+        hears_registry: Callable[[], bool],
         name: str,
     ) -> None:
         self.exchange = Exchange(options.frame_bytes_max)
@@ -71,7 +89,10 @@ class RouterMesh:
         self._clock = clock
         self._on_tell = on_tell
         self._wake = wake
+        self._hears_registry = hears_registry
+        self._chance = chance
         self._mesh = Mesh(routing_id, self.exchange, query_interval_s=query_interval_s)
+        self._admission = Admission(self._mesh.tally, self._heard_count)
         self._router = Router(
             routing_id,
             # A node that comes back replaces the connection that it left behind.
@@ -86,6 +107,9 @@ class RouterMesh:
         # By id and endpoint: a node that came back elsewhere is listed twice until its old entry expires.
         self._listed: dict[bytes, dict[str, ProviderInfo]] = {}
         self._outbounds: dict[bytes, Outbound] = {}
+        # Of listed nodes that refuse us: how long to wait before they are dialled again.
+        self._refusals: dict[bytes, Backoff] = {}
+        self._dialled_later: set[bytes] = set()
         # Of topics that are published here and owned elsewhere: the owner, and the topic's frame.
         self._routes: dict[str, tuple[bytes, bytes]] = {}
         self._surveys: dict[Survey, None] = {}
@@ -128,7 +152,9 @@ class RouterMesh:
             return
         entries = self._listed.setdefault(node.routing_id, {})
         if not entries:
-            self._mesh.expect(node.routing_id, now=self._now())
+            self._admission.list_peer(node.routing_id)
+            if self._admission.welcomes(node.routing_id):
+                self._mesh.expect(node.routing_id, now=self._now())
         entries[node.endpoint] = node
         self._dial(node.routing_id)
         self._after()
@@ -139,8 +165,26 @@ class RouterMesh:
             return
         if not entries:
             del self._listed[node.routing_id]
+            self._refusals.pop(node.routing_id, None)
             self._mesh.unexpect(node.routing_id)
+            self._admission.unlist_peer(node.routing_id, now=self._now())
         self._dial(node.routing_id)
+        self._after()
+
+    def part(self) -> None:
+        self._admission.part(now=self._now())
+        for peer in list(self._listed):
+            self._mesh.unexpect(peer)
+            self._dial(peer)
+        self._after()
+
+    def rejoin(self) -> None:
+        if not self._admission.is_apart:
+            return
+        self._admission.rejoin(now=self._now())
+        for peer in list(self._listed):
+            self._mesh.expect(peer, now=self._now())
+            self._dial(peer)
         self._after()
 
     async def in_step(self) -> None:
@@ -151,18 +195,31 @@ class RouterMesh:
         """Keep up the connection to a listed node, where it was last, if that is ours to do."""
         entries = self._listed.get(peer, {}).values()
         newest = max(entries, key=lambda node: (node.registered_at, node.endpoint), default=None)
-        outbound = self._outbounds.get(peer)
-        if outbound is not None and (newest is None or str(outbound.endpoint) != newest.endpoint):
+        if not self._admission.welcomes(peer):
+            newest = None
+        outbound, is_connected = self._outbounds.get(peer), peer in self._mesh.peers
+        # One that is connected and not wanted any more is let go in its time.
+        if outbound is not None and (
+            not is_connected if newest is None else str(outbound.endpoint) != newest.endpoint
+        ):
             self._hang_up(peer)
             outbound = None
-        is_ours = precedence(self._routing_id) < precedence(peer)
-        if newest is None or not is_ours or outbound is not None or peer in self._mesh.peers:
+        is_ours = precedence(self._routing_id) < precedence(peer) and peer not in self._dialled_later
+        if newest is None or not is_ours or outbound is not None or is_connected:
             return
         try:
             self._outbounds[peer] = self._router.connect(newest.endpoint)
         except (BadEndpoint, BadArgument) as error:
             # What somebody else registered; ours to report, not to die of.
             self._report(error, f"{self._name} cannot dial {newest.endpoint}")
+
+    def _heard_count(self, peer: bytes) -> int:
+        member = self._mesh.peers.get(peer)
+        return 0 if member is None else member.heard_count
+
+    def _let_go(self, peer: bytes, reason: str) -> None:
+        self._hang_up(peer)
+        self._router.expel(peer, reason, CloseReason.CLOSED_BY_US)
 
     def _hang_up(self, peer: bytes) -> None:
         outbound = self._outbounds.pop(peer, None)
@@ -281,7 +338,9 @@ class RouterMesh:
         return len(self.subscribers(topic))
 
     async def survey(self, timeout_s: float) -> tuple[TopicReport, ...]:
-        survey = Survey(self._routing_id, self._mesh.report(), self._mesh.peers)
+        # Who has said nothing may be no node, and would be waited for in vain.
+        nodes = [peer for peer, member in self._mesh.peers.items() if member.heard_count]
+        survey = Survey(self._routing_id, self._mesh.report(), nodes)
         self._surveys[survey] = None
         try:
             self._perform(self._mesh.survey())
@@ -297,6 +356,8 @@ class RouterMesh:
         if member is None:
             return
         at = receive(exchange, member, messages, 0)
+        if at:
+            member.heard_count += 1
         while at < len(messages) and self._obey(member, messages[at]):
             at = receive(exchange, member, messages, at + 1)
         if exchange.is_due:
@@ -330,9 +391,13 @@ class RouterMesh:
                     return
                 if is_ours and self._is_impostor(peer):
                     return
+                if not self._admission.welcomes(peer):
+                    self._let_go(peer, self._admission.turn_away(peer))
+                    return
                 if not is_ours:
                     # It came by itself: one connection is enough.
                     self._hang_up(peer)
+                self._admission.connected(peer, now=self._now())
                 lane = self._router.lane(peer)
                 self._lanes[lane.outbox] = lane
                 self._perform(self._mesh.peer_connected(peer, lane.outbox, now=self._now()))
@@ -343,6 +408,8 @@ class RouterMesh:
                     self._lanes.pop(member.box, None)
                     # What waits for a connection that was taken over is not for its successor.
                     lost_count += member.box.clear()
+                    self._count_refusal(member, event)
+                self._admission.disconnected(peer)
                 self.strikes.forget(peer)
                 reason = f"{event.reason}: {event.detail}" if event.detail else str(event.reason)
                 self._perform(self._mesh.peer_disconnected(peer, reason, in_doubt_count=lost_count))
@@ -351,6 +418,25 @@ class RouterMesh:
                 if not self._is_closed:
                     self._dial(peer)
 
+    def _count_refusal(self, member: Peer, event: Disconnected) -> None:
+        """A node that hangs up before it has said a word does not list us, not yet or not any more."""
+        peer = member.id
+        if member.heard_count or event.reason is not CloseReason.REFUSED_BY_PEER:
+            self._refusals.pop(peer, None)
+        elif peer in self._outbounds:
+            backoff = self._refusals.get(peer)
+            if backoff is None:
+                backoff = self._refusals[peer] = Backoff(
+                    s_min=RECONNECT_S_MIN, s_max=RECONNECT_S_MAX, jitter=RECONNECT_JITTER, chance=self._chance
+                )
+            self._dial_again(peer, backoff.next_s())
+
+    def _dial_again(self, peer: bytes, after_s: float) -> None:
+        outbound = self._outbounds[peer]
+        self._hang_up(peer)
+        self._dialled_later.add(peer)
+        self._tasks.spawn(self._dial_later(peer, after_s), f"dials {outbound.endpoint} again")
+
     def _is_impostor(self, peer: bytes) -> bool:
         """Whether somebody else answered than the listed node. Then it is dialled again, a little later."""
         known = self._outbounds.get(peer)
@@ -358,13 +444,13 @@ class RouterMesh:
             return False
         for listed, outbound in self._outbounds.items():
             if outbound.peer == peer:
-                self._hang_up(listed)
-                self._tasks.spawn(self._dial_later(listed), f"dials {outbound.endpoint} again")
+                self._dial_again(listed, RECONNECT_S_MAX)
                 return True
         return False
 
-    async def _dial_later(self, peer: bytes) -> None:
-        await asyncio.sleep(RECONNECT_S_MAX)
+    async def _dial_later(self, peer: bytes, after_s: float) -> None:
+        await asyncio.sleep(after_s)
+        self._dialled_later.discard(peer)
         self._dial(peer)
 
     def _perform(self, effects: list[Effect]) -> None:
@@ -399,13 +485,19 @@ class RouterMesh:
 
     def _tick(self) -> None:
         self._timer = None
-        self._perform(self._mesh.tick(now=self._now()))
+        now = self._now()
+        for gone in self._admission.tick(now=now, hears_registry=self._hears_registry()):
+            self._let_go(gone.peer, gone.reason)
+        for peer in self._admission.rested(now=now):
+            self._dial(peer)
+        self._perform(self._mesh.tick(now=now))
 
     def _set_timer(self) -> None:
         """Wake up when the machine wants to. A timer that is early is left: it looks again when it fires."""
-        deadline = self._mesh.deadline()
-        if deadline is None or self._is_closed:
+        deadlines = [at for at in (self._mesh.deadline(), self._admission.deadline()) if at is not None]
+        if not deadlines or self._is_closed:
             return
+        deadline = min(deadlines)
         if self._timer is not None:
             if self._timer_at <= deadline:
                 return

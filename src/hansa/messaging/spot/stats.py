@@ -19,6 +19,8 @@ class MeshTally:
     subscribes_refused_count: int = 0
     publishes_refused_count: int = 0
     publishes_in_doubt_count: int = 0
+    unlisted_count: int = 0
+    strangers_count: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +34,8 @@ class SpotStats:
     our own that an owner refused or may not have got. `taken_over_count` connections were replaced by
     another one of the same id; if it keeps growing, two nodes have one id. `unwanted_count` messages came
     for nobody, as after an unsubscribe; `duplicates_count` came twice. `bad_frames` counts by reason what
-    made no sense.
+    made no sense. `unlisted_count` peers were let go, or not let in, because they are not listed (any more)
+    or this node has unregistered; `strangers_count` because they do not speak as nodes do.
     """
 
     spots_count: int
@@ -54,6 +57,8 @@ class SpotStats:
     publishes_refused_count: int
     publishes_in_doubt_count: int
     queries_count: int
+    unlisted_count: int
+    strangers_count: int
     bad_frames: dict[str, int]
     expelled_count: int
     taken_over_count: int

@@ -4,7 +4,7 @@ import pytest
 
 from hansa.errors import LimitExceeded
 from hansa.ids import routing_id
-from hansa.limits import JOIN_S_MAX, TOPICS_MAX
+from hansa.limits import JOIN_S_MAX, SILENT_PEER_S, TOPICS_MAX
 from hansa.messaging.spot.events import (
     PeerJoined,
     PeerLeft,
@@ -279,11 +279,31 @@ def test_a_node_is_in_step_when_every_listed_node_has_answered() -> None:
 def test_a_listed_node_that_says_nothing_is_given_up_after_a_while() -> None:
     bench = MeshBench()
     bench.mesh.expect(X, now=bench.now)
-    bench.connect(Y)
     assert bench.mesh.deadline() == bench.now + JOIN_S_MAX
     bench.tick(JOIN_S_MAX - 0.1)
     assert not bench.mesh.is_in_step
     bench.tick(0.2)
+    assert bench.mesh.is_in_step
+
+
+@pytest.mark.spec("SPT-23")
+def test_a_peer_that_connects_and_says_nothing_is_not_waited_for_like_a_node() -> None:
+    bench = MeshBench()
+    bench.mesh.expect(X, now=bench.now)
+    bench.connect(X)
+    assert bench.mesh.deadline() == bench.now + SILENT_PEER_S
+    assert not bench.mesh.is_in_step
+    bench.tick(SILENT_PEER_S)
+    assert bench.mesh.is_in_step
+
+
+def test_a_node_that_asks_and_has_not_answered_yet_is_waited_for() -> None:
+    bench = MeshBench()
+    bench.connect(X)
+    bench.hear(X, Query())
+    bench.tick(SILENT_PEER_S)
+    assert not bench.mesh.is_in_step
+    bench.tick(JOIN_S_MAX - SILENT_PEER_S)
     assert bench.mesh.is_in_step
 
 
