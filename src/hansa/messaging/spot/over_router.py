@@ -219,7 +219,7 @@ class RouterMesh:
 
     def _let_go(self, peer: bytes, reason: str) -> None:
         self._hang_up(peer)
-        self._router.expel(peer, reason, CloseReason.CLOSED_BY_US)
+        self._router.expel(peer, reason, reason=CloseReason.CLOSED_BY_US)
 
     def _hang_up(self, peer: bytes) -> None:
         outbound = self._outbounds.pop(peer, None)
