@@ -1,21 +1,26 @@
 """Who is listed is in the mesh: nodes that unregister and come back, that were never listed, or are none."""
 
 import asyncio
+from collections.abc import Awaitable
 from errno import EINVAL
 
 import pytest
 
 from hansa import (
+    AlreadyClosed,
     BadArgument,
+    HansaError,
     MessagesMissed,
     NotRegistered,
     PeerLeft,
+    ProviderInfo,
+    Registry,
     SpotNode,
     SubscriptionState,
     UsageError,
 )
 from hansa.ids import routing_id
-from hansa.messaging.spot import admission, mesh
+from hansa.messaging.spot import admission, mesh, over_pubsub
 from hansa.transport import Dealer
 from tests.support.discovery_cast import ANY, OPTIONS, WITHIN_S, until
 from tests.support.registry_callers import Caller
@@ -163,6 +168,36 @@ async def test_a_node_may_unregister_before_a_registry_was_found() -> None:
                 await node.unregister()
 
 
+# -- waiting to be in step
+
+
+@pytest.mark.parametrize("kind", ["router", "pubsub"])
+async def test_who_waits_for_a_node_that_is_away_is_told_when_this_one_closes(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (mesh, over_pubsub):
+        monkeypatch.setattr(module, "JOIN_S_MAX", 10 * WITHIN_S)
+    async with TopicCast() as cast, asyncio.timeout(WITHIN_S):
+        node = await cast.local(bind=ANY, mesh=kind, options=OPTIONS)
+        away = ProviderInfo(
+            service=NODES, endpoint="tcp://127.0.0.1:1", routing_id=routing_id(9), weight=1, registered_at=1
+        )
+        node.mesh.list_node(away)
+        async with asyncio.TaskGroup() as group:
+            waiting = group.create_task(refused(node.in_step()))
+            await asyncio.sleep(0)
+            await node.close()
+        assert waiting.result() is AlreadyClosed
+
+
+async def refused(call: Awaitable[None]) -> type[Exception] | None:
+    try:
+        await call
+    except HansaError as error:
+        return type(error)
+    return None
+
+
 # -- what is no node
 
 
@@ -178,35 +213,46 @@ async def test_a_provider_cannot_register_the_name_of_nodes(service: str) -> Non
         assert registry.services == {}
 
 
+async def registry_with_a_stranger(cast: TopicCast, caller: Caller) -> Registry:
+    """It lists a provider as a node, as somebody can do it who does not use hansa's provider."""
+    registry = await cast.registry(heartbeat_timeout_s=60.0)
+    provider = await cast.provider(registry, routing_id=routing_id(9))
+    await caller.dial(registry.router)
+    await caller.register(str(provider.endpoint), service=NODES)
+    return registry
+
+
 @pytest.mark.spec("SPT-23")
-async def test_what_is_listed_and_no_node_delays_nobody_and_is_let_go(
+async def test_what_is_listed_and_no_node_delays_neither_joining_nor_surveys(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # Who waited for it would wait for long.
-    monkeypatch.setattr(mesh, "JOIN_S_MAX", 10 * WITHIN_S)
-    monkeypatch.setattr(admission, "STRANGER_S", 0.8)
-    monkeypatch.setattr(admission, "STRANGER_REST_S", 0.2)
-    async with (
-        TopicCast() as cast,
-        Caller(Dealer(routing_id(9), options=OPTIONS)) as caller,
-        asyncio.timeout(2 * WITHIN_S),
-    ):
-        registry = await cast.registry(heartbeat_timeout_s=60.0)
-        provider = await cast.provider(registry, routing_id=routing_id(9))
-        await caller.dial(registry.router)
-        await caller.register(str(provider.endpoint), service=NODES)
-        # The lowest id: it dials whoever is listed.
+    for module, name in ((mesh, "JOIN_S_MAX"), (admission, "STRANGER_S")):
+        monkeypatch.setattr(module, name, 10 * WITHIN_S)
+    caller = Caller(Dealer(routing_id(9), options=OPTIONS))
+    async with TopicCast() as cast, caller, asyncio.timeout(WITHIN_S):
+        registry = await registry_with_a_stranger(cast, caller)
+        # The lowest ids: they dial whoever is listed.
         node = await cast.node(registry, 1, join_timeout_s=10 * WITHIN_S)
-        events = cast.heard(node)
         assert node.peers == (routing_id(9),)
-        spot = node.spot()
-        await spot.create_topic(ROOM)
-        (report,) = await node.survey(timeout=10 * WITHIN_S)
-        assert report.topic == ROOM
-        await until(lambda: node.stats.strangers_count == 1, "it was let go")
-        await events.wait(PeerLeft)
-        assert "nothing that a node says" in events.of(PeerLeft)[0].reason
-        await until(lambda: node.stats.strangers_count == 2, "it was tried again, and let go again")
-        # Real nodes are not disturbed.
+        await node.spot().create_topic(ROOM)
         other = await cast.node(registry, 2, join_timeout_s=10 * WITHIN_S)
         assert other.topics == {ROOM: node.routing_id}
+        assert [report.topic for report in await other.survey(timeout=10 * WITHIN_S)] == [ROOM]
+
+
+@pytest.mark.spec("SPT-23")
+async def test_what_is_listed_and_no_node_is_let_go_and_tried_again_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("STRANGER_S", "STRANGER_REST_S"):
+        monkeypatch.setattr(admission, name, 0.05)
+    caller = Caller(Dealer(routing_id(9), options=OPTIONS))
+    async with TopicCast() as cast, caller, asyncio.timeout(WITHIN_S):
+        registry = await registry_with_a_stranger(cast, caller)
+        discovery = await cast.discovery(registry, services=())
+        node = await cast.local(bind=ANY, discovery=discovery, routing_id=routing_id(1), options=OPTIONS)
+        events = cast.heard(node)
+        await until(lambda: node.stats.strangers_count >= 3, "it was let go, and tried again")
+        await events.wait(PeerLeft)
+        assert "nothing that a node says" in events.of(PeerLeft)[0].reason

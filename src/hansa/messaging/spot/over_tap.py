@@ -8,6 +8,10 @@ does nothing for a tap at which nobody stands.
 Only the loop's thread moves messages in, without a wait between taking and putting: a reader that is
 interrupted loses none. Being woken promises nothing, somebody may have been quicker: then it stands in line
 again. Nobody holds the lock while it waits for anything.
+
+What the tap owes: as many of the line are woken as messages were put; one that was woken and takes nothing
+wakes the next; the last one to leave the line ends the task that waits for it, and a task that has ended
+while somebody stands in line is asked for again.
 """
 
 from __future__ import annotations
