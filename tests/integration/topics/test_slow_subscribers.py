@@ -1,6 +1,8 @@
 """Subscriptions that nobody reads: what each policy keeps, exact counts, and nobody else is affected."""
 
 import asyncio
+from statistics import median
+from time import perf_counter
 
 import pytest
 
@@ -9,6 +11,7 @@ from tests.support.discovery_cast import WITHIN_S
 from tests.support.topics_cast import TopicCast, messages, numbered, payloads, waiting
 
 COUNT = 300
+ROUNDS = 21
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -94,6 +97,34 @@ async def test_bytes_are_a_bound_as_well() -> None:
         assert len(await payloads(read, 100)) == 100
         assert (unread.waiting_count, unread.dropped_count) == (10, 90)
         assert [int(payload.split()[0]) for payload in waiting(unread)] == list(range(90, 100))
+
+
+@pytest.mark.spec("SPT-21")
+@pytest.mark.parametrize("is_remote", [True, False], ids=["remote", "local"])
+async def test_a_spot_that_does_not_read_does_not_slow_those_that_do(is_remote: bool) -> None:
+    """Two topics that differ in one spot, by turns: whatever else the machine does, it does to both."""
+    took_s: dict[str, list[float]] = {"with": [], "without": []}
+    async with TopicCast() as cast, asyncio.timeout(WITHIN_S):
+        home, away = await cast.mesh(await cast.registry(), 1, 2)
+        node, owner = away if is_remote else home, home.spot()
+        for topic in took_s:
+            await owner.create_topic(topic)
+        slow = await node.spot().subscribe("with", count_max=10)
+        reading = [await node.spot().subscribe("*", count_max=2 * COUNT) for _ in range(10)]
+        for subscription in (slow, *reading):
+            await subscription.active()
+        for _ in range(ROUNDS):
+            for topic, times in took_s.items():
+                began = perf_counter()
+                for payload in numbered(range(COUNT)):
+                    await owner.publish(topic, payload)
+                for subscription in reading:
+                    assert len(await messages(subscription, COUNT)) == COUNT
+                times.append(perf_counter() - began)
+        assert slow.dropped_count == ROUNDS * COUNT - 10
+        assert [one.dropped_count + one.missed_count for one in reading] == [0] * 10
+    # One more inbox of eleven costs a tenth; one that blocks costs many times as much.
+    assert median(took_s["with"]) < 3 * median(took_s["without"])
 
 
 @pytest.mark.spec("SPT-21")
