@@ -29,12 +29,6 @@ def test_all_nodes_agree_and_what_is_lost_is_counted(part: int) -> None:
         Simulation(seed, SpotMesh).run()
 
 
-@pytest.mark.spec("SPT-22")
-def test_who_publishes_to_a_node_that_closes_hears_what_became_of_it() -> None:
-    """Its refusals were said while it lingered, and were not waited for."""
-    Simulation(5863, SpotMesh).run()
-
-
 def test_without_faults_everything_that_was_published_is_given_out() -> None:
     class Calm(SpotMesh):
         """The same, with a look at the books when it is over."""

@@ -20,7 +20,7 @@ from hansa import (
     UsageError,
 )
 from hansa.ids import routing_id
-from hansa.messaging.spot import admission, mesh, over_pubsub
+from hansa.messaging.spot import doorkeeper, mesh, over_pubsub
 from hansa.transport import Dealer
 from tests.support.discovery_cast import ANY, OPTIONS, WITHIN_S, until
 from tests.support.registry_callers import Caller
@@ -83,7 +83,7 @@ async def test_a_node_that_dials_before_it_is_listed_is_let_in_and_stays_when_it
 async def test_a_node_that_is_never_listed_is_let_go_but_not_while_no_registry_is_heard(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(admission, "UNLISTED_S_MAX", 0.05)
+    monkeypatch.setattr(doorkeeper, "UNLISTED_S_MAX", 0.05)
     async with TopicCast() as cast, WirePeer(1) as peer, WirePeer(2) as other, asyncio.timeout(WITHIN_S):
         registry = await cast.registry()
         node, deaf = await cast.node(registry, 5), await cast.local(bind=ANY, options=OPTIONS)
@@ -227,7 +227,7 @@ async def test_what_is_listed_and_no_node_delays_neither_joining_nor_surveys(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # Who waited for it would wait for long.
-    for module, name in ((mesh, "JOIN_S_MAX"), (admission, "STRANGER_S")):
+    for module, name in ((mesh, "JOIN_S_MAX"), (doorkeeper, "STRANGER_S")):
         monkeypatch.setattr(module, name, 10 * WITHIN_S)
     caller = Caller(Dealer(routing_id(9), options=OPTIONS))
     async with TopicCast() as cast, caller, asyncio.timeout(WITHIN_S):
@@ -246,7 +246,7 @@ async def test_what_is_listed_and_no_node_is_let_go_and_tried_again_later(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for name in ("STRANGER_S", "STRANGER_REST_S"):
-        monkeypatch.setattr(admission, name, 0.05)
+        monkeypatch.setattr(doorkeeper, name, 0.05)
     caller = Caller(Dealer(routing_id(9), options=OPTIONS))
     async with TopicCast() as cast, caller, asyncio.timeout(WITHIN_S):
         registry = await registry_with_a_stranger(cast, caller)

@@ -2,14 +2,14 @@
 
 Of two nodes the one with the lower id dials, so that a pair shares one connection. Whoever dials us is let
 in for a while: who is listed is the discovery's word, and its news may be older than the peer's
-(`admission`).
+(`doorkeeper`).
 
 What the driver owes the machines, whatever else it does:
 
 - every effect is performed in order, and afterwards what the exchange says is due is flushed;
-- whatever may change a deadline is followed by `_set_timer`: every input of the mesh and of the admission,
+- whatever may change a deadline is followed by `_set_timer`: every input of the mesh and of the doorkeeper,
   and a flush that found somebody lagging, because the publisher that caused it calls nothing else;
-- a connection that ended is told to the mesh, the admission and the surveys, and then dialled again if that
+- a connection that ended is told to the mesh, the doorkeeper and the surveys, and then dialled again if that
   is ours to do; one that the peer refused is dialled ever more slowly.
 """
 
@@ -32,7 +32,7 @@ from hansa.limits import (
     WRITE_TURN_BYTES,
 )
 from hansa.messaging.provider_info import ProviderInfo
-from hansa.messaging.spot.admission import Admission
+from hansa.messaging.spot.doorkeeper import Doorkeeper
 from hansa.messaging.spot.effects import Broadcast, Effect, Peer, Send, Tell
 from hansa.messaging.spot.events import TopicAnnounced, TopicRemoved
 from hansa.messaging.spot.fanout import Exchange, receive
@@ -92,7 +92,7 @@ class RouterMesh:
         self._hears_registry = hears_registry
         self._chance = chance
         self._mesh = Mesh(routing_id, self.exchange, query_interval_s=query_interval_s)
-        self._admission = Admission(self._mesh.tally, self._heard_count)
+        self._doorkeeper = Doorkeeper(self._mesh.tally, self._heard_count)
         self._router = Router(
             routing_id,
             # A node that comes back replaces the connection that it left behind.
@@ -152,8 +152,8 @@ class RouterMesh:
             return
         entries = self._listed.setdefault(node.routing_id, {})
         if not entries:
-            self._admission.list_peer(node.routing_id)
-            if self._admission.welcomes(node.routing_id):
+            self._doorkeeper.list_peer(node.routing_id)
+            if self._doorkeeper.welcomes(node.routing_id):
                 self._mesh.expect(node.routing_id, now=self._now())
         entries[node.endpoint] = node
         self._dial(node.routing_id)
@@ -167,21 +167,21 @@ class RouterMesh:
             del self._listed[node.routing_id]
             self._refusals.pop(node.routing_id, None)
             self._mesh.unexpect(node.routing_id)
-            self._admission.unlist_peer(node.routing_id, now=self._now())
+            self._doorkeeper.unlist_peer(node.routing_id, now=self._now())
         self._dial(node.routing_id)
         self._after()
 
     def part(self) -> None:
-        self._admission.part(now=self._now())
+        self._doorkeeper.part(now=self._now())
         for peer in list(self._listed):
             self._mesh.unexpect(peer)
             self._dial(peer)
         self._after()
 
     def rejoin(self) -> None:
-        if not self._admission.is_apart:
+        if not self._doorkeeper.is_apart:
             return
-        self._admission.rejoin(now=self._now())
+        self._doorkeeper.rejoin(now=self._now())
         for peer in list(self._listed):
             self._mesh.expect(peer, now=self._now())
             self._dial(peer)
@@ -195,7 +195,7 @@ class RouterMesh:
         """Keep up the connection to a listed node, where it was last, if that is ours to do."""
         entries = self._listed.get(peer, {}).values()
         newest = max(entries, key=lambda node: (node.registered_at, node.endpoint), default=None)
-        if not self._admission.welcomes(peer):
+        if not self._doorkeeper.welcomes(peer):
             newest = None
         outbound, is_connected = self._outbounds.get(peer), peer in self._mesh.peers
         # One that is connected and not wanted any more is let go in its time.
@@ -391,13 +391,13 @@ class RouterMesh:
                     return
                 if is_ours and self._is_impostor(peer):
                     return
-                if not self._admission.welcomes(peer):
-                    self._let_go(peer, self._admission.turn_away(peer))
+                if not self._doorkeeper.welcomes(peer):
+                    self._let_go(peer, self._doorkeeper.turn_away(peer))
                     return
                 if not is_ours:
                     # It came by itself: one connection is enough.
                     self._hang_up(peer)
-                self._admission.connected(peer, now=self._now())
+                self._doorkeeper.connected(peer, now=self._now())
                 lane = self._router.lane(peer)
                 self._lanes[lane.outbox] = lane
                 self._perform(self._mesh.peer_connected(peer, lane.outbox, now=self._now()))
@@ -409,7 +409,7 @@ class RouterMesh:
                     # What waits for a connection that was taken over is not for its successor.
                     lost_count += member.box.clear()
                     self._count_refusal(member, event)
-                self._admission.disconnected(peer)
+                self._doorkeeper.disconnected(peer)
                 self.strikes.forget(peer)
                 reason = f"{event.reason}: {event.detail}" if event.detail else str(event.reason)
                 self._perform(self._mesh.peer_disconnected(peer, reason, in_doubt_count=lost_count))
@@ -486,15 +486,15 @@ class RouterMesh:
     def _tick(self) -> None:
         self._timer = None
         now = self._now()
-        for gone in self._admission.tick(now=now, hears_registry=self._hears_registry()):
+        for gone in self._doorkeeper.tick(now=now, hears_registry=self._hears_registry()):
             self._let_go(gone.peer, gone.reason)
-        for peer in self._admission.rested(now=now):
+        for peer in self._doorkeeper.rested(now=now):
             self._dial(peer)
         self._perform(self._mesh.tick(now=now))
 
     def _set_timer(self) -> None:
         """Wake up when the machine wants to. A timer that is early is left: it looks again when it fires."""
-        deadlines = [at for at in (self._mesh.deadline(), self._admission.deadline()) if at is not None]
+        deadlines = [at for at in (self._mesh.deadline(), self._doorkeeper.deadline()) if at is not None]
         if not deadlines or self._is_closed:
             return
         deadline = min(deadlines)

@@ -27,6 +27,7 @@ __all__ = ["Acting"]
 
 SPOTS_MAX = 4
 PUBLISH_S_MAX = 1.0
+AWAY_S_MAX = 3.0
 ROOMY_COUNT = 10_000
 PACES_S = (0.0, 0.0, 0.0, 1.0, 3.0)
 NOBODYS_TOPIC = "nobody:home"
@@ -236,6 +237,21 @@ class Acting:
                     await node.registered(timeout=chance.uniform(0.0, 1.0))
                 case "in step":
                     await node.in_step(timeout=chance.uniform(0.0, 1.0))
+        except (TimedOut, RegistrationRefused) as error:
+            self._host.record(f"{self._session.label} is told: {error}")
+
+    async def leave_for_a_while(self) -> None:
+        """Unregister without closing, and register again."""
+        node, chance = self._session.node, self._chance
+        self._host.record(f"{self._session.label} unregisters")
+        try:
+            await node.unregister(timeout=chance.uniform(0.1, 1.0))
+        except TimedOut as error:
+            self._host.record(f"{self._session.label} is told: {error}")
+        await asyncio.sleep(chance.uniform(0.0, AWAY_S_MAX))
+        self._host.record(f"{self._session.label} registers again")
+        try:
+            await node.register(timeout=chance.uniform(0.1, 1.0))
         except (TimedOut, RegistrationRefused) as error:
             self._host.record(f"{self._session.label} is told: {error}")
 

@@ -128,6 +128,8 @@ class Living:
                 return
             if cast.is_restless and chance.flip(0.7 if self._away(session) else 0.1):
                 deed = "change"
+            elif cast.is_restless and chance.flip(0.02):
+                deed = "part"
             await self._act(deed, session, acting, group, chance)
         await self._come_to_rest(session, acting, group, chance)
         session.is_steady = True
@@ -158,6 +160,8 @@ class Living:
             case "change":
                 somewhere = [(player, chance.choose(cast.topics))]
                 await acting.change(*chance.choose(self._away(session) or somewhere))
+            case "part":
+                await acting.leave_for_a_while()
             case "destroy":
                 topics = player.spot.owned if chance.flip(0.8) else ()
                 is_hot = cast.hot_topic in topics

@@ -2,13 +2,14 @@
 
 One or two registries, and three to seven nodes of one to four spots each. The spots create and destroy
 topics, retained and not, in some runs the same one at two nodes; they subscribe topics and patterns, with
-little room and with much, and unsubscribe; they publish to their own topics, to others' and to nobody's; they
-read fast or slowly; they close and others open. Nodes crash, lose power, stop and come back, under a new id
-or the old one.
+little room and with much, and unsubscribe, in half of the runs most of all while owners are away; they
+publish to their own topics, to others' and to nobody's; they read fast or slowly; they close and others open.
+Nodes crash, lose power, stop and come back, under a new id or the old one, or unregister for a while.
 
 Always: nothing is delivered twice, nothing that was not published or not subscribed, nothing out of its
 publisher's order; one owner numbers a message once; of what was before, only the latest of a retained topic;
-what is lost is counted, by the subscription exactly and by the publisher at least; a closed spot says so.
+what is lost is counted, by the subscription exactly, by the spot through all its subscriptions, and by the
+publisher at least; a closed spot says so.
 
 When the faults are over: all nodes know the same owner of each topic, which agrees; each pair shares one
 connection; owners give to exactly the nodes that want; subscriptions are active where there is an owner and

@@ -58,7 +58,7 @@ class _Farewell:
     until: float
 
 
-class Admission:
+class Doorkeeper:
     """Decides for one node. `heard_count` says how often a connected peer was heard, 0 if never."""
 
     def __init__(self, tally: MeshTally, heard_count: Callable[[bytes], int]) -> None:
