@@ -183,7 +183,7 @@ class UnknownMsgId(UsageError):
 
 
 class FutureRevision(UsageError):
-    """The store has not come to this revision yet. Whoever asks for it made the number up."""
+    """The store never had this revision: it has not come to it yet, or had it in a history that was lost."""
 
     code = "future-revision"
     errno = ERANGE
@@ -309,9 +309,9 @@ class StoreUnavailable(Unavailable):
 
 
 class Compacted(Unavailable):
-    """The store has forgotten this revision. Read anew, and go on from there.
+    """The store has forgotten this revision, or has lost the history it was in. Read anew, and go on there.
 
-    `compacted_revision` is the oldest that it still remembers.
+    `compacted_revision` is the oldest that it still remembers; of a lost history, where the store is now.
     """
 
     code = "compacted"

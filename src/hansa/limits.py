@@ -300,6 +300,9 @@ STORE_PULSE_S_MIN: Final = 0.05
 STORE_PULSE_S_MAX: Final = 1.0
 # All keys and values that a served store holds, without their past; beyond it puts are refused, as at etcd's.
 STORE_LIVE_BYTES_MAX: Final = 2 * 1024 * MIB
+# A served store changes less often than this, on an average since it was started: each start begins at the
+# machine's date in these units, and so beyond all that any run before it issued.
+STORE_REVISIONS_PER_S_MAX: Final = 2**20
 # A journal of so many bytes, or of the last snapshot's size if that is more, is followed by a snapshot: it is
 # replayed in a second or two, and snapshots cost no more than the journal does.
 STORE_JOURNAL_BYTES: Final = 16 * MIB

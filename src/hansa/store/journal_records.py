@@ -22,6 +22,7 @@ class RecordKind(IntEnum):
     LEASE_REVOKED = 3
     LEASE_EXPIRED = 4
     COMPACTED = 5
+    BEGUN = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,14 @@ class CompactedAt:
     oldest: int
 
 
-Record = Committed | LeaseGranted | LeaseEnded | CompactedAt
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Begun:
+    """The store was started, and goes on from this revision, at which nothing changed."""
+
+    revision: int
+
+
+Record = Committed | LeaseGranted | LeaseEnded | CompactedAt | Begun
 
 _HEAD: Final = struct.Struct("<BQ")  # kind, revision
 _COUNT: Final = struct.Struct("<I")
@@ -77,8 +85,10 @@ _LEASE: Final = struct.Struct("<q")
 _DELETED: Final = -1
 
 
-def committed(batch: WatchBatch) -> Committed:
-    """The record of a revision's changes."""
+def record_of(batch: WatchBatch) -> Committed | Begun:
+    """The record of a revision's changes; without any, a run began there."""
+    if not batch.events:
+        return Begun(revision=batch.revision)
     return Committed(revision=batch.revision, changes=tuple(_change_of(event) for event in batch.events))
 
 
@@ -95,6 +105,8 @@ def encode_record(record: Record) -> bytes:
     if isinstance(record, LeaseEnded):
         kind = RecordKind.LEASE_EXPIRED if record.is_expired else RecordKind.LEASE_REVOKED
         return _HEAD.pack(kind, record.revision) + _LEASE.pack(record.lease)
+    if isinstance(record, Begun):
+        return _HEAD.pack(RecordKind.BEGUN, record.revision)
     return _HEAD.pack(RecordKind.COMPACTED, record.revision) + _LEASE.pack(record.oldest)
 
 
@@ -109,6 +121,9 @@ def decode_record(data: bytes) -> Record:
             _check_size(data, _HEAD.size + _GRANT.size)
             lease, ttl_s = _GRANT.unpack_from(data, _HEAD.size)
             return LeaseGranted(revision=revision, lease=lease, ttl_s=ttl_s)
+        if kind is RecordKind.BEGUN:
+            _check_size(data, _HEAD.size)
+            return Begun(revision=revision)
         _check_size(data, _HEAD.size + _LEASE.size)
         (operand,) = _LEASE.unpack_from(data, _HEAD.size)
     except (struct.error, ValueError) as error:

@@ -5,12 +5,16 @@ store stands at 1, so the first change is 2. Three views of the same truth are k
 the past of each key, and the log, which has for every revision its changes in order. Watchers read the log;
 reads at an old revision look into the past of each key in the range.
 
+Revisions only grow, but they may leap: a store that is started again begins beyond all that it can ever have
+issued (`RecordedStore.begin_run`). The log has a batch without changes where a run begins, so it has exactly
+the revisions at which this store stood. Whoever names another one has it from a history that was lost.
+
 Compaction at a revision C forgets what no read at C or later can see: of each key what was overwritten at C
 or before, and a deletion at C or before. Reads at C still work, and so do watchers that begin at C. Beyond a
 bound the machine compacts itself. Its cost is that of the changes it forgets, not that of the keys there are.
 """
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import replace
 from typing import Final
@@ -99,8 +103,15 @@ class Mvcc:
         """The changes of up to so many revisions from this one on. Raises `Compacted`."""
         if start_revision < self._compacted_revision:
             raise self._compacted(start_revision)
-        first = max(0, start_revision - self._log_start)
+        first = bisect_left(self._log, start_revision, key=_revision)
         return self._log[first : first + count_max]
+
+    def can_resume(self, start_revision: int) -> bool:
+        """Whether a watcher may begin here: all that it has seen before, it has seen in this history.
+
+        Also at the beginning of a run, and at the revision of a compaction: those who begin there were sent.
+        """
+        return self._has_had(start_revision - 1) or self._has_had(start_revision)
 
     # Writing.
 
@@ -147,21 +158,23 @@ class Mvcc:
             raise self._compacted(revision)
         self._check_revision(revision)
         touched: dict[bytes, None] = {}
-        start = self._log_start
         # The changes of the revision itself stay in the log for watchers, and overwrite older states too.
-        for batch in self._log[: max(0, revision + 1 - start)]:
+        for batch in self._log[: bisect_right(self._log, revision, key=_revision)]:
             touched.update((event.item.key, None) for event in batch.events)
-        forgotten = self._log[: max(0, revision - start)]
+        forgotten = self._log[: bisect_left(self._log, revision, key=_revision)]
         self._log_bytes -= sum(map(_batch_bytes, forgotten))
         del self._log[: len(forgotten)]
         self._compacted_revision = revision
         for key in touched:
             self._forget(key, revision)
 
-    @property
-    def _log_start(self) -> int:
-        """The revision of the first change in the log, or of the next one to come."""
-        return self._revision + 1 - len(self._log)
+    def _has_had(self, revision: int) -> bool:
+        """Whether the store stood at this revision, as far as it remembers."""
+        # Every store begins empty, at the first revision, whatever it leaps to then.
+        if revision <= FIRST_REVISION or revision == self._revision:
+            return True
+        place = bisect_left(self._log, revision, key=_revision)
+        return place < len(self._log) and self._log[place].revision == revision
 
     def _check_revision(self, revision: int) -> None:
         if revision < 0:
@@ -170,6 +183,8 @@ class Mvcc:
             raise FutureRevision(f"revision {revision}: the store is at {self._revision}")
         if 0 < revision < self._compacted_revision:
             raise self._compacted(revision)
+        if not self._has_had(revision):
+            raise FutureRevision(f"revision {revision}: this store, now at {self._revision}, never had it")
 
     def _compacted(self, revision: int) -> Compacted:
         return Compacted(
@@ -242,7 +257,9 @@ class Mvcc:
         if not events:
             return None
         self._revision += 1
-        batch = WatchBatch(revision=self._revision, events=tuple(events))
+        return self._append(WatchBatch(revision=self._revision, events=tuple(events)))
+
+    def _append(self, batch: WatchBatch) -> WatchBatch:
         self._log.append(batch)
         self._log_bytes += _batch_bytes(batch)
         if len(self._log) > self._history_count_max or self._log_bytes > self._history_bytes_max:
@@ -256,7 +273,7 @@ class Mvcc:
                 break
             count -= 1
             bytes_count -= _batch_bytes(batch)
-        oldest = self._revision + 1 - count
+        oldest = self._log[-count].revision
         if oldest > self._compacted_revision:
             self.compact(oldest)
 
@@ -280,6 +297,10 @@ def _got(items: Iterable[KeyValue], what: Get, count: int) -> GetResult:
 
 def _mod_revision(item: KeyValue) -> int:
     return item.mod_revision
+
+
+def _revision(batch: WatchBatch) -> int:
+    return batch.revision
 
 
 def _batch_bytes(batch: WatchBatch) -> int:

@@ -13,6 +13,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self, TypeVar
@@ -64,7 +65,7 @@ class ServedStore:
         self._journal: DiskJournal | None = None
         self._identity: Identity | None = None
         self._recovery = Recovery(revision=1)
-        self._safe_revision = self._store.revision
+        self._safe_revision = self._run_revision = self._store.revision
         # Changes that are not safe yet: the record's number, the revision after it, what watchers will see.
         self._unsafe: deque[tuple[int, int, WatchBatch | None]] = deque()
         self._watchers = Watchers(_SafeLog(self))
@@ -79,6 +80,7 @@ class ServedStore:
         self._loop = asyncio.get_running_loop()
         if self._path is None:
             self._identity = Identity.draw(self._chance)
+            self._begin_run()
             return self
         # Before anything runs here, so that it may block the loop: nobody waits for it yet.
         self._folder = StoreFolder.open(self._path, self._chance, fsync=self._fsync)
@@ -98,7 +100,10 @@ class ServedStore:
             raise
         self._identity = self._folder.identity
         self._safe_revision = self._store.revision
-        self._arm()
+        self._begin_run()
+        # A disk that refuses even this refuses changes: then what was safe before can still be read.
+        with suppress(StoreUnavailable):
+            await self._journal.until_safe(self._journal.appended)
         return self
 
     async def __aexit__(
@@ -138,6 +143,11 @@ class ServedStore:
     def safe_revision(self) -> int:
         """The revision that everybody may know of."""
         return self._safe_revision
+
+    @property
+    def run_revision(self) -> int:
+        """Where this run began: each start has a higher one."""
+        return self._run_revision
 
     @property
     def state(self) -> RecordedStore:
@@ -239,6 +249,11 @@ class ServedStore:
             if self._journal.is_full:
                 raise Refusal(*BUSY)
 
+    def _begin_run(self) -> None:
+        self._store.begin_run(wall_s=self._clock.wall())
+        self._record()
+        self._run_revision = self._store.revision
+
     def _record(self) -> None:
         """Hand what happened to the journal; without one it is as safe as it gets."""
         told = self._store.taken()
@@ -315,5 +330,7 @@ class _SafeLog:
 
     def log(self, start_revision: int, count_max: int) -> Sequence[WatchBatch]:
         batches = self._served.state.log(start_revision, count_max)
-        unsafe_count = max(0, batches[-1].revision - self._served.safe_revision) if batches else 0
-        return batches[: max(0, len(batches) - unsafe_count)]
+        return [batch for batch in batches if batch.revision <= self._served.safe_revision]
+
+    def can_resume(self, start_revision: int) -> bool:
+        return start_revision <= self.revision + 1 and self._served.state.can_resume(start_revision)

@@ -13,16 +13,17 @@ from itertools import chain
 
 from hansa.chance import Chance
 from hansa.errors import BadArgument, HansaError, InvariantBroken, LeaseLost, StoreCorrupt, StoreUnavailable
-from hansa.limits import ID_DRAWS_MAX, STORE_LIVE_BYTES_MAX, STORE_STALL_S
+from hansa.limits import ID_DRAWS_MAX, STORE_LIVE_BYTES_MAX, STORE_REVISIONS_PER_S_MAX, STORE_STALL_S
 from hansa.store.journal_records import (
+    Begun,
     Committed,
     CompactedAt,
     LeaseEnded,
     LeaseGranted,
     Record,
-    committed,
+    record_of,
 )
-from hansa.store.mvcc import OVERHEAD_BYTES
+from hansa.store.mvcc import FIRST_REVISION, OVERHEAD_BYTES
 from hansa.store.restorable import RestorableKeys, RestorableLeases
 from hansa.store.values import (
     EventKind,
@@ -139,6 +140,10 @@ class RecordedStore:
         """See `Mvcc.log`."""
         return self._keys.log(start_revision, count_max)
 
+    def can_resume(self, start_revision: int) -> bool:
+        """See `Mvcc.can_resume`."""
+        return self._keys.can_resume(start_revision)
+
     def lease_info(self, lease: int, *, now: float) -> LeaseInfo | None:
         """See `Leases.info`."""
         return self._leases.info(lease, now=now)
@@ -157,7 +162,7 @@ class RecordedStore:
         outcome, batch = self._keys.commit((), operations, (), self._leases)
         if batch is not None:
             self._follow(batch)
-            self._told.append(Told(committed(batch), batch))
+            self._told.append(Told(record_of(batch), batch))
         return outcome, batch
 
     def compact(self, revision: int) -> None:
@@ -187,6 +192,19 @@ class RecordedStore:
 
     # Taking down and setting up.
 
+    def begin_run(self, *, wall_s: float) -> None:
+        """A start: go on from a revision that no run before it can have issued.
+
+        Also not one whose changes are lost: what is started may be an older copy of the folder, or nothing
+        but memory. So revisions, and the fences that are made of them, grow over every restore, as long as
+        the machine's date does not go back behind a run that was lost.
+        """
+        beyond = self.revision + (self.revision > FIRST_REVISION)
+        revision = max(beyond, int(wall_s * STORE_REVISIONS_PER_S_MAX))
+        if revision > self.revision:
+            self._keys.begin_run(revision)
+            self._told.append(Told(Begun(revision=revision)))
+
     def image(self) -> Image:
         """The whole store as it is now."""
         return Image(
@@ -201,7 +219,7 @@ class RecordedStore:
     def begin(
         self,
         base: Sequence[KeyValue],
-        log: Sequence[Committed],
+        log: Sequence[Committed | Begun],
         leases: Sequence[tuple[int, float]],
         *,
         base_revision: int,
@@ -214,7 +232,10 @@ class RecordedStore:
         """
         self._keys.restore(base, base_revision)
         for record in log:
-            self._keys.replay(record)
+            if isinstance(record, Begun):
+                self._keys.begin_run(record.revision)
+            else:
+                self._keys.replay(record)
         if compacted_revision:
             self._keys.restore_compaction(compacted_revision)
         for lease, ttl_s in leases:
@@ -245,6 +266,8 @@ class RecordedStore:
             batch = self._keys.remove(self._leases.revoke(record.lease))
             if batch is not None:
                 self._follow(batch)
+        elif isinstance(record, Begun):
+            self._keys.begin_run(record.revision)
         else:
             self._keys.restore_compaction(record.oldest)
 

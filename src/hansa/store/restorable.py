@@ -15,7 +15,7 @@ class RestorableKeys(Mvcc):
     @property
     def first_logged_revision(self) -> int:
         """The revision of the first change that is remembered, or of the next one to come."""
-        return self._log_start
+        return self._log[0].revision if self._log else self._revision + 1
 
     def live_items(self) -> list[KeyValue]:
         """All keys as they are now. One copy, in no order: quick enough for an event loop."""
@@ -46,6 +46,13 @@ class RestorableKeys(Mvcc):
         batch = self._close_revision(events)
         assert batch is not None
         return batch
+
+    def begin_run(self, revision: int) -> None:
+        """Leap to a revision, at which nothing changes. Raises `StoreCorrupt` for a leap that is none."""
+        if revision <= self._revision:
+            raise StoreCorrupt(f"a run began at revision {revision}, behind {self._revision}")
+        self._revision = revision
+        self._append(WatchBatch(revision=revision, events=()))
 
     def restore_compaction(self, oldest: int) -> None:
         """Forget what was forgotten, unless that has happened by itself. Raises `StoreCorrupt`."""

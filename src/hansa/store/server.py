@@ -49,8 +49,6 @@ logger = logging.getLogger(__name__)
 
 # The API that is spoken. Clients look at it to know what they may ask for.
 API_VERSION: Final = "3.4.0"
-# There is one member, and it leads from the beginning.
-TERM: Final = 1
 
 
 class _Answer(Protocol):
@@ -222,10 +220,15 @@ class StoreServer:
             serve, request_deserializer=call.request.FromString, response_serializer=calls.encode
         )
 
+    @property
+    def _term(self) -> int:
+        """There is one member, and it leads from each start on: by the term clients know one from another."""
+        return self.store.run_revision
+
     def _header(self, revision: int) -> api.ResponseHeader:
         identity = self.store.identity
         return api.ResponseHeader(
-            cluster_id=identity.cluster_id, member_id=identity.member_id, revision=revision, raft_term=TERM
+            cluster_id=identity.cluster_id, member_id=identity.member_id, revision=revision, raft_term=self._term
         )
 
     # ---- keys
@@ -341,7 +344,7 @@ class StoreServer:
             leader=self.store.identity.member_id,
             raftIndex=appended,
             raftAppliedIndex=safe,
-            raftTerm=TERM,
+            raftTerm=self._term,
             errors=[] if failure is None else [str(failure)],
         )
 

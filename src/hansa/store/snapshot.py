@@ -16,7 +16,7 @@ from typing import Final
 from zlib import crc32
 
 from hansa.errors import HansaError, StoreCorrupt
-from hansa.store.journal_records import Committed, committed, decode_record, encode_record
+from hansa.store.journal_records import Begun, Committed, decode_record, encode_record, record_of
 from hansa.store.recorded import Image, RecordedStore
 from hansa.store.values import KeyValue
 
@@ -41,7 +41,7 @@ class Snapshot:
     base_revision: int
     leases: tuple[tuple[int, float], ...]
     base: tuple[KeyValue, ...]
-    log: tuple[Committed, ...]
+    log: tuple[Committed | Begun, ...]
 
     def begin(self, store: RecordedStore, *, now: float) -> None:
         """Set an empty store up as it was. Raises `StoreCorrupt`."""
@@ -113,7 +113,7 @@ def _pieces(image: Image, sequence: int) -> Iterator[bytes]:
         yield item.key
         yield item.value
     for batch in image.log:
-        record = encode_record(committed(batch))
+        record = encode_record(record_of(batch))
         yield _LENGTH.pack(len(record))
         yield record
 
@@ -140,12 +140,12 @@ def _decode(data: bytes, end: int) -> Snapshot:
                 lease=lease,
             )
         )
-    log: list[Committed] = []
+    log: list[Committed | Begun] = []
     for _ in range(batches):
         (size,) = _LENGTH.unpack_from(data, place)
         place += _LENGTH.size + size
         record = decode_record(data[place - size : place])
-        if not isinstance(record, Committed):
+        if not isinstance(record, Committed | Begun):
             raise ValueError("something else than changes is in its log")
         log.append(record)
     if place != end:

@@ -35,6 +35,8 @@ class Log(Protocol):
 
     def log(self, start_revision: int, count_max: int) -> Sequence[WatchBatch]: ...
 
+    def can_resume(self, start_revision: int) -> bool: ...
+
 
 @dataclass(frozen=True, slots=True)
 class Interest:
@@ -107,14 +109,20 @@ class Watchers:
     def add(self, interest: Interest, start_revision: int = 0) -> Watcher:
         """A watcher of all changes from this revision on; 0 for those that come after now.
 
-        Raises `Compacted` when the store has forgotten some of them, `StoreUnavailable` when there are too
-        many watchers.
+        Raises `Compacted` when the store has forgotten some of them, or never stood where the watcher comes
+        from: in a history that was lost. Raises `StoreUnavailable` when there are too many watchers.
         """
         if len(self._watchers) >= self._watchers_max:
             raise StoreUnavailable(f"the store has {self._watchers_max} watchers and takes no more")
         watcher = Watcher(interest, start_revision or self._log.revision + 1)
         if watcher.next_revision < self._log.compacted_revision:
             raise self._compacted(watcher)
+        if start_revision and not self._log.can_resume(start_revision):
+            raise Compacted(
+                f"no watcher from revision {start_revision}: the store, now at {self._log.revision}, never was"
+                " there; what it had then is lost",
+                self._log.revision,
+            )
         self._watchers[watcher] = None
         if watcher.next_revision > self._log.revision:
             self._keep_in_step(watcher)

@@ -66,14 +66,21 @@ async def test_a_watch_is_resumed_after_its_last_batch_without_gap_or_repeat(sto
     assert revisions == list(range(first, first + 12))
 
 
-async def test_a_watch_of_the_future_waits_for_it(store: Store) -> None:
+@pytest.mark.spec("CRD-17")
+async def test_a_watch_from_a_revision_that_the_store_never_had_says_so(store: Store) -> None:
+    """Who comes from there has seen it in a history that was lost; waiting would make it deaf."""
     revision = await store.put("k", b"")
-    watch = store.watch("k", start_revision=revision + 2)
-    assert await watch.ready() == revision + 2
-    await store.put("k", b"")
-    await store.put("k", b"")
-    assert await told(watch, 1) == [(revision + 2, [b"k"])]
-    watch.close()
+    for start in (revision + 2, revision + 1_000):
+        watch = store.watch("k", start_revision=start)
+        with pytest.raises(Compacted) as caught:
+            await watch.ready()
+        assert caught.value.compacted_revision == revision
+        with pytest.raises(Compacted):
+            await anext(watch)
+        watch.close()
+    again = store.watch("k", start_revision=caught.value.compacted_revision)
+    assert await told(again, 1) == [(revision, [b"k"])]
+    again.close()
 
 
 async def test_all_changes_of_a_revision_come_in_one_batch(store: Store) -> None:

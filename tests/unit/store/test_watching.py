@@ -113,12 +113,18 @@ def test_the_past_is_told_first_then_what_comes() -> None:
     assert desk.told(watcher) == [(6, "a")]
 
 
-def test_a_watcher_of_the_future_waits_for_it() -> None:
+@pytest.mark.spec("CRD-17")
+def test_a_watcher_from_a_revision_that_never_was_is_refused_as_one_of_a_lost_history() -> None:
     desk = Desk()
-    watcher = desk.watch("a", 4)
-    for _ in range(4):
-        desk.put("a")
-    assert desk.told(watcher) == [(4, "a"), (5, "a")]
+    desk.put("a")
+    for start in (4, 5, 1_000):
+        with pytest.raises(Compacted) as caught:
+            desk.watch("a", start)
+        assert caught.value.compacted_revision == 2
+    assert len(desk.watchers) == 0
+    watcher = desk.watch("a", 3)
+    desk.put("a")
+    assert desk.told(watcher) == [(3, "a")]
 
 
 def test_a_watcher_from_the_very_first_revision_of_an_empty_store_is_in_step() -> None:
@@ -274,6 +280,10 @@ def test_every_watcher_is_told_what_a_look_at_the_whole_log_would_tell(
                 if exact and not key:
                     continue
                 first = start or desk.mvcc.revision + 1
+                if first > desk.mvcc.revision + 1:
+                    with pytest.raises(Compacted):
+                        desk.watch(key, start, exact=exact, before=before)
+                    continue
                 watcher = desk.watch(key, start, exact=exact, before=before)
                 begun.append((watcher, first, Interest(key.encode(), exact, before), []))
             case ("take", int(which)) if which < len(begun):
