@@ -64,6 +64,7 @@ __all__ = [
     "StaleFence",
     "StoreCorrupt",
     "StoreUnavailable",
+    "StoreWentBack",
     "TimedOut",
     "TopicExists",
     "Unavailable",
@@ -306,6 +307,17 @@ class StoreUnavailable(Unavailable):
 
     code = "store-unavailable"
     errno = EAGAIN
+
+
+class StoreWentBack(StoreUnavailable):
+    """The store was restored so that it gives out revisions once more. The text says how to mend it.
+
+    Changes are refused until it is beyond all that was seen of it, because fences would fall; reads and
+    watches go on, with what is left.
+    """
+
+    code = "store-went-back"
+    errno = ESTALE
 
 
 class Compacted(Unavailable):

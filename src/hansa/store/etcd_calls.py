@@ -13,7 +13,10 @@ ResponseT = TypeVar("ResponseT", bound=Message)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EtcdCall(Generic[RequestT, ResponseT]):
-    """One method of a service. What streams is said for each side; neither is a plain call."""
+    """One method of a service. What streams is said for each side; neither is a plain call.
+
+    The head of an answer that `is_ordered` is not older than any that was told before it was asked for.
+    """
 
     service: str
     name: str
@@ -21,6 +24,7 @@ class EtcdCall(Generic[RequestT, ResponseT]):
     response: type[ResponseT]
     client_streams: bool = False
     server_streams: bool = False
+    is_ordered: bool = False
 
     @property
     def path(self) -> str:
@@ -34,12 +38,22 @@ CLUSTER: Final = "etcdserverpb.Cluster"
 MAINTENANCE: Final = "etcdserverpb.Maintenance"
 AUTH: Final = "etcdserverpb.Auth"
 
-RANGE: Final = EtcdCall(service=KV, name="Range", request=api.RangeRequest, response=api.RangeResponse)
-PUT: Final = EtcdCall(service=KV, name="Put", request=api.PutRequest, response=api.PutResponse)
-DELETE_RANGE: Final = EtcdCall(
-    service=KV, name="DeleteRange", request=api.DeleteRangeRequest, response=api.DeleteRangeResponse
+RANGE: Final = EtcdCall(
+    service=KV, name="Range", request=api.RangeRequest, response=api.RangeResponse, is_ordered=True
 )
-TXN: Final = EtcdCall(service=KV, name="Txn", request=api.TxnRequest, response=api.TxnResponse)
+PUT: Final = EtcdCall(
+    service=KV, name="Put", request=api.PutRequest, response=api.PutResponse, is_ordered=True
+)
+DELETE_RANGE: Final = EtcdCall(
+    service=KV,
+    name="DeleteRange",
+    request=api.DeleteRangeRequest,
+    response=api.DeleteRangeResponse,
+    is_ordered=True,
+)
+TXN: Final = EtcdCall(
+    service=KV, name="Txn", request=api.TxnRequest, response=api.TxnResponse, is_ordered=True
+)
 COMPACT: Final = EtcdCall(
     service=KV, name="Compact", request=api.CompactionRequest, response=api.CompactionResponse
 )

@@ -3,7 +3,8 @@
 A *tape* is what one watch has heard and not told yet. It knows the next revision that it wants, and whoever
 opens a new stream, at whichever member, asks from there: that is all there is to resuming without gap and
 without repeat. Which revision is "now" is asked for before, with a read that all members agree on; so a watch
-is never asked for without a start, and a member that lags cannot tell it what is older.
+is never asked for without a start, and a member that lags cannot tell it what is older. A tape that is to
+begin beyond that revision comes from a history that was lost: etcd would let it wait, here it is ended.
 
 etcd sends one revision whole, unless it is so large that the answer is sent in fragments; only the last of
 these says that it is one. So a revision is complete when a later one comes or an answer ends.
@@ -21,7 +22,7 @@ from hansa.errors import Compacted, HandshakeRefused, HansaError, StoreUnavailab
 from hansa.limits import STORE_WATCH_BYTES_MAX, STORE_WATCH_COUNT_MAX, STORE_WATCHERS_MAX
 from hansa.store import etcd_api_pb2 as api
 from hansa.store.etcd_messages import event_from_message
-from hansa.store.values import Event, WatchBatch
+from hansa.store.values import FROM_KEY, Event, WatchBatch
 
 
 class WatchTape:
@@ -43,6 +44,8 @@ class WatchTape:
         # 0: from now on, and nobody has said yet which revision that is.
         self.start_revision = start_revision
         self.next_revision = start_revision
+        # Whether it is known that the store has come so far.
+        self.is_begun = start_revision > 0
         # The store's revision when a member first had it; 0 before.
         self.created_revision = 0
         self.error: HansaError | None = None
@@ -65,8 +68,18 @@ class WatchTape:
         return self.start_revision > self.created_revision or self.next_revision > self.start_revision
 
     def begin(self, revision: int) -> None:
-        """The store is at this revision now: the first to tell is the next one."""
-        self.start_revision = self.next_revision = revision + 1
+        """The store is at this revision now: the first to tell is the next one, or one before it."""
+        if self.start_revision > revision + 1:
+            self.fail(
+                Compacted(
+                    f"no watcher from revision {self.start_revision}: the store is at {revision}; what it had"
+                    " then is lost",
+                    revision,
+                )
+            )
+        elif not self.start_revision:
+            self.start_revision = self.next_revision = revision + 1
+        self.is_begun = True
 
     def request(self, watch_id: int) -> api.WatchRequest:
         """What to ask a member for."""
@@ -181,15 +194,20 @@ class WatchBook:
             del self._by_id[watch_id]
             self._cancels.append(api.WatchRequest(cancel_request=api.WatchCancelRequest(watch_id=watch_id)))
 
+    @property
+    def key(self) -> bytes:
+        """A key that those who watch may see."""
+        return next((tape.key for tape in self._tapes), FROM_KEY)
+
     def unbegun(self) -> list[WatchTape]:
         """Those that wait to be told which revision is now."""
-        return [tape for tape in self._unasked if not tape.start_revision]
+        return [tape for tape in self._unasked if not tape.is_begun]
 
     def requests(self) -> list[api.WatchRequest]:
         """What to say on the open stream, now."""
         said, self._cancels = self._cancels, []
         for tape in list(self._unasked):
-            if tape.start_revision:
+            if tape.is_begun:
                 del self._unasked[tape]
                 # Never one that was used before: what is still under way for an old number finds nobody.
                 self._ids_count += 1
@@ -229,9 +247,9 @@ class WatchBook:
         self._unconfirmed.clear()
         self._cancels.clear()
 
-    def fail_all(self, error: HansaError) -> list[WatchTape]:
-        """End all; gives them."""
-        tapes = list(self._tapes)
+    def fail_all(self, error: HansaError, *, only_begun: bool = False) -> list[WatchTape]:
+        """End all, or those that know where they are; gives them."""
+        tapes = [tape for tape in self._tapes if tape.is_begun or not only_begun]
         for tape in tapes:
             tape.fail(error)
             self.remove(tape)

@@ -87,13 +87,17 @@ class KeptLease:
         if ttl_s <= 0.0:
             self._gone_count += 1
             self.due_s = sent_s + min(self.interval_s / _HASTE, _ASK_AGAIN_S)
-            self.is_lost = self._gone_count >= _GONE_ANSWERS_MAX
+            self.is_lost = self.is_lost or self._gone_count >= _GONE_ANSWERS_MAX
             return
         self._gone_count = 0
         self.failures_count = 0
         # From when it was sent: the store began to count after that.
         self.kept_until_s = sent_s + min(ttl_s, self._ttl_s)
         self.due_s = sent_s + self.interval_s
+
+    def lose(self) -> None:
+        """The store is not the one that granted it: whatever it answers from now on, the lease is gone."""
+        self.is_lost = True
 
     def failed(self, *, now: float, members_count: int) -> None:
         """Nobody answered. Each member is asked once without a pause."""

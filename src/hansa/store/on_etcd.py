@@ -4,11 +4,16 @@ Reads are linearizable. Each call goes to the member that answered last, and to 
 again and again until the deadline if repeating is harmless, else only when it was surely not done. So a put,
 a delete or a commit ends with `TimedOut` when its answer was lost, also before its deadline, and with
 `StoreUnavailable` when no member could be reached at all.
+
+A store that went back in time (see `Lineage`) ends all watches with `Compacted`, so that their readers read
+anew, and all kept leases, with the keys that are on them once more. If it went back behind a revision that
+this object has seen, it can be read, and every change is refused with `StoreWentBack`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 from math import ceil
 from types import TracebackType
@@ -16,7 +21,7 @@ from typing import Self, TypeVar
 
 from hansa.chance import Chance
 from hansa.clock import Clock, SystemClock
-from hansa.errors import BadArgument, Compacted, Conflict, LeaseLost, LimitExceeded
+from hansa.errors import BadArgument, Compacted, Conflict, FutureRevision, LeaseLost, LimitExceeded
 from hansa.limits import (
     STORE_SCAN_PART_COUNT,
     STORE_SCAN_PART_COUNT_MIN,
@@ -40,6 +45,7 @@ from hansa.store.etcd_rotation import Trail
 from hansa.store.etcd_watching import WatchTape
 from hansa.store.lease_keeping import KeptLease
 from hansa.store.leases import check_ttl
+from hansa.store.lineage import HistoryLost
 from hansa.store.over_etcd_calls import EtcdCaller
 from hansa.store.over_etcd_channels import EtcdAccess
 from hansa.store.over_etcd_heart import EtcdHeart, EtcdKeeping
@@ -65,6 +71,8 @@ from hansa.store.values import (
 )
 from hansa.transport.options import Tls
 from hansa.transport.over_tasks import Closing
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -105,11 +113,21 @@ class EtcdStore:
         )
         self._life = StoreLife(self.name)
         self._closing = Closing()
-        self._caller = EtcdCaller(access, try_timeout_s=try_timeout_s, chance=self._chance)
+        self._caller = EtcdCaller(
+            access, try_timeout_s=try_timeout_s, chance=self._chance, name=f"store {self.name}"
+        )
         self._watches = EtcdWatches(self._caller, self._life, chance=self._chance)
         self._heart = EtcdHeart(
-            access, clock=self._clock, chance=self._chance, try_timeout_s=try_timeout_s, name=self.name
+            access,
+            self._caller.lineage,
+            self._watches.look,
+            clock=self._clock,
+            chance=self._chance,
+            try_timeout_s=try_timeout_s,
+            name=self.name,
         )
+        self._caller.on_doubt = self._watches.look
+        self._caller.on_lost = self._lost
 
     def __repr__(self) -> str:
         return f"<EtcdStore {self.name!r}>"
@@ -151,7 +169,7 @@ class EtcdStore:
     ) -> KeyValue | None:
         request = api.RangeRequest(key=as_key(key), revision=as_revision(revision))
         answer = await self._ask(calls.RANGE, request, timeout)
-        return item_from_message(answer.kvs[0]) if answer.kvs else None
+        return self._seen(item_from_message(answer.kvs[0])) if answer.kvs else None
 
     async def scan(
         self,
@@ -171,8 +189,8 @@ class EtcdStore:
             while True:
                 try:
                     return await self._scan(what, revision, trail)
-                except Compacted:
-                    # Compacted between two parts: of what is now, begin anew.
+                except (Compacted, FutureRevision):
+                    # Compacted between two parts, or gone back in time: of what is now, begin anew.
                     if revision:
                         raise
 
@@ -331,6 +349,8 @@ class EtcdStore:
             if not store_revision:
                 store_revision, count = answer.header.revision, answer.count
             items += [item_from_message(item) for item in answer.kvs]
+            if items and not what.keys_only:
+                self._seen(items[-1])
             if not answer.more or (what.limit and len(items) >= what.limit):
                 return Scan(revision=store_revision, items=tuple(items), count=count, more=count > len(items))
             key = items[-1].key + b"\0"
@@ -350,6 +370,19 @@ class EtcdStore:
 
     def _within(self, work: Callable[[Trail], Awaitable[T]], timeout: float | None) -> Awaitable[T]:
         return self._life.within(work, timeout, self._caller.trail())
+
+    def _seen(self, item: KeyValue) -> KeyValue:
+        self._caller.lineage.seen(item.mod_revision, item)
+        return item
+
+    def _lost(self, lost: HistoryLost) -> None:
+        refusal = self._caller.lineage.refusal(f"store {self.name}")
+        logger.error(
+            "store %s went back in time: %s. Watches read anew, and sessions are lost. %s",
+            *(self.name, lost.why, refusal or "Its revisions go on: changes are taken."),
+        )
+        self._watches.lose_all(lost)
+        self._heart.lose_all()
 
     async def _close(self) -> None:
         try:

@@ -1,8 +1,15 @@
-"""Calls to an etcd group: to a member that answers, as often as is safe, and what is known when they fail."""
+"""Calls to an etcd group: to a member that answers, as often as is safe, and what is known when they fail.
+
+The head of each answer is compared with what was seen before (`Lineage`): a store that went back in time is
+told to `on_lost`, and one that may have is told to `on_doubt`, whose part it is to have it `confirm`ed.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -10,12 +17,25 @@ import grpc
 import grpc.aio
 
 from hansa.chance import Chance
-from hansa.errors import HandshakeRefused, TimedOut
+from hansa.errors import Compacted, FutureRevision, HandshakeRefused, HansaError, TimedOut
 from hansa.store import etcd_api_pb2 as api
-from hansa.store.etcd_calls import AUTHENTICATE, STATUS, EtcdCall, RequestT, ResponseT
+from hansa.store.etcd_calls import (
+    AUTHENTICATE,
+    LEASE_GRANT,
+    RANGE,
+    STATUS,
+    EtcdCall,
+    RequestT,
+    ResponseT,
+)
 from hansa.store.etcd_failures import Doubt, Failure, judge
+from hansa.store.etcd_messages import item_from_message
 from hansa.store.etcd_rotation import Rotation, Trail
+from hansa.store.lineage import HistoryLost, Lineage, Mark, Question
 from hansa.store.over_etcd_channels import EtcdAccess, open_channel
+from hansa.store.values import FROM_KEY
+
+logger = logging.getLogger(__name__)
 
 # A fresh token that is refused so often in one call was not refused for its age.
 _STRANGERS_MAX: Final = 3
@@ -34,8 +54,12 @@ class _Line:
 class EtcdCaller:
     """The channels of a store, for the event loop that opened them."""
 
-    def __init__(self, access: EtcdAccess, *, try_timeout_s: float, chance: Chance) -> None:
+    def __init__(self, access: EtcdAccess, *, try_timeout_s: float, chance: Chance, name: str = "it") -> None:
         self.access = access
+        self.lineage = Lineage()
+        self.on_lost: Callable[[HistoryLost], None] = lambda lost: None
+        self.on_doubt: Callable[[], None] = lambda: None
+        self._name = name
         self._try_timeout_s = try_timeout_s
         self._chance = chance
         self._rotation = Rotation(len(access.endpoints), chance, begins_first=access.begins_first)
@@ -86,9 +110,13 @@ class EtcdCaller:
 
         What must not be done twice is sent to a member that is known to be reached, and is asked again only
         if it surely was not done: else `TimedOut`. Raises what the store refuses with. Cancelling it leaves
-        open whether it was done.
+        open whether it was done. A store that went back behind what was seen of it is read, and not changed:
+        `StoreWentBack`.
         """
         loop = asyncio.get_running_loop()
+        is_change = not repeatable or call.name == LEASE_GRANT.name
+        if is_change and self.lineage.is_behind:
+            await self._check_not_behind()
         while True:
             index = self._rotation.current
             token: str | None = None
@@ -99,9 +127,13 @@ class EtcdCaller:
                     await self._authenticate(index, trail)
                 token = self.access.token
                 if not repeatable and not self._is_connected(index):
-                    await self._once(index, STATUS, api.StatusRequest(), trail.try_s(self._try_timeout_s))
+                    status = await self._once(
+                        index, STATUS, api.StatusRequest(), trail.try_s(self._try_timeout_s)
+                    )
+                    await self._check_same(status.header)
                 is_sent = trail.is_under_way = True
                 timeout_s = trail.try_s(self._try_timeout_s) if repeatable else None
+                mark = self.lineage.mark
                 response = await self._once(index, call, request, timeout_s)
             except grpc.aio.AioRpcError as error:
                 # Without its traceback, which knows this frame, in a circle with `cause`: the call would live
@@ -116,6 +148,8 @@ class EtcdCaller:
                 raise
             else:
                 trail.is_under_way = False
+                if call.is_ordered:
+                    self._compare(response, mark, is_change=is_change)
                 return response
             trail.is_under_way = False
             if not is_sent and failure.doubt is Doubt.DOUBTFUL:
@@ -131,6 +165,23 @@ class EtcdCaller:
                 ) from cause
             await asyncio.sleep(delay_s)
 
+    async def confirm(self, trail: Trail, key: bytes = FROM_KEY) -> None:
+        """Settle whether the store is still the one that answered before, for who resumes or doubts.
+
+        With a read that all members agree on, at the revision that was seen last, of a key that was seen;
+        else of `key`, which the caller may see. What is found is told to `on_lost`.
+        """
+        asked = self.lineage.question
+        try:
+            lost = await self._confirm(trail, key, asked)
+        except HansaError as error:
+            # Of what this user may not read nothing is known, and nothing was told.
+            logger.warning("%s: cannot tell whether it went back in time: %s", self._name, error)
+            self.lineage.unsettled(asked=asked)
+            return
+        if lost is not None:
+            self.on_lost(lost)
+
     async def greet(self, trail: Trail) -> None:
         """Have a token, where one is needed. Raises `HandshakeRefused`."""
         await self.ask(STATUS, api.StatusRequest(), trail=trail)
@@ -142,6 +193,55 @@ class EtcdCaller:
         except grpc.aio.AioRpcError as error:
             return judge(error.code().name, error.details() or "")
         return None
+
+    async def _confirm(self, trail: Trail, key: bytes, asked: Question) -> HistoryLost | None:
+        key = key if asked.witness is None else asked.witness.key
+        now = api.RangeRequest(key=key, keys_only=True, limit=1)
+        try:
+            # At revision 0, before anything was seen, that is now.
+            then = api.RangeRequest(key=key, revision=asked.mark[1], limit=1)
+            answer = await self.ask(RANGE, then, trail=trail)
+        except FutureRevision:
+            answer = await self.ask(RANGE, now, trail=trail)
+            return self.lineage.denied(answer.header.revision, asked=asked)
+        except Compacted:
+            # Forgotten meanwhile: then what is now has to be enough.
+            await self.ask(RANGE, now, trail=trail)
+            self.lineage.unsettled(asked=asked)
+            return None
+        found = item_from_message(answer.kvs[0]) if answer.kvs else None
+        return self.lineage.confirmed(found, asked=asked)
+
+    def _compare(self, response: Any, mark: Mark, *, is_change: bool) -> None:
+        head = response.header
+        lost = self.lineage.told(head.cluster_id, head.raft_term, head.revision, since=mark)
+        if lost is not None:
+            self.on_lost(lost)
+            refusal = self.lineage.refusal(self._name)
+            if is_change and refusal is not None:
+                # In the store that is left it was done.
+                raise TimedOut(f"nobody knows whether this change stays: {refusal}") from refusal
+        elif self.lineage.is_doubtful:
+            self.on_doubt()
+
+    async def _check_same(self, head: api.ResponseHeader) -> None:
+        """Before something is changed over a new connection: it may lead to a store that went back."""
+        if self.lineage.is_strange(head.cluster_id, head.raft_term, head.revision):
+            # With a trail of its own: what is to be changed has not been sent.
+            await self.confirm(self.trail())
+            self._check_refusal()
+
+    async def _check_not_behind(self) -> None:
+        """Has the store come beyond what was seen of it? Raises `StoreWentBack` while it has not."""
+        # Those who may not read there stay refused until something else that they read tells better.
+        with suppress(HandshakeRefused):
+            request = api.RangeRequest(key=FROM_KEY, keys_only=True, limit=1)
+            await self.ask(RANGE, request, trail=self.trail())
+        self._check_refusal()
+
+    def _check_refusal(self) -> None:
+        if (refusal := self.lineage.refusal(self._name)) is not None:
+            raise refusal
 
     def _failed(self, index: int, failure: Failure, token: str | None, trail: Trail) -> float:
         delay_s = trail.note(failure)

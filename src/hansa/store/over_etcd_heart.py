@@ -21,6 +21,7 @@ from hansa.store.etcd_calls import AUTHENTICATE, LEASE_KEEP_ALIVE, EtcdCall, enc
 from hansa.store.etcd_failures import Doubt, judge
 from hansa.store.etcd_rotation import Rotation
 from hansa.store.lease_keeping import KeptLease, LeaseBook
+from hansa.store.lineage import Lineage
 from hansa.store.over_etcd_calls import NOT_ENABLED
 from hansa.store.over_etcd_channels import EtcdAccess, open_blocking_channel
 
@@ -85,6 +86,10 @@ class _Answered:
     call: Any
 
 
+class _Lost:
+    """The store went back in time."""
+
+
 class _Moved:
     """There are other members."""
 
@@ -101,20 +106,32 @@ class EtcdHeart:
     """All kept leases of a store. Its thread starts with the first, and ends with `close`.
 
     The thread owns the book; the event loop speaks to it through a queue, and it to the loop with
-    `call_soon_threadsafe`.
+    `call_soon_threadsafe`. `on_doubt` is called there when an answer is strange to the lineage.
     """
 
     def __init__(
-        self, access: EtcdAccess, *, clock: Clock, chance: Chance, try_timeout_s: float, name: str
+        self,
+        access: EtcdAccess,
+        lineage: Lineage,
+        on_doubt: Callable[[], None],
+        *,
+        clock: Clock,
+        chance: Chance,
+        try_timeout_s: float,
+        name: str,
     ) -> None:
         self._access = access
+        self._lineage = lineage
+        self._on_doubt = on_doubt
         self._clock = clock
         self._try_timeout_s = try_timeout_s
         self._name = name
         self._rotation = Rotation(len(access.endpoints), chance, begins_first=access.begins_first)
         self._book = LeaseBook()
         self._by_lease: dict[KeptLease, EtcdKeeping] = {}
-        self._news: SimpleQueue[_Begun | _Dropped | _Answered | _Moved | _Stopped | _Woken] = SimpleQueue()
+        self._news: SimpleQueue[_Begun | _Dropped | _Answered | _Lost | _Moved | _Stopped | _Woken] = (
+            SimpleQueue()
+        )
         self._credentials: grpc.ChannelCredentials | None = None
         self._channels: dict[int, grpc.Channel] = {}
         # Renewals that are under way, by member.
@@ -150,6 +167,10 @@ class EtcdHeart:
     def use(self) -> None:
         """The access names other members now: what is asked from now on is asked of them."""
         self._news.put(_Moved())
+
+    def lose_all(self) -> None:
+        """The store went back in time: what is kept now is lost, also where the store still has it."""
+        self._news.put(_Lost())
 
     async def close(self) -> None:
         """End the thread and wait for it."""
@@ -209,6 +230,11 @@ class EtcdHeart:
                 self._asked_count[news.index] -= 1
                 self._take(news)
                 self._close_unused()
+            case _Lost():
+                for keeping in tuple(self._by_lease.values()):
+                    keeping.kept.lose()
+                    self._forget(keeping)
+                    self._tell(keeping.changed)
             case _Moved():
                 self._rotation.use(self._access.members)
                 self._close_unused()
@@ -237,7 +263,12 @@ class EtcdHeart:
         kept = answer.keeping.kept
         code = answer.call.code()
         if code is grpc.StatusCode.OK:
-            kept.answered(float(answer.call.result().TTL), sent_s=answer.sent_s)
+            found = answer.call.result()
+            kept.answered(float(found.TTL), sent_s=answer.sent_s)
+            if self._lineage.is_strange(
+                found.header.cluster_id, found.header.raft_term, found.header.revision
+            ):
+                self._tell(self._on_doubt)
         else:
             failure = judge(code.name, answer.call.details() or "")
             if isinstance(failure.error, LeaseLost):

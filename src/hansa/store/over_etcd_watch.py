@@ -1,4 +1,15 @@
-"""All watches of a store over one stream to one member of an etcd group; to the next when that one fails."""
+"""All watches of a store over one stream to one member of an etcd group; to the next when that one fails.
+
+What this driver owes to its two machines, the book of the tapes (`WatchBook`) and the lineage:
+
+    asks      which revision is now, for each tape without a start, or with one that may never have been
+    writes    all that the book has to say, and looks again until that is nothing: also for what was added, or
+              closed, while something was being written, when nobody waited for the bell
+    rings     the bell after each `add`, `remove` and `begin`, and each reader whose tape has news
+    resends   after a broken stream everything that is still watched, from where each tape is
+    confirms  before it resends, and whenever somebody doubts, that the store is the one it watched before
+    beats     when a stream was quiet, so that one whose member is gone is left
+"""
 
 from __future__ import annotations
 
@@ -13,13 +24,22 @@ import grpc.aio
 from google.protobuf.message import Message
 
 from hansa.chance import Chance
-from hansa.errors import AlreadyClosed, Compacted, HandshakeRefused, HansaError, StoreUnavailable
+from hansa.errors import (
+    AlreadyClosed,
+    Compacted,
+    FutureRevision,
+    HandshakeRefused,
+    HansaError,
+    StoreUnavailable,
+)
 from hansa.limits import STORE_TIMEOUT_S, STORE_WATCH_BEAT_S
 from hansa.store import etcd_api_pb2 as api
 from hansa.store.etcd_calls import RANGE, WATCH, encode
 from hansa.store.etcd_failures import Doubt, Failure, judge
+from hansa.store.etcd_messages import item_from_message
 from hansa.store.etcd_rotation import Rotation, Trail
 from hansa.store.etcd_watching import WatchBook, WatchTape
+from hansa.store.lineage import HistoryLost
 from hansa.store.over_etcd_calls import EtcdCaller
 from hansa.store.over_etcd_life import StoreLife
 from hansa.store.values import WatchBatch
@@ -71,6 +91,7 @@ class EtcdWatches:
         """Tell of a watch; gives the line in which those wait who read it."""
         self._drop_thrown_away()
         readers = Waiters()
+        tape.is_begun = 0 < tape.start_revision <= self.caller.lineage.revision + 1
         if self._broken is not None:
             tape.fail(self._broken)
         else:
@@ -78,11 +99,23 @@ class EtcdWatches:
         if tape.error is None:
             self._readers[tape] = readers
             self._bell.wake_all()
-            if not self._is_running:
-                self._is_running = True
-                self._tasks.spawn(self._begin_all(), "beginning")
-                self._tasks.spawn(self._keep_stream(), "stream")
+            self._run()
         return readers
+
+    def look(self) -> None:
+        """Somebody else may answer than before: have it settled. On the loop; twice is once."""
+        if self.life.is_closed or self._broken is not None:
+            return
+        self.caller.lineage.is_doubtful = True
+        self._bell.wake_all()
+        self._run()
+
+    def lose_all(self, lost: HistoryLost) -> None:
+        """The store is not the one that was watched: all who watched read anew."""
+        error = Compacted(f"the store went back in time: {lost.why}; read anew", lost.revision)
+        for tape in self._book.fail_all(error, only_begun=True):
+            self._wake(tape)
+        self._bell.wake_all()
 
     def remove(self, tape: WatchTape) -> None:
         self._book.remove(tape)
@@ -104,10 +137,20 @@ class EtcdWatches:
             readers.wake_all()
         await self._tasks.close()
 
-    # ---- which revision is now ----
+    def _run(self) -> None:
+        if not self._is_running:
+            self._is_running = True
+            self._tasks.spawn(self._begin_all(), "beginning")
+            self._tasks.spawn(self._keep_stream(), "stream")
+
+    # ---- which revision is now, and of which history ----
 
     async def _begin_all(self) -> None:
         while True:
+            if self.caller.lineage.is_doubtful:
+                self._begin_trail = self.caller.trail()
+                await self.caller.confirm(self._begin_trail, self._book.key)
+                continue
             waiting = self._book.unbegun()
             if not waiting:
                 await self._bell.wait()
@@ -122,6 +165,8 @@ class EtcdWatches:
                 continue
             for tape in waiting:
                 tape.begin(answer.header.revision)
+                if tape.error is not None:
+                    self._fail(tape, tape.error)
             self._bell.wake_all()
 
     # ---- the stream ----
@@ -156,6 +201,9 @@ class EtcdWatches:
                 await self.caller.greet(trail)
             except HansaError as error:
                 return Failure(doubt=Doubt.UNDONE, text=str(error), error=error)
+        if self.reconnects_count:
+            # Before anything is asked from where it was: it may be a revision that is given out once more.
+            await self.caller.confirm(trail, self._book.key)
         self._token = access.token
         ended: asyncio.Future[Failure] = asyncio.get_running_loop().create_future()
         self._serving = index, ended
@@ -202,6 +250,7 @@ class EtcdWatches:
                 _end(ended, Failure(doubt=Doubt.UNDONE, text="the member ended the stream"))
                 return
             self._heard_count += 1
+            self._note(response)
             tapes, must_reopen = self._book.hear(response)
             for tape in tapes:
                 self._wake(tape)
@@ -236,6 +285,13 @@ class EtcdWatches:
                 if failure is not None and self._heard_count == heard_count:
                     _end(ended, failure)
                     return
+
+    def _note(self, response: api.WatchResponse) -> None:
+        last = response.events[-1] if response.events else None
+        is_put = last is not None and last.type == api.Event.PUT
+        self.caller.lineage.seen(
+            response.header.revision, item_from_message(last.kv) if last is not None and is_put else None
+        )
 
     # ---- those who read ----
 
@@ -315,7 +371,18 @@ class EtcdWatch:
                 await self._watches.caller.ask(RANGE, request, trail=trail)
             except Compacted:
                 await self._until(lambda: tape.is_surely_kept)
+            except FutureRevision:
+                await self._check_past(trail)
         return tape.start_revision
+
+    async def _check_past(self, trail: Trail) -> None:
+        """The store leapt over the revision: it was started again right before, or lost what was there."""
+        tape = self._tape
+        request = api.RangeRequest(key=tape.key, revision=tape.start_revision - 1, keys_only=True, limit=1)
+        try:
+            await self._watches.caller.ask(RANGE, request, trail=trail)
+        except (Compacted, FutureRevision):
+            await self._until(lambda: tape.is_surely_kept)
 
     async def _until(self, condition: Callable[[], bool]) -> None:
         while self._tape.error is None and not condition():

@@ -228,7 +228,10 @@ class StoreServer:
     def _header(self, revision: int) -> api.ResponseHeader:
         identity = self.store.identity
         return api.ResponseHeader(
-            cluster_id=identity.cluster_id, member_id=identity.member_id, revision=revision, raft_term=self._term
+            cluster_id=identity.cluster_id,
+            member_id=identity.member_id,
+            revision=revision,
+            raft_term=self._term,
         )
 
     # ---- keys

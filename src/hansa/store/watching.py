@@ -119,8 +119,8 @@ class Watchers:
             raise self._compacted(watcher)
         if start_revision and not self._log.can_resume(start_revision):
             raise Compacted(
-                f"no watcher from revision {start_revision}: the store, now at {self._log.revision}, never was"
-                " there; what it had then is lost",
+                f"no watcher from revision {start_revision}: the store, now at {self._log.revision}, never"
+                " was there; what it had then is lost",
                 self._log.revision,
             )
         self._watchers[watcher] = None

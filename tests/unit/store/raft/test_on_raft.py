@@ -148,12 +148,13 @@ async def test_a_group_whose_founders_have_not_all_started_has_a_store(
 async def test_one_that_was_cut_off_while_all_members_were_replaced_finds_the_new_ones(
     stack: AsyncExitStack, peers: Peers
 ) -> None:
-    new = await serve(stack)
     async with AsyncExitStack() as old_life:
         old = await serve(old_life)
         peers.addresses = (old.address,)
         store = await stack.enter_async_context(RaftStore(peers.find, name="orders"))
         await store.put("berth", b"cog")
+        # Two stores stand for one group here: the revisions of the later one are higher.
+        new = await serve(stack)
         peers.addresses = (new.address,)
         peers.refusals_left = 2
     await until(lambda: store.addresses == (new.address,))

@@ -1,0 +1,170 @@
+"""Which history a store tells: whether the one that answers now is the one that answered before. Pure.
+
+A store may go back in time: an older copy or a snapshot of it was restored, or it was kept in memory only and
+is empty again. All that was told after the copy was made is lost then. Whoever goes on as if nothing had
+happened waits for revisions that come late or never, and believes in keys that are gone; and where revisions
+are given out once more, fences fall.
+
+Every answer has a head: the cluster that answers, the term since when, the revision it is at. Three things
+are done with it.
+
+    told       of a read or a change, which no older state may answer: cluster and revision are compared
+    strange    of a renewal or a status, by a member that may lag behind: it can only make us doubt
+    doubt      another term, or a broken connection. It is settled by a read at the revision that was seen
+               last (`question`): the same history has it, with what was seen there (`confirmed`), or never
+               had it (`denied`)
+
+A history that ended is told as a `HistoryLost`. Whoever drives this ends its watches, whose readers read
+anew, and its leases: what was given back may be there once more, on a lease that somebody still keeps. When
+the new revision is lower than one that was seen, the revisions between are given out twice. Then changes are
+refused (`refusal`) until the store is beyond them: a fence could be lower than one that was shown already.
+"""
+
+from dataclasses import dataclass
+
+from hansa.errors import StoreWentBack
+from hansa.store.values import KeyValue
+
+__all__ = ["HistoryLost", "Lineage", "Mark", "Question"]
+
+Mark = tuple[int, int]
+"""How far a history was when something was asked: its number, and the revision."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryLost:
+    """The store that answers is not, or is no more, the one that answered before. It is at `revision` now."""
+
+    why: str
+    revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """How was the witness's key at the mark's revision? Any key will do without a witness."""
+
+    mark: Mark
+    witness: KeyValue | None
+
+
+class Lineage:
+    """What one client has seen of a store's history."""
+
+    def __init__(self) -> None:
+        # The highest revision of this history that was seen, and of all.
+        self.revision = 0
+        self._peak = 0
+        self._cluster_id = 0
+        self._term = 0
+        self._told_term = 0
+        # A key as it was put at a revision not above that one: a history that has something else there is
+        # another one.
+        self._witness: KeyValue | None = None
+        self.is_doubtful = False
+        self.losses_count = 0
+
+    @property
+    def mark(self) -> Mark:
+        """To be taken before something is asked, and given back with the answer."""
+        return self.losses_count, self.revision
+
+    @property
+    def question(self) -> Question:
+        """What to read to settle a doubt."""
+        return Question(self.mark, self._witness)
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether the store is not yet where it once was."""
+        return self.revision < self._peak
+
+    def refusal(self, name: str) -> StoreWentBack | None:
+        """Why nothing may be changed now; None when it may."""
+        if not self.is_behind:
+            return None
+        return StoreWentBack(
+            f"{name} went back in time: it is at revision {self.revision} and was at {self._peak}; it would"
+            " give out revisions and fences once more. Nothing was changed. Restore it so that they grow:"
+            " etcdutl snapshot restore FILE --bump-revision 1000000000 --mark-compacted (etcd 3.6 or newer);"
+            " or begin anew with every process that has seen it, and with whatever remembers a fence"
+        )
+
+    def seen(self, revision: int, item: KeyValue | None = None) -> None:
+        """A watch or a read has told of this revision, and of a key that was put."""
+        self._advance(max(revision, 0 if item is None else item.mod_revision))
+        if item is not None and (self._witness is None or item.mod_revision >= self._witness.mod_revision):
+            self._witness = item
+
+    def told(self, cluster_id: int, term: int, revision: int, *, since: Mark) -> HistoryLost | None:
+        """An answer that is not older than what was told before it was asked for. 0 is "not said"."""
+        if since[0] != self.losses_count or not revision:
+            # Which of two histories has answered nobody knows.
+            return None
+        self._told_term = term
+        if self._is_other(cluster_id):
+            why = f"cluster {cluster_id:x} answers, and no more {self._cluster_id:x}"
+            return self._lost(why, cluster_id, revision)
+        if revision < since[1]:
+            return self._lost(f"it is at revision {revision} and was at {since[1]}", cluster_id, revision)
+        self._cluster_id = cluster_id or self._cluster_id
+        if term != self._term:
+            self.is_doubtful = self.is_doubtful or self._term != 0
+            self._term = self._term or term
+        self._advance(revision)
+        return None
+
+    def is_strange(self, cluster_id: int, term: int, revision: int) -> bool:
+        """Whether the head of an answer that may be old gives reason to doubt. Any thread may ask."""
+        if not revision or not self.revision:
+            return False
+        return self._is_other(cluster_id) or term != self._term or revision < self.revision
+
+    def confirmed(self, found: KeyValue | None, *, asked: Question) -> HistoryLost | None:
+        """The store has the revision that was asked for, and there this of the witness's key."""
+        if asked.mark[0] != self.losses_count:
+            return None
+        witness = asked.witness
+        if (
+            witness is None
+            or found is None
+            or found.key != witness.key
+            or found.mod_revision > witness.mod_revision
+            or found == witness
+        ):
+            # The same; or put again, or deleted, after it was seen, which tells nothing.
+            self._settled()
+            return None
+        why = f"at revision {witness.mod_revision} it has something else than was seen there"
+        return self._lost(why, self._cluster_id, self.revision)
+
+    def denied(self, revision: int, *, asked: Question) -> HistoryLost | None:
+        """The store, which is at this revision now, never had the one that was asked for."""
+        if asked.mark[0] != self.losses_count:
+            return None
+        return self._lost(f"it is at revision {revision} and never was at {asked.mark[1]}", 0, revision)
+
+    def unsettled(self, *, asked: Question) -> None:
+        """The store has forgotten the revision that was asked for: there is nothing more to ask."""
+        if asked.mark[0] == self.losses_count:
+            self._settled()
+
+    def _is_other(self, cluster_id: int) -> bool:
+        return 0 not in (cluster_id, self._cluster_id) and cluster_id != self._cluster_id
+
+    def _advance(self, revision: int) -> None:
+        if revision > self.revision:
+            self.revision = revision
+            self._peak = max(self._peak, revision)
+
+    def _settled(self) -> None:
+        self.is_doubtful = False
+        self._term = self._told_term
+
+    def _lost(self, why: str, cluster_id: int, revision: int) -> HistoryLost:
+        self._settled()
+        self.losses_count += 1
+        self._cluster_id = cluster_id or self._cluster_id
+        self._witness = None
+        self.revision = revision
+        self._peak = max(self._peak, revision)
+        return HistoryLost(why=why, revision=revision)
