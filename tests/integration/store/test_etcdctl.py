@@ -16,6 +16,8 @@ from tests.support.etcd_servers import EtcdGroup
 from tests.support.store_process import StoreProcess
 
 RUN_S_MAX = 30.0
+# More than any test here makes.
+REVISIONS_MAX = 10_000
 
 
 class Etcdctl:
@@ -25,6 +27,11 @@ class Etcdctl:
         self._address = address
         self._program = str(etcd_program().etcdctl)
         self.lease = ""
+        # A store of hansa's begins at the date, and etcd at 1: revisions are told, and asked for, from there.
+        self._begin = 0
+        told = re.search(r'"revision":(\d+)', self.run("get", "nothing", "-w", "json")[1])
+        assert told is not None
+        self._begin = int(told[1]) - 1
 
     def run(self, *arguments: str, given: str = "") -> tuple[int, str, str]:
         """A command: its status, its output, and the last line of its complaint."""
@@ -63,6 +70,11 @@ class Etcdctl:
 
     def _command(self, arguments: tuple[str, ...]) -> list[str]:
         words = [self.lease if word == "LEASE" else word for word in arguments]
+        if words[0] == "compaction":
+            words[1] = str(self._begin + int(words[1]))
+        words = [
+            re.sub(r"(?<=--rev=)\d+", lambda found: str(self._begin + int(found[0])), word) for word in words
+        ]
         return [self._program, f"--endpoints={self._address}", *words]
 
     def _alike(self, text: str) -> str:
@@ -72,7 +84,13 @@ class Etcdctl:
         text = re.sub(r"remaining\(\d+s\)", "remaining(...)", text)
         text = re.sub(r'"(cluster_id|member_id|raft_term)":\d+,?', "", text)
         text = re.sub(r'"(ClusterID|MemberID|RaftTerm)" : \d+', "", text)
+        text = re.sub(r"\d+", self._from_begin, text)
         return text.replace(self._address, "ADDRESS")
+
+    def _from_begin(self, found: re.Match[str]) -> str:
+        number = int(found[0])
+        is_revision = self._begin and 0 <= number - self._begin < REVISIONS_MAX
+        return str(number - self._begin) if is_revision else found[0]
 
 
 def read_lines(process: subprocess.Popen[str], count: int) -> list[str]:
