@@ -10,9 +10,9 @@ are done with it.
 
     told       of a read or a change, which no older state may answer: cluster and revision are compared
     strange    of a renewal or a status, by a member that may lag behind: it can only make us doubt
-    doubt      another term, or a broken connection. It is settled by a read at the revision that was seen
-               last (`question`): the same history has it, with what was seen there (`confirmed`), or never
-               had it (`denied`)
+    doubt      another term, or a broken connection. It is settled by two reads (`question`): the same
+               history has the revision that was seen last, and has the last change that was seen where it was
+               seen (`confirmed`); another one never had it (`denied`), or has something else there
 
 A history that ended is told as a `HistoryLost`. Whoever drives this ends its watches, whose readers read
 anew, and its leases: what was given back may be there once more, on a lease that somebody still keeps. When
@@ -41,7 +41,7 @@ class HistoryLost:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """How was the witness's key at the mark's revision? Any key will do without a witness."""
+    """Has the store been at the mark's revision, and what put the witness at that of the witness?"""
 
     mark: Mark
     witness: KeyValue | None
@@ -57,8 +57,7 @@ class Lineage:
         self._cluster_id = 0
         self._term = 0
         self._told_term = 0
-        # A key as it was put at a revision not above that one: a history that has something else there is
-        # another one.
+        # A key as it was put last, of all that was seen: a history that has something else there is another.
         self._witness: KeyValue | None = None
         self.is_doubtful = False
         self.losses_count = 0
@@ -120,18 +119,11 @@ class Lineage:
         return self._is_other(cluster_id) or term != self._term or revision < self.revision
 
     def confirmed(self, found: KeyValue | None, *, asked: Question) -> HistoryLost | None:
-        """The store has the revision that was asked for, and there this of the witness's key."""
+        """The store has the revision that was asked for, and at the witness's this of the witness's key."""
         if asked.mark[0] != self.losses_count:
             return None
         witness = asked.witness
-        if (
-            witness is None
-            or found is None
-            or found.key != witness.key
-            or found.mod_revision > witness.mod_revision
-            or found == witness
-        ):
-            # The same; or put again, or deleted, after it was seen, which tells nothing.
+        if witness is None or found == witness:
             self._settled()
             return None
         why = f"at revision {witness.mod_revision} it has something else than was seen there"

@@ -168,8 +168,8 @@ class EtcdCaller:
     async def confirm(self, trail: Trail, key: bytes = FROM_KEY) -> None:
         """Settle whether the store is still the one that answered before, for who resumes or doubts.
 
-        With a read that all members agree on, at the revision that was seen last, of a key that was seen;
-        else of `key`, which the caller may see. What is found is told to `on_lost`.
+        With reads that all members agree on: at the revision that was seen last, and of the last change that
+        was seen. `key` is one that the caller may see. What is found is told to `on_lost`.
         """
         asked = self.lineage.question
         try:
@@ -195,11 +195,16 @@ class EtcdCaller:
         return None
 
     async def _confirm(self, trail: Trail, key: bytes, asked: Question) -> HistoryLost | None:
-        key = key if asked.witness is None else asked.witness.key
+        witness = asked.witness
+        key = key if witness is None else witness.key
         now = api.RangeRequest(key=key, keys_only=True, limit=1)
         try:
             # At revision 0, before anything was seen, that is now.
-            then = api.RangeRequest(key=key, revision=asked.mark[1], limit=1)
+            last = api.RangeRequest(key=key, revision=asked.mark[1], keys_only=True, limit=1)
+            await self.ask(RANGE, last, trail=trail)
+            if witness is None:
+                return self.lineage.confirmed(None, asked=asked)
+            then = api.RangeRequest(key=key, revision=witness.mod_revision, limit=1)
             answer = await self.ask(RANGE, then, trail=trail)
         except FutureRevision:
             answer = await self.ask(RANGE, now, trail=trail)
