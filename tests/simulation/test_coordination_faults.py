@@ -21,6 +21,8 @@ EVERYWHERE = {
     "the store starts again": r"store: starts life [2-9]",
     "the store is paused": r"store: is paused",
     "the store forgets its history": r"store: forgets",
+    "the store goes back in time": r"store: is put back in time",
+    "a client finds that the store went back": r"finds that the store went back",
     "a lease ends by itself": r"store: revision \d+: delete (?!.* by )",
     "a request comes late": r"store: does late what",
 }

@@ -19,6 +19,7 @@ from hansa.coordination.over_stay import Stay
 from hansa.coordination.roster import RosterBook
 from hansa.coordination.session_times import SessionTimes
 from hansa.errors import StaleFence
+from hansa.store.mvcc import Mvcc
 from hansa.store.over_keeping import LoopKeeping
 from hansa.store.values import Compare, CompareTarget, Delete, Outcome, Put, prefix_range
 from hansa.testing import Simulation, SimulationFailed
@@ -190,6 +191,34 @@ def test_a_release_of_another_s_lock_is_caught(monkeypatch: pytest.MonkeyPatch) 
 def test_a_lock_that_is_never_released_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Entry, "_delete", nothing)
     assert broken(Locks, 5) == SETTLED
+
+
+# A store that goes back in time.
+
+
+@pytest.mark.spec("CRD-17")
+def test_watches_that_wait_for_a_revision_of_a_lost_history_are_caught(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Mvcc, "can_resume", lambda self, start_revision: True)
+    assert broken(Elections, 30) == SETTLED
+
+
+@pytest.mark.spec("CRD-17")
+def test_sessions_that_live_on_with_what_they_gave_back_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(StoreLink, "_lost", lambda self, lost: None)
+    assert broken(Locks, 60) == SETTLED
+    assert broken(RosterScenario, 60) == "what was acknowledged is said"
+
+
+@pytest.mark.spec("CRD-17")
+def test_a_start_that_gives_out_revisions_once_more_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    def leap(self: StoreHost) -> None:
+        self._run_revision = self._engine.revision + 1
+        self._engine.begin_run(self._run_revision, now=self._seen_s)
+
+    monkeypatch.setattr(StoreHost, "_leap", leap)
+    assert broken(Locks, 60) in ("tokens grow", NOT_SO, SETTLED)
 
 
 # Members.

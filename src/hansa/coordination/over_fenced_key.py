@@ -22,6 +22,7 @@ class FencedKey:
         self._store = store
         # The revision of the value as the last call saw it, 0 for none; None before the first `take`.
         self._revision: int | None = None
+        self._taken_fence = 0
 
     def __repr__(self) -> str:
         return f"<FencedKey {self.key!r}>"
@@ -44,7 +45,7 @@ class FencedKey:
             )
             found = _read(outcome, self.key if outcome.is_success else self.fence_key)
             if outcome.is_success:
-                return self._seen(found)
+                return self._seen(fence, found)
             if found is not None:
                 raise self._refusal(fence, found)
             # The first fence of all: an absent key compares with nothing. Who is beaten to it looks again.
@@ -52,7 +53,7 @@ class FencedKey:
                 [Compare.absent(self.fence_key)], then=[raised, Get(self.key)], timeout=timeout
             )
             if outcome.is_success:
-                return self._seen(_read(outcome, self.key))
+                return self._seen(fence, _read(outcome, self.key))
 
     async def write(self, fence: int, value: bytes, *, timeout: float | None = STORE_TIMEOUT_S) -> int:
         """Set the value, if it and the fence are as this object's last call left them; gives the revision.
@@ -60,7 +61,7 @@ class FencedKey:
         Raises `StaleFence` when a newer owner has raised the fence, `NotHeld` when this one was never taken
         here. After `TimedOut` it may have been written, now or later: `take` with the same fence again, then
         a write that was given up is refused, if it comes after one that was not. `Conflict` says that such a
-        one came in between: take again.
+        one came in between, or that the store went back in time behind the `take`: take again.
         """
         as_fence(fence)
         if self._revision is None:
@@ -78,11 +79,15 @@ class FencedKey:
             self._revision = outcome.revision
             return outcome.revision
         found = _read(outcome, self.fence_key)
-        if found is None or found.value != encode_fence(fence):
+        stored = 0 if found is None else decode_fence(found.value)
+        if stored < fence == self._taken_fence:
+            raise Conflict(f"{self!r} forgot fence {fence}: the store went back in time; take it again")
+        if stored != fence:
             raise self._refusal(fence, found)
         raise Conflict(f"{self!r} was written to under the same fence {fence}; take it again")
 
-    def _seen(self, found: KeyValue | None) -> bytes | None:
+    def _seen(self, fence: int, found: KeyValue | None) -> bytes | None:
+        self._taken_fence = fence
         self._revision = 0 if found is None else found.mod_revision
         return None if found is None else found.value
 

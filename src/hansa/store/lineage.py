@@ -59,7 +59,8 @@ class Lineage:
         self._told_term = 0
         # A key as it was put last, of all that was seen: a history that has something else there is another.
         self._witness: KeyValue | None = None
-        self.is_doubtful = False
+        # What was seen before the doubt: what is seen since then may be of another history.
+        self._doubted: Question | None = None
         self.losses_count = 0
 
     @property
@@ -68,9 +69,18 @@ class Lineage:
         return self.losses_count, self.revision
 
     @property
+    def is_doubtful(self) -> bool:
+        """Whether somebody else may answer than before."""
+        return self._doubted is not None
+
+    @property
     def question(self) -> Question:
         """What to read to settle a doubt."""
-        return Question(self.mark, self._witness)
+        return self._doubted or Question(self.mark, self._witness)
+
+    def doubt(self) -> None:
+        """Somebody else may answer from now on: a connection broke, or an answer was strange."""
+        self._doubted = self.question
 
     @property
     def is_behind(self) -> bool:
@@ -106,9 +116,10 @@ class Lineage:
         if revision < since[1]:
             return self._lost(f"it is at revision {revision} and was at {since[1]}", cluster_id, revision)
         self._cluster_id = cluster_id or self._cluster_id
-        if term != self._term:
-            self.is_doubtful = self.is_doubtful or self._term != 0
-            self._term = self._term or term
+        if not self._term:
+            self._term = term
+        elif term != self._term:
+            self.doubt()
         self._advance(revision)
         return None
 
@@ -149,7 +160,7 @@ class Lineage:
             self._peak = max(self._peak, revision)
 
     def _settled(self) -> None:
-        self.is_doubtful = False
+        self._doubted = None
         self._term = self._told_term
 
     def _lost(self, why: str, cluster_id: int, revision: int) -> HistoryLost:

@@ -66,6 +66,7 @@ class EtcdCaller:
         self._credentials: grpc.ChannelCredentials | None = None
         self._lines: dict[int, _Line] = {}
         self._authenticating = asyncio.Lock()
+        self._confirming = asyncio.Lock()
 
     def open(self) -> None:
         """Raises `BadArgument` for credentials that cannot be used."""
@@ -166,21 +167,24 @@ class EtcdCaller:
             await asyncio.sleep(delay_s)
 
     async def confirm(self, trail: Trail, key: bytes = FROM_KEY) -> None:
-        """Settle whether the store is still the one that answered before, for who resumes or doubts.
+        """Settle whether the store is still the one that answered before, if that is in doubt. Once for all.
 
         With reads that all members agree on: at the revision that was seen last, and of the last change that
         was seen. `key` is one that the caller may see. What is found is told to `on_lost`.
         """
-        asked = self.lineage.question
-        try:
-            lost = await self._confirm(trail, key, asked)
-        except HansaError as error:
-            # Of what this user may not read nothing is known, and nothing was told.
-            logger.warning("%s: cannot tell whether it went back in time: %s", self._name, error)
-            self.lineage.unsettled(asked=asked)
-            return
-        if lost is not None:
-            self.on_lost(lost)
+        async with self._confirming:
+            if not self.lineage.is_doubtful:
+                return
+            asked = self.lineage.question
+            try:
+                lost = await self._confirm(trail, key, asked)
+            except HansaError as error:
+                # Of what this user may not read nothing is known, and nothing was told.
+                logger.warning("%s: cannot tell whether it went back in time: %s", self._name, error)
+                self.lineage.unsettled(asked=asked)
+                return
+            if lost is not None:
+                self.on_lost(lost)
 
     async def greet(self, trail: Trail) -> None:
         """Have a token, where one is needed. Raises `HandshakeRefused`."""
@@ -226,12 +230,13 @@ class EtcdCaller:
             if is_change and refusal is not None:
                 # In the store that is left it was done.
                 raise TimedOut(f"nobody knows whether this change stays: {refusal}") from refusal
-        elif self.lineage.is_doubtful:
+        elif self.lineage.is_doubtful and not self._confirming.locked():
             self.on_doubt()
 
     async def _check_same(self, head: api.ResponseHeader) -> None:
         """Before something is changed over a new connection: it may lead to a store that went back."""
         if self.lineage.is_strange(head.cluster_id, head.raft_term, head.revision):
+            self.lineage.doubt()
             # With a trail of its own: what is to be changed has not been sent.
             await self.confirm(self.trail())
             self._check_refusal()

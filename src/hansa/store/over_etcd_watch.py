@@ -106,7 +106,7 @@ class EtcdWatches:
         """Somebody else may answer than before: have it settled. On the loop; twice is once."""
         if self.life.is_closed or self._broken is not None:
             return
-        self.caller.lineage.is_doubtful = True
+        self.caller.lineage.doubt()
         self._bell.wake_all()
         self._run()
 
@@ -180,6 +180,7 @@ class EtcdWatches:
             failure = await self._serve(index, self._stream_trail)
             self._book.break_off()
             self.reconnects_count += 1
+            self.caller.lineage.doubt()
             if self._heard_count > heard_count:
                 self._stream_trail = self.caller.trail()
             if failure.doubt is Doubt.STRANGER:
@@ -201,7 +202,7 @@ class EtcdWatches:
                 await self.caller.greet(trail)
             except HansaError as error:
                 return Failure(doubt=Doubt.UNDONE, text=str(error), error=error)
-        if self.reconnects_count:
+        if self.caller.lineage.is_doubtful:
             # Before anything is asked from where it was: it may be a revision that is given out once more.
             await self.caller.confirm(trail, self._book.key)
         self._token = access.token

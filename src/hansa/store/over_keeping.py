@@ -65,6 +65,14 @@ class LoopKeeping:
     async def stopped(self) -> None:
         await self._tasks.close()
 
+    def lose(self) -> None:
+        """The store is not the one that granted it: whatever it answers, the lease is gone."""
+        if self._task.cancelling() or self._task.done():
+            return
+        self._is_lost = True
+        self._task.cancel()
+        self._on_change()
+
     async def _renew_all(self) -> None:
         clock = self._store.clock
         while not self._is_lost:

@@ -24,7 +24,7 @@ from hansa.store.journal_records import (
     record_of,
 )
 from hansa.store.mvcc import FIRST_REVISION, OVERHEAD_BYTES
-from hansa.store.restorable import RestorableKeys, RestorableLeases
+from hansa.store.restorable import RestorableKeys, RestorableLeases, set_up
 from hansa.store.values import (
     EventKind,
     Get,
@@ -230,19 +230,17 @@ class RecordedStore:
 
         Raises `StoreCorrupt`.
         """
-        self._keys.restore(base, base_revision)
-        for record in log:
-            if isinstance(record, Begun):
-                self._keys.begin_run(record.revision)
-            else:
-                self._keys.replay(record)
-        if compacted_revision:
-            self._keys.restore_compaction(compacted_revision)
-        for lease, ttl_s in leases:
-            self._leases.grant(lease, ttl_s, now=now)
-        items = self._keys.live_items()
-        self._leases.hang(items)
-        self._live_bytes = sum(map(_item_bytes, items))
+        set_up(
+            self._keys,
+            self._leases,
+            base,
+            log,
+            leases,
+            base_revision=base_revision,
+            compacted_revision=compacted_revision,
+            now=now,
+        )
+        self._live_bytes = sum(map(_item_bytes, self._keys.live_items()))
 
     def replay(self, record: Record, *, now: float) -> None:
         """Make a change once more. Raises `StoreCorrupt` if it does not fit what was before it."""

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from hansa.errors import StoreCorrupt
-from hansa.store.journal_records import Change, Committed
+from hansa.store.journal_records import Begun, Change, Committed
 from hansa.store.leases import Leases
 from hansa.store.mvcc import FIRST_REVISION, Mvcc
 from hansa.store.values import Event, EventKind, KeyValue, Put, WatchBatch
@@ -91,3 +91,28 @@ class RestorableLeases(Leases):
         self.follow(
             WatchBatch(revision=0, events=tuple(Event(kind=EventKind.PUT, item=item) for item in on_leases))
         )
+
+
+def set_up(
+    keys: RestorableKeys,
+    leases: RestorableLeases,
+    base: Iterable[KeyValue],
+    log: Iterable[Committed | Begun],
+    granted: Iterable[tuple[int, float]],
+    *,
+    base_revision: int,
+    compacted_revision: int,
+    now: float,
+) -> None:
+    """Bring both from nothing to where they were. Leases have their whole time. Raises `StoreCorrupt`."""
+    keys.restore(base, base_revision)
+    for record in log:
+        if isinstance(record, Begun):
+            keys.begin_run(record.revision)
+        else:
+            keys.replay(record)
+    if compacted_revision:
+        keys.restore_compaction(compacted_revision)
+    for lease, ttl_s in granted:
+        leases.grant(lease, ttl_s, now=now)
+    leases.hang(keys.live_items())

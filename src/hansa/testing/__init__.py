@@ -16,7 +16,7 @@ And a judge of what clients saw, in a simulation or anywhere else: `check_linear
 
 from hansa.testing.calls import Call, CallLog, OpenCall
 from hansa.testing.counterexample import Counterexample
-from hansa.testing.faults import Crash, Cut, Fault, Pause, Refusal, Reset, SlowLink, Stop, draw_plan
+from hansa.testing.faults import Crash, Cut, Fault, Pause, Refusal, Reset, Rewind, SlowLink, Stop, draw_plan
 from hansa.testing.history import Fact, History
 from hansa.testing.host import Host, SimClock
 from hansa.testing.linearizability import Judgement, Verdict, check_linearizability
@@ -75,6 +75,7 @@ __all__ = [
     "RegisterModel",
     "Release",
     "Reset",
+    "Rewind",
     "Scenario",
     "SimClock",
     "SimLoop",

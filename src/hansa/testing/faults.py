@@ -14,7 +14,19 @@ from typing import Protocol
 from hansa.chance import Chance
 from hansa.testing.world import World
 
-__all__ = ["Crash", "Cut", "Fault", "FaultPlan", "Pause", "Refusal", "Reset", "SlowLink", "Stop", "draw_plan"]
+__all__ = [
+    "Crash",
+    "Cut",
+    "Fault",
+    "FaultPlan",
+    "Pause",
+    "Refusal",
+    "Reset",
+    "Rewind",
+    "SlowLink",
+    "Stop",
+    "draw_plan",
+]
 
 FAULTS_MAX = 12
 LASTING_S_MAX = 12.0
@@ -102,6 +114,25 @@ class Stop:
         return world.stop(self.host)
 
     def end(self, world: World) -> None:
+        world.restart(self.host)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rewind:
+    """The host's disk is copied, and later the copy is put back over it: what was written between is lost."""
+
+    at_s: float
+    lasting_s: float
+    host: str
+
+    def begin(self, world: World) -> bool:
+        world.hosts[self.host].save()
+        return True
+
+    def end(self, world: World) -> None:
+        world.resume(self.host)
+        world.crash(self.host)
+        world.hosts[self.host].go_back()
         world.restart(self.host)
 
 

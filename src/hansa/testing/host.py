@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from contextvars import Context
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from hansa.chance import Chance
 from hansa.errors import UsageError
@@ -16,7 +16,7 @@ from hansa.transport.network import Network
 if TYPE_CHECKING:
     from hansa.testing.world import World
 
-__all__ = ["Host", "Program", "SimClock"]
+__all__ = ["Disk", "Host", "Program", "SimClock"]
 
 Program = Callable[["Host"], Coroutine[Any, Any, None]]
 
@@ -37,6 +37,14 @@ class SimClock:
         return WALL_EPOCH_S + self._loop.time() + self.wall_skew_s
 
 
+class Disk(Protocol):
+    """What outlives a program, and can be put back in time."""
+
+    def save(self) -> None: ...
+
+    def go_back(self) -> None: ...
+
+
 class Host:
     """Runs its program as one life after another. Made by `World.host`, which also drives it."""
 
@@ -45,6 +53,7 @@ class Host:
         self.name = name
         self.network = network
         self.clock = clock
+        self.disk: Disk | None = None
         self._program = program
         self._life: Life | None = None
         self._main: asyncio.Task[None] | None = None
@@ -79,6 +88,20 @@ class Host:
     def record(self, what: str) -> None:
         """Write a fact of this host into the history."""
         self.world.history.record(self.name, what)
+
+    def save(self) -> None:
+        """Copy what is on the disk, to `go_back` to. A host without one has nothing to lose."""
+        if self.disk is not None:
+            self.record("is copied")
+            self.disk.save()
+
+    def go_back(self) -> None:
+        """Have on the disk what was there at the last `save`. Not while it is up."""
+        if self.is_up:
+            raise UsageError(f"host {self.name} is up: crash it first")
+        if self.disk is not None:
+            self.record("is put back in time")
+            self.disk.go_back()
 
     def start(self) -> None:
         """Begin a new life of the program, which is given this host and nothing of the life before."""

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from hansa.chance import Chance
-from hansa.testing.faults import Crash, Cut, Fault, FaultPlan, Pause, Refusal, SlowLink, Stop
+from hansa.testing.faults import Crash, Cut, Fault, FaultPlan, Pause, Refusal, Rewind, SlowLink, Stop
 
-__all__ = ["draw_store_plan"]
+__all__ = ["draw_rewinds", "draw_store_plan"]
 
 FAULTS_MAX = 20
+REWINDS_MAX = 2
+# The store goes back in so many of all seeds: there less can be said of what is true.
+REWIND_PROBABILITY = 0.25
 # Most of the trouble is that of one client: all suffer alike when the store does.
 STORE_PROBABILITY = 0.2
 
@@ -30,6 +33,19 @@ def draw_store_plan(
         draw = chance.choose(kinds)
         faults.append(draw(chance, at_s, lasting_s, chance.choose(clients), store, is_of_store))
     return tuple(sorted(faults, key=lambda fault: fault.at_s))
+
+
+def draw_rewinds(chance: Chance, store: str, *, chaos_s: float, ttl_s: float) -> FaultPlan:
+    """In some seeds the store goes back, once or twice: by a moment, or by more than a lease lasts."""
+    if not chance.flip(REWIND_PROBABILITY):
+        return ()
+    rewinds = []
+    for _ in range(1 + chance.below(REWINDS_MAX)):
+        lasting_s = chance.uniform(0.0, chance.choose((0.3, 1.5, 4.0)) * ttl_s)
+        rewinds.append(
+            Rewind(at_s=chance.uniform(0.0, max(chaos_s - lasting_s, 0.0)), lasting_s=lasting_s, host=store)
+        )
+    return tuple(sorted(rewinds, key=lambda rewind: rewind.at_s))
 
 
 def _draw_cut(

@@ -2,13 +2,15 @@
 
 What it has survives crashes and restarts, as if each change had been written to a disk before it was
 answered; its time stands still meanwhile, and afterwards each lease has all its time again. While its host is
-paused nothing is answered and no lease ends. Now and then it forgets its history.
+paused nothing is answered and no lease ends. Now and then it forgets its history. When an older copy of its
+disk is put back (`Rewind`), it has lost what was changed since. As `hansa store` does, it begins each start
+beyond all revisions that it ever issued.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextvars import Context, copy_context
 from dataclasses import dataclass
 from typing import TypeVar
@@ -17,11 +19,13 @@ from hansa.chance import Chance
 from hansa.clock import Clock
 from hansa.errors import HansaError, UsageError, WatchOverrun
 from hansa.store.engine import Engine
+from hansa.store.recorded import Image
 from hansa.store.values import KeyValue, WatchBatch
 from hansa.store.watching import Interest, Watcher, WatcherStage
 from hansa.testing.drifting_clock import DriftingClock
 from hansa.testing.host import Host, SimClock
 from hansa.testing.life import Life
+from hansa.testing.store_disk import RestorableEngine
 from hansa.testing.store_way import StoreWay
 from hansa.testing.world import World
 
@@ -30,6 +34,8 @@ __all__ = ["Polled", "StoreHost", "StoreTrouble"]
 T = TypeVar("T")
 
 DRIFT_MAX = 0.01
+# How far a start leaps beyond all that was ever issued.
+LEAP_COUNT = 1_000
 # How long a history lasts, at most, in a run in which it is forgotten at all.
 HISTORY_S_MAX = 6.0
 
@@ -64,8 +70,9 @@ class StoreTrouble:
 class StoreHost:
     """The store's side. `witness` is told of each revision at once, with the host whose deed it was.
 
-    The deed of nobody (""): a lease ended. `start` adds its host to the world; start it after its clients,
-    and it is stopped after them too, in the end.
+    The deed of nobody (""): a lease ended. `rewound` is told when an older copy was put back, with all keys
+    that are there now and the revision that it begins at. `start` adds its host to the world; start it after
+    its clients, and it is stopped after them too, in the end.
     """
 
     def __init__(
@@ -75,6 +82,7 @@ class StoreHost:
         *,
         trouble: StoreTrouble | None = None,
         witness: Callable[[WatchBatch, str], None] | None = None,
+        rewound: Callable[[Sequence[KeyValue], int], None] | None = None,
     ) -> None:
         chance = world.chance.fork(f"store {name}")
         self.world = world
@@ -82,10 +90,15 @@ class StoreHost:
         self.lease_hosts: dict[int, str] = {}
         """Who was granted which lease, also when it is gone."""
         self._witness = witness
+        self._rewound = rewound
         self._chance = chance.fork("overruns")
         self.trouble = StoreTrouble.drawn(chance.fork("trouble")) if trouble is None else trouble
-        self._engine = Engine(chance.fork("leases"))
+        self._engine = RestorableEngine(chance.fork("leases"))
         self._all = self._engine.watch(Interest(b"", before=True), 0, now=0.0)
+        self._copy: Image = self._engine.image()
+        self._peak = self._run_revision = self._engine.revision
+        self.term = 0
+        """How often it was started."""
         self._host: Host | None = None
         self._clock = self._clock_at(name, SimClock(world.loop))
         self._seen_s = self._clock.monotonic()
@@ -97,7 +110,6 @@ class StoreHost:
         self._timer_s = 0.0
         self._parked: dict[Watcher, tuple[object, Callable[[Polled | HansaError], None]]] = {}
         self._parked_by_watch: dict[object, Watcher] = {}
-        self._compacted_revision = 0
 
     @property
     def revision(self) -> int:
@@ -113,6 +125,7 @@ class StoreHost:
     def start(self) -> None:
         """Begin to serve."""
         self._host = self.world.host(self.name, self._serve)
+        self._host.disk = self
         self._host.start()
 
     def clock_of(self, host: Host) -> DriftingClock:
@@ -133,6 +146,23 @@ class StoreHost:
             for source, target in ((host.name, self.name), (self.name, host.name))
         )
         return there, back
+
+    # Its disk.
+
+    def save(self) -> None:
+        """Copy everything."""
+        self._copy = self._engine.image()
+
+    def go_back(self) -> None:
+        """Have what the copy has, from the next start on."""
+        for watcher in list(self._parked):
+            self._unpark(watcher)
+        self._peak = max(self._peak, self._engine.revision)
+        self._engine = self._engine.restored(self._copy, now=self._seen_s)
+        self._leap()
+        self._all = self._engine.watch(Interest(b"", before=True), 0, now=self._seen_s)
+        if self._rewound is not None:
+            self._rewound(self._engine.items, self._engine.revision)
 
     # The truth, for those who judge. Reading it changes nothing.
 
@@ -213,9 +243,9 @@ class StoreHost:
         self._missing_s = self._clock.monotonic() - self._seen_s
         for watcher in list(self._parked):
             self._unpark(watcher)
-        for lease in self.lease_hosts:
-            if self._engine.lease_info(lease, now=self._seen_s) is not None:
-                self._engine.renew(lease, now=self._seen_s)
+        self.term += 1
+        if self.term > 1:
+            self._leap()
         self._serving = host.life
         # That of the life before never comes.
         self._timer = None
@@ -234,11 +264,16 @@ class StoreHost:
             self._acted("")
             kept_count = chance.choose((0, 0, 3, 20))
             revision = self._engine.revision - kept_count
-            if revision > self._compacted_revision:
+            # Not one that a start leapt over.
+            if revision >= self._run_revision and revision > self._engine.compacted_revision:
                 host.record(f"forgets what was before revision {revision}")
                 self._engine.compact(revision, now=self._seen_s)
-                self._compacted_revision = revision
         await asyncio.Event().wait()
+
+    def _leap(self) -> None:
+        self._peak = max(self._peak, self._engine.revision) + LEAP_COUNT
+        self._run_revision = self._peak
+        self._engine.begin_run(self._peak, now=self._seen_s)
 
     def _end_leases(self) -> None:
         self._seen_s = self._clock.monotonic() - self._missing_s

@@ -7,11 +7,13 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
+from weakref import WeakValueDictionary
 
 from hansa.clock import Clock
 from hansa.errors import (
     AlreadyClosed,
     Compacted,
+    FutureRevision,
     HansaError,
     StoreUnavailable,
     TimedOut,
@@ -19,6 +21,7 @@ from hansa.errors import (
 )
 from hansa.limits import STORE_TIMEOUT_S
 from hansa.store.engine import Engine
+from hansa.store.lineage import HistoryLost, Lineage
 from hansa.store.over_keeping import LoopKeeping
 from hansa.store.values import (
     Compare,
@@ -42,6 +45,7 @@ from hansa.store.watching import Interest
 from hansa.testing.host import Host
 from hansa.testing.store_host import Polled, StoreHost
 from hansa.testing.store_way import MESSAGE_BYTES
+from hansa.transport.over_tasks import TaskScope
 
 __all__ = ["LinkWatch", "StoreLink"]
 
@@ -60,7 +64,9 @@ class StoreLink:
 
     `StoreUnavailable` comes from a host that refuses, at once. Everything else that can go wrong on the way
     is told with `TimedOut`, by the deadline or before it, when the connection breaks; what was asked may have
-    happened then, or may even happen later.
+    happened then, or may even happen later. Each answer says how often the store was started. After another
+    start the link settles, as the client of etcd does, whether it is the store that was there before; if not,
+    all its kept leases are lost.
     """
 
     def __init__(self, host: Host, store: StoreHost) -> None:
@@ -73,6 +79,11 @@ class StoreLink:
         self._closed = False
         # A dict as a set that keeps its order: one seed, one history.
         self._answers: dict[asyncio.Future[Any], None] = {}
+        self._lineage = Lineage()
+        # Those that are renewed still: a task holds its keeping, and this does not.
+        self._keepings: WeakValueDictionary[int, LoopKeeping] = WeakValueDictionary()
+        self._tasks = TaskScope(f"the link of {host.name}", self._failed)
+        self._is_settling = False
 
     def __repr__(self) -> str:
         return f"<StoreLink of {self._host_name}>"
@@ -90,6 +101,7 @@ class StoreLink:
             self._closed = True
             for answer in self._answers:
                 settle(answer, AlreadyClosed(f"the link of {self._host_name} is closed"))
+            await self._tasks.close()
 
     async def get(
         self, key: bytes | str, *, revision: int = 0, timeout: float | None = STORE_TIMEOUT_S
@@ -154,9 +166,11 @@ class StoreLink:
     ) -> LoopKeeping:
         as_lease(lease)
         self.check_open()
-        return LoopKeeping(
+        keeping = LoopKeeping(
             self, lease, ttl_s=ttl_s, granted_s=granted_s, interval_s=interval_s, on_change=on_change
         )
+        self._keepings[lease] = keeping
+        return keeping
 
     async def revoke(self, lease: int, *, timeout: float | None = STORE_TIMEOUT_S) -> None:
         as_lease(lease)
@@ -186,19 +200,29 @@ class StoreLink:
 
     async def ask(self, act: Callable[[Engine, float], T], timeout: float | None) -> T:
         """Have the store do something, and wait for what it says. Raises that, or `TimedOut`."""
+        store = self.store
 
-        def do(answer: asyncio.Future[T | HansaError]) -> None:
+        def headed(answered: T | HansaError) -> tuple[T, int, int] | HansaError:
+            return answered if isinstance(answered, HansaError) else (answered, store.term, store.revision)
+
+        def do(answer: asyncio.Future[tuple[T, int, int] | HansaError]) -> None:
             if answer.done():
-                self.store.host.record(f"does late what {self._host_name} has given up")
-            self.store.handle(self._host_name, act, lambda answered: self.carry_back(answer, answered))
+                store.host.record(f"does late what {self._host_name} has given up")
+            store.handle(self._host_name, act, lambda answered: self.carry_back(answer, headed(answered)))
 
-        def send(answer: asyncio.Future[T | HansaError]) -> None:
+        def send(answer: asyncio.Future[tuple[T, int, int] | HansaError]) -> None:
             self._there.carry(
-                lambda: self.store.receive(lambda: do(answer), lambda: self.refuse(answer)),
+                lambda: store.receive(lambda: do(answer), lambda: self.refuse(answer)),
                 lambda: self.breaks(answer),
             )
 
-        return await self.answered(send, timeout)
+        mark = self._lineage.mark
+        found, term, revision = await self.answered(send, timeout)
+        self._lost(self._lineage.told(0, term, revision, since=mark))
+        if self._lineage.is_doubtful and not self._is_settling and not self._closed:
+            self._is_settling = True
+            self._tasks.spawn(self._settle(), "settling")
+        return found
 
     async def poll(self, watch: LinkWatch, interest: Interest, next_revision: int) -> Polled:
         """Wait for what a watch has not been told. Raises what the store says, or `TimedOut`."""
@@ -264,6 +288,31 @@ class StoreLink:
     def refuse(self, answer: asyncio.Future[Any]) -> None:
         """Nobody is there to be asked, and that is said."""
         self.carry_back(answer, StoreUnavailable(f"store {self.store.name} refuses the connection"))
+
+    async def _settle(self) -> None:
+        """Was the store ever where it was seen last?"""
+        asked = self._lineage.question
+        try:
+            await self.ask(lambda engine, now: engine.get(b"k", revision=asked.mark[1], now=now), POLL_S)
+            self._lineage.confirmed(None, asked=asked)
+        except FutureRevision:
+            self._lost(self._lineage.denied(self.store.revision, asked=asked))
+        except Compacted:
+            self._lineage.unsettled(asked=asked)
+        except (StoreUnavailable, TimedOut, AlreadyClosed):
+            pass  # The next answer asks again.
+        finally:
+            self._is_settling = False
+
+    def _lost(self, lost: HistoryLost | None) -> None:
+        if lost is None:
+            return
+        self.store.world.history.record(self._host_name, f"finds that the store went back: {lost.why}")
+        for keeping in list(self._keepings.values()):
+            keeping.lose()
+
+    def _failed(self, error: BaseException) -> None:
+        self.store.world.complain(f"the link of {self._host_name} failed", error)
 
     async def _delete(self, delete: Delete, timeout: float | None) -> int:
         outcome = await self.commit((), (delete,), timeout=timeout)

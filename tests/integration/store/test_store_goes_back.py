@@ -1,4 +1,4 @@
-"""A store that goes back in time, under those who use it: a copied folder, memory alone, an etcd's snapshot."""
+"""A store goes back in time, under those who use it: a copied folder, memory alone, an etcd's snapshot."""
 
 from __future__ import annotations
 

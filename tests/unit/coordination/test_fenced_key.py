@@ -158,3 +158,25 @@ async def test_a_write_that_was_given_up_does_not_come_late_over_a_newer_one(sto
     assert await cargo.take(1) == b"late"
     with pytest.raises(NotHeld):
         await FencedKey(store, "cargo").write(1, b"never taken here")
+
+
+@pytest.mark.spec("CRD-17")
+@virtual
+async def test_an_owner_whose_fence_the_store_forgot_takes_it_again(store: TroubledStore) -> None:
+    """The store went back in time, and the key with it; another owner has a higher fence than this one."""
+    cargo = FencedKey(store, "cargo")
+    await store.put("cargo/fence", encode_fence(5))
+    await cargo.take(9)
+    await cargo.write(9, b"salt")
+    for forgotten in (store.put("cargo/fence", encode_fence(5)), store.delete("cargo/fence")):
+        await forgotten
+        with pytest.raises(Conflict, match="went back in time"):
+            await cargo.write(9, b"herring")
+        await cargo.take(9)
+        await cargo.write(9, b"herring")
+    # Another fence than the one that was taken is still the caller's mistake.
+    with pytest.raises(NotHeld):
+        await cargo.write(10, b"cloth")
+    assert await cargo.take(11) == b"herring"
+    with pytest.raises(StaleFence):
+        await cargo.write(9, b"cloth")

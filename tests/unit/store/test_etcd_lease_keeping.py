@@ -58,6 +58,17 @@ def test_a_lease_is_lost_when_the_store_says_so_twice() -> None:
     assert not is_due(lease, 200.0)
 
 
+@pytest.mark.spec("CRD-17")
+def test_a_lease_of_a_store_that_went_back_is_lost_whatever_that_store_answers() -> None:
+    for ttl_s in (10.0, 0.0):
+        lease = kept()
+        lease.asked()
+        lease.lose()
+        lease.answered(ttl_s, sent_s=103.0)
+        assert lease.is_lost
+        assert not is_due(lease, 200.0)
+
+
 @pytest.mark.spec("CRD-07")
 def test_a_loop_that_is_silent_for_too_long_holds_renewals_back_until_it_answers() -> None:
     book, lease = LeaseBook(), kept(silence_s_max=2.0)

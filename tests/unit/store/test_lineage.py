@@ -92,15 +92,25 @@ def test_a_head_that_says_nothing_is_not_compared() -> None:
     assert not lineage.is_strange(CLUSTER, 2, 0)
 
 
-def test_a_new_term_is_doubted_once_and_the_question_settles_it() -> None:
+def test_a_new_term_is_doubted_once_and_what_was_seen_before_it_settles_it() -> None:
     lineage = seen(10)
+    lineage.seen(10, put(9))
     assert tell(lineage, 11, term=3) == ""
     assert lineage.is_doubtful
+    # More is heard, and it may all be of another history.
+    lineage.seen(14, put(14, version=2))
+    assert tell(lineage, 15, term=4) == ""
     asked = lineage.question
-    assert asked.mark == (0, 11)
-    assert lineage.confirmed(None, asked=asked) is None
+    assert (asked.mark, asked.witness) == ((0, 10), put(9))
+    assert lineage.confirmed(put(9), asked=asked) is None
     assert not lineage.is_doubtful
-    assert tell(lineage, 12, term=3) == ""
+    assert lineage.question.mark == (0, 15)
+    lineage.doubt()
+    tell(lineage, 16, term=4)
+    asked = lineage.question
+    assert asked.mark == (0, 15)
+    assert lineage.confirmed(put(14, version=2), asked=asked) is None
+    assert tell(lineage, 17, term=4) == ""
     assert not lineage.is_doubtful
 
 

@@ -8,11 +8,19 @@ from typing import TypeVar
 import pytest
 
 from hansa.chance import Chance
-from hansa.errors import AlreadyClosed, Compacted, HansaError, LeaseLost, StoreUnavailable, TimedOut
+from hansa.errors import (
+    AlreadyClosed,
+    Compacted,
+    FutureRevision,
+    HansaError,
+    LeaseLost,
+    StoreUnavailable,
+    TimedOut,
+)
 from hansa.store.on_memory import MemoryStore
 from hansa.store.store import Store
 from hansa.store.values import Compare, Delete, Get, Put, WatchBatch
-from hansa.testing import Host, NetworkSettings, World
+from hansa.testing import Host, NetworkSettings, Rewind, World
 from hansa.testing.store_host import StoreHost, StoreTrouble
 from hansa.testing.store_link import StoreLink
 
@@ -308,7 +316,8 @@ def test_a_watch_goes_on_after_cuts_without_gap_and_without_repeat() -> None:
             await host.stop()
 
         stage.play(program, seconds=200.0)
-        assert seen == list(range(2, 42))
+        assert seen == [batch.revision for batch, _ in stage.told]
+        assert len(seen) == 40
 
 
 def test_a_watch_from_now_tells_what_comes_after_ready() -> None:
@@ -451,3 +460,69 @@ def test_a_lease_ends_though_nobody_asks() -> None:
 
     stage.play(program)
     assert [origin for _, origin in stage.told] == ["client", ""]
+
+
+def rewind(stage: Stage) -> Rewind:
+    fault = Rewind(at_s=0.0, lasting_s=0.0, host=stage.store.name)
+    assert fault.begin(stage.world)
+    return fault
+
+
+@pytest.mark.spec("CRD-17")
+def test_a_store_that_is_put_back_has_what_it_had_and_its_watchers_are_told() -> None:
+    stage = Stage()
+
+    async def play(store: StoreLink) -> None:
+        kept = await store.put("kept", b"")
+        fault = rewind(stage)
+        watch = store.watch("", start_revision=kept + 1)
+        lost = await store.put("lost", b"")
+        assert (await anext(watch)).revision == lost
+        fault.end(stage.world)
+        # Also what was asked for meanwhile is answered: nobody waits in vain.
+        assert await raised(anext(watch)) is Compacted
+        scan = await store.scan("")
+        assert [item.key for item in scan.items] == [b"kept"]
+        assert scan.revision > lost
+        assert await raised(store.get("kept", revision=lost)) is FutureRevision
+        # Who was not behind the copy goes on as if nothing had happened.
+        early = store.watch("", start_revision=kept)
+        assert (await anext(early)).revision == kept
+        assert await store.put("new", b"") > lost
+        assert (await anext(early)).events[0].item.key == b"new"
+
+    stage.play(play)
+
+
+@pytest.mark.spec("CRD-17")
+def test_a_link_loses_its_leases_when_the_store_went_back_and_not_when_it_was_started_again() -> None:
+    stage = Stage()
+
+    async def play(store: StoreLink) -> None:
+        changes: list[int] = []
+        lease = await store.grant(20.0)
+        keeping = store.keep(
+            lease,
+            ttl_s=20.0,
+            granted_s=store.clock.monotonic(),
+            interval_s=1.0,
+            loop_silence_s_max=20.0,
+            on_change=lambda: changes.append(1),
+        )
+        fault = rewind(stage)
+        await store.put("seen", b"")
+        stage.world.crash(stage.store.name)
+        stage.world.restart(stage.store.name)
+        count = len(changes)
+        while len(changes) < count + 3:
+            await asyncio.sleep(0.5)
+        assert not keeping.is_lost
+        fault.end(stage.world)
+        while not keeping.is_lost:
+            await asyncio.sleep(0.5)
+        # The store has it still, and what hangs on it: until its time is over, and no longer.
+        assert await store.lease_info(lease) is not None
+        await asyncio.sleep(21.0)
+        assert await store.lease_info(lease) is None
+
+    stage.play(play)

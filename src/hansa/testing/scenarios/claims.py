@@ -3,14 +3,19 @@
 A claim is what a program was given: a token, whether it holds it still, and the guard that it may put into a
 transaction. Whenever the store changes, each claim that is believed in must be true in the store at that
 instant. A program that is paused believes on, by its clock; one that is dead believes nothing.
+
+A store that went back in time has forgotten who owns what, and gives it to others. Until those who owned it
+have heard of that they are wrong, and cannot know: what was given before it is not judged any more. It must
+end, as all else must, before all is well; and tokens grow over it, so that whoever guards something with them
+is not deceived.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from hansa.store.values import Compare, EventKind, WatchBatch
+from hansa.store.values import Compare, EventKind, KeyValue, WatchBatch
 from hansa.testing.host import Host
 from hansa.testing.life import Life, LifeState
 from hansa.testing.store_host import StoreHost
@@ -65,6 +70,8 @@ class Claims:
         self._world = store.world
         self._lines: dict[bytes, _Line] = {}
         self._open: list[Claim] = []
+        # What is older was given by a store that has forgotten it.
+        self._rewound_revision = 0
         self.count = 0
 
     def add_line(self, prefix: bytes, *, limit: int = 1) -> None:
@@ -108,23 +115,39 @@ class Claims:
             self._check_true(claim)
         self._open = [claim for claim in self._open if self._is_open(claim)]
 
+    def rewound(self, items: Iterable[KeyValue], revision: int) -> None:
+        """The store went back: it has these keys now, and goes on from this revision."""
+        self._rewound_revision = revision
+        found = [item for item in items if item.lease]
+        for prefix, line in self._lines.items():
+            line.standing = {item.create_revision: item.key for item in found if item.key.startswith(prefix)}
+
+    def _is_forgotten(self, claim: Claim) -> bool:
+        return claim.token < self._rewound_revision
+
     def _is_open(self, claim: Claim) -> bool:
         """Whether a claim may be believed in from now on: also one that is not at this instant."""
         if claim.life.state is LifeState.DEAD:
             return False
         if claim.token in self._lines[claim.prefix].standing:
             return True
+        if self._is_forgotten(claim):
+            return claim.is_believed
         if claim.life.state is LifeState.PAUSED:
             self._world.history.record(claim.life.name, f"has lost {claim}, and is paused")
         return False
 
     def _check_true(self, claim: Claim) -> None:
+        if self._is_forgotten(claim):
+            return
         if claim.is_believed and not claim.guard.holds(self._store.item(claim.guard.key)):
             self._world.fail("who believes to own does own", f"{claim} is not so in the store")
 
     def _check_turn(self, claim: Claim) -> None:
+        if self._is_forgotten(claim):
+            return
         line = self._lines[claim.prefix]
-        believed = self.believed(claim.prefix)
+        believed = [one for one in self.believed(claim.prefix) if not self._is_forgotten(one)]
         if len(believed) > line.limit:
             self._world.fail(
                 "not more own than may", f"at one instant: {', '.join(str(one) for one in believed)}"

@@ -2,10 +2,11 @@
 
 Three to seven candidates campaign, lead for a while, proclaim, resign, fail, crash, are paused and cut off.
 Their clocks run up to a hundredth fast or slow. The store crashes and comes back, answers late or not at all,
-and forgets its history.
+forgets its history, and goes back in time.
 
 Always: at most one leads, as the leaders themselves believe at every instant; who believes to lead does lead
-in the store; terms grow; who watches sees only what was, in the order of terms.
+in the store, unless the store went back behind it; terms grow; who watches sees only what was, in the order
+of terms.
 
 When the faults are over: somebody leads, and all who watch know who. The leader resigns, and it is so again.
 """
@@ -13,6 +14,7 @@ When the faults are over: somebody leads, and all who watch know who. The leader
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from enum import Enum, auto
 from typing import ClassVar
 
@@ -21,13 +23,13 @@ from hansa.coordination.keys import Keys
 from hansa.coordination.over_election import Election, LeaderInfo, Leadership
 from hansa.coordination.over_session import Session
 from hansa.errors import Fenced, StoreUnavailable, TimedOut
-from hansa.store.values import EventKind, WatchBatch
+from hansa.store.values import EventKind, KeyValue, WatchBatch
 from hansa.testing.faults import FaultPlan
 from hansa.testing.host import Host
 from hansa.testing.scenario import Scenario
 from hansa.testing.scenarios.claims import Claim, Claims
 from hansa.testing.scenarios.owner_pauses import draw_owner_pauses
-from hansa.testing.store_faults import draw_store_plan
+from hansa.testing.store_faults import draw_rewinds, draw_store_plan
 from hansa.testing.store_host import StoreHost
 from hansa.testing.store_link import StoreLink
 from hansa.testing.world import World
@@ -56,7 +58,7 @@ class Elections(Scenario):
     def __init__(self, world: World) -> None:
         super().__init__(world)
         chance = world.chance.fork("elections")
-        self.store = StoreHost(world, witness=self._witness)
+        self.store = StoreHost(world, witness=self._witness, rewound=self._rewound)
         self.claims = Claims(self.store)
         self.claims.add_line(PREFIX)
         self.ttl_s = chance.choose((1.5, 3.0))
@@ -82,6 +84,7 @@ class Elections(Scenario):
         return (
             *draw_store_plan(chance, hosts, self.store.name, chaos_s=self.chaos_s, ttl_s=self.ttl_s),
             *draw_owner_pauses(chance.fork("owners"), [PREFIX], chaos_s=self.chaos_s, ttl_s=self.ttl_s),
+            *draw_rewinds(chance.fork("rewinds"), self.store.name, chaos_s=self.chaos_s, ttl_s=self.ttl_s),
         )
 
     def calm(self) -> None:
@@ -190,6 +193,9 @@ class Elections(Scenario):
             self.world.fail("only what was is seen", f"{host.life} sees {info}")
         if info.term < term_max:
             self.world.fail("terms are seen in order", f"{host.life} sees {info} after {term_max}")
+
+    def _rewound(self, items: Sequence[KeyValue], revision: int) -> None:
+        self.claims.rewound(items, revision)
 
     def _witness(self, batch: WatchBatch, origin: str) -> None:
         for event in batch.events:

@@ -6,8 +6,9 @@ and sometimes for longer. They are paused between the reading and the writing. T
 hundredth fast or slow.
 
 Always: at every instant at most one believes to hold a lock, and two the semaphore, and who believes to hold
-does hold in the store; fences grow; who came first is served first; only its owner releases; what was refused
-is not written, and no acknowledged write is lost.
+does hold in the store, unless the store went back in time behind it; fences grow, over that too; who came
+first is served first; only its owner releases; what was refused is not written, and no acknowledged write is
+lost but by a store that went back.
 
 When the faults are over: everybody gets everything once more.
 """
@@ -15,6 +16,7 @@ When the faults are over: everybody gets everything once more.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import ClassVar
 
@@ -22,14 +24,14 @@ from hansa.chance import Chance
 from hansa.coordination import FencedKey, Hold, Lock, Semaphore, Session
 from hansa.coordination.keys import Keys
 from hansa.errors import Conflict, Fenced, LockLost, StaleFence, StoreUnavailable, TimedOut
-from hansa.store.values import WatchBatch
+from hansa.store.values import KeyValue, WatchBatch
 from hansa.testing.faults import FaultPlan
 from hansa.testing.host import Host
 from hansa.testing.scenario import Scenario
 from hansa.testing.scenarios.claims import Claims
 from hansa.testing.scenarios.guarded_counters import GuardedCounters
 from hansa.testing.scenarios.owner_pauses import draw_owner_pauses
-from hansa.testing.store_faults import draw_store_plan
+from hansa.testing.store_faults import draw_rewinds, draw_store_plan
 from hansa.testing.store_host import StoreHost
 from hansa.testing.store_link import StoreLink
 from hansa.testing.world import World
@@ -53,7 +55,7 @@ class Locks(Scenario):
     def __init__(self, world: World) -> None:
         super().__init__(world)
         chance = world.chance.fork("locks")
-        self.store = StoreHost(world, witness=self._witness)
+        self.store = StoreHost(world, witness=self._witness, rewound=self._rewound)
         self.claims = Claims(self.store)
         for name in LOCKS:
             self.claims.add_line(KEYS.lock(name))
@@ -76,6 +78,7 @@ class Locks(Scenario):
                 chance, self.contenders, self.store.name, chaos_s=self.chaos_s, ttl_s=self.ttl_s
             ),
             *draw_owner_pauses(chance.fork("owners"), locks, chaos_s=self.chaos_s, ttl_s=self.ttl_s),
+            *draw_rewinds(chance.fork("rewinds"), self.store.name, chaos_s=self.chaos_s, ttl_s=self.ttl_s),
         )
 
     def calm(self) -> None:
@@ -192,6 +195,12 @@ class Locks(Scenario):
                 continue
             self.counters.acknowledged(name, mark)
             host.record(f"writes {mark} to {name}")
+
+    def _rewound(self, items: Sequence[KeyValue], revision: int) -> None:
+        self.claims.rewound(items, revision)
+        values = {item.key: item.value for item in items}
+        for key, name in COUNTERS.items():
+            self.counters.rewound(name, values.get(key))
 
     def _witness(self, batch: WatchBatch, origin: str) -> None:
         self.claims.follow(batch, origin)

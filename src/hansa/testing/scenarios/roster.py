@@ -7,6 +7,8 @@ and for more; they crash and return under the same id.
 Always: each event follows from the one before it, none comes twice; nobody is down who has not lost its
 record, nobody has left who has not said so; whose stutter stayed within bounds does not lose its record.
 
+Where the store goes back in time it has older records, and those who know better join again.
+
 When the faults are over: all views are equal, and equal to what the store has; what a member was told to have
 said is what is said of it. How many were suspected, and how many of them though they were well, is recorded.
 """
@@ -14,19 +16,20 @@ said is what is said of it. How many were suspected, and how many of them though
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import ClassVar
 
 from hansa.chance import Chance
 from hansa.coordination.node_info import MemberStatus, NodeInfo
 from hansa.coordination.over_members import Members
 from hansa.errors import Conflict, StoreUnavailable, TimedOut
-from hansa.store.values import WatchBatch
+from hansa.store.values import KeyValue, WatchBatch
 from hansa.testing.faults import FaultPlan
 from hansa.testing.host import Host
 from hansa.testing.scenario import Scenario
 from hansa.testing.scenarios.roster_truth import RosterTruth
 from hansa.testing.scenarios.roster_views import RosterView
-from hansa.testing.store_faults import draw_store_plan
+from hansa.testing.store_faults import draw_rewinds, draw_store_plan
 from hansa.testing.store_host import StoreHost
 from hansa.testing.store_link import StoreLink
 from hansa.testing.world import World
@@ -50,7 +53,7 @@ class RosterScenario(Scenario):
     def __init__(self, world: World) -> None:
         super().__init__(world)
         chance = world.chance.fork("roster")
-        self.store = StoreHost(world, witness=self._witness)
+        self.store = StoreHost(world, witness=self._witness, rewound=self._rewound)
         self.truth = RosterTruth(
             world, self.store.name, interval_s=INTERVAL_S, timeout_s=TIMEOUT_S, spell_s_min=SPELL_S_MIN
         )
@@ -68,8 +71,10 @@ class RosterScenario(Scenario):
         self.truth.look()
 
     def plan(self, chance: Chance) -> FaultPlan:
-        return draw_store_plan(
-            chance, [*self.names, LOOKER], self.store.name, chaos_s=self.chaos_s, ttl_s=2 * TIMEOUT_S
+        hosts, store, ttl_s = [*self.names, LOOKER], self.store.name, 2 * TIMEOUT_S
+        return (
+            *draw_store_plan(chance, hosts, store, chaos_s=self.chaos_s, ttl_s=ttl_s),
+            *draw_rewinds(chance.fork("rewinds"), store, chaos_s=self.chaos_s, ttl_s=ttl_s),
         )
 
     def check(self) -> None:
@@ -173,6 +178,9 @@ class RosterScenario(Scenario):
             host.record(f"does not know whether its {field} is {value}")
         else:
             said[field] = value
+
+    def _rewound(self, items: Sequence[KeyValue], revision: int) -> None:
+        self.truth.rewound(items)
 
     def _witness(self, batch: WatchBatch, origin: str) -> None:
         self.truth.follow(batch, origin)

@@ -1,12 +1,14 @@
 """What really became of members: their records as the store has them, and how well their hosts were.
 
 A member stutters within bounds when, in each stretch as long as its lease, it and the store could do their
-work and reach each other for a while. Then its heartbeats get through, and its record must not expire.
+work and reach each other for a while. Then its heartbeats get through, and its record must not expire. A
+record that came back with an older state of the store may: its member has given up the lease that it is on.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from hansa.coordination.keys import Keys
@@ -52,6 +54,8 @@ class RosterTruth:
         self._left: set[tuple[str, int]] = set()
         self._gone: set[tuple[str, int]] = set()
         self._suspected: set[tuple[str, int]] = set()
+        # Those that a store had when it went back in time, by their creation.
+        self._restored: set[tuple[str, int]] = set()
         self.downs_count = 0
         self.suspicions_count = 0
         self.false_suspicions_count = 0
@@ -69,6 +73,10 @@ class RosterTruth:
     def is_gone(self, member_id: str, incarnation: int) -> bool:
         """Whether its record is gone, or another one stands in its place."""
         return (member_id, incarnation) in self._gone
+
+    def was_restored(self, member_id: str, incarnation: int) -> bool:
+        """Whether a store that went back in time had it: then an older one may follow a newer one."""
+        return (member_id, incarnation) in self._restored
 
     def was_suspected(self, member_id: str, incarnation: int) -> bool:
         return (member_id, incarnation) in self._suspected
@@ -106,6 +114,19 @@ class RosterTruth:
             elif key.startswith(KEYS.suspects) and event.kind is EventKind.PUT:
                 self._suspect(key.removeprefix(KEYS.suspects).decode(), Suspicion.decode(event.item.value))
 
+    def rewound(self, items: Iterable[KeyValue]) -> None:
+        """The store went back: these are all its keys now."""
+        before, self.records = self.records, {}
+        for item in items:
+            if item.key.startswith(KEYS.nodes):
+                name = item.key.removeprefix(KEYS.nodes).decode()
+                self.records[name] = record = NodeRecord.decode(item.value)
+                self._restored.add((name, record.incarnation))
+        for name, record in before.items():
+            now = self.records.get(name)
+            if now is None or now.incarnation != record.incarnation:
+                self._gone.add((name, record.incarnation))
+
     def _put(self, name: str, item: KeyValue) -> None:
         record, before = NodeRecord.decode(item.value), self.records.get(name)
         if before is not None and record.incarnation != before.incarnation:
@@ -117,7 +138,7 @@ class RosterTruth:
     def _deleted(self, name: str, origin: str) -> None:
         record = self.records.pop(name)
         self._gone.add((name, record.incarnation))
-        if origin or record.info.status is MemberStatus.LEFT:
+        if origin or record.info.status is MemberStatus.LEFT or (name, record.incarnation) in self._restored:
             return
         self.downs_count += 1
         now = self._world.elapsed_s()

@@ -76,7 +76,9 @@ class RosterView:
             self._fail("statuses follow the table", event, before)
         if before is None:
             return
-        if isinstance(event, MemberJoined):
+        if self._truth.was_restored(member.id, member.incarnation):
+            pass
+        elif isinstance(event, MemberJoined):
             if member.incarnation <= before.incarnation:
                 self._fail("incarnations grow", event, before)
         elif member.incarnation < before.incarnation:
