@@ -78,9 +78,14 @@ class Lineage:
         """What to read to settle a doubt."""
         return self._doubted or Question(self.mark, self._witness)
 
-    def doubt(self) -> None:
-        """Somebody else may answer from now on: a connection broke, or an answer was strange."""
-        self._doubted = self.question
+    def doubt(self, *, anew: bool = False) -> None:
+        """Somebody else may answer than before: an answer was strange, or (`anew`) a connection broke now.
+
+        What was asked before cannot settle a doubt that came anew.
+        """
+        if self._doubted is None or anew:
+            asked = self.question
+            self._doubted = Question(asked.mark, asked.witness)
 
     @property
     def is_behind(self) -> bool:
@@ -135,7 +140,7 @@ class Lineage:
             return None
         witness = asked.witness
         if witness is None or found == witness:
-            self._settled()
+            self._settle(asked)
             return None
         why = f"at revision {witness.mod_revision} it has something else than was seen there"
         return self._lost(why, self._cluster_id, self.revision)
@@ -149,7 +154,7 @@ class Lineage:
     def unsettled(self, *, asked: Question) -> None:
         """The store has forgotten the revision that was asked for: there is nothing more to ask."""
         if asked.mark[0] == self.losses_count:
-            self._settled()
+            self._settle(asked)
 
     def _is_other(self, cluster_id: int) -> bool:
         return 0 not in (cluster_id, self._cluster_id) and cluster_id != self._cluster_id
@@ -159,12 +164,13 @@ class Lineage:
             self.revision = revision
             self._peak = max(self._peak, revision)
 
-    def _settled(self) -> None:
-        self._doubted = None
-        self._term = self._told_term
+    def _settle(self, asked: Question | None) -> None:
+        if self._doubted is asked:
+            self._doubted = None
+            self._term = self._told_term
 
     def _lost(self, why: str, cluster_id: int, revision: int) -> HistoryLost:
-        self._settled()
+        self._settle(self._doubted)
         self.losses_count += 1
         self._cluster_id = cluster_id or self._cluster_id
         self._witness = None

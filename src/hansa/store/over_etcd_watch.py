@@ -180,7 +180,7 @@ class EtcdWatches:
             failure = await self._serve(index, self._stream_trail)
             self._book.break_off()
             self.reconnects_count += 1
-            self.caller.lineage.doubt()
+            self.caller.lineage.doubt(anew=True)
             if self._heard_count > heard_count:
                 self._stream_trail = self.caller.trail()
             if failure.doubt is Doubt.STRANGER:

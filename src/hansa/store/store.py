@@ -2,7 +2,8 @@
 
 Every call ends by its deadline: `timeout` seconds from now (None waits for ever), then `TimedOut`, and what
 was asked may or may not have happened; so it is with a call that is cancelled. `StoreUnavailable` says that
-nothing happened. After closing, calls raise `AlreadyClosed`. Wrong arguments raise `BadArgument`.
+nothing happened. After closing, calls raise `AlreadyClosed`. Wrong arguments raise `BadArgument`. A store
+that went back in time behind what was seen of it is not changed: `StoreWentBack`.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,9 +27,10 @@ from hansa.store.values import (
 class Watch(Protocol):
     """Changes as they happen: an async iterator of batches, one per revision, without gap and without repeat.
 
-    A step raises `Compacted` when the history it should read is gone, `WatchOverrun` when it read too slowly,
-    `AlreadyClosed` when the store was closed; and the same ever after. Cancelling a step takes nothing out.
-    It ends after `close`. What is changed after `ready` has returned is surely told.
+    A step raises `Compacted` when the history it should read is gone, or when the store went back in time and
+    never had it, `WatchOverrun` when it read too slowly, `AlreadyClosed` when the store was closed; and the
+    same ever after. Cancelling a step takes nothing out. It ends after `close`. What is changed after `ready`
+    has returned is surely told.
     """
 
     async def ready(self, *, timeout: float | None = STORE_TIMEOUT_S) -> int:
@@ -57,7 +59,7 @@ class Keeping(Protocol):
 
     @property
     def is_lost(self) -> bool:
-        """Whether the store said that the lease is gone. Then it stays so."""
+        """Whether the store said that the lease is gone, or went back in time. Then it stays so."""
         ...
 
     @property

@@ -114,6 +114,20 @@ def test_a_new_term_is_doubted_once_and_what_was_seen_before_it_settles_it() -> 
     assert not lineage.is_doubtful
 
 
+def test_a_connection_that_breaks_while_a_doubt_is_being_settled_is_a_doubt_of_its_own() -> None:
+    lineage = seen(10)
+    lineage.doubt()
+    asked = lineage.question
+    lineage.doubt()
+    assert lineage.question is asked
+    lineage.doubt(anew=True)
+    assert lineage.confirmed(None, asked=asked) is None
+    assert lineage.is_doubtful
+    assert lineage.question.mark == (0, 10)
+    assert lineage.confirmed(None, asked=lineage.question) is None
+    assert not lineage.is_doubtful
+
+
 @pytest.mark.parametrize(
     ("cluster", "term", "revision", "is_strange"),
     [
