@@ -290,6 +290,10 @@ class Members:
         ordinary = kind is None or issubclass(kind, asyncio.CancelledError | GeneratorExit)
         await self._close("left" if ordinary else f"left after {kind.__name__}" if kind else "left", error)
 
+    async def close(self) -> None:
+        """Leave, and look no more, as leaving the block does. Closing twice does no harm."""
+        await self._close("left")
+
     async def _close(self, reason: str | None, error: BaseException | None = None) -> None:
         """Leave with this reason, and with the error that is on its way; None leaves without a word."""
         await self._closing.once(lambda: self._leave(reason, error))

@@ -192,6 +192,11 @@ class Session:
     ) -> None:
         await self._closing.once(lambda: self._leave(error))
 
+    async def close(self) -> None:
+        """End the lease, as leaving the block does. Closing twice does no harm."""
+        if self._keeping is not None:
+            await self._closing.once(lambda: self._leave(None))
+
     async def _leave(self, error: BaseException | None) -> None:
         lost_before = self._look()
         if lost_before is None:

@@ -33,7 +33,7 @@ from hansa.messaging.spot.node import SpotNode
 from hansa.messaging.spot.over_spot import Spot
 from hansa.messaging.spot.over_subscription import Subscription
 from hansa.transport.over_events import EventStream
-from hansa.transport.over_tasks import TaskScope
+from hansa.transport.over_tasks import Closing, TaskScope
 from hansa.transport.over_waiters import Waiters
 
 logger = logging.getLogger(__name__)
@@ -61,6 +61,7 @@ class TopicBridge:
         self._removed = Waiters()
         self._taken = Waiters()
         self._tasks = TaskScope(f"bridge to {topic}", self._failed)
+        self._closing = Closing()
         self.published_count = 0
         """Messages, with those that were told again."""
         self.unpublished_count = 0
@@ -94,6 +95,13 @@ class TopicBridge:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Bridge no more, and give the topic up. Closing twice does no harm."""
+        await self._closing.once(self._close)
+
+    async def _close(self) -> None:
         try:
             await self._tasks.close()
         finally:

@@ -149,7 +149,11 @@ class EtcdStore:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._life.leave() or self._life.is_closed:
-            await self._closing.once(self._close)
+            await self.close()
+
+    async def close(self) -> None:
+        self._life.close()
+        await self._closing.once(self._close)
 
     async def set_endpoints(self, endpoints: Sequence[str]) -> None:
         """Go on with these members of the same group: other ones, more or fewer.

@@ -110,6 +110,10 @@ class MemoryStore:
     ) -> None:
         self._users_count -= 1
         if not self._users_count:
+            await self.close()
+
+    async def close(self) -> None:
+        if not self._closed:
             self._close()
 
     def pause(self) -> None:

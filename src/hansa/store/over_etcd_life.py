@@ -77,10 +77,14 @@ class StoreLife:
         self._users_count -= 1
         if self._users_count:
             return False
+        self.close()
+        return True
+
+    def close(self) -> None:
+        """From now on it is closed, and all calls end."""
         self.is_closed = True
         for limit in self._limits:
             limit.end()
-        return True
 
     async def left(self) -> None:
         """Wait until every call has ended."""

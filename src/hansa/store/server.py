@@ -143,6 +143,10 @@ class StoreServer:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """End all calls, bring what was changed to the disk, free the port. Closing twice does no harm."""
         await self._closing.once(self._stack.aclose)
 
     async def _stop(self, server: grpc.aio.Server) -> None:

@@ -187,6 +187,13 @@ class Store(Protocol):
         """Which store answers, and how far it is."""
         ...
 
+    async def close(self) -> None:
+        """End it for all who entered it: who waits gets `AlreadyClosed`, watches end. Twice does no harm.
+
+        Leaving the last `async with` does the same.
+        """
+        ...
+
     async def __aenter__(self) -> Self: ...
 
     async def __aexit__(

@@ -98,10 +98,13 @@ class StoreLink:
     ) -> None:
         self._users_count -= 1
         if not self._users_count:
-            self._closed = True
-            for answer in self._answers:
-                settle(answer, AlreadyClosed(f"the link of {self._host_name} is closed"))
-            await self._tasks.close()
+            await self.close()
+
+    async def close(self) -> None:
+        self._closed = True
+        for answer in self._answers:
+            settle(answer, AlreadyClosed(f"the link of {self._host_name} is closed"))
+        await self._tasks.close()
 
     async def get(
         self, key: bytes | str, *, revision: int = 0, timeout: float | None = STORE_TIMEOUT_S

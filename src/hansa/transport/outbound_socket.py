@@ -12,6 +12,7 @@ from hansa.transport.events import CloseReason
 from hansa.transport.network import Network
 from hansa.transport.over_asyncio import Connection
 from hansa.transport.over_lane import Lane
+from hansa.transport.over_tasks import Closing
 from hansa.transport.over_waiters import Waiters
 
 
@@ -46,6 +47,7 @@ class Outbound:
         self._on_closed = on_closed
         self._task: asyncio.Task[None] | None = None
         self._waiters = Waiters()
+        self._closing = Closing()
         self._closed = False
 
     @property
@@ -69,8 +71,11 @@ class Outbound:
 
         What still waits then is reported as lost.
         """
+        await self._closing.once(self._close)
+
+    async def _close(self) -> None:
         if self._closed:
-            return
+            return  # The whole socket was closed before.
         self._closed = True
         self._waiters.wake_all()
         try:

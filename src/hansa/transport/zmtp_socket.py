@@ -31,7 +31,7 @@ from hansa.transport.over_chunks import StreamProtocol
 from hansa.transport.over_lane import Lane
 from hansa.transport.over_mailbox import Mailbox
 from hansa.transport.over_streams import SystemNetwork
-from hansa.transport.over_tasks import TaskScope
+from hansa.transport.over_tasks import Closing, TaskScope
 from hansa.transport.stats import SocketStats, Tally
 
 OnMessages = Callable[[bytes, list[list[bytes]]], None]
@@ -88,7 +88,7 @@ class ZmtpSocket:
         self._tally = Tally()
         self._tasks = TaskScope(self.name, self._task_failed)
         self._closing = False
-        self._ended = asyncio.Event()
+        self._one_close = Closing()
 
     # -- life
 
@@ -149,9 +149,9 @@ class ZmtpSocket:
 
     async def close(self) -> None:
         """End everything: linger for what was posted, close, and abort what does not close in time."""
-        if self._closing:
-            await self._ended.wait()
-            return
+        await self._one_close.once(self._close)
+
+    async def _close(self) -> None:
         self._closing = True
         while self._listeners:
             await self._listeners.popitem()[1].close()
@@ -168,7 +168,6 @@ class ZmtpSocket:
             pass  # What is left is aborted below, and reported as lost or in doubt.
         finally:
             await self._end()
-            self._ended.set()
 
     # -- receiving
 

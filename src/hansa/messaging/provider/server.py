@@ -39,6 +39,7 @@ from hansa.messaging.reserved_names import is_reserved
 from hansa.transport import Disconnected, Network, Router, SocketEvent, SocketOptions, Tls
 from hansa.transport.over_route import default_route_host
 from hansa.transport.over_streams import SystemNetwork
+from hansa.transport.over_tasks import Closing
 
 F = TypeVar("F", bound=HandlerFunction)
 
@@ -92,6 +93,7 @@ class Provider:
         self._network = network or SystemNetwork(tls, handshake_s_max=options.handshake_s_max)
         self._linger_s = options.linger_s
         self._is_entered = self._is_leaving = False
+        self._closing = Closing()
         work = Work(concurrency_max=concurrency_max, threads_max=threads_max, waiting_max=waiting_max)
         self._runner = HandlerRunner(
             name, work, threads_max=threads_max, cancel_s_max=cancel_s_max, options=options
@@ -138,6 +140,14 @@ class Provider:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Unregister, finish what runs within the linger, and end. Closing twice does no harm."""
+        if self._is_entered:
+            await self._closing.once(self._close)
+
+    async def _close(self) -> None:
         self._is_leaving = True
         runner = self._runner
         try:

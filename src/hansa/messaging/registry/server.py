@@ -109,6 +109,10 @@ class Registry:
     ) -> None:
         await self.stop()
 
+    async def close(self) -> None:
+        """The same as `stop`, by the name that every component has."""
+        await self.stop()
+
     async def start(self) -> None:
         """Bind both endpoints and follow the peers. Cancelled or failed, it leaves nothing behind.
 

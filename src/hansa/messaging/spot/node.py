@@ -53,7 +53,7 @@ from hansa.transport.over_events import EventFeed, EventStream
 from hansa.transport.over_route import default_route_host
 from hansa.transport.over_steps import Steps
 from hansa.transport.over_streams import SystemNetwork
-from hansa.transport.over_tasks import TaskScope
+from hansa.transport.over_tasks import Closing, TaskScope
 
 
 class SpotNode:
@@ -123,6 +123,7 @@ class SpotNode:
         self._feeds: dict[EventFeed[SpotEvent], None] = {}
         self._events_dropped_count = 0
         self._tasks = TaskScope(name, self._task_failed)
+        self._closing = Closing()
         self._registered = asyncio.Event()
         self._is_listed = asyncio.Event()
         self._refusal: RegistrationRefused | None = None
@@ -195,8 +196,9 @@ class SpotNode:
 
         Cancelling it takes away the time to tell others: claims in a store then end with their lease.
         """
-        if self._is_closed:
-            return
+        await self._closing.once(self._close)
+
+    async def _close(self) -> None:
         self._is_closed = True
         self._unlisten()
         if not self._was_followed and self._discovery is not None:

@@ -127,8 +127,13 @@ class RaftStore:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._entered_count -= 1
-        if self._entered_count <= 0 and self._stack is not None:
+        if self._entered_count <= 0:
+            await self.close()
+
+    async def close(self) -> None:
+        async with self._opening:
             self._is_closed = True
+        if self._stack is not None:
             await self._closing.once(self._stack.aclose)
 
     async def get(

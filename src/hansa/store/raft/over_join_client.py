@@ -13,6 +13,7 @@ import grpc.aio
 from hansa.chance import Chance
 from hansa.clock import Clock, SystemClock
 from hansa.errors import (
+    AlreadyClosed,
     BadArgument,
     BadEndpoint,
     JoinRefused,
@@ -58,6 +59,7 @@ from hansa.store.raft.join_messages import (
 from hansa.store.raft.json_values import decode, encode
 from hansa.store.raft.raft_events import GroupStatus
 from hansa.transport.backoff import Backoff
+from hansa.transport.over_tasks import Closing
 
 _TRY_S_MIN = 1.0
 # The code of an answer that no peer gave.
@@ -89,6 +91,8 @@ class JoinClient:
         self._clock = clock or SystemClock()
         self._chance = chance or Chance.system()
         self._channels: dict[str, grpc.aio.Channel] = {}
+        self._closing = Closing()
+        self._is_closed = False
 
     async def __aenter__(self) -> Self:
         return self
@@ -96,6 +100,14 @@ class JoinClient:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """End its connections, and ask nobody any more. Closing twice does no harm."""
+        await self._closing.once(self._close)
+
+    async def _close(self) -> None:
+        self._is_closed = True
         while self._channels:
             _, channel = self._channels.popitem()
             await channel.close()
@@ -217,6 +229,8 @@ class JoinClient:
         return Answer(code="redirected", text="sent from peer to peer: the leader changes", is_retryable=True)
 
     async def _ask_once(self, method: str, data: bytes, address: str, remaining_s: float) -> Answer:
+        if self._is_closed:
+            raise AlreadyClosed(f"the client of raft group {self.app} is closed")
         if address not in self._channels:
             self._channels[address] = grpc.aio.insecure_channel(address, options=_OPTIONS)
         call: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = self._channels[address].unary_unary(

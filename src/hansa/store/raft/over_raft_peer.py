@@ -71,7 +71,7 @@ from hansa.store.raft.raft_events import (
 from hansa.store.raft.supervision import Report, Supervision
 from hansa.transport.backoff import Backoff
 from hansa.transport.over_events import EventFeeds, EventStream
-from hansa.transport.over_tasks import TaskScope
+from hansa.transport.over_tasks import Closing, TaskScope
 
 _log = logging.getLogger(__name__)
 _LOOK_S: Final = 0.05
@@ -170,6 +170,7 @@ class RaftPeer:
         self._join_snapshot_bytes = 0
         self._store: RaftStore | None = None
         self._stack: AsyncExitStack | None = None
+        self._closing = Closing()
         self._process: MemberProcess | None = None
         self._watch: PeerWatch | None = None
         self._was_left = asyncio.Event()
@@ -270,14 +271,18 @@ class RaftPeer:
         try:
             await self._start(stack)
         except BaseException:
-            await self._close()
+            await self.close()
             raise
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._close()
+        await self.close()
+
+    async def close(self) -> None:
+        """Stop its member of the group, which keeps its place and its data. Closing twice does no harm."""
+        await self._closing.once(self._close)
 
     async def _close(self) -> None:
         if self._stack is not None:
