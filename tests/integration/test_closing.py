@@ -120,10 +120,14 @@ async def test_a_close_that_is_cancelled_is_finished_by_the_next(
 
 
 async def test_a_bridge_is_closed_once_by_all_who_ask() -> None:
-    async with surroundings() as around, Members(around.store, NodeInfo(id="anna")) as members:
-        async with around.node() as node, TopicBridge(members, node) as bridge:
-            await bridge.owning(timeout=WITHIN_S)
-            first, second = (asyncio.create_task(bridge.close()) for _ in range(2))
-            await second
-            assert first.done()
-            assert node.owned == ()
+    async with (
+        surroundings() as around,
+        Members(around.store, NodeInfo(id="anna")) as members,
+        around.node() as node,
+        TopicBridge(members, node) as bridge,
+    ):
+        await bridge.owning(timeout=WITHIN_S)
+        first, second = (asyncio.create_task(bridge.close()) for _ in range(2))
+        await second
+        assert first.done()
+        assert node.owned == ()

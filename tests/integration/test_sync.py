@@ -172,7 +172,7 @@ def test_closing_the_discovery_ends_who_waits_for_a_service(stage: Stage) -> Non
 def test_a_payload_that_is_not_bytes_is_told_so(stage: Stage) -> None:
     payloads: list[tuple[Any, str]] = [
         ("text", r"the payload is str, not bytes: encode it, as in text.encode\(\)"),
-        ([b"fine", "text"], "part 1 is str, not bytes"),
+        ([b"fine", "text"], r"parts\[1\] is str, not bytes"),
         ([], "at least one part"),
     ]
     for payload, what in payloads:

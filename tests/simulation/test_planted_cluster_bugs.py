@@ -9,8 +9,8 @@ from hansa.messaging.discovery.directory import Directory
 from hansa.messaging.gateway.over_service import ServiceLink
 from hansa.messaging.gateway.over_switchboard import Switchboard
 from hansa.messaging.gateway.pool import Member
-from hansa.messaging.provider.over_handlers import HandlerRunner
 from hansa.messaging.gateway.retry import RetryPolicy
+from hansa.messaging.provider.over_handlers import HandlerRunner
 from hansa.messaging.registry import catalogue
 from hansa.messaging.registry.announcer import Announcer
 from hansa.messaging.registry.claim import newest_by_id

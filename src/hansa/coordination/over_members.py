@@ -38,6 +38,7 @@ from hansa.limits import (
 )
 from hansa.store.store import Store
 from hansa.transport.over_events import EventFeeds, EventStream
+from hansa.transport.over_home import Home
 from hansa.transport.over_tasks import Closing, TaskScope
 from hansa.transport.over_waiters import Waiters
 
@@ -93,6 +94,7 @@ class Members:
         self._changed = Waiters()
         self._tasks = TaskScope(self._name, self._failed)
         self._closing = Closing()
+        self._home: Home | None = None
         self._failure: BaseException | None = None
         self._is_open = self._was_entered = False
         self._trouble: HansaError | None = None
@@ -211,6 +213,7 @@ class Members:
 
     def events(self) -> EventStream[MembersEvent]:
         """All events from this call on. Who is there already is in `view`."""
+        self._check_home()
         return self._feeds.open()
 
     async def until(self, condition: Callable[[Roster], bool], *, timeout: float | None = None) -> Roster:
@@ -262,6 +265,7 @@ class Members:
         if self._was_entered:
             raise UsageError(f"{self._name}: a view is entered once")
         self._was_entered = self._is_open = True
+        self._home = Home(self._name, "make one here, or use hansa.sync.Members, which serves all threads")
         try:
             async with asyncio.timeout(self._timeout_s):
                 self._tasks.spawn(self._follow_nodes(), "following nodes")
@@ -292,6 +296,7 @@ class Members:
 
     async def close(self) -> None:
         """Leave, and look no more, as leaving the block does. Closing twice does no harm."""
+        self._check_home()
         await self._close("left")
 
     async def _close(self, reason: str | None, error: BaseException | None = None) -> None:
@@ -433,7 +438,12 @@ class Members:
             raise UsageError(f"{self._name} only looks: give a node to join with")
         return self._stay
 
+    def _check_home(self) -> None:
+        if self._home is not None:
+            self._home.check()
+
     def _check_open(self) -> None:
+        self._check_home()
         if self._failure is not None:
             raise self._failure
         if not self._is_open:

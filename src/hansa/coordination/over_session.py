@@ -15,6 +15,7 @@ from hansa.coordination.session_times import Kept, farewell_s, session_times
 from hansa.errors import HansaError, LeaseLost, SessionLost, UsageError
 from hansa.limits import STORE_TIMEOUT_S
 from hansa.store.store import Keeping, Store
+from hansa.transport.over_home import Home
 from hansa.transport.over_tasks import Closing, TaskScope
 
 logger = logging.getLogger(__name__)
@@ -69,6 +70,7 @@ class Session:
         self._timer: asyncio.TimerHandle | None = None
         self._tasks = TaskScope(f"session {name}" if name else "session", self._failed)
         self._closing = Closing()
+        self._home: Home | None = None
 
     def __repr__(self) -> str:
         called = f" {self.name!r}" if self.name else ""
@@ -136,6 +138,7 @@ class Session:
 
     async def lost(self) -> SessionLost:
         """Wait until it is lost or left; gives the reason. Cancelling it changes nothing."""
+        self._check_home()
         return await self.loss.wait()
 
     async def renew(self, *, timeout: float | None = STORE_TIMEOUT_S) -> None:
@@ -172,6 +175,7 @@ class Session:
     async def __aenter__(self) -> Self:
         if self._lease:
             raise UsageError("a session is entered once: open another one")
+        self._home = Home("this session", "open one here, or use hansa.sync.Session for all threads")
         granted_s = self._heard_s = self.store.clock.monotonic()
         # An answer that comes later is that of a session which is lost already.
         timeout_s = min(self.ttl_s - self.margin_s, STORE_TIMEOUT_S)
@@ -194,6 +198,7 @@ class Session:
 
     async def close(self) -> None:
         """End the lease, as leaving the block does. Closing twice does no harm."""
+        self._check_home()
         if self._keeping is not None:
             await self._closing.once(lambda: self._leave(None))
 
@@ -246,6 +251,10 @@ class Session:
             failures_count=keeping.failures_count,
             heard_s=self._heard_s,
         )
+
+    def _check_home(self) -> None:
+        if self._home is not None:
+            self._home.check()
 
     def _open_keeping(self) -> Keeping:
         if self._keeping is None:

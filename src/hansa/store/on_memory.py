@@ -49,6 +49,7 @@ from hansa.store.values import (
     prefix_range,
 )
 from hansa.store.watching import Interest, Watcher, WatcherStage
+from hansa.transport.over_home import Home
 from hansa.transport.over_waiters import Waiters
 
 T = TypeVar("T")
@@ -69,7 +70,7 @@ class MemoryStore:
         self.name = name
         self._clock = clock if clock is not None else SystemClock()
         self._engine = Engine(chance if chance is not None else Chance.system())
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._home: Home | None = None
         self._users_count = 0
         self._closed = False
         self._context: Context | None = None
@@ -97,9 +98,8 @@ class MemoryStore:
     async def __aenter__(self) -> Self:
         if self._closed:
             raise AlreadyClosed(f"store {self.name} is closed: make another one")
-        loop = asyncio.get_running_loop()
-        if self._loop is None:
-            self._loop = loop
+        if self._home is None:
+            self._home = Home(f"store {self.name}", "open one for this loop")
             self._context = copy_context()
         self._check_usable()
         self._users_count += 1
@@ -263,10 +263,9 @@ class MemoryStore:
     def _check_usable(self) -> None:
         if self._closed:
             raise AlreadyClosed(f"store {self.name} is closed")
-        if self._loop is None:
+        if self._home is None:
             raise UsageError(f"store {self.name} is not open: use it inside `async with`")
-        if asyncio.get_running_loop() is not self._loop:
-            raise UsageError(f"store {self.name} belongs to another event loop: open one for this loop")
+        self._home.check()
 
     def _now(self) -> float:
         return self._clock.monotonic()
@@ -286,13 +285,13 @@ class MemoryStore:
                 return
             self._timer.cancel()
             self._timer = None
-        if deadline_s is None or self._loop is None:
+        if deadline_s is None or self._home is None:
             return
         self._timer_s = deadline_s
         # Not shorter than a moment: a clock that rounds must not make the loop spin.
         delay_s = max(deadline_s - self._now(), _TIMER_S_MIN)
         # In the store's own context: who called last may be gone, in the simulator, when the timer comes.
-        self._timer = self._loop.call_later(delay_s, self._expire, context=self._context)
+        self._timer = self._home.loop.call_later(delay_s, self._expire, context=self._context)
 
     def _expire(self) -> None:
         self._timer = None

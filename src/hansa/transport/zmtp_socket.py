@@ -28,6 +28,7 @@ from hansa.transport.options import SocketOptions, Tls
 from hansa.transport.outbound_socket import Outbound
 from hansa.transport.over_asyncio import Connection, Turnstile
 from hansa.transport.over_chunks import StreamProtocol
+from hansa.transport.over_home import Home
 from hansa.transport.over_lane import Lane
 from hansa.transport.over_mailbox import Mailbox
 from hansa.transport.over_streams import SystemNetwork
@@ -89,6 +90,7 @@ class ZmtpSocket:
         self._tasks = TaskScope(self.name, self._task_failed)
         self._closing = False
         self._one_close = Closing()
+        self._home: Home | None = None
 
     # -- life
 
@@ -149,6 +151,8 @@ class ZmtpSocket:
 
     async def close(self) -> None:
         """End everything: linger for what was posted, close, and abort what does not close in time."""
+        if self._home is not None:
+            self._home.check()
         await self._one_close.once(self._close)
 
     async def _close(self) -> None:
@@ -462,5 +466,8 @@ class ZmtpSocket:
         asyncio.get_running_loop().call_exception_handler({"message": message, "exception": error})
 
     def _check_open(self) -> None:
+        if self._home is None:
+            self._home = Home(self.name, "make one here")
+        self._home.check()
         if self._closing:
             raise AlreadyClosed(f"{self.name} is closed")

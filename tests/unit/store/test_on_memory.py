@@ -23,7 +23,7 @@ async def test_a_store_belongs_to_one_loop() -> None:
     async with MemoryStore(name="docks") as store:
 
         async def elsewhere() -> None:
-            with pytest.raises(UsageError, match="docks belongs to another event loop"):
+            with pytest.raises(UsageError, match="docks belongs to the event loop of another thread"):
                 await store.get("k")
             with pytest.raises(UsageError):
                 store.watch("k")

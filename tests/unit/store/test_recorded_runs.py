@@ -8,7 +8,7 @@ from hansa.chance import Chance
 from hansa.clock import ManualClock
 from hansa.errors import Compacted, FutureRevision, StoreCorrupt, StoreUnavailable
 from hansa.limits import STORE_REVISIONS_PER_S_MAX
-from hansa.store import on_folder
+from hansa.store import on_files
 from hansa.store.journal_records import Begun, Committed, decode_record, encode_record
 from hansa.store.mvcc import FIRST_REVISION
 from hansa.store.over_served import ServedStore
@@ -154,14 +154,15 @@ async def test_a_watcher_reads_over_a_start_without_gap_or_repeat(tmp_path: Path
 async def test_a_start_that_the_disk_does_not_take_still_reads_what_was_safe(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with ServedStore(tmp_path, fsync=False) as served:
+    # Flushed and marked, so that a start has nothing to write anew before it serves.
+    async with ServedStore(tmp_path) as served:
         last = await served.act(lambda store, _: put(store, "k"))
 
     def full(file: int, data: bytes) -> None:
         raise OSError(28, "no space left")
 
-    monkeypatch.setattr(on_folder, "_write", full)
-    async with ServedStore(tmp_path, fsync=False) as served:
+    monkeypatch.setattr(on_files, "write", full)
+    async with ServedStore(tmp_path) as served:
         assert served.safe_revision == last
         assert await served.read(lambda store, revision: store.get(b"k", revision=revision)) is not None
         with pytest.raises(StoreUnavailable):

@@ -249,7 +249,7 @@ def as_parts(parts: Sequence[bytes] | bytes) -> list[bytes]:
         raise BadArgument("a request has at least one part; send b'' for an empty one")
     for number, part in enumerate(given):
         if not isinstance(part, bytes):
-            raise _not_bytes(f"part {number}", part)
+            raise _not_bytes(f"parts[{number}]", part)
     return given
 
 

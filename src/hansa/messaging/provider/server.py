@@ -37,6 +37,7 @@ from hansa.messaging.provider.stats import ProviderStats
 from hansa.messaging.provider.work import Work
 from hansa.messaging.reserved_names import is_reserved
 from hansa.transport import Disconnected, Network, Router, SocketEvent, SocketOptions, Tls
+from hansa.transport.over_home import Home
 from hansa.transport.over_route import default_route_host
 from hansa.transport.over_streams import SystemNetwork
 from hansa.transport.over_tasks import Closing
@@ -94,6 +95,7 @@ class Provider:
         self._linger_s = options.linger_s
         self._is_entered = self._is_leaving = False
         self._closing = Closing()
+        self._home: Home | None = None
         work = Work(concurrency_max=concurrency_max, threads_max=threads_max, waiting_max=waiting_max)
         self._runner = HandlerRunner(
             name, work, threads_max=threads_max, cancel_s_max=cancel_s_max, options=options
@@ -128,6 +130,7 @@ class Provider:
         if self._is_entered:
             raise UsageError(f"{self.name} has been used already: make a new Provider")
         self._is_entered = True
+        self._home = Home(self.name, "make one here, or use hansa.sync.Provider, which serves all threads")
         self._runner.start(self.router)
         try:
             self._bound = await self.router.bind(self._bind)
@@ -144,7 +147,8 @@ class Provider:
 
     async def close(self) -> None:
         """Unregister, finish what runs within the linger, and end. Closing twice does no harm."""
-        if self._is_entered:
+        if self._home is not None:
+            self._home.check()
             await self._closing.once(self._close)
 
     async def _close(self) -> None:
@@ -166,6 +170,8 @@ class Provider:
 
     def connect_registry(self, endpoint: str) -> None:
         """One more registry (its ROUTER) to choose from. Raises BadEndpoint, BadArgument."""
+        if self._home is not None:
+            self._home.check()
         self._line.add_registry(self._checked_registry(endpoint))
 
     # -- handlers
@@ -326,6 +332,8 @@ class Provider:
         return str(endpoint)
 
     def _check_entered(self) -> None:
+        if self._home is not None:
+            self._home.check()
         if self._bound is None:
             raise UsageError(f"{self.name} is not bound yet: use `async with provider:` around this call")
 

@@ -25,6 +25,7 @@ from hansa.messaging.registry.catalogue import Catalogue
 from hansa.messaging.registry.over_sockets import Run
 from hansa.messaging.registry.stats import RegistryStats
 from hansa.transport import Network, SocketOptions, Tls
+from hansa.transport.over_home import Home
 
 _UINT32_MAX: Final = 0xFFFF_FFFF
 
@@ -91,6 +92,7 @@ class Registry:
         self._tls = tls
         self._peers: dict[Endpoint, None] = {}
         self._run: Run | None = None
+        self._home: Home | None = None
         self._last_list_seq = 0
         self._last_stats = RegistryStats()
         # One start or stop at a time: half of one and half of the other would leave a socket behind.
@@ -125,10 +127,12 @@ class Registry:
             run = self._new_run(registry_id)
             await run.open(self._given_pub, self._given_router, list(self._peers))
             self._registry_id = registry_id
+            self._home = Home(self.name, "make one here, or use hansa.sync.Registry for all threads")
             self._run = run
 
     async def stop(self) -> None:
         """End everything and free the ports; nothing happens when it does not run. Cancelling hurries it."""
+        self._check_home()
         async with self._turn:
             run, self._run = self._run, None
             if run is not None:
@@ -148,6 +152,7 @@ class Registry:
             return
         if len(self._peers) >= REGISTRIES_MAX:
             raise BadArgument(f"{self.name} follows {REGISTRIES_MAX} registries, which is the most")
+        self._check_home()
         if self._run is not None:
             self._run.follow(peer)
         self._peers[peer] = None
@@ -176,6 +181,7 @@ class Registry:
     @property
     def services(self) -> dict[str, tuple[ProviderInfo, ...]]:
         """The merged list, as discoveries are told it; empty when it does not run."""
+        self._check_home()
         return {} if self._run is None else self._run.catalogue.services()
 
     @property
@@ -187,6 +193,10 @@ class Registry:
     def stats(self) -> RegistryStats:
         """What the present or last run has counted."""
         return self._last_stats if self._run is None else self._run.stats()
+
+    def _check_home(self) -> None:
+        if self._run is not None and self._home is not None:
+            self._home.check()
 
     def _new_run(self, registry_id: int) -> Run:
         catalogue = Catalogue(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from _thread import get_ident
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Literal, Self
@@ -50,6 +49,7 @@ from hansa.messaging.spot.stats import SpotStats, TopicReport
 from hansa.store.store import Store
 from hansa.transport import Network, SocketOptions, Tls
 from hansa.transport.over_events import EventFeed, EventStream
+from hansa.transport.over_home import Home
 from hansa.transport.over_route import default_route_host
 from hansa.transport.over_steps import Steps
 from hansa.transport.over_streams import SystemNetwork
@@ -129,7 +129,7 @@ class SpotNode:
         self._refusal: RegistrationRefused | None = None
         self._keeping: asyncio.Task[None] | None = None
         self._is_entered = self._is_closed = False
-        self._thread = 0
+        self._home: Home | None = None
         self._unlisten = self._nothing
         self._was_followed = True
         self.mesh: MeshDriver = self._new_mesh(
@@ -170,7 +170,7 @@ class SpotNode:
         if self._is_entered:
             raise UsageError(f"{self.name} has been used already: make a new SpotNode")
         self._is_entered = True
-        self._thread = get_ident()
+        self._home = Home(self.name, "other threads use the threadsafe_spot() that is made in its own")
         try:
             self._bound = await self.mesh.start()
             if self._bound is not None:
@@ -196,6 +196,8 @@ class SpotNode:
 
         Cancelling it takes away the time to tell others: claims in a store then end with their lease.
         """
+        if self._home is not None:
+            self._home.check()
         await self._closing.once(self._close)
 
     async def _close(self) -> None:
@@ -231,10 +233,6 @@ class SpotNode:
     def spot(self, name: str = "") -> Spot:
         """A new spot, for the node's own thread. Raises UsageError, AlreadyClosed after closing."""
         self._check_open()
-        if get_ident() != self._thread:
-            raise UsageError(
-                f"{self.name} belongs to another thread: make a threadsafe_spot() there, and use it here"
-            )
         spot = Spot(self, self.mesh, name)
         self._spots[spot] = None
         return spot
@@ -540,6 +538,8 @@ class SpotNode:
     def _check_open(self) -> None:
         if not self._is_entered:
             raise UsageError(f"{self.name} is not open yet: use `async with node:` around this call")
+        if self._home is not None:
+            self._home.check()
         if self._is_closed:
             raise AlreadyClosed(f"{self.name} is closed")
 

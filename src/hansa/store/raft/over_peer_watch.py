@@ -215,7 +215,7 @@ class PeerWatch:
         """Write what holds for the whole group, unless another peer does so at this moment."""
         group_id = f"{status.header.cluster_id:x}"
         record = self._charter.begun(book.record.with_peer(self.me), group_id)
-        # A peer that began alone may have been given no port. What began without a record has its peers' names.
+        # A peer that began alone may have been given no port. Without a record there are its peers' names.
         founders = self._charter.founders or {peer.name: peer.peer_address for peer in record.peers}
         bootstrap = Bootstrap(
             app=self.app,

@@ -381,6 +381,6 @@ def test_it_is_closed_at_the_end_of_its_block(stage: ThreadSpots) -> None:
 async def test_a_node_makes_spots_in_its_own_thread_only() -> None:
     async with SpotNode(name="harbour") as node:
         for make in (node.spot, node.threadsafe_spot):
-            with pytest.raises(UsageError, match="harbour belongs to another thread"):
+            with pytest.raises(UsageError, match="harbour belongs to the event loop of another thread"):
                 await asyncio.to_thread(make)
         assert node.stats.spots_count == 0
