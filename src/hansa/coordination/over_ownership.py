@@ -1,4 +1,8 @@
-"""Something owned through a key in a line: until it is given back, or lost."""
+"""Something owned through a key in a line: until it is given back, or lost.
+
+It must: leave the line however acquiring ends, unless it owns; ask the session's clock last of all, after the
+store's yes, and after each renewal; count a loss once, and none after giving back.
+"""
 
 from __future__ import annotations
 
