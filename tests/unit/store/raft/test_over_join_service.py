@@ -1,5 +1,6 @@
 """The join API as a peer serves it: what is written down, what is sent on, what is refused at the door."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from dataclasses import replace
@@ -8,13 +9,15 @@ from typing import Any, cast
 import pytest
 
 from hansa.clock import ManualClock
-from hansa.errors import BadArgument, JoinRefused, RaftRefused, TimedOut
+from hansa.errors import AddressInUse, BadArgument, JoinRefused, RaftRefused, TimedOut
 from hansa.limits import RAFT_REQUESTS_MAX
+from hansa.store.raft import over_join_service
 from hansa.store.raft.group_record import Approval, GroupRecord, JoinRecord, JoinState, PeerInfo
+from hansa.store.raft.join_messages import AwaitAsk
 from hansa.store.raft.over_group import Group, GroupBook, Request
 from hansa.store.raft.over_join_client import JoinClient
 from hansa.store.raft.over_join_service import JoinService
-from hansa.store.raft.raft_events import GroupStatus, RaftStats
+from hansa.store.raft.raft_events import GroupStatus, PeerStatus, RaftStats
 
 PEER = PeerInfo(name="n4", peer_address="h:4", client_address="h:40", join_address="h:41")
 JOIN_S = 30.0
@@ -34,11 +37,14 @@ class MadeUp:
         self.kicks_count = 0
         self.decided: list[tuple[str, ...]] = []
         self.turned_away: list[tuple[str, str]] = []
+        self.reads_count = 0
+        self.is_overtaken = False
 
     async def leader_join_address(self) -> str:
         return self.redirect
 
     async def book(self) -> GroupBook:
+        self.reads_count += 1
         return GroupBook(record=self.record, record_revision=1, requests=tuple(self.requests.values()))
 
     async def grant(self, ttl_s: float) -> int:
@@ -47,7 +53,7 @@ class MadeUp:
 
     async def write_request(self, record: JoinRecord, revision: int) -> bool:
         before = self.requests.get(record.peer.name)
-        if (0 if before is None else before.revision) != revision:
+        if self.is_overtaken or (0 if before is None else before.revision) != revision:
             return False
         self.requests[record.peer.name] = Request(record=record, revision=revision + 1)
         return True
@@ -80,7 +86,7 @@ class MadeUp:
             leader="n1",
             term=2,
             record_version=1,
-            peers=(),
+            peers=(PeerStatus(peer=PEER, role="follower", is_voter=True, is_healthy=True),),
             asked="n1",
             stats=RaftStats(refusals={"full": 2}),
         )
@@ -183,9 +189,15 @@ async def test_a_person_may_ask_any_peer_and_the_leaders_decides(stack: AsyncExi
     await client.approve("n4")
     await client.refuse("n4", " no room ")
     await client.set_approval("manual")
-    assert leader.peer.decided == [("approve", "n4"), ("refuse", "n4", "no room"), ("approval", "manual")]
+    await client.leave("n4")
+    assert leader.peer.decided == [
+        ("approve", "n4"),
+        ("refuse", "n4", "no room"),
+        ("approval", "manual"),
+        ("remove", "n4"),
+    ]
     assert follower.peer.decided == []
-    assert client.redirects_count == 4
+    assert client.redirects_count == 5
     with pytest.raises(RaftRefused, match="there is no request of n9"):
         await client.approve("n9")
 
@@ -230,3 +242,64 @@ async def test_a_peer_that_is_still_starting_says_so(stack: AsyncExitStack) -> N
     client = await client_of(stack, desk)
     with pytest.raises(TimedOut, match="this peer is still starting"):
         await client.describe(timeout=0.2)
+
+
+async def test_a_peer_that_was_refused_while_it_caught_up_is_told_why(stack: AsyncExitStack) -> None:
+    desk = await serve(stack)
+    client = await client_of(stack, desk)
+    await client.request_join(PEER, "t1")
+    desk.peer.state(JoinState.REFUSED, peer=replace(PEER, peer_id=4), code="removed", reason="it was removed")
+    with pytest.raises(JoinRefused, match=r"it was removed \(removed\)"):
+        await client.complete_sync(4)
+    with pytest.raises(JoinRefused, match="there is no request of peer 5"):
+        await client.complete_sync(5)
+
+
+async def test_a_request_that_somebody_else_changes_at_that_moment_is_made_again(
+    stack: AsyncExitStack,
+) -> None:
+    desk = await serve(stack)
+    client = await client_of(stack, desk)
+    desk.peer.is_overtaken = True
+    with pytest.raises(TimedOut, match="the request of n4 has changed meanwhile"):
+        await client.request_join(PEER, "t1", timeout=0.3)
+    desk.peer.is_overtaken = False
+    await client.request_join(PEER, "t1")
+
+
+async def test_a_peer_that_nobody_could_reach_and_one_of_another_group_are_refused(
+    stack: AsyncExitStack,
+) -> None:
+    desk = await serve(stack)
+    client = await client_of(stack, desk)
+    with pytest.raises(JoinRefused, match="its three addresses are not three"):
+        await client.request_join(replace(PEER, client_address="h:4"), "t1")
+    assert desk.peer.requests == {}
+    other = await stack.enter_async_context(JoinClient("bills", [desk.address]))
+    with pytest.raises(RaftRefused, match="this peer is of orders, not of bills"):
+        await other.describe()
+
+
+async def test_an_answer_that_waits_looks_now_and_then_and_not_for_ever(
+    stack: AsyncExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(over_join_service, "RAFT_POLL_S_MAX", 0.2)
+    desk = await serve(stack)
+    ticket = await (await client_of(stack, desk)).request_join(PEER, "t1")
+    desk.peer.reads_count = 0
+    ask = AwaitAsk(app="orders", name="n4", ticket=ticket.ticket, wait_s=3600.0)
+    async with asyncio.timeout(20.0):
+        answer = await desk.service._await(ask, cast(Any, desk.peer))
+    assert answer.is_pending
+    assert 2 <= desk.peer.reads_count < 20
+
+
+async def test_two_peers_do_not_share_a_join_address_and_one_that_closed_answers_nobody(
+    stack: AsyncExitStack,
+) -> None:
+    desk = await serve(stack)
+    with pytest.raises(AddressInUse):
+        await Desk().service.start(desk.address)
+    await desk.service.close()
+    with pytest.raises(TimedOut, match="failed to connect"):
+        await (await client_of(stack, desk)).describe(timeout=0.3)

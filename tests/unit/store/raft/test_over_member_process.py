@@ -21,6 +21,12 @@ from hansa.transport.backoff import Backoff
 WITHIN_S = 20.0
 
 
+@pytest.fixture(autouse=True)
+def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Looks at the log do not wake it: what must be acted on at once wakes it by itself."""
+    monkeypatch.setattr(over_member_process, "_LOG_LOOK_S", 3600.0)
+
+
 @pytest.fixture
 def script(tmp_path: Path) -> Callable[[str], Path]:
     def write(text: str) -> Path:
@@ -64,6 +70,10 @@ class Stage:
             await asyncio.sleep(0.01)
 
 
+def open_files() -> set[str]:
+    return {os.path.realpath(path) for path in Path("/proc/self/fd").iterdir()}
+
+
 def is_alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)
@@ -79,6 +89,10 @@ async def test_it_gets_its_arguments_and_environment_and_writes_its_log(
     async with stage.running() as process:
         await stage.logged("a b hello")
         assert process.pid is not None
+        # Ctrl-C in a terminal is for the peer alone.
+        assert os.getpgid(process.pid) == process.pid
+        # The log is the process's own: its writer is not held open here, restart after restart.
+        assert str(stage.log_path) not in open_files()
 
 
 async def test_it_is_started_again_with_how_it_ended(script: Callable[[str], Path]) -> None:
@@ -177,3 +191,25 @@ async def test_the_log_is_bounded_and_the_one_before_is_kept(
             await asyncio.sleep(0.001)
     assert before.stat().st_size > 1000
     assert stage.log_path.stat().st_size < 100_000
+
+
+async def test_one_that_nobody_can_wait_for_is_killed_before_the_next_one_starts(
+    script: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wait, launched = over_member_process.end_of, []
+
+    async def all_but_the_first(process: "subprocess.Popen[bytes]") -> int:
+        launched.append(process)
+        if len(launched) == 1:
+            raise RuntimeError("can't start new thread")
+        return await wait(process)
+
+    monkeypatch.setattr(over_member_process, "end_of", all_but_the_first)
+    stage = Stage(script("exec sleep 60"))
+    async with stage.running():
+        while len(launched) < 2:
+            await asyncio.sleep(0.01)
+        while (status := launched[0].poll()) is None:
+            await asyncio.sleep(0.01)
+        assert status == -signal.SIGKILL
+        assert launched[1].poll() is None

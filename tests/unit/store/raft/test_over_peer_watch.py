@@ -1,8 +1,9 @@
 """What a peer tells and writes of its group, from what its own member says at each look."""
 
+import asyncio
 import logging
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import Any, cast
 
@@ -15,6 +16,7 @@ from hansa.store.raft import over_peer_watch
 from hansa.store.raft.group_record import Approval, Bootstrap, Charter, GroupRecord, PeerInfo
 from hansa.store.raft.join_steps import MemberView
 from hansa.store.raft.member_measures import Measures
+from hansa.store.raft.member_settings import RaftTimings
 from hansa.store.raft.over_group import Group, GroupBook
 from hansa.store.raft.over_peer_watch import PeerWatch
 from hansa.store.raft.raft_events import (
@@ -28,6 +30,8 @@ from hansa.store.raft.raft_events import (
 )
 
 NOBODY = "127.0.0.1:1"
+WITHIN_S = 20.0
+NEVER_S = 3600.0
 
 
 def peer_of(number: int) -> PeerInfo:
@@ -41,8 +45,12 @@ class Member:
 
     def __init__(self) -> None:
         self.says: list[tuple[int, int] | HansaError] = []
+        self.timings = RaftTimings()
+        self.is_learner = False
+        self.asked_count = 0
 
     async def status(self, **_: Any) -> api.StatusResponse:
+        self.asked_count += 1
         said = self.says.pop(0) if len(self.says) > 1 else self.says[0]
         if isinstance(said, HansaError):
             raise said
@@ -53,6 +61,7 @@ class Member:
             raftTerm=term,
             dbSize=10,
             version="3.4.23",
+            isLearner=self.is_learner,
         )
 
 
@@ -95,7 +104,8 @@ class MadeUp:
 
 
 class Desk:
-    def __init__(self, charter: Charter | None = None) -> None:
+    def __init__(self, charter: Charter | None = None, *, look_s: float = 0.01) -> None:
+        self.ready_count = 0
         self.group = MadeUp()
         self.clock = ManualClock()
         self.events: list[RaftEvent] = []
@@ -104,15 +114,25 @@ class Desk:
             cast(Group, self.group),
             clock=self.clock,
             tell=self.events.append,
-            on_ready=lambda: None,
+            on_ready=self.count_ready,
             figures=lambda: self.watch.stats,
             charter=charter or Charter(),
-            look_s=0.01,
+            look_s=look_s,
             measure_s=1.0,
             patience_s=1.0,
             join_timeout_s=30.0,
             approval_timeout_s=60.0,
         )
+
+    def count_ready(self) -> None:
+        self.ready_count += 1
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        async with asyncio.timeout(WITHIN_S), asyncio.TaskGroup() as group:
+            task = group.create_task(self.watch.run())
+            yield
+            task.cancel()
 
     async def look(self, *says: tuple[int, int] | HansaError) -> list[LeaderChanged]:
         """One look at a member that says these; gives what was told about leaders."""
@@ -281,3 +301,181 @@ async def test_snapshots_are_counted_over_restarts_of_the_member(
         SnapshotTaken(count=2, seconds=0.5, db_bytes=10),
         SnapshotTaken(count=1, seconds=0.1, db_bytes=10),
     ]
+
+
+# ---- what it does at each look, and when it looks -----------------------------------------------
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    while not holds():
+        await asyncio.sleep(0)
+
+
+async def turns() -> None:
+    """Whatever was ready has run."""
+    for _ in range(50):
+        await asyncio.sleep(0)
+
+
+@pytest.fixture
+def unmeasured(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Nobody is asked for measures; gives whom they were asked of."""
+    asked: list[str] = []
+
+    async def fetch(address: str) -> Measures:
+        asked.append(address)
+        return Measures()
+
+    monkeypatch.setattr(over_peer_watch, "fetch_measures", fetch)
+    return asked
+
+
+@pytest.mark.usefixtures("unmeasured")
+async def test_it_looks_when_it_is_kicked_and_else_rests() -> None:
+    desk = Desk(look_s=NEVER_S)
+    desk.group.local.says = [(2, 2)]
+    async with desk.running():
+        for _ in range(3):
+            await turns()
+            seen_count = desk.ready_count
+            await turns()
+            assert desk.ready_count == seen_count
+            desk.watch.kick()
+            await until(lambda: desk.ready_count > seen_count)  # noqa: B023 - awaited within its turn.
+    assert desk.ready_count == 4
+
+
+@pytest.mark.usefixtures("unmeasured")
+async def test_what_it_registered_is_seen_at_once() -> None:
+    desk = Desk(look_s=NEVER_S)
+    desk.group.local.says = [(2, 2)]
+    desk.group.record = desk.group.record.without_peer("n1")
+    async with desk.running():
+        await until(lambda: desk.watch.record.peer("n1") is not None)
+
+
+@pytest.mark.usefixtures("unmeasured")
+async def test_what_a_person_decides_is_acted_on_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    desk = Desk(look_s=NEVER_S)
+    desk.group.local.says = [(1, 2)]
+    decided = []
+
+    async def decide(what: object) -> None:
+        decided.append(what)
+
+    monkeypatch.setattr(desk.watch.steward, "approve", decide)
+    monkeypatch.setattr(desk.watch.steward, "set_approval", decide)
+    async with desk.running():
+        for deed in (desk.watch.approve("n4"), desk.watch.set_approval(Approval.AUTOMATIC)):
+            await turns()
+            seen_count = desk.ready_count
+            await deed
+            await until(lambda: desk.ready_count > seen_count)  # noqa: B023 - awaited within its turn.
+    assert decided == ["n4", Approval.AUTOMATIC]
+
+
+@pytest.mark.usefixtures("unmeasured")
+@pytest.mark.parametrize(
+    ("leader", "more", "turns_count"), [(1, [True, True, False], 3), (1, [True] * 50, 20), (2, [False], 0)]
+)
+async def test_the_steward_has_its_turns_while_the_member_leads_and_not_for_ever(
+    desk: Desk, leader: int, more: Iterable[bool], turns_count: int
+) -> None:
+    taken, answers = [], iter(more)
+
+    async def turn() -> bool:
+        taken.append("turn")
+        return next(answers)
+
+    desk.watch.steward.turn = turn  # type: ignore[method-assign]
+    await desk.look((leader, 2))
+    assert len(taken) == turns_count
+
+
+@pytest.mark.usefixtures("unmeasured")
+async def test_a_steward_that_leads_no_more_forgets(desk: Desk) -> None:
+    forgotten = []
+    desk.watch.steward.forget = lambda: forgotten.append("all")  # type: ignore[method-assign]
+    await desk.look((1, 2))
+    assert forgotten == []
+    await desk.look((2, 3))
+    await desk.look((2, 3))
+    assert forgotten == ["all"]
+
+
+@pytest.mark.usefixtures("unmeasured")
+async def test_a_learner_does_not_stand_in_the_record_and_knows_its_number() -> None:
+    desk = Desk()
+    desk.watch.me = replace(peer_of(1), peer_id=0)
+    desk.group.record = desk.group.record.without_peer("n1")
+    desk.group.local.is_learner = True
+    await desk.look((2, 2))
+    assert desk.watch.me.peer_id == 1
+    assert desk.group.record.peer("n1") is None
+
+
+async def test_measures_are_asked_for_now_and_then(desk: Desk, unmeasured: list[str]) -> None:
+    for advance_s in (0.0, 0.0, 1.0, 0.0, 0.0):
+        desk.clock.advance(advance_s)
+        await desk.look((2, 2))
+    assert unmeasured == [NOBODY] * 2
+
+
+async def test_a_member_without_a_page_of_measures_is_looked_at_all_the_same(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fetch(address: str) -> Measures:
+        raise StoreUnavailable("no page")
+
+    monkeypatch.setattr(over_peer_watch, "fetch_measures", fetch)
+    desk.group.local.says = [(2, 2)]
+    await desk.watch._look()
+    assert desk.watch.leader_name == "n2"
+
+
+class Others:
+    """The other members, in place of `MemberCalls`: each says who is in the group, or nothing."""
+
+    def __init__(self, said: dict[str, list[int] | None]) -> None:
+        self.said = said
+        self.open_count = 0
+        self.asked: list[str] = []
+
+    def __call__(self, address: str, timings: RaftTimings) -> "Others":
+        self.open_count += 1
+        self.asked.append(address)
+        return self
+
+    async def members(self, *, timeout_s: float) -> list[MemberView]:
+        found = self.said[self.asked[-1]]
+        if found is None:
+            raise StoreUnavailable("it is silent")
+        return [MemberView(peer_id=one, name=f"n{one}", peer_address=NOBODY) for one in found]
+
+    async def close(self) -> None:
+        self.open_count -= 1
+
+
+@pytest.mark.usefixtures("unmeasured")
+@pytest.mark.parametrize(
+    ("members", "is_removed"), [([2, 3], True), ([1, 2, 3], False)], ids=["removed", "silent"]
+)
+async def test_a_peer_whose_member_is_silent_asks_the_others_whether_it_is_one_of_them(
+    monkeypatch: pytest.MonkeyPatch, members: list[int], is_removed: bool
+) -> None:
+    desk = Desk(look_s=NEVER_S)
+    desk.group.record = replace(
+        desk.group.record, peers=tuple(replace(peer_of(n), client_address=f"h:{n}") for n in (1, 2, 3))
+    )
+    desk.watch.me = replace(desk.watch.me, client_address="h:1")
+    # The first of the others is silent, too.
+    others = Others({"h:2": None, "h:3": members})
+    monkeypatch.setattr(over_peer_watch, "MemberCalls", others)
+    await desk.look((2, 2))
+    desk.group.local.says = [StoreUnavailable("it was ended")]
+    async with desk.running():
+        await until(lambda: len(others.asked) == 2)
+        await turns()
+    assert desk.watch.removed.is_set() == is_removed
+    assert others.open_count == 0
+    assert desk.watch.stats.looks_failed_count == 1

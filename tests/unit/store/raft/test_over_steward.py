@@ -1,5 +1,6 @@
 """The leader's peer at work, on a group that is made up."""
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, cast
@@ -93,6 +94,8 @@ class MadeUp:
             MemberView(peer_id=n, name=f"n{n}", peer_address=f"h:{n}", applied_index=n) for n in (1, 2, 3)
         ]
         self.requests: dict[str, Request] = {}
+        self.reads: list[str] = []
+        self.readers_count = self.readers_count_max = 0
 
     def ask(self, number: int = 4, ticket: str = "t1", requested_at: float = 0.0) -> None:
         record = JoinRecord(
@@ -105,9 +108,15 @@ class MadeUp:
         self.requests[record.peer.name] = Request(record=record, revision=1)
 
     async def members(self) -> tuple[list[MemberView], dict[int, Any]]:
+        self.reads.append("members")
         return list(self.views), {}
 
     async def book(self) -> GroupBook:
+        self.reads.append("book")
+        self.readers_count += 1
+        self.readers_count_max = max(self.readers_count, self.readers_count_max)
+        await asyncio.sleep(0)
+        self.readers_count -= 1
         return GroupBook(record=self.record, record_revision=1, requests=tuple(self.requests.values()))
 
     async def write_request(self, record: JoinRecord, revision: int) -> bool:
@@ -453,3 +462,73 @@ async def test_those_that_wait_go_on_when_approval_becomes_automatic(waiting: De
     assert waiting.group.record.version == version + 1
     await waiting.work()
     assert waiting.state() is S.ACCEPTED
+
+
+# ---- what it must not forget, and must not remember --------------------------------------------
+
+
+async def test_what_it_decides_it_decides_one_after_the_other(waiting: Desk) -> None:
+    steward = waiting.steward
+    waiting.group.readers_count_max = 0
+    await asyncio.gather(
+        steward.turn(), steward.remove("n9", "n1"), steward.approve("n4"), steward.turn(), steward.turn()
+    )
+    assert waiting.group.readers_count_max == 1
+
+
+async def test_requests_are_read_after_the_members(desk: Desk) -> None:
+    # A learner that is seen has had its request in the store before: else it would seem an orphan.
+    await desk.steward.turn()
+    assert desk.group.reads == ["members", "book"]
+
+
+async def test_patience_begins_anew_when_it_leads_again(desk: Desk) -> None:
+    desk.group.ask()
+    desk.group.views[1] = replace(desk.group.views[1], is_reachable=False)
+    await desk.work()
+    desk.clock.advance(9.0)
+    desk.steward.forget()
+    await desk.work()
+    desk.clock.advance(9.0)
+    await desk.work()
+    assert desk.state() is S.REQUESTED
+
+
+async def test_a_request_that_was_done_while_another_one_led_has_not_expired(desk: Desk) -> None:
+    desk.group.ask()
+    await desk.work()
+    desk.steward.forget()
+    desk.group.requests.clear()
+    await desk.work()
+    assert not any(isinstance(event, JoinExpired) for event in desk.told)
+
+
+async def test_a_refusal_that_was_read_and_went_has_not_expired(desk: Desk) -> None:
+    desk.group.ask(1)
+    await desk.work()
+    assert isinstance(desk.told[-1], JoinRequestRefused)
+    desk.group.requests.clear()
+    await desk.work()
+    assert isinstance(desk.told[-1], JoinRequestRefused)
+
+
+async def test_etcd_may_say_no_to_each_request_for_its_full_time(desk: Desk) -> None:
+    desk.group.ask()
+    desk.group.local.refusal = Conflict("unhealthy cluster")
+    await desk.work()
+    desk.clock.advance(RAFT_DENIAL_S - 1)
+    desk.group.local.refusal = None
+    await desk.work()
+    desk.report()
+    await desk.work()
+    for number in (5, 6):
+        desk.group.ask(number)
+        desk.group.local.refusal = Conflict("unhealthy cluster")
+        await desk.work()
+        desk.clock.advance(2.0)
+        await desk.work()
+        # Neither the no to the one before that was added counts, nor that to the one that was refused.
+        assert desk.group.requests[f"n{number}"].record.state is S.ADDING
+        desk.clock.advance(RAFT_DENIAL_S)
+        await desk.work()
+        assert desk.group.requests[f"n{number}"].record.code == "denied"
