@@ -7,6 +7,7 @@ makes it tell its counts; `stop` makes it wait for the last outcomes, tell its c
 import argparse
 import asyncio
 import sys
+import time
 from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
@@ -37,6 +38,7 @@ class Caller:
         self._sent_count = 0
         self._replied: Counter[str] = Counter()
         self._failed: Counter[str] = Counter()
+        self._failures: list[str] = []
         self._wrong_count = 0
         self._settled = asyncio.Event()
         self._slowest_s = 0.0
@@ -62,6 +64,7 @@ class Caller:
             sent=self._sent_count,
             replied=self._replied.total(),
             failed=dict(self._failed),
+            failures=self._failures,
             wrong=self._wrong_count,
             by=dict(self._replied),
             seconds=(self._ended_at or self._loop.time()) - self._began_at,
@@ -99,6 +102,7 @@ class Caller:
         self._settled.set()
         if self._failed.total() <= FAILURES_TOLD_MAX:
             tell("failed", number=number.decode(), code=error.code, text=str(error))
+            self._failures.append(f"{time.monotonic():.3f} {error}")
 
 
 async def main() -> None:

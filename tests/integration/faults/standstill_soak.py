@@ -11,6 +11,7 @@ import argparse
 import asyncio
 import signal
 import sys
+import time
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -39,11 +40,13 @@ class Harassment:
         self._books_turn = asyncio.Lock()
         self.killed_count = 0
         self.stopped_count = 0
+        self.log: list[str] = []
+        """What was done to whom, and when; for a failure's text."""
         self.client: Program
 
     async def begin(self, providers_count: int) -> None:
         self._registry = await self._enter(
-            "registry_program", "--heartbeat-interval=0.3", "--heartbeat-timeout=2"
+            "registry_program", "--heartbeat-interval=0.3", "--heartbeat-timeout=8"
         )
         self._ready = await self._registry.event("ready")
         for _ in range(providers_count):
@@ -63,6 +66,7 @@ class Harassment:
     async def kill(self) -> None:
         """kill -9, and a new process in its place."""
         name = await self._victim()
+        self._note(f"{name} is killed")
         await self._providers.pop(name).kill()
         self.killed_count += 1
         await self._answers(await self._start())
@@ -71,9 +75,11 @@ class Harassment:
         """SIGSTOP for a while."""
         name = await self._victim()
         process = self._providers[name].process
+        self._note(f"{name} is stopped")
         process.send_signal(signal.SIGSTOP)
         self.stopped_count += 1
         await asyncio.sleep(self._chance.uniform(STOP_S_MIN, STOP_S_MAX))
+        self._note(f"{name} goes on")
         process.send_signal(signal.SIGCONT)
         await self._answers(name)
 
@@ -108,7 +114,11 @@ class Harassment:
         before = (await self.books())["by"].get(name, 0)
         while (await self.books())["by"].get(name, 0) == before:
             await asyncio.sleep(0.05)
+        self._note(f"{name} answers")
         self._well.append(name)
+
+    def _note(self, what: str) -> None:
+        self.log.append(f"{time.monotonic():.3f} {what}; well are {', '.join(self._well)}")
 
 
 async def harass(
@@ -134,7 +144,7 @@ async def harass(
             group.create_task(evenly(kills, stage.kill))
             group.create_task(evenly(stops, stage.stop))
         books: dict[str, Any] = await stage.client.ask("stop", "books")
-        assert books["failed"] == {}, books
+        assert books["failed"] == {}, "\n".join([*stage.log, str(books)])
         assert (books["replied"], books["wrong"]) == (books["sent"], 0), books
         return {"kills": stage.killed_count, "stops": stage.stopped_count, **books}
 
