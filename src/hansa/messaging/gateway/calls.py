@@ -10,8 +10,9 @@ stands *beside* the next. Whoever answers first ends the call, and the others ar
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, ClassVar, NamedTuple
 
 from hansa.errors import BadArgument, TimedOut
 from hansa.limits import TRY_S_MIN
@@ -26,14 +27,27 @@ BLOCKED_SHARE = 0.25
 _UINT64_MAX = 0xFFFF_FFFF_FFFF_FFFF
 
 
+class Try(NamedTuple):
+    """A try that stands beside the present one."""
+
+    member: Member
+    post_number: int
+
+
 class Call:
     """One request on its way: what is needed to send it, and whom to tell how it ended."""
 
+    # What only an idempotent one has; no other pays for it (`make bench`, case gateway).
+    idempotent: ClassVar[bool] = False
+    tried_at: float = NEVER
+    """When the present try began."""
+    hedge_at: float = NEVER
+    """When to look whether the present try takes too long."""
+    beside: Mapping[bytes, Try] = MappingProxyType({})
+    """Earlier tries that may still be answered, by peer."""
+
     __slots__ = (
-        "beside",
         "deadline",
-        "hedge_at",
-        "idempotent",
         "is_direct",
         "key",
         "member",
@@ -48,8 +62,6 @@ class Call:
         "started_at",
         "trace",
         "tried",
-        "tried_at",
-        "was_withheld",
     )
 
     def __init__(
@@ -63,7 +75,6 @@ class Call:
         self.sink = sink
         self.started_at = 0.0
         self.key: bytes | None = None
-        self.idempotent = False
         self.is_direct = False
         """Its caller chose the provider; no other may get it."""
         self.trace: Any = None
@@ -74,13 +85,6 @@ class Call:
         """The driver's timer, while the call waits for its next try."""
         self.tried: tuple[str, ...] = ()
         """Endpoints of all tries but the present one."""
-        self.tried_at = 0.0
-        """When the present try began."""
-        self.hedge_at = NEVER
-        """When to look whether the present try takes too long; NEVER for what must not be sent twice."""
-        self.beside: dict[bytes, Try] = NONE_BESIDE
-        """Earlier tries that may still be answered, by peer."""
-        self.was_withheld = False
 
     def __str__(self) -> str:
         return f"request {self.request_id} to {self.service}"
@@ -101,10 +105,35 @@ class Call:
         return TimedOut(f"{self}: no {where} within {now - self.started_at:.3f} s{why}")
 
     def end_try(self) -> None:
-        """The present try is over, or is about to stand beside the next."""
+        """The present try is over."""
         if self.member is not None:
             self.tried = (*self.tried, self.member.endpoint)
-        self.member, self.peer, self.hedge_at = None, b"", NEVER
+        self.member, self.peer = None, b""
+
+    def turn_to(self, peer: bytes) -> bool:
+        """This peer said something: if a try beside is with it, make that the present one. Whether it was."""
+        return False
+
+
+class IdempotentCall(Call):
+    """One that may be carried out twice, and so may have several tries at a time."""
+
+    idempotent = True
+
+    __slots__ = ("beside", "hedge_at", "tried_at", "was_withheld")
+
+    def __init__(
+        self, request_id: int, service: str, parts: list[bytes], msg_id: int, deadline: float, sink: Any
+    ) -> None:
+        super().__init__(request_id, service, parts, msg_id, deadline, sink)
+        self.tried_at = NEVER
+        self.hedge_at = NEVER
+        self.beside: Mapping[bytes, Try] = Call.beside
+        self.was_withheld = False
+
+    def end_try(self) -> None:
+        super().end_try()
+        self.hedge_at = NEVER
 
     def set_beside(self) -> None:
         """The present try goes on beside the next one."""
@@ -113,7 +142,6 @@ class Call:
         self.end_try()
 
     def turn_to(self, peer: bytes) -> bool:
-        """This peer said something: if a try beside is with it, make that the present one. Whether it was."""
         if peer not in self.beside:
             return False
         chosen = self.beside[peer]
@@ -128,16 +156,6 @@ class Call:
     def drop_beside(self, peer: bytes) -> None:
         """This try will have no answer."""
         self.beside = {other: one for other, one in self.beside.items() if other != peer}
-
-
-class Try(NamedTuple):
-    """A try that stands beside the present one."""
-
-    member: Member
-    post_number: int
-
-
-NONE_BESIDE: Final[dict[bytes, Try]] = {}
 
 
 class Calls:
@@ -188,9 +206,9 @@ class Calls:
         self.alarm_at = max(earliest, now + ALARM_S_MIN) if earliest < NEVER else NEVER
         return late
 
-    def overdue(self, *, now: float) -> list[Call]:
+    def overdue(self, *, now: float) -> list[IdempotentCall]:
         """The calls whose present try is to be looked at, in the order in which they were made."""
-        due: list[Call] = []
+        due: list[IdempotentCall] = []
         self.look_at = NEVER
         for call in self.open.values():
             if call.started_at > now - TRY_S_MIN:
@@ -198,6 +216,8 @@ class Calls:
                 if self.hedge_last_at > now:
                     self.look_at = min(self.look_at, call.started_at + TRY_S_MIN)
                 break
+            if not isinstance(call, IdempotentCall):
+                continue
             if call.hedge_at <= now:
                 due.append(call)
             elif call.hedge_at < self.look_at:

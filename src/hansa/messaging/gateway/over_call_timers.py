@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from hansa.messaging.gateway.calls import ALARM_S_MIN, NEVER, Call, Calls
+from hansa.messaging.gateway.calls import ALARM_S_MIN, NEVER, Call, Calls, IdempotentCall
 from hansa.messaging.gateway.pool import Member, Pool
 
 
@@ -21,7 +21,7 @@ class CallTimers:
         calls: Calls,
         *,
         on_expired: Callable[[Call, float, float], None],
-        on_overdue: Callable[[Call, float], None],
+        on_overdue: Callable[[IdempotentCall, float], None],
     ) -> None:
         self._calls = calls
         self._on_expired = on_expired
@@ -56,7 +56,7 @@ class CallTimers:
 
     # -- tries
 
-    def try_begun(self, call: Call, after_s: float, now: float) -> None:
+    def try_begun(self, call: IdempotentCall, after_s: float, now: float) -> None:
         """The call has a try from now on, which is to be looked at after so long."""
         call.tried_at = now
         call.hedge_at = at = now + after_s

@@ -27,7 +27,7 @@ from hansa.ids import format_id, new_routing_id
 from hansa.limits import HEDGE_LOOK_S, TRY_S_MIN
 from hansa.messaging.discovery import Discovery
 from hansa.messaging.gateway.balancers import Balancer
-from hansa.messaging.gateway.calls import NEVER, NONE_BESIDE, Call, Calls, as_parts, reserved
+from hansa.messaging.gateway.calls import NEVER, Call, Calls, IdempotentCall, as_parts, reserved
 from hansa.messaging.gateway.completion import Completion
 from hansa.messaging.gateway.headers import Headers, header_of
 from hansa.messaging.gateway.over_call_timers import CallTimers
@@ -73,7 +73,9 @@ class Switchboard:
         self._loop = asyncio.get_running_loop()
         self._headers = Headers()
         self._timers = CallTimers(self.calls, on_expired=self._expired, on_overdue=self._overdue)
-        self._tasks = TaskScope(name, self._task_failed)
+        self._tasks = TaskScope(
+            name, partial(self._report, message=f"a task of {name} failed; please report this")
+        )
         self.services = ServiceLinks(
             discovery,
             owner=self,
@@ -84,8 +86,7 @@ class Switchboard:
             forget_peer=self.strikes.forget,
             make_router=self._new_router,
         )
-        # The same, for the short way.
-        self.links = self.services.links
+        self.links = self.services.links  # The same, for the short way.
         self._is_closed = False
 
     async def close(self) -> None:
@@ -123,16 +124,16 @@ class Switchboard:
             raise reserved(msg_id)
         now = self._loop.time()
         deadline = NEVER if timeout is None or timeout < 0 else now + timeout
-        call = Call(self.calls.next_id(), service, as_parts(parts), msg_id, deadline, sink)
+        kind = IdempotentCall if idempotent else Call
+        call = kind(self.calls.next_id(), service, as_parts(parts), msg_id, deadline, sink)
         call.started_at = now
         if key is not None:
             call.key = key.encode() if isinstance(key, str) else key
-        call.idempotent = idempotent
         call.trace = trace
         if link is not None and link.pool.ready:
             header = self._headers.kept.get(timeout) if trace is None else None
             self._post(call, link, self._headers.first(timeout, trace) if header is None else header)
-            if idempotent:
+            if isinstance(call, IdempotentCall):
                 # Its patience is asked for only if it is not answered by then.
                 call.tried_at = now
                 call.hedge_at = self.calls.hedge_last_at = now + TRY_S_MIN
@@ -181,10 +182,13 @@ class Switchboard:
 
     def _post(self, call: Call, link: ServiceLink, header: bytes) -> None:
         """Choose a provider and hand the request to the socket. When it raises, nothing was sent."""
-        if not call.beside:
-            ready = link.pool.choices(call.tried)
+        pool = link.pool
+        if not call.tried:
+            ready = pool.well or pool.ready
+        elif not call.beside:
+            ready = pool.choices(call.tried)
         else:
-            ready = link.pool.choices_beside(call.asked, call.tried)
+            ready = pool.choices_beside(call.asked, call.tried)
         if len(ready) == 1:
             member = ready[0]
         else:
@@ -218,8 +222,11 @@ class Switchboard:
                 self._bad_reply(link, peer, error)
                 continue
             call = calls.get(request_id)
-            if call is None or (call.peer != peer and not call.turn_to(peer)):
-                self._unexpected(call)
+            if call is None:
+                tally.late_replies_count += 1
+                continue
+            if call.peer != peer and not call.turn_to(peer):
+                tally.stray_replies_count += 1
                 continue
             if msg_id == ERROR_MSG_ID:
                 self._error_reply(link, peer, call, parts)
@@ -227,7 +234,7 @@ class Switchboard:
             del calls[request_id]
             tally.replied_count += 1
             self._leave(link, call)
-            if call.idempotent:
+            if isinstance(call, IdempotentCall):
                 self._learn(link, call)
             sink = call.sink
             if isinstance(sink, asyncio.Future):
@@ -247,13 +254,15 @@ class Switchboard:
 
     def _leave_beside(self, link: ServiceLink, call: Call) -> None:
         """Nor with those that it was posted to before; what they still answer is late."""
-        beside, call.beside = call.beside, NONE_BESIDE
+        if not isinstance(call, IdempotentCall):
+            return
+        beside, call.beside = call.beside, Call.beside
         for peer, one in beside.items():
             if one.member.peer == peer:
                 one.member.in_flight_count -= 1
                 link.settled(one.member)
 
-    def _learn(self, link: ServiceLink, call: Call) -> None:
+    def _learn(self, link: ServiceLink, call: IdempotentCall) -> None:
         """An idempotent request was answered: what that says about the next."""
         hedging = link.hedging
         is_sample = not call.request_id & hedging.sampling
@@ -318,12 +327,6 @@ class Switchboard:
         if self.strikes.strike(peer, error):
             link.router.expel(peer, f"too many messages that are no replies; the last: {error}")
 
-    def _unexpected(self, call: Call | None) -> None:
-        if call is None:
-            self.tally.late_replies_count += 1
-        else:
-            self.tally.stray_replies_count += 1
-
     def _error_reply(self, link: ServiceLink, peer: bytes, call: Call, parts: list[bytes]) -> None:
         try:
             code, text = decode_error(parts)
@@ -369,7 +372,9 @@ class Switchboard:
         self._fail(call, error)
 
     def _pause(self, call: Call, link: ServiceLink, error: HansaError) -> None:
-        if call.beside:  # It is not idle meanwhile, and is looked at again soon.
+        if (
+            isinstance(call, IdempotentCall) and call.beside
+        ):  # It is not idle meanwhile, and is looked at again soon.
             self._timers.try_begun(call, HEDGE_LOOK_S, self._loop.time())
             return
         pause_s = self._retry.pause_s(max(1, len(call.tried)), self._chance)
@@ -399,10 +404,10 @@ class Switchboard:
         """As `_post`, for a try that is not the first."""
         left_s = None if call.deadline == NEVER else max(0.0, call.deadline - now)
         self._post(call, link, header_of(left_s, call.trace))
-        if call.idempotent:
+        if isinstance(call, IdempotentCall):
             self._timers.try_begun(call, TRY_S_MIN, now)
 
-    def _overdue(self, call: Call, now: float) -> None:
+    def _overdue(self, call: IdempotentCall, now: float) -> None:
         """The present try has had its time: ask another provider, too, if there is one and it may be."""
         link = self.links[call.service]
         due_at = call.tried_at + link.hedging.patience_s(call.deadline - call.started_at)
@@ -474,7 +479,7 @@ class Switchboard:
             )
             if call.peer == event.peer:
                 self._try_again(call, link, error, not_started=call.post_number > unsent_after)
-            else:
+            elif isinstance(call, IdempotentCall):
                 call.drop_beside(event.peer)
                 if call.member is None and not call.beside:
                     self._try_again(call, link, error, not_started=False)
@@ -490,9 +495,6 @@ class Switchboard:
             on_event=link.happened,
             name=f"{self.name} for {link.name}",
         )
-
-    def _task_failed(self, error: BaseException) -> None:
-        self._report(error, f"a task of {self.name} failed; please report this")
 
     def _report(self, error: BaseException, message: str) -> None:
         self._loop.call_exception_handler({"message": message, "exception": error})

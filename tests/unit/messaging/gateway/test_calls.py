@@ -9,7 +9,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 
 from hansa.errors import BadArgument
 from hansa.limits import TRY_S_MIN
-from hansa.messaging.gateway.calls import ALARM_S_MIN, NEVER, Call, Calls, as_parts, blocked
+from hansa.messaging.gateway.calls import ALARM_S_MIN, NEVER, Call, Calls, IdempotentCall, as_parts, blocked
 from hansa.messaging.gateway.pool import Member
 from hansa.messaging.provider_info import ProviderInfo
 
@@ -147,8 +147,12 @@ TestCallsMachine.settings = settings(max_examples=100, stateful_step_count=40)
 # -- tries that take too long
 
 
-def opened(calls: Calls, at: float, *, hedge_after_s: float = NEVER) -> Call:
-    call = a_call(calls.next_id())
+def idempotent_call(request_id: int) -> IdempotentCall:
+    return IdempotentCall(request_id, "echo", [b"x"], 0, NEVER, None)
+
+
+def opened(calls: Calls, at: float, *, hedge_after_s: float = NEVER) -> IdempotentCall:
+    call = idempotent_call(calls.next_id())
     call.started_at = at
     call.hedge_at = at + hedge_after_s
     if hedge_after_s < NEVER:
@@ -180,8 +184,9 @@ def test_young_calls_are_not_looked_at_and_not_forgotten() -> None:
 
 def test_calls_that_must_not_be_sent_twice_ask_for_no_look() -> None:
     calls = Calls(0)
-    opened(calls, 1.0)
-    opened(calls, 5.0)
+    for request_id, at in ((1, 1.0), (2, 5.0)):
+        calls.open[request_id] = a_call(request_id)
+        calls.open[request_id].started_at = at
     assert calls.overdue(now=5.05) == []
     assert calls.look_at == NEVER
 
@@ -191,7 +196,7 @@ def posted(call: Call, member: Member, peer: bytes, number: int) -> None:
 
 
 def test_a_try_stands_beside_the_next_and_becomes_the_present_one_when_it_is_answered() -> None:
-    call, one, two = a_call(1), a_member("tcp://one:1"), a_member("tcp://two:1")
+    call, one, two = idempotent_call(1), a_member("tcp://one:1"), a_member("tcp://two:1")
     posted(call, one, b"1", 7)
     call.set_beside()
     assert (call.member, call.asked, call.tried) == (None, ["tcp://one:1"], ("tcp://one:1",))
