@@ -115,7 +115,7 @@ class Doorkeeper:
         for peer in self._connected:
             self._see_off(peer, now)
 
-    def rejoin(self, *, now: float) -> None:
+    def rejoin(self) -> None:
         """This node is registered again."""
         self.is_apart = False
         for peer in [peer for peer in self._parting if peer in self._listed]:

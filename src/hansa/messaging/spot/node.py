@@ -261,7 +261,7 @@ class SpotNode:
         if self._keeping is None:
             raise NotRegistered(f"{self.name} has unregistered already: register() undoes it")
         self._keeping.cancel()
-        self._keeping = None
+        self._keeping = self._refusal = None
         self._registered.clear()
         self.mesh.part()
         if self.service in self._machine.services:

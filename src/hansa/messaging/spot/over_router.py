@@ -181,7 +181,7 @@ class RouterMesh:
     def rejoin(self) -> None:
         if not self._doorkeeper.is_apart:
             return
-        self._doorkeeper.rejoin(now=self._now())
+        self._doorkeeper.rejoin()
         for peer in list(self._listed):
             self._mesh.expect(peer, now=self._now())
             self._dial(peer)

@@ -153,7 +153,7 @@ def test_a_node_that_has_unregistered_lets_go_of_all_and_lets_nobody_in(door: En
     assert door.after(PARTING_S) == {X: APART}
     assert not door.doorkeeper.welcomes(Y)
     assert door.doorkeeper.turn_away(Y) == APART
-    door.doorkeeper.rejoin(now=door.now)
+    door.doorkeeper.rejoin()
     assert door.doorkeeper.welcomes(X)
     assert door.doorkeeper.welcomes(Y)
 
@@ -163,7 +163,7 @@ def test_a_node_that_registers_again_in_time_keeps_those_who_are_listed(door: En
     door.connect(Y)
     door.doorkeeper.part(now=door.now)
     door.doorkeeper.unlist_peer(Y, now=door.now)
-    door.doorkeeper.rejoin(now=door.now)
+    door.doorkeeper.rejoin()
     assert door.after(PARTING_S) == {Y: NOT_LISTED}
 
 
