@@ -155,6 +155,9 @@ class RouterMesh:
             self._doorkeeper.list_peer(node.routing_id)
             if self._doorkeeper.welcomes(node.routing_id):
                 self._mesh.expect(node.routing_id, now=self._now())
+        if node.endpoint not in entries:
+            # Where it is now nobody has refused us, nor answered in its place.
+            self._dialled_later.discard(node.routing_id)
         entries[node.endpoint] = node
         self._dial(node.routing_id)
         self._after()

@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from hansa.ids import routing_id
-from hansa.limits import LAGGING_S, QUERY_INTERVAL_S
+from hansa.limits import LAGGING_S, QUERY_INTERVAL_S, RECONNECT_S_MAX
 from hansa.messaging.discovery.client import Discovery
+from hansa.messaging.provider_info import ProviderInfo
 from hansa.messaging.registry import Registry
 from hansa.messaging.spot.node import SpotNode
 from hansa.messaging.spot.over_spot import Spot
@@ -141,5 +142,28 @@ def test_a_survey_does_not_wait_for_a_node_that_leaves() -> None:
             pair.world.crash("away")
             assert await pair.within(survey.done) < 1.0
         assert [report.topic for report in survey.result()] == ["t"]
+
+    play(course)
+
+
+@pytest.mark.spec("SPT-24")
+def test_a_node_that_does_not_list_us_is_dialled_ever_more_slowly_and_found_when_it_does() -> None:
+    async def course(pair: Pair) -> None:
+        us = ProviderInfo(
+            service="spot-node",
+            endpoint="tcp://home:7000",
+            routing_id=pair.home.routing_id,
+            weight=1,
+            registered_at=1,
+        )
+        pair.away.mesh.unlist_node(us)
+        await pair.subscription.pending(timeout=10.0)
+        await asyncio.sleep(60.0)
+        assert pair.home.peers == pair.away.peers == ()
+        # After 0.1 s, then twice that and so on up to five seconds, not ten times a second.
+        assert 10 <= pair.away.stats.unlisted_count <= 30
+        pair.away.mesh.list_node(us)
+        assert await pair.within(lambda: bool(pair.away.peers)) < 2 * RECONNECT_S_MAX
+        await pair.subscription.active(timeout=10.0)
 
     play(course)
