@@ -98,7 +98,7 @@ class Lineage:
             return None
         return StoreWentBack(
             f"{name} went back in time: it is at revision {self.revision} and was at {self._peak}; it would"
-            " give out revisions and fences once more. Nothing was changed. Restore it so that they grow:"
+            " give out revisions and fences once more, and changes are refused. Restore it so that they grow:"
             " etcdutl snapshot restore FILE --bump-revision 1000000000 --mark-compacted (etcd 3.6 or newer);"
             " or begin anew with every process that has seen it, and with whatever remembers a fence"
         )

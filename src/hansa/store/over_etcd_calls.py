@@ -228,8 +228,7 @@ class EtcdCaller:
             self.on_lost(lost)
             refusal = self.lineage.refusal(self._name)
             if is_change and refusal is not None:
-                # In the store that is left it was done.
-                raise TimedOut(f"nobody knows whether this change stays: {refusal}") from refusal
+                raise TimedOut(f"a change was made in what is left, and may not stay: {refusal}") from refusal
         elif self.lineage.is_doubtful and not self._confirming.locked():
             self.on_doubt()
 
