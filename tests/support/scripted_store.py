@@ -3,6 +3,7 @@
 import asyncio
 from collections import deque
 from collections.abc import Iterable
+from itertools import pairwise
 from typing import Any, Self
 
 from hansa.errors import HansaError, TimedOut
@@ -11,7 +12,7 @@ from hansa.store.values import Event, EventKind, KeyValue, Scan, WatchBatch
 
 
 class ScriptedWatch:
-    """Gives its steps, one after the other, and then waits for ever. If the first times out it never begins."""
+    """Gives its steps, then waits for ever. If the first one is a timeout it never begins."""
 
     def __init__(self, steps: Iterable[WatchBatch | HansaError]) -> None:
         self._steps = deque(steps)
@@ -67,7 +68,7 @@ class ScriptedStore:
     def pauses_s(self) -> list[float]:
         """The times between one question and the next."""
         times_s = [at_s for _, _, at_s in self.asked]
-        return [later - earlier for earlier, later in zip(times_s, times_s[1:], strict=False)]
+        return [later - earlier for earlier, later in pairwise(times_s)]
 
 
 def item(value: bytes = b"", *, created: int = 5, modified: int = 5) -> KeyValue:

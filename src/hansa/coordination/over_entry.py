@@ -1,9 +1,9 @@
 """One place in a line: a key on a session's lease, from entering to leaving, and all that may befall it.
 
-It must: ask again until the store has answered, and remember that an unanswered request may still be carried out;
-from then on hear of the session's loss and watch its own key; look at the line again after each change ahead of
-it; end the whole session when the store has its lease no more; and, leaving, hear of neither any longer and have
-the key deleted, in the background if the store does not answer.
+It must: ask again until the store has answered, and remember that an unanswered request may still be carried
+out; from then on hear of the session's loss and watch its own key; look at the line again after each change
+ahead of it; end the whole session when the store has its lease no more; and, leaving, hear of neither any
+longer and have the key deleted, in the background if the store does not answer.
 """
 
 from __future__ import annotations

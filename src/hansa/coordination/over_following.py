@@ -1,8 +1,9 @@
 """Follows a prefix of a store through all that a watch can suffer.
 
-`Copy` decides what is news; this drives. It must: read, then watch from the next revision, and take the read over
-only when the watch is ready; close a watch that is not; after a failure drop the watch, tell of the trouble and
-pause, once, also when the step is cancelled; begin its pauses anew after a good read; and end a pause when closed.
+`Copy` decides what is news; this drives. It must: read, then watch from the next revision, and take the read
+over only when the watch is ready; close a watch that is not; after a failure drop the watch, tell of the
+trouble and pause, once, also when the step is cancelled; begin its pauses anew after a good read; and end a
+pause when closed.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Waiting for one key to change or to go, through all that a watch can suffer.
 
-It must: close each watch; after a broken one pause, read the key, and watch on from the revision of that read, but
-first see whether what was read is what it waits for; read again as long as the store does not answer; and begin
-its pauses anew when a watch has told something.
+It must: close each watch; after a broken one pause, read the key, and watch on from the revision of that
+read, but first see whether what was read is what it waits for; read again as long as the store does not
+answer; and begin its pauses anew when a watch has told something.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
 What is left of a lease tells from when on its holder can be overdue at all: it is asked for again then, and
 not at every interval. So a member is suspected as early as if it were asked for all the time.
 
-It must: reckon from when it asked, since the lease ran on while the answer was under way; believe no answer that
-waited here for longer than an interval; look again at the view before it says anything; write only over what it
-has read; note that the store answered; and forget those whom it looks after no more.
+It must: reckon from when it asked, since the lease ran on while the answer was under way; believe no answer
+that waited here for longer than an interval; look again at the view before it says anything; write only over
+what it has read; note that the store answered; and forget those whom it looks after no more.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """Members: this process's place in a cluster, and its view of all others.
 
-`RosterBook` decides who is what; this drives. It must: follow records and suspicions, and tell the stay of its own
-record before anybody else hears of it; note each word of the store; wake whoever waits at each change, at each
-joining and at the end; tick, to tell of a late loop and a stale view and to forget who is gone for long; tell of
-its expulsion before it says farewell; and, closing, end its tasks first, then the stay, then the watches.
+`RosterBook` decides who is what; this drives. It must: follow records and suspicions, and tell the stay of
+its own record before anybody else hears of it; note each word of the store; wake whoever waits at each
+change, at each joining and at the end; tick, to tell of a late loop and a stale view and to forget who is
+gone for long; tell of its expulsion before it says farewell; and, closing, end its tasks first, then the
+stay, then the watches.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """A session: one lease, kept alive, with a deadline that its owner keeps by itself.
 
-`session_times` decides; this drives. It must: count the lease from before the grant was asked for, and a renewal
-from before it was; arm one timer for the deadline, look when it rings, and arm it again unless the session is
-lost; look whenever the keeping tells of a change, before noting that the loop was heard; once lost, stop the
-keeping, cancel the timer, and tell all who wait, once. It never renews anything itself but in `renew`.
+`session_times` decides; this drives. It must: count the lease from before the grant was asked for, and a
+renewal from before it was; arm one timer for the deadline, look when it rings, and arm it again unless the
+session is lost; look whenever the keeping tells of a change, before noting that the loop was heard; once
+lost, stop the keeping, cancel the timer, and tell all who wait, once. It never renews anything itself but in
+`renew`.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """One node's stay in a cluster: its record in the store, on a lease, for as long as it wants to be there.
 
-It must: put the record again whenever it is gone, overwritten, or its session is lost, with pauses that grow with
-each failure and begin anew after a success; give up a session whose lease the store has no more, and look at the
-session before each try; end a lost session's lease only when the record is off it; forget, when the record is
-written, what it heard of the one before; wake whoever waits at each word of the watch and at the session's loss.
+It must: put the record again whenever it is gone, overwritten, or its session is lost, with pauses that grow
+with each failure and begin anew after a success; give up a session whose lease the store has no more, and
+look at the session before each try; end a lost session's lease only when the record is off it; forget, when
+the record is written, what it heard of the one before; wake whoever waits at each word of the watch and at
+the session's loss.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """A thread that keeps the leases of one store alive, whatever its event loop is doing.
 
-`LeaseBook` decides; this drives. The thread must: look when the book says so, and whenever it gets news; ask the
-loop for a sign of life when the book wants one; note when it sent a renewal, before it sends it, and that it is
-under way; give each a deadline; turn to the next member and tell of it when one fails; tell of each answer; forget
-a lease that is lost or dropped. The loop, when it was late, must wake the thread, for what was held back, and tell
-all who keep a lease.
+`LeaseBook` decides; this drives. The thread must: look when the book says so, and whenever it gets news; ask
+the loop for a sign of life when the book wants one; note when it sent a renewal, before it sends it, and that
+it is under way; give each a deadline; turn to the next member and tell of it when one fails; tell of each
+answer; forget a lease that is lost or dropped. The loop, when it was late, must wake the thread, for what was
+held back, and tell all who keep a lease.
 """
 
 from __future__ import annotations

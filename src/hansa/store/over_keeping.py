@@ -1,7 +1,8 @@
 """A lease kept alive by a task of the event loop, for stores that live in the loop themselves.
 
-It must: ask every interval, from one question to the next; sooner after a failure; believe an answer from when the
-question was asked; tell of each answer and each failure; and end when the lease is lost or the store is closed.
+It must: ask every interval, from one question to the next; sooner after a failure; believe an answer from
+when the question was asked; tell of each answer and each failure; and end when the lease is lost or the store
+is closed.
 """
 
 from __future__ import annotations

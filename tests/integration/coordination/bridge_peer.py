@@ -56,4 +56,4 @@ def tell(**found: Any) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run({"bridge": bridge, "listen": listen}[sys.argv[1]](*sys.argv[2:]))
+    asyncio.run(bridge(*sys.argv[2:]) if sys.argv[1] == "bridge" else listen(*sys.argv[2:]))

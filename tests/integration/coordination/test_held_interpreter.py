@@ -1,4 +1,4 @@
-"""Code that holds the interpreter stops the event loop and the thread that renews leases: what is survived."""
+"""Code that holds the interpreter stops the event loop and the thread that renews: what is survived."""
 
 from __future__ import annotations
 

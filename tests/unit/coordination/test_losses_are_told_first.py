@@ -7,7 +7,9 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 import pytest
 
 from hansa.chance import Chance
-from hansa.coordination.node_info import NodeInfo
+from hansa.coordination.keys import Keys
+from hansa.coordination.member_events import Expelled
+from hansa.coordination.node_info import NodeInfo, NodeRecord
 from hansa.coordination.over_barrier import Barrier
 from hansa.coordination.over_election import Election
 from hansa.coordination.over_lock import Lock
@@ -145,3 +147,23 @@ async def test_members_that_cannot_enter_say_so_by_the_deadline(store: TroubledS
         async with Members(store, A, timeout=3.0, chance=Chance.seeded(1)):
             raise AssertionError("nobody entered")
     assert store.now - began_s == pytest.approx(3.0, abs=0.01)
+
+
+@virtual
+async def test_a_member_that_was_replaced_is_told_so_before_its_lease_is_ended(store: TroubledStore) -> None:
+    revoke = store.revoke
+
+    async def unanswered(lease: int, *, timeout: float | None = None) -> None:
+        store.pause()
+        await revoke(lease, timeout=timeout)
+
+    store.revoke = unanswered  # type: ignore[method-assign]
+    async with Members(store, A, chance=Chance.seeded(1)) as members:
+        events = members.events()
+        await store.put(Keys().node("a"), NodeRecord(info=A, incarnation=10**9).encode())
+        replaced_s = store.now
+        while not isinstance(await anext(events), Expelled):
+            pass
+        assert store.now == replaced_s
+        assert not members.is_member
+        store.resume()

@@ -73,7 +73,7 @@ def staying(scene: Callable[[Staying], Awaitable[None]]) -> Callable[[], None]:
         await scene(stay)
         await stay.end()
 
-    live.__name__, live.__module__ = scene.__name__, scene.__module__  # type: ignore[attr-defined]
+    live.__name__, live.__module__ = scene.__name__, scene.__module__
     return virtual(live)
 
 
