@@ -215,11 +215,12 @@ class PeerWatch:
         """Write what holds for the whole group, unless another peer does so at this moment."""
         group_id = f"{status.header.cluster_id:x}"
         record = self._charter.begun(book.record.with_peer(self.me), group_id)
-        # A peer that began alone may have been given no port. Without a record there are its peers' names.
+        # Without founders it is a group from before there were such records: those that it has are all it knows.
         founders = self._charter.founders or {peer.name: peer.peer_address for peer in record.peers}
         bootstrap = Bootstrap(
             app=self.app,
             group_id=group_id,
+            # One that begins alone may have been given no port.
             founders={**founders, self.me.name: self.me.peer_address},
             began_by=self.me.name,
             began_at=self._clock.wall(),

@@ -250,7 +250,7 @@ async def test_a_peer_that_was_refused_while_it_caught_up_is_told_why(stack: Asy
     await client.request_join(PEER, "t1")
     desk.peer.state(JoinState.REFUSED, peer=replace(PEER, peer_id=4), code="removed", reason="it was removed")
     with pytest.raises(JoinRefused, match=r"it was removed \(removed\)"):
-        await client.complete_sync(4)
+        await client.complete_sync(4, timeout=5.0)
     with pytest.raises(JoinRefused, match="there is no request of peer 5"):
         await client.complete_sync(5)
 
