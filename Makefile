@@ -16,8 +16,9 @@ ROUNDS ?= 5
 CASES ?=
 # `make fuzz`: how many inputs.
 RUNS ?= 1000000
-# `make soak`: how many bad messages, and how many increments under a lock.
+# `make soak`: how many bad messages, how long providers are killed and stopped, how many increments under a lock.
 FRAMES ?= 1000000
+SOAK_SECONDS ?= 120
 OPERATIONS ?= 20000
 # `make test`: in how many processes. Many tests wait for timers, so more than there are cores.
 JOBS ?= 4
@@ -72,8 +73,9 @@ sim: compiled ## Simulate: SEED=1 SEEDS=200 SCENARIO=name
 fuzz: compiled .venv/.stamp-fuzz-$(HERE) ## Feed the parsers random and mutated input: RUNS=1000000
 	@$(PY) tests/fuzz/run.py --runs $(RUNS) $(ARGS)
 
-soak: compiled ## A million bad messages; 20,000 increments by owners that are stopped: FRAMES=1000000 OPERATIONS=20000
+soak: compiled ## Bad messages, providers killed and stopped, owners stopped: FRAMES=1000000 SOAK_SECONDS=120 OPERATIONS=20000
 	@$(PY) tests/integration/faults/soak.py --frames $(FRAMES) $(ARGS)
+	@$(PY) tests/integration/faults/standstill_soak.py --seconds $(SOAK_SECONDS) $(ARGS)
 	@$(PY) tests/integration/coordination/fencing_soak.py --operations $(OPERATIONS) $(ARGS)
 	@$(PY) tests/integration/coordination/fencing_soak.py --operations 500 --no-fence $(ARGS)
 
