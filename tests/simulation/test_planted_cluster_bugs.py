@@ -96,15 +96,13 @@ def test_a_discovery_that_applies_older_lists_is_caught(monkeypatch: pytest.Monk
     assert broken_invariant() == "a discovery goes by the newest list"
 
 
-def test_a_provider_that_drops_a_reply_and_keeps_the_connection_is_caught(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(HandlerRunner, "_part_from", lambda self, peer: None)
-    assert broken_invariant() == "all is well 120 s after the last fault"
-
-
 def test_a_gateway_that_waits_for_providers_that_stand_still_is_caught(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(RetryPolicy, "allows_beside", lambda self, tries_count: False)
     assert broken_invariant() == "no idempotent request fails that has a well provider"
+def test_a_provider_that_drops_a_reply_and_keeps_the_connection_is_caught(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(HandlerRunner, "_part_from", lambda self, peer: None)
+    assert broken_invariant() == "all is well 120 s after the last fault"

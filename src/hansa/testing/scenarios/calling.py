@@ -38,13 +38,13 @@ from hansa.transport.over_asyncio import Connection
 __all__ = ["Calling", "entries"]
 
 PAUSE_S_MAX = 0.5
-STALL_PAUSE_S_MAX = 10.0
-# Their replies fill what lies between a provider and a caller that does not read.
-STALLED_COUNT = 6
 # How often it is looked who is well while somebody waits, and how a request must not end if one is all along.
 WATCH_S = 0.05
 PATIENCE_S = 2.0
 AVOIDABLE = ("timed-out", "provider-lost", "no-provider")
+STALL_PAUSE_S_MAX = 10.0
+# Their replies fill what lies between a provider and a caller that does not read.
+STALLED_COUNT = 6
 ALL_SERVICES = tuple(sorted({service for services in SERVICES.values() for service in services}))
 # Those of more than one provider.
 SHARED_SERVICES = ("alpha", "beta", "gamma")
@@ -108,12 +108,12 @@ class Calling:
         async with discovery, gateway, asyncio.TaskGroup() as group:
             caller = self._cluster.callers[host.name] = Caller(self._label, discovery, gateway)
             group.create_task(self._read(gateway), name=f"{self._label} reader")
-            group.create_task(
-                self._stall(gateway, group, chance.fork("stalls")), name=f"{self._label} stalls"
-            )
             if self._is_hedging:
                 patient = self._ask_patiently(caller, chance.fork("patient calls"))
                 group.create_task(patient, name=f"{self._label} patient")
+            group.create_task(
+                self._stall(gateway, group, chance.fork("stalls")), name=f"{self._label} stalls"
+            )
             await self._live(caller, group, chance.fork("calls"))
 
     async def _live(self, caller: Caller, group: asyncio.TaskGroup, chance: Chance) -> None:
@@ -175,9 +175,11 @@ class Calling:
                 errand = self._cluster.errands.open(self._label, service, idempotent=False, is_large=True)
                 group.create_task(self._ask(gateway, errand, None), name=f"{errand}")
             self._host.record(f"reads nothing of {service}")
+            self._cluster.unread.update(providers)
             for reader in readers:
                 reader.pause_reading()
             await asyncio.sleep(chance.uniform(REPLY_S_MAX, 2 * REPLY_S_MAX))
+            self._cluster.unread.subtract(providers)
             self._host.record(f"reads {service} again")
             for reader in readers:
                 reader.resume_reading()
@@ -247,7 +249,8 @@ class Calling:
         return {
             name
             for name in hosts
-            if world.hosts[name].is_up
+            if not self._cluster.unread[name]
+            and world.hosts[name].is_up
             and not world.hosts[name].is_paused
             and all(
                 not world.network.is_cut(*way) and world.network.rate(*way) is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from enum import Enum, auto
 
 from hansa.chance import Chance
@@ -99,6 +100,8 @@ class Cluster:
         self.registry_labels: dict[str, str] = {}
         self.sessions: dict[str, Session] = {}
         self.callers: dict[str, Caller] = {}
+        self.unread: Counter[str] = Counter()
+        """By provider, how many callers do not read its replies now: these hold up everybody's."""
 
     def wall_skew_s(self, chance: Chance) -> float:
         """How wrong a clock is about the date."""
