@@ -75,7 +75,7 @@ fuzz: compiled .venv/.stamp-fuzz-$(HERE) ## Feed the parsers random and mutated 
 
 soak: compiled ## Bad messages, providers killed and stopped, owners stopped: FRAMES=1000000 SOAK_SECONDS=120 OPERATIONS=20000
 	@$(PY) tests/integration/faults/soak.py --frames $(FRAMES) $(ARGS)
-	@$(PY) tests/integration/faults/standstill_soak.py --seconds $(SOAK_SECONDS) $(ARGS)
+	@$(PY) tests/integration/faults/standstill_soak.py --seconds $(SOAK_SECONDS)
 	@$(PY) tests/integration/coordination/fencing_soak.py --operations $(OPERATIONS) $(ARGS)
 	@$(PY) tests/integration/coordination/fencing_soak.py --operations 500 --no-fence $(ARGS)
 
