@@ -101,6 +101,8 @@ def test_a_gateway_that_waits_for_providers_that_stand_still_is_caught(
 ) -> None:
     monkeypatch.setattr(RetryPolicy, "allows_beside", lambda self, tries_count: False)
     assert broken_invariant() == "no idempotent request fails that has a well provider"
+
+
 def test_a_provider_that_drops_a_reply_and_keeps_the_connection_is_caught(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated, Final, Literal, TypeAlias
 
 from cyclopts import Parameter
 
-from hansa.cli.registry_options import SECONDS, AsJson
+from hansa.cli.registry_options import SECONDS, AsJson, Whole
 from hansa.cli.session_options import ClusterName
 from hansa.errors import BadArgument
 from hansa.limits import RAFT_APPROVAL_TIMEOUT_S, RAFT_CALL_S_MAX, RAFT_REACH_S_MAX
@@ -76,9 +76,9 @@ class PeerOptions:
     role: Annotated[tuple[str, ...], Parameter(negative="", show_default=False)] = ()
     metadata: Annotated[tuple[str, ...], Parameter(metavar="NAME=TEXT", negative="", show_default=False)] = ()
     etcd: Annotated[str | None, Parameter(metavar="FILE", show_default=False)] = None
-    heartbeat_ms: int = 100
-    election_ms: int = 1000
-    snapshot_count: int = 10_000
+    heartbeat_ms: Whole = 100
+    election_ms: Whole = 1000
+    snapshot_count: Whole = 10_000
     history: Annotated[str, Parameter(metavar="TIME")] = "1h"
     rpc_timeout: Annotated[float, SECONDS] = RAFT_REACH_S_MAX
     replication_timeout: Annotated[float, SECONDS] = RAFT_CALL_S_MAX

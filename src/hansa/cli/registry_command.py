@@ -46,7 +46,7 @@ def registry(
     heartbeat_interval: Annotated[float | None, SECONDS] = None,
     heartbeat_timeout: Annotated[float, SECONDS] = HEARTBEAT_TIMEOUT_S,
     broadcast_interval: Annotated[float, SECONDS] = BROADCAST_INTERVAL_S,
-    provider_entries_max: Annotated[int, Parameter(metavar="COUNT")] = PROVIDER_ENTRIES_MAX,
+    provider_entries_max: Annotated[Whole, Parameter(metavar="COUNT")] = PROVIDER_ENTRIES_MAX,
     as_json: AsJson = False,
     tls: TlsFiles = NO_TLS,
 ) -> int:

@@ -4,6 +4,7 @@ import importlib
 import io
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -76,6 +77,7 @@ def test_what_exists_already_may_be_free_the_next_time() -> None:
     assert status_of(TopicExists("'chat' is owned")) == FAILED
 
 
+RAFT = ["orders", "--name", "n1", "--data", "folder"]
 WITH_WHOLE_NUMBERS = [
     ("call", ["upper", "x"], "--count"),
     ("call", ["upper", "x"], "--msg-id"),
@@ -83,10 +85,16 @@ WITH_WHOLE_NUMBERS = [
     ("provide", ["upper", "--exec", "cat"], "--msg-id"),
     ("provide", ["upper", "--exec", "cat"], "--concurrency"),
     ("registry", [], "--id"),
+    ("registry", [], "--provider-entries-max"),
     ("publish", ["chat", "x"], "--count"),
     ("publish", ["chat", "x"], "--wait"),
     ("subscribe", ["chat"], "--count"),
     ("members", [], "--port"),
+    *(
+        (f"raft {command}", words, option)
+        for command, words in (("start", RAFT), ("join", [*RAFT, "--via", "host:1"]))
+        for option in ("--heartbeat-ms", "--election-ms", "--snapshot-count")
+    ),
     ("demo", [], "--in-flight"),
     ("demo", [], "--payload-bytes"),
 ]
@@ -97,7 +105,8 @@ def test_a_fraction_is_refused_where_a_whole_number_is_asked_for(
     command: str, words: list[str], option: str
 ) -> None:
     def parse(number: str) -> None:
-        program.app.parse_args([command, *words, option, number], exit_on_error=False, print_error=False)
+        typed = [*command.split(), *words, option, number]
+        program.app.parse_args(typed, exit_on_error=False, print_error=False)
 
     parse("7")
     parse("0x7")
@@ -105,14 +114,21 @@ def test_a_fraction_is_refused_where_a_whole_number_is_asked_for(
         parse("7.5")
 
 
+def whole_numbers(app: App, name: str = "") -> Iterator[tuple[str, str]]:
+    """The commands below this one and their options that are whole numbers."""
+    for word, command in app.resolved_commands().items():
+        if not word.startswith("-"):
+            path = f"{name} {word}".strip()
+            yield from whole_numbers(command, path)
+            if command.default_command is not None:
+                for argument in command.assemble_argument_collection():
+                    if re.search(r"\bint\b", str(argument.hint)):
+                        yield path, argument.name
+
+
 def test_every_whole_number_that_a_command_takes_is_among_those() -> None:
-    taken = set()
-    for name, command in program.app.resolved_commands().items():
-        if not name.startswith("-") and isinstance(command, App) and command.default_command is not None:
-            for argument in command.assemble_argument_collection():
-                if re.search(r"\bint\b", str(argument.hint)):
-                    taken.add((name, argument.name))
-    assert taken == {(command, option) for command, _, option in WITH_WHOLE_NUMBERS}
+    listed = {(command, option) for command, _, option in WITH_WHOLE_NUMBERS}
+    assert set(whole_numbers(program.app)) == listed
 
 
 @pytest.mark.parametrize(
