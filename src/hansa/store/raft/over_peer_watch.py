@@ -215,7 +215,7 @@ class PeerWatch:
         """Write what holds for the whole group, unless another peer does so at this moment."""
         group_id = f"{status.header.cluster_id:x}"
         record = self._charter.begun(book.record.with_peer(self.me), group_id)
-        # A group from before there were such records has no founders: the peers that it has are all it knows.
+        # Without founders it is a group from before there were such records: its peers are all it knows.
         founders = self._charter.founders or {peer.name: peer.peer_address for peer in record.peers}
         bootstrap = Bootstrap(
             app=self.app,
