@@ -71,6 +71,8 @@ def topic(shape: Shape, number: int) -> str:
 class Listing:
     """Stands in for a discovery, and lists whom it is told to."""
 
+    registries_heard = (1,)
+
     def __init__(self) -> None:
         self._tell: Callable[[DiscoveryEvent], None] = _nobody
 

@@ -105,10 +105,10 @@ def test_a_candidate_that_does_not_wait_is_caught(monkeypatch: pytest.MonkeyPatc
 def test_a_leader_that_believes_until_its_resignation_is_answered_is_caught(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def late(self: Entry[Any]) -> None:
+    async def late(self: Entry[Any], timeout_s: float = 2.0) -> None:
         if not self.has_left:
             try:
-                await self._delete(2.0)
+                await self._delete(timeout_s)
             finally:
                 self._leave()
 

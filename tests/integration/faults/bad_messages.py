@@ -167,11 +167,13 @@ def registry_verdict(frames: Frames) -> tuple[str, bool]:
 def provider_verdict(frames: Frames) -> tuple[str, bool]:
     """What a provider with a handler for msgId 0 counts this as, and whether it is a strike."""
     try:
-        _, msg_id, header, _ = decode_call(frames)
+        _, msg_id, header, parts = decode_call(frames)
         if header:
             decode_header(header)
     except BadFrame as error:
         return f"bad {error.reason}", True
+    if not parts:
+        return "bad no-parts", True
     if msg_id == ERROR_MSG_ID:
         return "bad not-a-request", True
     return ("unknown" if msg_id else "call"), False
