@@ -343,6 +343,8 @@ GONE_MEMBER_S_MAX: Final = 3_600.0
 GONE_MEMBERS_COUNT_MAX: Final = 256
 # The last words of a node that leaves; if the store does not hear them the lease ends by itself.
 LEAVE_S_MAX: Final = 2.0
+# Leases by which a node knows its own record; older ones ended long ago.
+OWN_LEASES_MAX: Final = 16
 # Events that a bridge holds to tell them again, to nodes that subscribe late and when it takes over from
 # another bridge: those of the last minutes. The oldest go first; readers drop what they know.
 BRIDGE_COUNT_MAX: Final = 100

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
@@ -34,6 +35,7 @@ from hansa.limits import (
     FOLLOW_RETRY_S_MAX,
     FOLLOW_RETRY_S_MIN,
     LEAVE_S_MAX,
+    OWN_LEASES_MAX,
     RECONNECT_JITTER,
     STORE_TIMEOUT_S,
 )
@@ -91,6 +93,8 @@ class Stay:
         self._session: Session | None = None
         # A lease that was lost and may still be there: the record is taken off it before it is ended.
         self._former: Session | None = None
+        # Of its last sessions: what stands on one of these is its own, whatever became of the answer.
+        self._leases: deque[int] = deque(maxlen=OWN_LEASES_MAX)
         self._joined_revision = 0
         # Whether a write is unanswered, that may be in the store or come to be.
         self._is_in_doubt = False
@@ -153,7 +157,7 @@ class Stay:
         if item is None:
             self._gone_reason = "its record was gone"
         elif record is None or item.lease != self._session.lease:
-            self._judge(record, "its record was overwritten")
+            self._judge(item, record, "its record was overwritten")
         elif record.info.status is MemberStatus.LEFT:
             self._expelled_reason = record.reason or DEREGISTERED
         else:
@@ -226,6 +230,7 @@ class Stay:
                 try:
                     async with asyncio.timeout(self._timeout_s):
                         self._session = await session.__aenter__()
+                    self._leases.append(session.lease)
                 except TimeoutError:
                     raise TimedOut(f"node {self.info.id} was given no lease") from None
                 session.spawn(self._tell_loss(session), "telling of its loss")
@@ -247,9 +252,9 @@ class Stay:
             scan = await self._store.scan(self._key, b"", timeout=self._timeout_s)
             found = scan.items[0] if scan.items else None
             record = None if found is None else _decoded(found)
-            mine = record if found is not None and self._is_mine(found, record, session) else None
+            mine = record if found is not None and self._is_mine(found, record) else None
             if found is not None and mine is None:
-                self._judge(record, "")
+                self._judge(found, record, "")
                 if self._expelled_reason:
                     return
                 if record is not None and record.info.status.is_here and not self._takeover:
@@ -275,16 +280,16 @@ class Stay:
             # Somebody was faster: look again at what is there now.
             await asyncio.sleep(self._backoff.next_s())
 
-    def _is_mine(self, found: KeyValue, record: NodeRecord | None, session: Session) -> bool:
+    def _is_mine(self, found: KeyValue, record: NodeRecord | None) -> bool:
         """Whether it is of this stay: it goes on, and nobody is told of another one."""
         if record is None or not record.info.status.is_here:
             return False
-        # By the lease, when an answer to a commit was lost; by the incarnation, when the lease was.
-        return found.lease == session.lease or 0 < record.incarnation == self.incarnation
+        # By a lease of its own, when the answer to a commit was lost; by the incarnation, when the lease was.
+        return found.lease in self._leases or 0 < record.incarnation == self.incarnation
 
-    def _judge(self, record: NodeRecord | None, otherwise: str) -> None:
+    def _judge(self, found: KeyValue, record: NodeRecord | None, otherwise: str) -> None:
         """Somebody else wrote the record. Whoever came before gives way to who came later."""
-        if record is None or not self.incarnation:
+        if record is None or not self.incarnation or found.lease in self._leases:
             self._gone_reason = otherwise
         elif record.info.status is MemberStatus.LEFT and record.incarnation == self.incarnation:
             self._expelled_reason = record.reason or DEREGISTERED

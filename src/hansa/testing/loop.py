@@ -82,6 +82,20 @@ class Call(asyncio.TimerHandle):
             self.what = getattr(callback, "__qualname__", type(callback).__name__)
 
 
+class NumberedTask(asyncio.Task[T]):
+    """A task whose place in a set depends on when it was made, and not on where in memory it is.
+
+    `asyncio.TaskGroup` keeps its tasks in a set, and cancels them in the order in which the set gives them.
+    """
+
+    def __init__(self, number: int, *arguments: Any, **options: Any) -> None:
+        self._number = number
+        super().__init__(*arguments, **options)
+
+    def __hash__(self) -> int:
+        return self._number
+
+
 class SimLoop(RealWorldRefused):
     """Virtual time for asyncio code. It raises `Deadlocked` or `Stuck` where a real loop would hang."""
 
@@ -168,7 +182,9 @@ class SimLoop(RealWorldRefused):
         self._task_number += 1
         # asyncio counts its default names across all loops of the process: not the same in every replay.
         named = f"task-{self._task_number}" if name is None else str(name)
-        task = asyncio.Task(coro, loop=self, name=named, context=context, **options)
+        task: asyncio.Task[T] = NumberedTask(
+            self._task_number, coro, loop=self, name=named, context=context, **options
+        )
         self._tasks.append((task, current_life() if context is None else life_of(context)))
         if len(self._tasks) >= self._tasks_prune_at:
             self._tasks = [entry for entry in self._tasks if not entry[0].done()]

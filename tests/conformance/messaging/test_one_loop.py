@@ -89,7 +89,6 @@ async def test_every_use_of_a_discovery_elsewhere_is_told_so(lane: Lane) -> None
             lambda: discovery.services,
             lambda: discovery.registries_heard,
             lambda: discovery.has_heard,
-            lambda: discovery.stats,
             lambda: discovery.listen(print),
             lambda: discovery.events(),
         ]

@@ -223,9 +223,9 @@ async def test_a_store_belongs_to_one_loop_and_the_last_to_leave_closes_it(etcd:
     async with store:
 
         async def elsewhere() -> None:
-            with pytest.raises(UsageError, match="another event loop"):
+            with pytest.raises(UsageError, match="event loop of another thread"):
                 await store.get("k")
-            with pytest.raises(UsageError, match="another event loop"):
+            with pytest.raises(UsageError, match="event loop of another thread"):
                 store.watch("k")
 
         await asyncio.to_thread(asyncio.run, elsewhere())

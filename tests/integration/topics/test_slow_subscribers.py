@@ -1,7 +1,6 @@
 """Subscriptions that nobody reads: what each policy keeps, exact counts, and nobody else is affected."""
 
 import asyncio
-from statistics import median
 from time import perf_counter
 
 import pytest
@@ -123,8 +122,9 @@ async def test_a_spot_that_does_not_read_does_not_slow_those_that_do(is_remote: 
                 times.append(perf_counter() - began)
         assert slow.dropped_count == ROUNDS * COUNT - 10
         assert [one.dropped_count + one.missed_count for one in reading] == [0] * 10
-    # One more inbox of eleven costs a tenth; one that blocks costs many times as much.
-    assert median(took_s["with"]) < 3 * median(took_s["without"])
+    # The best rounds, in which nobody else had the core: a busy machine interrupts any of a few milliseconds.
+    # One more inbox of eleven costs a tenth; one that blocks costs many times as much, in every round.
+    assert min(took_s["with"]) < 3 * min(took_s["without"])
 
 
 @pytest.mark.spec("SPT-21")

@@ -130,6 +130,24 @@ async def test_a_lease_that_is_gone_is_not_tried_again(staying: Staying) -> None
 
 
 @staying
+async def test_its_own_record_on_a_lease_that_it_lost_is_no_rival(staying: Staying) -> None:
+    """The store has put it and the answer is lost; then the session is, before the stay looks again."""
+    store, commit = staying.store, staying.store.commit
+
+    async def unanswered(*given: Any, **more: Any) -> Any:
+        store.commit = commit  # type: ignore[method-assign]
+        await commit(*given, **more)
+        assert staying.stay.session is not None
+        staying.stay.session.end_lost("nobody renews it")
+        raise TimedOut("no answer")
+
+    await staying.told_gone()
+    store.commit = unanswered  # type: ignore[method-assign]
+    await staying.joined(2)
+    assert not staying.running.done()
+
+
+@staying
 async def test_it_joins_with_no_session_that_was_lost_meanwhile(staying: Staying) -> None:
     """Somebody else was faster, and the process was stopped before it looked again."""
     other = NodeRecord(info=NodeInfo(id="a")).encode()

@@ -79,6 +79,33 @@ def test_the_order_of_tasks_depends_on_the_seed_and_only_on_it() -> None:
         assert run(interleaved("abcd", 3), seed=seed)[0] == order
 
 
+def test_a_task_group_cancels_its_tasks_in_an_order_of_the_seed() -> None:
+    async def main() -> list[str]:
+        ended: list[str] = []
+
+        async def wait(name: str) -> None:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                ended.append(name)
+
+        with pytest.raises(ExceptionGroup):
+            async with asyncio.TaskGroup() as group:
+                for number in range(20):
+                    group.create_task(wait(str(number)), name=str(number))
+                await asyncio.sleep(0.1)
+                raise ValueError
+        return ended
+
+    found = []
+    held = []
+    for _ in range(20):
+        # Tasks lie elsewhere in memory each time.
+        held.append([object() for _ in range(1_001)])
+        found.append(run(main())[0])
+    assert found == found[:1] * 20
+
+
 def test_the_digest_tells_histories_apart() -> None:
     digests = [run(interleaved("abcd", 3), seed=seed)[1].digest() for seed in (1, 1, 2)]
     assert digests[0] == digests[1] != digests[2]

@@ -219,7 +219,7 @@ class Discovery:
 
     @property
     def stats(self) -> DiscoveryStats:
-        directory = self._known
+        directory = self._directory
         return DiscoveryStats(
             lists_count=directory.lists_count,
             lists_older_count=directory.older_count,
