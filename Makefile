@@ -27,7 +27,7 @@ ARGS ?=
 
 # The tests that run a second time against the uncompiled form of the compiled modules; of the conformance
 # suite one transport and one loop, since the others differ below the compiled modules, and no stores.
-PURE_TESTS := $(wildcard tests/unit/wire tests/unit/transport tests/unit/messaging/spot tests/conformance) --ignore=tests/conformance/store -k "not (ipc or tls or inproc or uvloop)"
+PURE_TESTS := $(wildcard tests/unit/wire tests/unit/transport tests/unit/topics tests/conformance) --ignore=tests/conformance/store -k "not (ipc or tls or inproc or uvloop)"
 
 # An environment knows where its project stands: a copied or moved tree installs itself anew.
 HERE := $(shell pwd | cksum | cut -d ' ' -f 1)
@@ -91,8 +91,8 @@ spec: $(NEEDS) ## Each requirement, its tests, and their outcome in the last `ma
 docs: compiled ## Write the reference pages from the code, check every link
 	@$(PY) docs/build.py
 
-protos: build/protoc ## Write the messages of etcd's API from etcd_api.proto
-	@cd src && ../build/protoc/bin/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. hansa/store/etcd_api.proto
+protos: build/protoc ## Write the messages of etcd's API from store/etcd/api.proto
+	@cd src && ../build/protoc/bin/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. hansa/store/etcd/api.proto
 
 clean: ## Remove everything that these commands made
 	rm -rf .venv build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -19,10 +19,10 @@ from time import perf_counter, process_time
 from typing import Any
 
 from hansa import sync
-from hansa.messaging.discovery import Discovery
-from hansa.messaging.gateway import Gateway
-from hansa.messaging.provider import Provider, Request
-from hansa.messaging.registry import Registry
+from hansa.services.discovery import Discovery
+from hansa.services.gateway import Gateway
+from hansa.services.provider import Provider, Request
+from hansa.services.registry import Registry
 
 SERVICE = "echo"
 CALLERS = (1, 16)

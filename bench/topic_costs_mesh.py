@@ -17,13 +17,13 @@ from bench.topic_costs_formula import SUBSCRIBED_COUNTS, Shape
 from bench.topic_costs_meter import MeteredNetwork
 from hansa.errors import invariant
 from hansa.ids import routing_id
-from hansa.messaging.discovery.client import Discovery
-from hansa.messaging.discovery.events import DiscoveryEvent, ProviderAdded
-from hansa.messaging.provider_info import ProviderInfo
-from hansa.messaging.spot.names import SERVICE
-from hansa.messaging.spot.node import SpotNode
-from hansa.messaging.spot.over_spot import Spot
+from hansa.presence.provider_info import ProviderInfo
+from hansa.services.discovery.client import Discovery
+from hansa.services.discovery.events import DiscoveryEvent, ProviderAdded
 from hansa.testing import Host, World
+from hansa.topics.names import SERVICE
+from hansa.topics.node import SpotNode
+from hansa.topics.spot import Spot
 from hansa.transport import SocketOptions
 
 PORT: Final = 7_000

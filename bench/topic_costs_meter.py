@@ -12,21 +12,20 @@ from bench.topic_costs_flow import ANNOUNCE, ANSWER, CONFIRM, GREETING, UNCHANGE
 from hansa.testing import World
 from hansa.testing.network import Connection, HostView, NetworkSettings, SimNetwork
 from hansa.testing.wire import SimWire
-from hansa.transport.over_memory import MemoryListener
-from hansa.transport.over_memory_stream import MemoryTransport, Wire
-from hansa.wire import spot
+from hansa.transport.memory_network import MemoryListener, MemoryTransport, Wire
+from hansa.wire import topics
 from hansa.wire.commands import GREETING_BYTES
 from hansa.wire.frames import COMMAND, LONG, MORE
 
 KINDS = {
-    spot.PUBLISH: "PUBLISH",
-    spot.SUBSCRIBE: "SUBSCRIBE",
-    spot.UNSUBSCRIBE: "UNSUBSCRIBE",
-    spot.QUERY: "QUERY",
-    spot.QUERY_RESP: ANSWER,
-    spot.TOPIC_ANNOUNCE: ANNOUNCE,
-    spot.TOPIC_REMOVE: "TOPIC_REMOVE",
-    spot.MESSAGE: "MESSAGE",
+    topics.PUBLISH: "PUBLISH",
+    topics.SUBSCRIBE: "SUBSCRIBE",
+    topics.UNSUBSCRIBE: "UNSUBSCRIBE",
+    topics.QUERY: "QUERY",
+    topics.QUERY_RESP: ANSWER,
+    topics.TOPIC_ANNOUNCE: ANNOUNCE,
+    topics.TOPIC_REMOVE: "TOPIC_REMOVE",
+    topics.MESSAGE: "MESSAGE",
 }
 
 # An even network: costs do not depend on its faults, and a window's border should cut nothing.
@@ -98,10 +97,10 @@ class StreamMeter:
 
 
 def _kind(parts: list[bytes]) -> str:
-    command = spot.decode(parts)
-    if isinstance(command, spot.QueryResp) and command.is_unchanged:
+    command = topics.decode(parts)
+    if isinstance(command, topics.QueryResp) and command.is_unchanged:
         return UNCHANGED
-    if isinstance(command, spot.TopicAnnounce) and command.mark is not None and command.mark.confirm:
+    if isinstance(command, topics.TopicAnnounce) and command.mark is not None and command.mark.confirm:
         return CONFIRM
     return KINDS[parts[0]]
 

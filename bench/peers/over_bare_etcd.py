@@ -13,7 +13,7 @@ from bench.job import Job
 from bench.link import Link
 from bench.load import keep_in_flight
 from bench.peers import store_server
-from hansa.store import etcd_api_pb2 as api
+from hansa.store.etcd import api_pb2 as api
 
 KEY, LOCK = b"/bench/key", b"/bench/lock"
 

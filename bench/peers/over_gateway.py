@@ -14,11 +14,11 @@ from bench.job import Job
 from bench.link import Link
 from bench.load import keep_in_flight
 from bench.memory import open_files_max, resident_bytes
-from hansa.messaging.discovery import Discovery
-from hansa.messaging.gateway import Completion, Gateway
-from hansa.messaging.provider.request import Request
-from hansa.messaging.provider.server import Provider
-from hansa.messaging.registry import Registry
+from hansa.services.discovery import Discovery
+from hansa.services.gateway import Completion, Gateway
+from hansa.services.provider.request import Request
+from hansa.services.provider.server import Provider
+from hansa.services.registry import Registry
 
 SERVICE = "echo"
 MESSAGE_ID = 1

@@ -19,8 +19,8 @@ from bench.link import Link
 from bench.memory import open_files_max, resident_bytes
 from bench.scale_plan import beats_per_s, providers_per_service, repeat_s
 from hansa.limits import REREGISTER_S_MAX, RETURN_S_MAX
-from hansa.messaging.discovery import Discovery, DiscoveryEvent, ProviderAdded, WeightChanged
-from hansa.messaging.registry import Registry
+from hansa.services.discovery import Discovery, DiscoveryEvent, ProviderAdded, WeightChanged
+from hansa.services.registry import Registry
 from hansa.transport import Connected, Dealer, HandshakeFailed, SocketEvent, SocketOptions
 from hansa.wire.registry import AckStatus, Heartbeat, Register, RegisterAck, UpdateWeight, decode, encode
 

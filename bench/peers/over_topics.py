@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-import hansa.messaging.spot.fanout
+import hansa.topics.fanout
 from bench.job import Job
 from bench.link import Link
 from bench.load import keep_in_flight, keep_publishing
@@ -24,7 +24,7 @@ POLL_S = 0.01
 
 def facts() -> dict[str, bool]:
     """Whether the modules on the way of a message are compiled."""
-    return {"compiled": not (hansa.messaging.spot.fanout.__file__ or "").endswith(".py")}
+    return {"compiled": not (hansa.topics.fanout.__file__ or "").endswith(".py")}
 
 
 @asynccontextmanager

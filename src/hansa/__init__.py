@@ -74,7 +74,10 @@ from hansa.errors import (
     WouldBlock,
 )
 from hansa.installed import BuildInfo, __version__, build_info
-from hansa.messaging.discovery import (
+from hansa.presence.provider_info import (
+    ProviderInfo,
+)
+from hansa.services.discovery import (
     Discovery,
     DiscoveryEvent,
     DiscoveryEvents,
@@ -86,7 +89,7 @@ from hansa.messaging.discovery import (
     ServiceUnavailable,
     WeightChanged,
 )
-from hansa.messaging.gateway import (
+from hansa.services.gateway import (
     Balancer,
     Choice,
     Completion,
@@ -99,22 +102,19 @@ from hansa.messaging.gateway import (
     TwoChoices,
     Weighted,
 )
-from hansa.messaging.over_cluster_events import TopicBridge, bridged_events
-from hansa.messaging.provider import (
+from hansa.services.provider import (
     Provider,
     ProviderState,
     ProviderStats,
     Registration,
     Request,
 )
-from hansa.messaging.provider_info import (
-    ProviderInfo,
-)
-from hansa.messaging.registry import (
+from hansa.services.registry import (
     Registry,
     RegistryStats,
 )
-from hansa.messaging.spot import (
+from hansa.store import Compare, Delete, Get, KeyValue, Put, Store, Watch, WatchBatch, open_store
+from hansa.topics import (
     EventStream,
     MessagesDropped,
     MessagesMissed,
@@ -140,7 +140,7 @@ from hansa.messaging.spot import (
     TopicReport,
     WhenSlow,
 )
-from hansa.store import Compare, Delete, Get, KeyValue, Put, Store, Watch, WatchBatch, open_store
+from hansa.topics.cluster_events import TopicBridge, bridged_events
 from hansa.transport.options import (
     SocketOptions,
     Tls,

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from hansa.transport.over_memory import MemoryNetwork
+from hansa.transport.memory_network import MemoryNetwork
 from tests.support.certificates import Authority
 from tests.support.lanes import Lane
 

@@ -1,6 +1,6 @@
 """Valid input to start from, made here rather than stored: a changed format leaves no stale seeds behind."""
 
-from hansa.wire import business, listing, publication, registry, spot
+from hansa.wire import business, listing, publication, registry, topics
 from tests.support import zmtp_bytes as zmtp
 
 # Words that are hard to guess byte by byte.
@@ -113,26 +113,26 @@ def business_seeds() -> list[bytes]:
 
 def spot_seeds() -> list[bytes]:
     """Every command of the topic mesh, bare and with each of its extension frames."""
-    counts = spot.TopicCounts(subscribers_count=3, published_count=2**40, dropped_count=1)
-    mark = spot.Mark(epoch=2**50, sequence=7, retain=True, confirm=True)
-    commands: list[spot.SpotCommand] = [
-        spot.Publish(topic="zone:12", payload=b"x"),
-        spot.Subscribe(topic="zone:12"),
-        spot.Unsubscribe(topic="zone:12"),
-        spot.Query(),
-        spot.QueryResp(topics=("zone:12", "zone:13")),
-        spot.TopicAnnounce(topic="zone:12"),
-        spot.TopicRemove(topic="zone:12"),
-        spot.Message(topic="zone:12", payload=b"x"),
-        spot.Message(topic="zone:12", payload=b"", sequence=2**63),
-        spot.Query(report_wanted=True, known_count=2, known_digest=2**60, is_extended=True),
-        spot.QueryResp(topics=(), is_extended=True, is_unchanged=True),
-        spot.QueryResp(topics=("zone:12", "zone:13"), is_extended=True, report=(counts, counts)),
-        spot.TopicAnnounce(topic="zone:12", mark=mark),
-        spot.TopicRemove(topic="zone:12", mark=mark),
-        spot.TopicRemove(topic="zone:12", refused_count=1),
+    counts = topics.TopicCounts(subscribers_count=3, published_count=2**40, dropped_count=1)
+    mark = topics.Mark(epoch=2**50, sequence=7, retain=True, confirm=True)
+    commands: list[topics.SpotCommand] = [
+        topics.Publish(topic="zone:12", payload=b"x"),
+        topics.Subscribe(topic="zone:12"),
+        topics.Unsubscribe(topic="zone:12"),
+        topics.Query(),
+        topics.QueryResp(topics=("zone:12", "zone:13")),
+        topics.TopicAnnounce(topic="zone:12"),
+        topics.TopicRemove(topic="zone:12"),
+        topics.Message(topic="zone:12", payload=b"x"),
+        topics.Message(topic="zone:12", payload=b"", sequence=2**63),
+        topics.Query(report_wanted=True, known_count=2, known_digest=2**60, is_extended=True),
+        topics.QueryResp(topics=(), is_extended=True, is_unchanged=True),
+        topics.QueryResp(topics=("zone:12", "zone:13"), is_extended=True, report=(counts, counts)),
+        topics.TopicAnnounce(topic="zone:12", mark=mark),
+        topics.TopicRemove(topic="zone:12", mark=mark),
+        topics.TopicRemove(topic="zone:12", refused_count=1),
     ]
-    return [pack(spot.encode(command)) for command in commands]
+    return [pack(topics.encode(command)) for command in commands]
 
 
 def publication_seeds() -> list[bytes]:

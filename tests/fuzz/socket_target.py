@@ -11,7 +11,7 @@ from typing import Any
 from hansa.endpoint import Endpoint
 from hansa.errors import WouldBlock
 from hansa.transport import Dealer, Disconnected, HandshakeFailed, Pub, Router, SocketOptions, Sub
-from hansa.transport.over_memory import MemoryNetwork
+from hansa.transport.memory_network import MemoryNetwork
 from tests.support.parsing import cut
 from tests.support.raw_peer import RawPeer
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from hansa.errors import BadFrame
 from hansa.transport.link import Effect, Ended, Established, Link, LinkState, Write
 from hansa.transport.options import SocketOptions
-from hansa.wire import business, publication, registry, spot
+from hansa.wire import business, publication, registry, topics
 from tests.fuzz.seeds import (
     business_seeds,
     connection_seeds,
@@ -126,10 +126,10 @@ def check_registry(data: bytes) -> None:
 def check_spot(data: bytes) -> None:
     """The same for the topic mesh."""
     try:
-        command = spot.decode(frames_in(data))
+        command = topics.decode(frames_in(data))
     except BadFrame:
         return
-    assert spot.decode(spot.encode(command)) == command
+    assert topics.decode(topics.encode(command)) == command
 
 
 def check_publication(data: bytes) -> None:
@@ -173,7 +173,7 @@ TARGETS = {
         Target(name="socket", share=0.05, check=check_socket, seeds=connection_seeds),
         Target(name="registry", share=0.1, check=check_registry, seeds=registry_seeds),
         Target(name="business", share=0.1, check=check_business, seeds=business_seeds),
-        Target(name="spot", share=0.1, check=check_spot, seeds=spot_seeds),
+        Target(name="topics", share=0.1, check=check_spot, seeds=spot_seeds),
         Target(name="publication", share=0.05, check=check_publication, seeds=publication_seeds),
     )
 }

@@ -32,10 +32,10 @@ INSTRUMENTED = [
     "hansa.wire.registry",
     "hansa.wire.listing",
     "hansa.wire.business",
-    "hansa.wire.spot",
+    "hansa.wire.topics",
     "hansa.wire.publication",
     "hansa.transport.link",
-    "hansa.transport.over_asyncio",
+    "hansa.transport.connection",
     "hansa.transport.zmtp_socket",
     "hansa.transport.pub_socket",
 ]

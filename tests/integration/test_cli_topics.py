@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from hansa import sync
-from hansa.coordination.keys import Keys
-from hansa.messaging.spot.names import SERVICE
+from hansa.keys import Keys
+from hansa.topics.names import SERVICE
 from tests.support.certificates import Authority
 from tests.support.commands import ANY, NOBODY, RUN_S_MAX, Command, run, start_registry
 from tests.support.store_process import StoreProcess

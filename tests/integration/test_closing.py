@@ -23,7 +23,7 @@ from hansa import (
     TopicBridge,
     open_store,
 )
-from hansa.store.server import StoreServer
+from hansa.store.served.server import StoreServer
 from hansa.store.store import Store
 from hansa.transport import Router
 from tests.support.discovery_cast import WITHIN_S

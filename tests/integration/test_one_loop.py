@@ -20,7 +20,7 @@ from hansa import (
     UsageError,
     open_store,
 )
-from hansa.store.server import StoreServer
+from hansa.store.served.server import StoreServer
 from hansa.transport import Router
 from tests.support.discovery_cast import WITHIN_S
 

@@ -22,9 +22,9 @@ from hansa.errors import (
     UnknownMsgId,
     UsageError,
 )
-from hansa.messaging.discovery import ProviderAdded, ServiceAvailable, ServiceState
-from hansa.messaging.gateway import Completion, RoundRobin
-from hansa.messaging.provider import ProviderState, Request
+from hansa.services.discovery import ProviderAdded, ServiceAvailable, ServiceState
+from hansa.services.gateway import Completion, RoundRobin
+from hansa.services.provider import ProviderState, Request
 from hansa.wire.registry import AckStatus
 from tests.support.leftovers import no_thread_is_left
 from tests.support.sync_stage import SERVICE, WITHIN_S, Stage, opened

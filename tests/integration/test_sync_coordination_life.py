@@ -21,9 +21,9 @@ from hansa import sync
 from hansa.clock import ManualClock
 from hansa.coordination import NodeInfo, Roster
 from hansa.errors import AlreadyClosed, LeadershipLost, LockLost, SessionLost, UsageError
+from hansa.runtime.steps import Order
 from hansa.store import MemoryStore
 from hansa.sync.election import _Observing
-from hansa.transport.over_steps import Order
 from tests.support.leftovers import no_thread_is_left
 from tests.support.sync_stage import WITHIN_S
 

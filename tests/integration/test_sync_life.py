@@ -19,7 +19,7 @@ from hansa import sync
 from hansa.errors import (
     UsageError,
 )
-from hansa.messaging.gateway import Completion
+from hansa.services.gateway import Completion
 from tests.support.leftovers import no_thread_is_left
 from tests.support.sync_stage import SERVICE, WITHIN_S, Stage, opened
 

@@ -13,7 +13,7 @@ import pytest
 
 from hansa import sync
 from hansa.errors import AlreadyClosed, NoOwner, NotOwner, TimedOut, TopicExists, UsageError
-from hansa.messaging.spot import (
+from hansa.topics import (
     PeerLeft,
     Spot,
     SubscriptionActivated,
@@ -21,7 +21,7 @@ from hansa.messaging.spot import (
     SubscriptionSuspended,
     TopicAnnounced,
 )
-from hansa.messaging.spot.over_threads import ThreadsafeSpot
+from hansa.topics.threads import ThreadsafeSpot
 from hansa.transport import SocketOptions
 from tests.support.leftovers import no_thread_is_left
 from tests.support.sync_mesh import Mesh, opened

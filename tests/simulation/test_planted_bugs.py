@@ -8,11 +8,11 @@ import pytest
 
 from hansa.testing import Failure, Simulation, SimulationFailed
 from hansa.testing.scenarios import RouterDealer
-from hansa.testing.scenarios.ledger import Ledger
+from hansa.testing.scenarios.router_dealer import Ledger
 from hansa.testing.wire import SimWire
 from hansa.transport import Disconnected
+from hansa.transport.connection import Connection
 from hansa.transport.outbox import Batch
-from hansa.transport.over_asyncio import Connection
 from hansa.transport.zmtp_socket import ZmtpSocket
 
 SEEDS_MAX = 40

@@ -5,17 +5,17 @@ from typing import Any
 
 import pytest
 
-from hansa.messaging.discovery.directory import Directory
-from hansa.messaging.gateway.over_service import ServiceLink
-from hansa.messaging.gateway.over_switchboard import Switchboard
-from hansa.messaging.gateway.pool import Member
-from hansa.messaging.gateway.retry import RetryPolicy
-from hansa.messaging.provider.over_handlers import HandlerRunner
-from hansa.messaging.registry import catalogue
-from hansa.messaging.registry.announcer import Announcer
-from hansa.messaging.registry.claim import newest_by_id
-from hansa.messaging.registry.holdings import Holdings
-from hansa.messaging.registry.tombstones import NEVER
+from hansa.services.discovery.directory import Directory
+from hansa.services.gateway.links import ServiceLink
+from hansa.services.gateway.pool import Member
+from hansa.services.gateway.switchboard import Switchboard
+from hansa.services.gateway.tries import RetryPolicy
+from hansa.services.provider.handlers import HandlerRunner
+from hansa.services.registry import catalogue
+from hansa.services.registry.announcer import Announcer
+from hansa.services.registry.catalogue import Holdings
+from hansa.services.registry.entries import newest_by_id
+from hansa.services.registry.tombstones import NEVER
 from hansa.testing import Failure, Simulation, SimulationFailed
 from hansa.testing.scenarios import RegistryCluster
 

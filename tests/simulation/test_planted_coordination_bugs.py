@@ -7,28 +7,26 @@ from typing import Any
 
 import pytest
 
-from hansa.coordination import line, over_election, over_entry, over_key_watch
-from hansa.coordination.fenced_value import encode_fence
+from hansa.coordination import election, entry, following, line
+from hansa.coordination.entry import Entry
+from hansa.coordination.fencing import FencedKey, encode_fence
 from hansa.coordination.following import Copy
-from hansa.coordination.keys import Keys
+from hansa.coordination.lookout import Lookout
 from hansa.coordination.node_info import MemberStatus
-from hansa.coordination.over_entry import Entry
-from hansa.coordination.over_fenced_key import FencedKey
-from hansa.coordination.over_lookout import Lookout
-from hansa.coordination.over_stay import Stay
 from hansa.coordination.roster import RosterBook
 from hansa.coordination.session_times import SessionTimes
+from hansa.coordination.stay import Stay
 from hansa.errors import StaleFence
+from hansa.keys import Keys
+from hansa.runtime.event_stream import EventFeeds
+from hansa.store.memory import LoopKeeping
 from hansa.store.mvcc import Mvcc
-from hansa.store.over_keeping import LoopKeeping
 from hansa.store.values import Compare, CompareTarget, Delete, Outcome, Put, prefix_range
 from hansa.testing import Simulation, SimulationFailed
-from hansa.testing.drifting_clock import DriftingClock
 from hansa.testing.scenario import Scenario
 from hansa.testing.scenarios import Elections, Locks, RosterScenario
-from hansa.testing.store_host import StoreHost
+from hansa.testing.store_host import DriftingClock, StoreHost
 from hansa.testing.store_link import StoreLink
-from hansa.transport.over_events import EventFeeds
 
 SETTLED = "all is well 40 s after the last fault"
 NOT_SO = "who believes to own does own"
@@ -97,7 +95,7 @@ def test_a_candidate_that_does_not_wait_is_caught(monkeypatch: pytest.MonkeyPatc
         place = line.place_of(*arguments, **settings)
         return None if place is None else dataclasses.replace(place, is_turn=True)
 
-    monkeypatch.setattr(over_entry, "place_of", hasty)
+    monkeypatch.setattr(entry, "place_of", hasty)
     assert broken(Elections, 5) in (TOO_MANY, NOT_FIRST)
     assert broken(Locks, 5) in (TOO_MANY, NOT_FIRST)
 
@@ -117,17 +115,17 @@ def test_a_leader_that_believes_until_its_resignation_is_answered_is_caught(
 
 
 def test_observers_that_take_the_last_for_the_leader_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(over_election, "in_order", lambda items: line.in_order(items)[::-1])
+    monkeypatch.setattr(election, "in_order", lambda items: line.in_order(items)[::-1])
     assert broken(Elections, 5) in (SETTLED, "terms are seen in order")
 
 
 def test_candidates_that_wait_for_a_deletion_they_missed_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = over_key_watch.key_changed
+    original = following.key_changed
 
     async def deaf(store: Any, known: Any, *, start_revision: int, **settings: Any) -> Any:
         return await original(store, known, start_revision=0, **settings)
 
-    monkeypatch.setattr(over_entry, "key_changed", deaf)
+    monkeypatch.setattr(entry, "key_changed", deaf)
     assert broken(Elections, 60) == SETTLED
 
 

@@ -6,18 +6,16 @@ from typing import Any
 
 import pytest
 
-from hansa.messaging.provider.stamps import Stamps
-from hansa.messaging.spot import mesh as mesh_module
-from hansa.messaging.spot import owners
-from hansa.messaging.spot.inbox import Inbox, TopicMessage
-from hansa.messaging.spot.mesh import Mesh
-from hansa.messaging.spot.over_router import RouterMesh
-from hansa.messaging.spot.over_spot import Spot
-from hansa.messaging.spot.over_subscription import Subscription
-from hansa.messaging.spot.want import Want
-from hansa.messaging.spot.wants import Wants
+from hansa.presence.epoch import Stamps
 from hansa.testing import Failure, Simulation, SimulationFailed
 from hansa.testing.scenarios import SpotMesh
+from hansa.topics import mesh as mesh_module
+from hansa.topics import owners
+from hansa.topics.inbox import Inbox, TopicMessage
+from hansa.topics.mesh import Mesh
+from hansa.topics.router_mesh import RouterMesh
+from hansa.topics.spot import Spot, Subscription
+from hansa.topics.wants import Want, Wants
 
 SEEDS_MAX = 60
 

@@ -4,15 +4,15 @@ from typing import Any
 
 import pytest
 
-from hansa.coordination.line_stats import LineTally
-from hansa.coordination.over_entry import Entry
-from hansa.coordination.over_ownership import acquired_at_once
+from hansa.coordination.entry import Entry
+from hansa.coordination.line import LineTally
+from hansa.coordination.ownership import acquired_at_once
 from hansa.coordination.session_times import SessionTimes
 from hansa.errors import Fenced
-from hansa.messaging.spot import over_claims
-from hansa.messaging.spot.over_claims import TopicClaims
 from hansa.testing import Failure, Outcome, Simulation
 from hansa.testing.scenarios import TopicClaiming
+from hansa.topics import claims
+from hansa.topics.claims import TopicClaims
 
 SEEDS_COUNT = 100
 PARTS_COUNT = 10
@@ -102,7 +102,7 @@ async def _claimed_anyway(entry: Entry[Fenced], tally: LineTally) -> bool:
     ("planted", "name", "bug"),
     [
         (TopicClaims, "_lost", lambda *_arguments: None),
-        (over_claims, "acquired_at_once", _claimed_anyway),
+        (claims, "acquired_at_once", _claimed_anyway),
         (SessionTimes, "deadline_s", lambda _self, kept: kept.until_s),
     ],
     ids=["a loss that is not told", "a claim after another that stands", "a session without a margin"],

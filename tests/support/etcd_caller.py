@@ -8,9 +8,9 @@ from typing import Any
 
 import grpc
 
-from hansa.store import etcd_api_pb2 as api
-from hansa.store import etcd_calls as calls
-from hansa.store.etcd_calls import EtcdCall
+from hansa.store.etcd import api_pb2 as api
+from hansa.store.etcd import calls as calls
+from hansa.store.etcd.calls import EtcdCall
 
 CALL_S_MAX = 20.0
 

@@ -25,7 +25,7 @@ from typing import Self
 
 import grpc
 
-from hansa.store import etcd_calls as calls
+from hansa.store.etcd import calls as calls
 from hansa.store.values import FROM_KEY
 from tests.support.etcd_program import etcd_program
 from tests.support.reserved_ports import reserved_endpoints

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Self
 
 from hansa.chance import Chance
-from hansa.coordination.on_fenced_file import FencedFile
+from hansa.coordination.fencing import FencedFile
 from hansa.store.opening import open_store
 from tests.support.peer_process import PeerProcess
 

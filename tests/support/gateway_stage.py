@@ -6,8 +6,8 @@ from contextlib import AsyncExitStack
 from typing import Any, Self
 
 from hansa.chance import Chance
-from hansa.messaging.discovery import Discovery
-from hansa.messaging.gateway import Gateway
+from hansa.services.discovery import Discovery
+from hansa.services.gateway import Gateway
 from hansa.transport import Pub
 from hansa.wire.listing import ProviderEntry, ServiceList, encode_list
 from tests.support.lanes import Lane, RawListener, quick

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from hansa.messaging.discovery import Discovery
+from hansa.services.discovery import Discovery
 from hansa.transport import Pub
 from hansa.wire.listing import ProviderEntry, ServiceList, encode_list
 from tests.support.lanes import Lane, quick

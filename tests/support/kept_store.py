@@ -4,10 +4,10 @@ from pathlib import Path
 from typing import Any
 
 from hansa.chance import Chance
-from hansa.store.journal import encode_block
-from hansa.store.journal_records import encode_record
-from hansa.store.on_folder import Recovery, StoreFolder
-from hansa.store.recorded import RecordedStore
+from hansa.store.served.folder import Recovery, StoreFolder
+from hansa.store.served.journal import encode_block
+from hansa.store.served.recorded import RecordedStore
+from hansa.store.served.records import encode_record
 from hansa.store.values import Put
 from tests.support.store_views import view
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from hansa.endpoint import Endpoint
 from hansa.transport import Dealer, Pub, Router, SocketOptions, Sub, Tls
-from hansa.transport.over_memory import MemoryNetwork
+from hansa.transport.memory_network import MemoryNetwork
 from tests.support.raw_peer import RawPeer
 
 # Reconnects and patience as short as a loaded machine bears, so that the suite stays quick. Raw peers confirm

@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from hansa.transport.over_steps import Order, Steps
+from hansa.runtime.steps import Order, Steps
 
 T = TypeVar("T")
 WITHIN_S = 10.0

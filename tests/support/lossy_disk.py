@@ -1,8 +1,8 @@
 """A disk that keeps only what was flushed, and that may refuse a flush and forget what it was to write.
 
-It stands below `hansa.store.on_files`. The files in the folder are what processes see, as the system's cache
-shows them; what the disk has is kept here. A flush that fails leaves the cache as it is and calls it clean,
-as Linux does: the next flush has nothing to do, and says that all is well.
+It stands below `hansa.store.served.durable_files`. The files in the folder are what processes see, as the
+system's cache shows them; what the disk has is kept here. A flush that fails leaves the cache as it is and
+calls it clean, as Linux does: the next flush has nothing to do, and says that all is well.
 """
 
 import errno
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from hansa.store import on_files
+from hansa.store.served import durable_files
 
 SECTOR_BYTES = 512
 
@@ -34,7 +34,7 @@ class LossyDisk:
         self._names: dict[str, int] = {}
 
     def install(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        create = on_files.create
+        create = durable_files.create
 
         def created(path: Path) -> int:
             file = create(path)
@@ -42,12 +42,12 @@ class LossyDisk:
             self._contents[number], self._dirty[number] = bytearray(), set()
             return file
 
-        monkeypatch.setattr(on_files, "create", created)
-        monkeypatch.setattr(on_files, "write", self._write)
-        monkeypatch.setattr(on_files, "write_at", self._write_at)
+        monkeypatch.setattr(durable_files, "create", created)
+        monkeypatch.setattr(durable_files, "write", self._write)
+        monkeypatch.setattr(durable_files, "write_at", self._write_at)
         for name in ("flush", "flush_mark", "flush_new"):
-            monkeypatch.setattr(on_files, name, self._flush)
-        monkeypatch.setattr(on_files, "flush_folder", self._flush_folder)
+            monkeypatch.setattr(durable_files, name, self._flush)
+        monkeypatch.setattr(durable_files, "flush_folder", self._flush_folder)
 
     def lose_power(self) -> None:
         """From now on the folder holds what the disk has, with some of what was on its way to it."""

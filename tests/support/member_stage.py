@@ -7,16 +7,16 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Self, TypeVar
 
 from hansa.chance import Chance
-from hansa.coordination.member_events import MembersEvent
+from hansa.coordination.member import MembersEvent
+from hansa.coordination.members import Members
 from hansa.coordination.node_info import NodeInfo
-from hansa.coordination.over_members import Members
 from hansa.coordination.roster import Roster
 from hansa.errors import WouldBlock
-from hansa.store.on_memory import MemoryStore
+from hansa.runtime.event_stream import EventStream
+from hansa.store.memory import MemoryStore
 from hansa.testing.host import SimClock
 from hansa.testing.life import Life
 from hansa.testing.loop import SimLoop
-from hansa.transport.over_events import EventStream
 
 T = TypeVar("T")
 

@@ -22,14 +22,13 @@ import pytest
 
 from hansa.errors import Unavailable
 from hansa.limits import RAFT_LOOK_S, RAFT_MEASURE_S
+from hansa.runtime.event_stream import EventStream
 from hansa.store import Store
-from hansa.store import etcd_calls as calls
+from hansa.store.etcd import calls as calls
 from hansa.store.raft import JoinClient, RaftPeer, RaftTimings
-from hansa.store.raft.group_record import GroupRecord, RaftKeys
-from hansa.store.raft.json_values import decode
+from hansa.store.raft.group_record import GroupRecord, RaftKeys, decode
 from hansa.store.raft.raft_events import GroupStatus, RaftEvent
 from hansa.store.values import FROM_KEY
-from hansa.transport.over_events import EventStream
 from tests.support.etcd_program import etcd_program
 from tests.support.reserved_ports import reserved_endpoints
 

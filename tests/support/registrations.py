@@ -3,9 +3,8 @@
 from typing import TypeVar
 
 from hansa.chance import Chance
-from hansa.messaging.provider.effects import Dial, Effect, Registered, Send
-from hansa.messaging.provider.registration import Registrations
-from hansa.messaging.provider.standing import Registration
+from hansa.presence.provider_info import Registration
+from hansa.presence.registrations import Dial, Effect, Registered, Registrations, Send
 from hansa.wire.registry import AckStatus, Heartbeat, Register, RegisterAck, Unregister, UpdateWeight
 
 T = TypeVar("T")

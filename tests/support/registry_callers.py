@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 from hansa.endpoint import Endpoint
-from hansa.messaging.registry import Registry
+from hansa.services.registry import Registry
 from hansa.transport import Dealer, Sub
 from hansa.wire.listing import ProviderEntry, RegistrySync, ServiceList, decode_list
 from hansa.wire.registry import (

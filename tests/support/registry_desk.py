@@ -1,8 +1,8 @@
 """A catalogue with a clock beside it, so that a test reads as a story."""
 
 from hansa.limits import PROVIDER_ENTRIES_MAX
-from hansa.messaging.registry.announcer import Announcer
-from hansa.messaging.registry.catalogue import Answer, Catalogue
+from hansa.services.registry.announcer import Announcer
+from hansa.services.registry.catalogue import Answer, Catalogue
 from hansa.wire.listing import ProviderEntry, RegistrySync, Tombstone
 from hansa.wire.registry import AckStatus, Heartbeat, Register, RegisterAck, Unregister, UpdateWeight
 

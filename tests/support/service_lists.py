@@ -1,8 +1,8 @@
 """Lists as registries send them, and what a directory makes of them, in few words."""
 
 from hansa.limits import REGISTRY_GRACE_S
-from hansa.messaging.discovery.directory import Directory
-from hansa.messaging.discovery.events import (
+from hansa.services.discovery.directory import Directory
+from hansa.services.discovery.events import (
     DiscoveryEvent,
     ProviderAdded,
     ProviderRemoved,

@@ -8,15 +8,15 @@ from itertools import combinations
 
 from hansa.errors import TopicExists
 from hansa.ids import routing_id
-from hansa.messaging.spot.effects import Broadcast, Effect, Send, Tell
-from hansa.messaging.spot.events import MessagesMissed, SubscriptionActivated
-from hansa.messaging.spot.fanout import Exchange, receive
-from hansa.messaging.spot.inbox import Inbox, Reader, WhenSlow
-from hansa.messaging.spot.mesh import Mesh
-from hansa.messaging.spot.want import WantState
+from hansa.topics.effects import Broadcast, Effect, Send, Tell
+from hansa.topics.events import MessagesMissed, SubscriptionActivated
+from hansa.topics.fanout import Exchange, receive
+from hansa.topics.inbox import Inbox, Reader, WhenSlow
+from hansa.topics.mesh import Mesh
+from hansa.topics.wants import WantState
 from hansa.transport.outbox import Outbox
 from hansa.wire.frames import FrameParser
-from hansa.wire.spot import Publish, decode, encode
+from hansa.wire.topics import Publish, decode, encode
 from tests.support.spot_mesh import BIG, FakeSubscriber
 
 QUERY_INTERVAL_S = 30.0

@@ -1,6 +1,6 @@
 """Words for the numbers of messages: what a subscription missed, what it got, and an owner that returns."""
 
-from hansa.messaging.spot.events import MessagesMissed, SpotEvent
+from hansa.topics.events import MessagesMissed, SpotEvent
 from tests.support.spot_mesh import EPOCH, FakeSubscriber, MeshBench, X, told
 
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from hansa.ids import routing_id
-from hansa.messaging.spot.effects import Broadcast, Effect, Send, Tell
-from hansa.messaging.spot.events import SpotEvent
-from hansa.messaging.spot.fanout import Exchange, Outlet, receive
-from hansa.messaging.spot.inbox import Inbox, Reader, WhenSlow
-from hansa.messaging.spot.mesh import Mesh
-from hansa.messaging.spot.want import Want
+from hansa.topics.effects import Broadcast, Effect, Send, Tell
+from hansa.topics.events import SpotEvent
+from hansa.topics.fanout import Exchange, Outlet, receive
+from hansa.topics.inbox import Inbox, Reader, WhenSlow
+from hansa.topics.mesh import Mesh
+from hansa.topics.wants import Want
 from hansa.transport.outbox import Outbox
 from hansa.wire.frames import FrameParser
-from hansa.wire.spot import (
+from hansa.wire.topics import (
     Mark,
     Message,
     Query,

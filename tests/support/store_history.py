@@ -11,8 +11,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from hansa.chance import Chance
-from hansa.coordination.over_lock import Hold, Lock
-from hansa.coordination.over_session import Session
+from hansa.coordination.lock import Hold, Lock
+from hansa.coordination.session import Session
 from hansa.errors import Fenced, StoreUnavailable, Unavailable
 from hansa.store.store import Store
 from hansa.store.values import Compare, Put

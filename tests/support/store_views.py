@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from hansa.chance import Chance
 from hansa.errors import BadArgument, Compacted, FutureRevision, LeaseLost
-from hansa.store.journal_records import Record
-from hansa.store.recorded import RecordedStore
+from hansa.store.served.recorded import RecordedStore
+from hansa.store.served.records import Record
 from hansa.store.values import FROM_KEY, Delete, Get, Put
 
 KEYS = [b"a", b"a/1", b"a/2", b"b", b"\xff"]

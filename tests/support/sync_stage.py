@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from hansa import sync
 from hansa.errors import HandlerFailed
-from hansa.messaging.provider import Request
+from hansa.services.provider import Request
 
 SERVICE = "payment"
 WITHIN_S = 10.0

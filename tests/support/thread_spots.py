@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from hansa.messaging.spot import SpotNode
-from hansa.messaging.spot.over_threads import ThreadsafeSpot
+from hansa.topics import SpotNode
+from hansa.topics.threads import ThreadsafeSpot
 from tests.support.loop_thread import WITHIN_S, LoopThread, loop_thread
 
 

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from hansa import Discovery, Registry, SpotEvent, SpotNode, TopicMessage, WouldBlock
 from hansa.ids import routing_id
-from hansa.transport.over_tasks import TaskScope
+from hansa.runtime.tasks import TaskScope
 from tests.support.discovery_cast import ANY, BEAT_S, OPTIONS, WITHIN_S, Cast, until
 from tests.support.recorder import Recorder
 

@@ -9,7 +9,7 @@ from hansa.chance import Chance
 from hansa.clock import Clock
 from hansa.errors import TimedOut
 from hansa.limits import STORE_TIMEOUT_S
-from hansa.store.on_memory import MemoryStore, MemoryWatch
+from hansa.store.memory import MemoryStore, MemoryWatch
 from hansa.store.values import Compare, Operation, Outcome, Scan, WatchBatch
 from hansa.testing.host import SimClock
 from hansa.testing.loop import SimLoop

@@ -20,8 +20,8 @@ UNSAFE_CALLS = frozenset({"eval", "exec"})
 PARENTLESS = frozenset({"create_task", "ensure_future"})
 # Where a task is started and kept by hand, with the reason: a path under the root, and why.
 TASK_PLACES = {
-    "src/hansa/transport/over_tasks.py": "keeps a socket's tasks and ends them with it",
-    "src/hansa/messaging/provider/over_handlers.py": "keeps a provider's handlers, without a callback each",
+    "src/hansa/runtime/tasks.py": "keeps a socket's tasks and ends them with it",
+    "src/hansa/services/provider/handlers.py": "keeps a provider's handlers, without a callback each",
 }
 # Folders that exist on one person's machine only.
 MACHINE_PATH = re.compile(r"(?<![\w.])/(?:root|home|work|Users)/\w")

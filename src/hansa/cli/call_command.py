@@ -12,8 +12,6 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from hansa.cli.exit_status import FAILED, INTERRUPTED, OK, complain, reader_left
-from hansa.cli.fast_loop import run
-from hansa.cli.latencies import Latencies
 from hansa.cli.payload_argument import part_lines, parts_object, read_payload
 from hansa.cli.registry_options import (
     NO_TLS,
@@ -27,10 +25,12 @@ from hansa.cli.registry_options import (
     TlsFiles,
     Whole,
 )
+from hansa.demo.latencies import Latencies
 from hansa.errors import HansaError
 from hansa.limits import REQUEST_TIMEOUT_S
-from hansa.messaging.discovery import Discovery
-from hansa.messaging.gateway import Gateway
+from hansa.runtime.fast_loop import run
+from hansa.services.discovery import Discovery
+from hansa.services.gateway import Gateway
 
 
 def call(

@@ -7,9 +7,9 @@ from typing import Annotated
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
-from hansa.cli import demo as demo_program
-from hansa.cli.fast_loop import run
 from hansa.cli.registry_options import Whole
+from hansa.demo import director as demo_program
+from hansa.runtime.fast_loop import run
 
 
 def demo(

@@ -13,11 +13,11 @@ from hansa.cli.exit_status import complain
 from hansa.cli.owned_command import LOST, SIGNALLED, Lost, Runner, run_owner
 from hansa.cli.registry_options import NO_TLS, AsJson, TlsFiles
 from hansa.cli.session_options import DEFAULTS, SessionOptions
-from hansa.coordination.keys import Keys
-from hansa.coordination.over_election import Election
-from hansa.coordination.over_key_watch import patient_backoff
-from hansa.coordination.over_session import Session
+from hansa.coordination.election import Election
+from hansa.coordination.following import patient_backoff
+from hansa.coordination.session import Session
 from hansa.errors import HansaError, LeadershipLost, SessionLost, StoreUnavailable, TimedOut
+from hansa.keys import Keys
 from hansa.store.store import Store
 
 

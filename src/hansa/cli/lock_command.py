@@ -12,10 +12,10 @@ from hansa.cli.log_lines import LogLines
 from hansa.cli.owned_command import LOST, NOT_IN_TIME, Lost, Runner, run_owner
 from hansa.cli.registry_options import NO_TLS, SECONDS, AsJson, TlsFiles
 from hansa.cli.session_options import DEFAULTS, SessionOptions
-from hansa.coordination.keys import Keys
-from hansa.coordination.over_lock import Hold, Lock
-from hansa.coordination.over_session import Session
+from hansa.coordination.lock import Hold, Lock
+from hansa.coordination.session import Session
 from hansa.errors import BadArgument, HansaError, TimedOut
+from hansa.keys import Keys
 
 # How often one who waits looks for its place, to tell it.
 PLACE_INTERVAL_S: Final = 2.0

@@ -12,10 +12,10 @@ from cyclopts import Parameter
 
 from hansa.cli.registry_options import ENDPOINT, PUB, ROUTER, SECONDS, Pubs, Routers
 from hansa.errors import TimedOut
-from hansa.messaging.discovery import Discovery
-from hansa.messaging.spot import SpotNode
-from hansa.messaging.spot.names import SERVICE
+from hansa.services.discovery import Discovery
 from hansa.store.store import Store
+from hansa.topics import SpotNode
+from hansa.topics.names import SERVICE
 from hansa.transport import Tls
 
 LOOK_INTERVAL_S: Final = 0.01

@@ -12,8 +12,8 @@ from typing import Any, Final
 from hansa.cli.exit_status import error_facts, status_of
 from hansa.cli.guarded_command import Ended, GuardedCommand, Guardian, GuardianGone, StopTimes, TooLate
 from hansa.cli.log_lines import LogLines
-from hansa.coordination.over_ownership import Ownership
-from hansa.coordination.over_session import Session
+from hansa.coordination.ownership import Ownership
+from hansa.coordination.session import Session
 from hansa.errors import BadArgument, Fenced, HansaError, SessionLost
 
 # As shells count them.

@@ -10,7 +10,6 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from hansa.cli.exit_status import FAILED, OK, complain
-from hansa.cli.fast_loop import run
 from hansa.cli.log_lines import LogLines
 from hansa.cli.registry_options import (
     ENDPOINT,
@@ -30,7 +29,8 @@ from hansa.cli.stop_signals import Stop, stop_signals
 from hansa.errors import HandlerFailed, HansaError
 from hansa.ids import format_id
 from hansa.limits import DRAIN_TIMEOUT_S
-from hansa.messaging.provider import Provider
+from hansa.runtime.fast_loop import run
+from hansa.services.provider import Provider
 
 # Processes cost more than handlers inside one; beyond these requests wait, and then callers hear "busy".
 COMMANDS_MAX: Final = 8

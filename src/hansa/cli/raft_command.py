@@ -12,7 +12,6 @@ from cyclopts import App, Parameter
 from rich.console import Console
 
 from hansa.cli.exit_status import OK, complain, reader_left
-from hansa.cli.fast_loop import run
 from hansa.cli.log_lines import LogLines, visible
 from hansa.cli.raft_board import (
     as_object,
@@ -29,10 +28,11 @@ from hansa.cli.registry_options import SECONDS, AsJson
 from hansa.cli.stop_signals import Cut, until_stopped
 from hansa.errors import HansaError
 from hansa.limits import RAFT_JOIN_TIMEOUT_S, RAFT_START_S_MAX
+from hansa.runtime.event_stream import EventStream
+from hansa.runtime.fast_loop import run
+from hansa.runtime.tasks import TaskScope
 from hansa.store.raft import JoinClient, RaftPeer
 from hansa.store.raft.raft_events import RaftEvent
-from hansa.transport.over_events import EventStream
-from hansa.transport.over_tasks import TaskScope
 
 raft = App(
     name="raft",

@@ -10,7 +10,6 @@ from typing import Annotated, Final
 from cyclopts import Parameter
 
 from hansa.cli.exit_status import OK, complain
-from hansa.cli.fast_loop import run
 from hansa.cli.log_lines import LogLines
 from hansa.cli.registry_news import RegistryNews
 from hansa.cli.registry_options import (
@@ -31,7 +30,8 @@ from hansa.limits import (
     HEARTBEAT_TIMEOUT_S,
     PROVIDER_ENTRIES_MAX,
 )
-from hansa.messaging.registry import Registry
+from hansa.runtime.fast_loop import run
+from hansa.services.registry import Registry
 
 # As fast as a person or a test follows; a look at an unchanged registry costs microseconds.
 LOOK_INTERVAL_S: Final = 0.1

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from hansa.cli.log_lines import LogLines
 from hansa.ids import format_id
-from hansa.messaging.discovery import (
+from hansa.presence.provider_info import ProviderInfo
+from hansa.services.discovery import (
     DiscoveryEvent,
     ProviderAdded,
     ProviderRemoved,
@@ -12,9 +13,8 @@ from hansa.messaging.discovery import (
     ServiceUnavailable,
     WeightChanged,
 )
-from hansa.messaging.discovery.events import events_between
-from hansa.messaging.provider_info import ProviderInfo
-from hansa.messaging.registry import Registry
+from hansa.services.discovery.events import events_between
+from hansa.services.registry import Registry
 
 
 class RegistryNews:

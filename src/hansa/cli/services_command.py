@@ -1,20 +1,25 @@
-"""`hansa services`: who provides what, once or as it changes."""
+"""`hansa services`: who provides what, once or as it changes.
+
+The services and their providers as a table for people and as JSON for programs.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from typing import Annotated, Final
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Annotated, Any, Final, TypeAlias
 
 from cyclopts import Parameter
 from rich.console import Console, Group
 from rich.live import Live
+from rich.table import Table
 from rich.text import Text
 
 from hansa.cli.exit_status import OK, complain, reader_left
-from hansa.cli.fast_loop import run
-from hansa.cli.log_lines import LogLines
-from hansa.cli.registry_news import tell_change
+from hansa.cli.log_lines import LogLines, visible
+from hansa.cli.registry_news import facts, tell_change
 from hansa.cli.registry_options import (
     NO_TLS,
     PUB,
@@ -25,10 +30,66 @@ from hansa.cli.registry_options import (
     Routers,
     TlsFiles,
 )
-from hansa.cli.services_board import as_object, as_table, summary
 from hansa.cli.stop_signals import Stop, stop_signals
 from hansa.errors import HansaError, TimedOut
-from hansa.messaging.discovery import Discovery
+from hansa.ids import format_id
+from hansa.presence.provider_info import ProviderInfo
+from hansa.runtime.fast_loop import run
+from hansa.services.discovery import Discovery
+
+Services: TypeAlias = Mapping[str, tuple[ProviderInfo, ...]]
+
+
+def as_table(services: Services) -> Table:
+    """A row per provider; the name of a service stands once."""
+    table = Table(expand=False)
+    for title in ("service", "provider", "routing id"):
+        table.add_column(title, overflow="fold")
+    table.add_column("weight", justify="right")
+    table.add_column("since")
+    for service, providers in services.items():
+        for number, provider in enumerate(providers):
+            table.add_row(
+                # Text and not str: what a peer wrote is never markup.
+                Text("" if number else visible(service), "bold"),
+                Text(visible(provider.endpoint)),
+                Text(format_id(provider.routing_id)),
+                str(provider.weight),
+                since(provider),
+                end_section=number == len(providers) - 1,
+            )
+    return table
+
+
+def since(provider: ProviderInfo) -> str:
+    """When it registered, in local time."""
+    if not provider.registered_at:
+        return "-"
+    try:
+        moment = datetime.fromtimestamp(provider.registered_at)
+    except (OverflowError, OSError, ValueError):  # A registry's clock may say anything.
+        return "?"
+    return f"{moment:%Y-%m-%d %H:%M:%S}"
+
+
+def as_object(services: Services, registries: Sequence[int]) -> dict[str, Any]:
+    """Everything as one JSON object."""
+    return {
+        "registries": list(registries),
+        "services": {service: [facts(one) for one in providers] for service, providers in services.items()},
+    }
+
+
+def summary(services: Services, registries: Sequence[int]) -> str:
+    """All of it in one sentence."""
+    providers_count = sum(map(len, services.values()))
+    told_by = f"registr{'y' if len(registries) == 1 else 'ies'} {', '.join(map(str, registries)) or 'none'}"
+    return f"{_counted(len(services), 'service')}, {_counted(providers_count, 'provider')}; heard: {told_by}"
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
 
 LOOK_INTERVAL_S: Final = 0.01
 DRAW_INTERVAL_S: Final = 0.25

@@ -9,7 +9,7 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from hansa.cli.registry_options import NO_TLS, TlsFiles
-from hansa.coordination.over_session import Session
+from hansa.coordination.session import Session
 from hansa.errors import BadArgument
 from hansa.store.opening import open_store
 from hansa.store.store import Store

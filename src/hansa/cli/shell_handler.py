@@ -12,8 +12,8 @@ from typing import Final
 
 from hansa.errors import HandlerFailed, TimedOut, invariant
 from hansa.limits import ERROR_TEXT_BYTES_MAX, FRAME_BYTES_MAX
-from hansa.messaging.provider import Request
-from hansa.transport.over_tasks import TaskScope
+from hansa.runtime.tasks import TaskScope
+from hansa.services.provider import Request
 
 _READ_BYTES: Final = 64 * 1024
 

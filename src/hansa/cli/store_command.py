@@ -11,12 +11,12 @@ from typing import Annotated, Final
 from cyclopts import Parameter
 
 from hansa.cli.exit_status import OK, complain
-from hansa.cli.fast_loop import run
 from hansa.cli.log_lines import LogLines
 from hansa.cli.registry_options import NO_TLS, AsJson, TlsFiles
 from hansa.cli.stop_signals import stop_signals
 from hansa.errors import BadArgument, HansaError
-from hansa.store.server import StoreServer
+from hansa.runtime.fast_loop import run
+from hansa.store.served.server import StoreServer
 
 LISTEN: Final = "127.0.0.1:2379"
 DATA: Final = "hansa-store"

@@ -1,30 +1,113 @@
-"""`hansa subscribe`: the messages of topics as lines, in a shell."""
+"""`hansa subscribe`: the messages of topics as lines, in a shell.
+
+A message of a topic as one line of output.
+
+What happens to subscriptions, as lines beside the messages themselves.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Container, Iterable
 from contextlib import suppress
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from hansa.cli.exit_status import OK, complain
-from hansa.cli.fast_loop import run
-from hansa.cli.log_lines import LogLines
+from hansa.cli.log_lines import LogLines, visible
 from hansa.cli.mesh_options import ANY_MESH, Mesh
-from hansa.cli.message_line import message_line, message_object
+from hansa.cli.payload_argument import parts_object
 from hansa.cli.registry_options import NO_TLS, AsJson, TlsFiles, Whole
 from hansa.cli.standard_streams import Output
 from hansa.cli.stop_signals import until_stopped
-from hansa.cli.subscribe_news import tell_end, tell_event, tell_start
 from hansa.errors import HansaError
-from hansa.messaging.spot import Spot, SpotEvent, Subscription, TopicMessage
-from hansa.messaging.spot.names import check_pattern, check_topic, is_pattern
+from hansa.ids import format_id
+from hansa.runtime.fast_loop import run
+from hansa.topics import (
+    MessagesDropped,
+    MessagesMissed,
+    Spot,
+    SpotEvent,
+    Subscription,
+    SubscriptionActivated,
+    SubscriptionSuspended,
+    TopicMessage,
+)
+from hansa.topics.names import check_pattern, check_topic, is_pattern
 from hansa.transport import Tls
+
+
+def message_line(message: TopicMessage, *, for_terminal: bool) -> bytes:
+    """The topic, a tab, the payload.
+
+    The payload is as it is, but for what would make it several lines: a line end at its end is left out,
+    others are written `\\n`. A terminal gets nothing that it would obey, and escapes for what is no text.
+    """
+    payload = message.payload.removesuffix(b"\n")
+    if for_terminal:
+        payload = visible(payload.decode(errors="backslashreplace")).encode()
+    else:
+        payload = payload.replace(b"\n", b"\\n")
+    topic = visible(message.topic) if for_terminal else message.topic
+    return topic.encode() + b"\t" + payload + b"\n"
+
+
+def message_object(message: TopicMessage) -> dict[str, Any]:
+    """As JSON: the payload as text if it is text, else as base64."""
+    shown = parts_object([message.payload])
+    return {
+        "topic": message.topic,
+        "encoding": shown["encoding"],
+        "payload": shown["parts"][0],
+        "sequence": message.sequence or None,
+    }
+
+
+def tell_start(log: LogLines, subscriptions: Iterable[Subscription], owned: Container[str]) -> None:
+    """Those that wait for an owner; the others are told by their events. `owned` are the known topics."""
+    for subscription in subscriptions:
+        if not any(topic in owned for topic in subscription.topics):
+            what = "no topic matches yet" if subscription.is_pattern else "nobody owns it yet"
+            log.tell("pending", f"{subscription.text}: pending, {what}", subscription=subscription.text)
+
+
+def tell_event(log: LogLines, event: SpotEvent) -> None:
+    """One event of a spot; those that do not concern subscriptions are passed over."""
+    match event:
+        case SubscriptionActivated(subscription=text, topic=topic, owner=owner):
+            sentence = f"{_name(text, topic)}: active, owned by {format_id(owner)}"
+            log.tell("active", sentence, subscription=text, topic=topic, owner=format_id(owner))
+        case SubscriptionSuspended(subscription=text, topic=topic, owner=owner):
+            sentence = f"{_name(text, topic)}: pending, {format_id(owner)} owns it no more"
+            log.tell("pending", sentence, subscription=text, topic=topic, owner=format_id(owner))
+        case MessagesMissed(subscription=text, topic=topic, count=count):
+            sentence = f"{_name(text, topic)}: {count} missed on their way from the owner"
+            log.tell("missed", sentence, subscription=text, topic=topic, count=count)
+        case MessagesDropped(subscription=text, count=count):
+            sentence = f"{text}: {count} dropped, because whoever reads the lines was too slow"
+            log.tell("dropped", sentence, subscription=text, count=count)
+
+
+def tell_end(log: LogLines, shown_count: int, subscriptions: Iterable[Subscription]) -> None:
+    """What was shown, and what was not."""
+    subscriptions = tuple(subscriptions)
+    missed_count = sum(subscription.missed_count for subscription in subscriptions)
+    dropped_count = sum(subscription.dropped_count for subscription in subscriptions)
+    log.tell(
+        "ended",
+        f"{shown_count} messages, {missed_count} missed, {dropped_count} dropped",
+        messages_count=shown_count,
+        missed_count=missed_count,
+        dropped_count=dropped_count,
+    )
+
+
+def _name(text: str, topic: str) -> str:
+    return topic if text == topic else f"{topic} ({text})"
 
 
 def subscribe(

@@ -1,26 +1,169 @@
-"""`hansa topics`: which topics there are, who owns them, and how much goes through them."""
+"""`hansa topics`: which topics there are, who owns them, and how much goes through them.
+
+Topics with their numbers as a table for people and as JSON for programs.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from typing import Annotated
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, TypeAlias
 
 from cyclopts import Parameter
 from rich.console import Console, Group
 from rich.live import Live
+from rich.table import Table
 from rich.text import Text
 
 from hansa.cli.exit_status import OK, complain, reader_left
-from hansa.cli.fast_loop import run
-from hansa.cli.log_lines import LogLines
+from hansa.cli.log_lines import LogLines, visible
 from hansa.cli.mesh_options import ANY_MESH, Mesh
 from hansa.cli.registry_options import NO_TLS, SECONDS, AsJson, TlsFiles
 from hansa.cli.stop_signals import Cut, until_stopped
-from hansa.cli.topics_board import Rates, Topics, as_object, as_table, summary, tell_changes
 from hansa.errors import BadArgument, HansaError
-from hansa.messaging.spot import SpotNode
+from hansa.ids import format_id
+from hansa.runtime.fast_loop import run
+from hansa.topics import SpotNode, TopicReport
 from hansa.transport import Tls
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicLine:
+    """A topic at one look. What its owner does not tell, and a rate without a look before, is None."""
+
+    topic: str
+    owner: str
+    subscribers_count: int | None
+    published_count: int | None
+    dropped_count: int | None
+    rate: float | None
+
+    def facts(self) -> dict[str, object]:
+        """The line as JSON."""
+        return {
+            "topic": self.topic,
+            "owner": self.owner,
+            "subscribers_count": self.subscribers_count,
+            "published_count": self.published_count,
+            "dropped_count": self.dropped_count,
+            "messages_per_s": None if self.rate is None else round(self.rate, 3),
+        }
+
+
+# By topic and owner: until they have settled it, two nodes may both own a topic.
+Topics: TypeAlias = Mapping[tuple[str, str], TopicLine]
+
+
+class Rates:
+    """Turns surveys, one after the other, into lines with rates."""
+
+    def __init__(self) -> None:
+        self._before: Topics = {}
+        self._looked_at = 0.0
+
+    def look(self, reports: Iterable[TopicReport], known: Mapping[str, bytes], *, now: float) -> Topics:
+        """The lines of a survey that was made just now; rates are those since the last one.
+
+        Topics that are `known` (with their owners) and were not reported are there without numbers.
+        """
+        elapsed_s, self._looked_at = now - self._looked_at, now
+        told = {(report.topic, report.owner): report for report in reports}
+        lines = {}
+        for topic, owner in sorted(told.keys() | known.items()):
+            key, report = (topic, format_id(owner)), told.get((topic, owner))
+            lines[key] = TopicLine(
+                topic=topic,
+                owner=key[1],
+                subscribers_count=None if report is None else report.subscribers_count,
+                published_count=None if report is None else report.published_count,
+                dropped_count=None if report is None else report.dropped_count,
+                rate=_rate(self._before.get(key), report, elapsed_s),
+            )
+        self._before = lines
+        return lines
+
+
+def _rate(before: TopicLine | None, report: TopicReport | None, elapsed_s: float) -> float | None:
+    if before is None or before.published_count is None or elapsed_s <= 0:
+        return None
+    if report is None or report.published_count is None:
+        return None
+    # Less than before: the topic was destroyed and created again by the same node.
+    count = report.published_count - before.published_count
+    return count / elapsed_s if count >= 0 else None
+
+
+def as_table(topics: Topics) -> Table:
+    """A row per topic."""
+    table = Table(expand=False)
+    table.add_column("topic", overflow="fold")
+    table.add_column("owner", overflow="fold")
+    for title in ("subscribers", "messages/s", "dropped", "total"):
+        table.add_column(title, justify="right")
+    for line in topics.values():
+        table.add_row(
+            # Text and not str: what a peer wrote is never markup.
+            Text(visible(line.topic), "bold"),
+            Text(line.owner),
+            number(line.subscribers_count),
+            number(line.rate),
+            Text(number(line.dropped_count), "bold red" if line.dropped_count else ""),
+            number(line.published_count),
+        )
+    return table
+
+
+def as_object(topics: Topics, peers: Sequence[bytes]) -> dict[str, Any]:
+    """Everything as one JSON object."""
+    return {
+        "nodes": [format_id(peer) for peer in peers],
+        "topics": [line.facts() for line in topics.values()],
+    }
+
+
+def summary(topics: Topics, peers: Sequence[bytes]) -> str:
+    """All of it in one sentence; this command's own node does not count."""
+    rates = [line.rate for line in topics.values() if line.rate is not None]
+    told = f", {sum(rates):,.0f} messages/s" if rates else ""
+    return f"{_counted(len({topic for topic, _ in topics}), 'topic')} at {_counted(len(peers), 'node')}{told}"
+
+
+def tell_changes(log: LogLines, before: Topics, after: Topics) -> None:
+    """A line for each topic that has other numbers than at the look before, and for each that is gone."""
+    for key, line in after.items():
+        if key not in before or _news(line) != _news(before[key]):
+            log.tell("topic", _sentence(line), **line.facts())
+    for key, line in before.items():
+        if key not in after:
+            log.tell(
+                "topic-removed", f"{line.topic}: removed by {line.owner}", topic=line.topic, owner=line.owner
+            )
+
+
+def _news(line: TopicLine) -> tuple[object, ...]:
+    # A rate that goes from unknown to 0 is none, one that goes from something to 0 is.
+    return line.owner, line.subscribers_count, line.published_count, line.dropped_count, bool(line.rate)
+
+
+def _sentence(line: TopicLine) -> str:
+    return (
+        f"{line.topic}: owner {line.owner}, {number(line.subscribers_count)} subscribers, "
+        f"{number(line.rate)} messages/s, {number(line.dropped_count)} dropped, "
+        f"{number(line.published_count)} in total"
+    )
+
+
+def number(value: float | None) -> str:
+    """For people; what is not known is a dash."""
+    if value is None:
+        return "-"
+    return f"{value:,.1f}" if 0 < value < 10 and value != int(value) else f"{value:,.0f}"
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def topics(

@@ -3,47 +3,53 @@
 async with Session(store, ttl=10) as session:
     async with Lock(session, "nightly") as hold:
         await files.write(fence=hold.fence, report=report)
+
+- `session`, `session_times`: one lease, kept alive, and how long its owner may believe in it.
+- `lock` (with the semaphore), `election`, `barrier`: what is taken in turns.
+- `ownership`, `entry`, `line`, `loss`: how they take it: a key in a line, from waiting to lost or released.
+- `following`: what a prefix of the store holds, kept up to date.
+- `fencing`: storage that only the newest owner writes.
+- `members`: this process's place in a cluster and its view of the others. `stay`: its record in the store.
+  `roster`, `suspicion`, `lookout`: who is a member, who is suspected, who looks after whom. `member`,
+  `node_info`: the values.
+- `nodes`: the registry of nodes and its watcher. `routing_table`: which node has which partition.
 """
 
-from hansa.coordination.following import Changed, Snapshot
-from hansa.coordination.keys import Keys
-from hansa.coordination.line_stats import LineStats
-from hansa.coordination.member import Member
-from hansa.coordination.member_events import (
+from hansa.coordination.barrier import Barrier
+from hansa.coordination.election import Election, LeaderInfo, Leadership
+from hansa.coordination.fencing import FencedFile, FencedKey
+from hansa.coordination.following import Changed, Following, Snapshot
+from hansa.coordination.line import LineStats
+from hansa.coordination.lock import Hold, HolderInfo, Lock, Semaphore
+from hansa.coordination.member import (
     Expelled,
     LoopLagged,
+    Member,
     MemberDown,
     MemberEvent,
     MemberJoined,
     MemberLeft,
     MemberRefuted,
     MembersEvent,
+    MembersStats,
     MemberSuspected,
     MemberUpdated,
     Rejoined,
 )
-from hansa.coordination.member_stats import MembersStats
+from hansa.coordination.members import Members
 from hansa.coordination.node_info import MemberStatus, NodeInfo
-from hansa.coordination.on_fenced_file import FencedFile
-from hansa.coordination.over_barrier import Barrier
-from hansa.coordination.over_election import Election, LeaderInfo, Leadership
-from hansa.coordination.over_fenced_key import FencedKey
-from hansa.coordination.over_following import Following
-from hansa.coordination.over_lock import Hold, HolderInfo, Lock
-from hansa.coordination.over_members import Members
-from hansa.coordination.over_membership_watcher import (
+from hansa.coordination.nodes import (
     MembershipWatcher,
     NodeEvent,
     NodeEvents,
     NodeJoined,
     NodeLeft,
+    NodeRegistry,
 )
-from hansa.coordination.over_node_registry import NodeRegistry
-from hansa.coordination.over_routing_table import RoutingTables, RoutingTableStore
-from hansa.coordination.over_semaphore import Semaphore
-from hansa.coordination.over_session import Session
 from hansa.coordination.roster import Roster
-from hansa.coordination.routing_table import RouteEntry, RoutingTable
+from hansa.coordination.routing_table import RouteEntry, RoutingTable, RoutingTables, RoutingTableStore
+from hansa.coordination.session import Session
+from hansa.keys import Keys
 
 __all__ = [
     "Barrier",

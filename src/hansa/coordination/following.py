@@ -1,19 +1,41 @@
-"""What a prefix of a store holds, kept up to date from reads and watched changes.
+"""Follows a prefix of a store through all that a watch can suffer.
+
+`Copy` decides what is news; this drives. It must: read, then watch from the next revision, and take the read
+over only when the watch is ready; close a watch that is not; after a failure drop the watch, tell of the
+trouble and pause, once, also when the step is cancelled; begin its pauses anew after a good read; and end a
+pause when closed.
+
+What a prefix of a store holds, kept up to date from reads and watched changes.
 
 Theory: a `Copy` is first given a whole read, then the batches of a watch that begins right after it. When the
 watch breaks (the history was compacted, the reader was too slow, the store was away) it is given another
 whole read, and tells the difference: nothing twice, and nothing missed that still matters. A key that was
 deleted and created again in between shows as a delete and a put, since its `create_revision` differs; a key
 that came and went in between never shows.
+
+Waiting for one key to change or to go, through all that a watch can suffer.
+
+It must: close each watch; after a broken one pause, read the key, and watch on from the revision of that
+read, but first see whether what was read is what it waits for; read again as long as the store does not
+answer; and begin its pauses anew when a watch has told something.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Self
 
-from hansa.store.values import EventKind, KeyValue, Scan, WatchBatch
+from hansa.chance import Chance
+from hansa.errors import Compacted, HansaError, StoreUnavailable, TimedOut, WatchOverrun
+from hansa.limits import FOLLOW_RETRY_S_MAX, FOLLOW_RETRY_S_MIN, RECONNECT_JITTER, STORE_TIMEOUT_S
+from hansa.runtime.backoff import Backoff
+from hansa.runtime.waiters import Waiters
+from hansa.store.store import Store, Watch
+from hansa.store.values import EventKind, KeyValue, Scan, WatchBatch, as_bytes, as_key
 
 __all__ = ["Changed", "Copy", "Snapshot"]
 
@@ -98,3 +120,181 @@ class Copy:
 def _goes_on(before: KeyValue, now: KeyValue | None) -> bool:
     """Whether it is still the same key, and not one that was deleted and created anew."""
     return now is not None and now.create_revision == before.create_revision
+
+
+# What makes a call worth another try.
+TROUBLE = (StoreUnavailable, TimedOut)
+
+
+def patient_backoff(chance: Chance) -> Backoff:
+    """The pauses of whoever waits for a store that cannot be reached."""
+    return Backoff(s_min=FOLLOW_RETRY_S_MIN, s_max=FOLLOW_RETRY_S_MAX, jitter=RECONNECT_JITTER, chance=chance)
+
+
+async def key_changed(
+    store: Store,
+    known: KeyValue,
+    *,
+    start_revision: int,
+    chance: Chance,
+    is_enough: Callable[[KeyValue], bool] = lambda item: False,
+) -> KeyValue | None:
+    """Wait until a key that is known is gone (gives None), or was put so that `is_enough` (gives it).
+
+    A key that was deleted and created anew is gone. It waits for a store that cannot be reached, however
+    long. Raises `AlreadyClosed`. Cancelling it leaves nothing behind.
+    """
+    backoff = patient_backoff(chance)
+    while True:
+        watch = store.watch(known.key, start_revision=start_revision, exact=True)
+        try:
+            async for batch in watch:
+                backoff.reset()
+                for event in batch.events:
+                    if event.kind is EventKind.DELETE or event.item.create_revision != known.create_revision:
+                        return None
+                    if is_enough(event.item):
+                        return event.item
+        except (Compacted, WatchOverrun, *TROUBLE):
+            pass
+        finally:
+            watch.close()
+        while True:
+            await asyncio.sleep(backoff.next_s())
+            try:
+                scan = await store.scan(known.key, b"")
+                break
+            except TROUBLE:
+                continue
+        item = scan.items[0] if scan.items else None
+        if item is None or item.create_revision != known.create_revision:
+            return None
+        if is_enough(item):
+            return item
+        start_revision = scan.revision + 1
+
+
+logger = logging.getLogger(__name__)
+
+
+class Following:
+    """An async iterator: first a `Snapshot` of all keys with a prefix, then each `Changed`. For one reader.
+
+    After a compaction, an overrun or a store that was away it reads anew and gives the difference, once. It
+    waits for a store that cannot be reached, however long, with growing pauses; `is_current` says so, and
+    `on_trouble` is called with each failure. A step raises `AlreadyClosed` when the store was closed, and
+    ends after `close`. Cancelling a step takes nothing out.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        prefix: bytes | str,
+        *,
+        exact: bool = False,
+        timeout: float = STORE_TIMEOUT_S,
+        chance: Chance | None = None,
+        on_trouble: Callable[[HansaError], None] | None = None,
+    ) -> None:
+        self._store = store
+        self._prefix = as_key(prefix) if exact else as_bytes(prefix)
+        self._exact = exact
+        self._timeout_s = timeout
+        self._on_trouble = on_trouble
+        self._backoff = Backoff(
+            s_min=FOLLOW_RETRY_S_MIN,
+            s_max=FOLLOW_RETRY_S_MAX,
+            jitter=RECONNECT_JITTER,
+            chance=chance if chance is not None else Chance.system(),
+        )
+        self._copy = Copy()
+        self._watch: Watch | None = None
+        # When the last try failed, the pause that the next step begins with, should this one be cancelled.
+        self._pause_s = 0.0
+        self._closed = False
+        self._closing = Waiters()
+        self.troubles_count = 0
+        self.reads_count = 0
+
+    @property
+    def items(self) -> Mapping[bytes, KeyValue]:
+        """The keys as they were when the last news was given: a view, which changes with it."""
+        return self._copy.items
+
+    @property
+    def revision(self) -> int:
+        """The revision of the last news."""
+        return self._copy.revision
+
+    @property
+    def is_current(self) -> bool:
+        """Whether a watch is open: False before the first read, and from a failure to the next good read."""
+        return self._watch is not None
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Snapshot | Changed:
+        while not self._closed:
+            news: Snapshot | Changed | None = None
+            try:
+                if self._watch is None:
+                    await self._wait()
+                    news = await self._read()
+                else:
+                    news = self._copy.apply(await anext(self._watch))
+            except StopAsyncIteration:
+                # Only `close` ends a watch so.
+                self._drop()
+            except (Compacted, WatchOverrun, StoreUnavailable, TimedOut) as error:
+                self._failed(error)
+            if news is not None and not self._closed:
+                return news
+        raise StopAsyncIteration
+
+    def close(self) -> None:
+        """Follow no more: a step that waits ends."""
+        self._closed = True
+        self._drop()
+        self._closing.wake_all()
+
+    async def _wait(self) -> None:
+        if not self._pause_s or self._closed:
+            return
+        try:
+            async with asyncio.timeout(self._pause_s):
+                await self._closing.wait()
+        except TimeoutError:
+            self._pause_s = 0.0
+
+    async def _read(self) -> Snapshot | Changed | None:
+        """Read all, and watch from there on. Nothing is taken over before the watch is sure to have begun."""
+        if self._closed:
+            return None
+        scan = await self._store.scan(self._prefix, b"" if self._exact else None, timeout=self._timeout_s)
+        watch = self._store.watch(self._prefix, start_revision=scan.revision + 1, exact=self._exact)
+        try:
+            await watch.ready(timeout=self._timeout_s)
+        except BaseException:
+            watch.close()
+            raise
+        if self._closed:
+            watch.close()
+            return None
+        self._watch = watch
+        self._backoff.reset()
+        self.reads_count += 1
+        return self._copy.read(scan)
+
+    def _failed(self, error: HansaError) -> None:
+        self._drop()
+        self.troubles_count += 1
+        self._pause_s = self._backoff.next_s()
+        logger.debug("following %r: %s; reading anew in %.2f s", self._prefix, error, self._pause_s)
+        if self._on_trouble is not None:
+            self._on_trouble(error)
+
+    def _drop(self) -> None:
+        if self._watch is not None:
+            self._watch.close()
+            self._watch = None

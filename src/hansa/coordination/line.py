@@ -1,13 +1,23 @@
-"""Who stands where in a line: everybody has one key below a prefix, and the oldest keys come first.
+"""What a key of a semaphore or a barrier says: how many may hold or must come, whether it is at its turn.
+
+Pure.
+
+As text that people can read: `3 waiting`, `3 inside`, and after a line's end the note.
+
+Who stands where in a line: everybody has one key below a prefix, and the oldest keys come first.
 
 The store gives each key the revision of its creation, which only grows: so nobody ever enters ahead of
 somebody, those ahead only become fewer, and who owns something next has a higher number than all before.
 Whoever waits looks at one key only, the one right before its own; so a hand-over wakes one, and not all.
+
+How much waiting there is for something that one, or a few, may have at a time.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Final
 
+from hansa.errors import BadRecord
 from hansa.store.values import KeyValue
 
 
@@ -42,3 +52,77 @@ def place_of(key: bytes, items: Iterable[KeyValue], *, revision: int, turns_coun
             )
         ahead.append(item)
     return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LineStats:
+    """What one lock, semaphore or election object has seen so far.
+
+    `waited_s` is the sum over all that were acquired, `waited_s_max` the longest of them.
+    """
+
+    acquired_count: int
+    timed_out_count: int
+    lost_count: int
+    waited_s: float
+    waited_s_max: float
+
+
+class LineTally:
+    """Counts it."""
+
+    def __init__(self) -> None:
+        self._acquired_count = 0
+        self._timed_out_count = 0
+        self._lost_count = 0
+        self._waited_s = 0.0
+        self._waited_s_max = 0.0
+
+    def stats(self) -> LineStats:
+        return LineStats(
+            acquired_count=self._acquired_count,
+            timed_out_count=self._timed_out_count,
+            lost_count=self._lost_count,
+            waited_s=self._waited_s,
+            waited_s_max=self._waited_s_max,
+        )
+
+    def acquired(self, waited_s: float) -> None:
+        self._acquired_count += 1
+        self._waited_s += waited_s
+        self._waited_s_max = max(self._waited_s_max, waited_s)
+
+    def timed_out(self) -> None:
+        self._timed_out_count += 1
+
+    def lost(self) -> None:
+        self._lost_count += 1
+
+
+_STATES: Final = {b"waiting": False, b"inside": True}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Permit:
+    """One key's value."""
+
+    count: int
+    is_inside: bool = False
+    note: bytes = b""
+
+    def encode(self) -> bytes:
+        return b"%d %s\n" % (self.count, b"inside" if self.is_inside else b"waiting") + self.note
+
+
+def decode_permit(value: bytes) -> Permit:
+    """Read a key's value. Raises `BadRecord`."""
+    head, separator, note = value.partition(b"\n")
+    digits, _, state = head.partition(b" ")
+    if not separator or not digits.isdigit() or len(digits) > 9 or state not in _STATES:
+        raise BadRecord(f"a place in a semaphore or at a barrier cannot be {value[:40]!r}")
+    return Permit(count=int(digits), is_inside=_STATES[state], note=note)
+
+
+def waiting_of(items: Iterable[KeyValue]) -> list[KeyValue]:
+    """Those who are not inside yet, in the order in which they came. Raises `BadRecord`."""
+    return [item for item in in_order(items) if not decode_permit(item.value).is_inside]

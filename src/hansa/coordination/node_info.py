@@ -1,4 +1,4 @@
-"""What a node tells of itself, and how that is written in the store."""
+"""What a node tells of itself, and how that is written in the store. Pure."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from math import isfinite
 from types import MappingProxyType
 from typing import Any, Final
 
-from hansa.coordination.keys import as_name
 from hansa.errors import BadArgument, BadRecord
+from hansa.keys import as_name
 from hansa.limits import NODE_RECORD_BYTES_MAX
 
 __all__ = ["MemberStatus", "NodeInfo", "NodeRecord"]

@@ -1,4 +1,4 @@
-"""Who is a member, decided from what a store says.
+"""Who is a member, decided from what a store says. Pure.
 
 Theory: the store has a record of each node that is there, hung on its lease, and now and then a suspicion of
 one. A member's status follows from these two alone: what it says of itself, unless its stay is suspected;
@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final
 
-from hansa.coordination.member import Member
-from hansa.coordination.member_events import (
+from hansa.coordination.member import (
+    Member,
     MemberDown,
     MemberEvent,
     MemberJoined,

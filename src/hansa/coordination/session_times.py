@@ -1,4 +1,4 @@
-"""How long a session may believe in its lease, and why it stops to.
+"""How long a session may believe in its lease, and why it stops to. Pure.
 
 The store counts a lease's time from when it answers a renewal, the session from when it asked: so the session
 is always the earlier of the two, and by a margin more. Between its deadline and the lease's end nobody owns

@@ -1,4 +1,4 @@
-"""When a member is suspected, and how that is written in the store.
+"""When a member is suspected, and how that is written in the store. Pure.
 
 Heartbeats are renewals of a lease, which leave no trace but the lease's remaining time. A lease is granted
 for twice the heartbeat timeout: so who has used up more than half of it has been silent for the timeout, by
@@ -7,18 +7,42 @@ its own measure, whatever timeout the one who looks was given.
 A suspicion hangs on the suspect's own lease, holds for the record on that lease, and ends with it. A
 refutation is written over it and not deleted: keys that vanish with a lease vanish from two watches, whose
 order nobody knows, and a vanished suspicion must not look like a heartbeat.
+
+Who looks after whom: each member after the next few in a ring, so that looking after all costs little.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import Final
 
 from hansa.coordination.node_info import as_json, from_json
 from hansa.errors import BadRecord
 from hansa.store.values import LeaseInfo
 
-__all__ = ["Suspicion", "is_overdue", "overdue_in_s", "silence_s"]
+__all__ = ["Suspicion", "is_overdue", "overdue_in_s", "silence_s", "successors"]
+
+_DIGEST_BYTES = 8
+
+
+def successors(ids: Iterable[str], me: str, count: int) -> tuple[str, ...]:
+    """The next `count` after me, or all others when there are no more. `me` need not be among them.
+
+    The ring is in the order of digests: members of one machine often have names that follow each other, and
+    fall together.
+    """
+    mine = _place(me)
+    places = sorted(_place(one) for one in set(ids) if one != me)
+    after = [place for place in places if place > mine]
+    before = [place for place in places if place < mine]
+    return tuple(one for _, one in [*after, *before][:count])
+
+
+def _place(one: str) -> tuple[bytes, str]:
+    return blake2b(one.encode("utf-8"), digest_size=_DIGEST_BYTES).digest(), one
+
 
 _WHOLE_SECOND_S: Final = 1.0
 

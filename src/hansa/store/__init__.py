@@ -2,9 +2,15 @@
 
 async with open_store("memory://docks") as store:
     taken = await store.commit([Compare.absent("berth/1")], then=[Put("berth/1", b"cog")])
+
+- `store`, `values`: the one interface, and what goes in and comes out; `opening`: from an address to a store.
+- `mvcc`, `leases`, `watching`, `engine`: a whole store as one machine, without a disk or a socket.
+- `memory`: that machine on an event loop.
+- `etcd/`: the client of an etcd group. `served/`: `hansa store`, with its journal on disk. `raft/`: a group
+  of etcd members that hansa starts and watches.
 """
 
-from hansa.store.on_memory import MemoryStore
+from hansa.store.memory import MemoryStore
 from hansa.store.opening import open_store
 from hansa.store.store import Keeping, Store, Watch
 from hansa.store.values import (

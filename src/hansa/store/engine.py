@@ -1,4 +1,4 @@
-"""The whole store as one machine: keys, leases and watchers, kept in step with each other.
+"""The whole store as one machine: keys, leases and watchers, kept in step with each other. Pure.
 
 Every call hands in the time. Leases whose time is over end before anything else is done, so nobody sees a
 key of an expired lease, however late the driver's timer is. All changes go through one place, which tells the

@@ -1,4 +1,4 @@
-"""Leases: rights that end by themselves unless they are renewed, and the keys that end with them.
+"""Leases: rights that end by themselves unless they are renewed, and the keys that end with them. Pure.
 
 Who drives it hands in the time, asks for the `deadline` and calls `tick` when it has come. Which keys hang on
 a lease follows from the changes of the store alone (`follow`): a put takes its key off one and onto another.

@@ -1,4 +1,4 @@
-"""Keys with their past, under one counter of revisions.
+"""Keys with their past, under one counter of revisions. Pure.
 
 Every transaction that changes something takes the next revision, and all its changes carry it. An empty
 store stands at 1, so the first change is 2. Three views of the same truth are kept: the keys as they are now,
@@ -12,17 +12,19 @@ the revisions at which this store stood. Whoever names another one has it from a
 Compaction at a revision C forgets what no read at C or later can see: of each key what was overwritten at C
 or before, and a deletion at C or before. Reads at C still work, and so do watchers that begin at C. Beyond a
 bound the machine compacts itself. Its cost is that of the changes it forgets, not that of the keys there are.
+
+Keys in their order, so that a range is found without a look at the others.
 """
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
 from hansa.errors import BadArgument, Compacted, FutureRevision, LeaseLost
 from hansa.limits import STORE_HISTORY_BYTES_MAX, STORE_HISTORY_COUNT_MAX
-from hansa.store.key_index import KeyIndex
 from hansa.store.values import (
+    FROM_KEY,
     Compare,
     Delete,
     DeleteResult,
@@ -40,6 +42,42 @@ from hansa.store.values import (
     WatchBatch,
     check_commit,
 )
+
+
+class KeyIndex:
+    """A sorted set of keys. A change moves the pointers behind it: below 1 ms for a million keys."""
+
+    __slots__ = ("_keys",)
+
+    def __init__(self) -> None:
+        self._keys: list[bytes] = []
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def add(self, key: bytes) -> None:
+        """The key must not be in it yet."""
+        insort(self._keys, key)
+
+    def remove(self, key: bytes) -> None:
+        """The key must be in it."""
+        del self._keys[bisect_left(self._keys, key)]
+
+    def bounds(self, start: bytes, range_end: bytes) -> tuple[int, int]:
+        """The places from which and up to which the keys of a range stand."""
+        first = bisect_left(self._keys, start)
+        if not range_end:
+            found = first < len(self._keys) and self._keys[first] == start
+            return first, first + found
+        if range_end == FROM_KEY:
+            return first, len(self._keys)
+        # An end before the start is an empty range, not a negative one.
+        return first, max(first, bisect_left(self._keys, range_end))
+
+    def between(self, first: int, last: int) -> list[bytes]:
+        """The keys at these places, the last not included."""
+        return self._keys[first:last]
+
 
 FIRST_REVISION: Final = 1
 # What Python needs around one key, or one change of it, besides their own bytes: 220 to 370 were measured.

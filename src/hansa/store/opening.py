@@ -6,8 +6,8 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from hansa.errors import BadArgument, BadEndpoint
-from hansa.store.etcd_address import EtcdAddress
-from hansa.store.on_memory import MemoryStore
+from hansa.store.etcd.address import EtcdAddress
+from hansa.store.memory import MemoryStore
 from hansa.store.store import Store
 from hansa.transport.options import Tls
 
@@ -47,7 +47,7 @@ def _open_memory(name: str, tls: Tls | None, options: dict[str, Any]) -> Store:
 
 def _open_etcd(rest: str, tls: Tls | None, options: dict[str, Any]) -> Store:
     # Here, because gRPC takes longer to load than all of hansa.
-    from hansa.store.on_etcd import EtcdStore
+    from hansa.store.etcd.client import EtcdStore
 
     address = EtcdAddress.parse(rest)
     if address.user is not None:
@@ -57,7 +57,7 @@ def _open_etcd(rest: str, tls: Tls | None, options: dict[str, Any]) -> Store:
 
 def _open_raft(rest: str, tls: Tls | None, options: dict[str, Any]) -> Store:
     # Here, because only who opens one needs it, and not every system has what it needs (fcntl).
-    from hansa.store.raft.on_raft import open_raft_store
+    from hansa.store.raft.raft_store import open_raft_store
 
     if tls is not None or options:
         raise BadArgument("the store of a raft group takes no options")

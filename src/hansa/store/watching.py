@@ -1,4 +1,4 @@
-"""Watchers: who is told of which changes, without gap and without repeat.
+"""Watchers: who is told of which changes, without gap and without repeat. Pure.
 
 A watcher is in one of three stages. Catching up: it began in the past, and reads the log at its own pace,
 so it holds nothing and can fall behind a compaction. In step: it has read all there was, stands in the index,

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 
 from hansa.errors import AlreadyClosed, Unavailable
-from hansa.transport.over_steps import Order, Steps
+from hansa.runtime.steps import Order, Steps
 
 _ADVICE = "do not call it from a callback, hand the work to a thread of yours"
 

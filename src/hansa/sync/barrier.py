@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hansa.coordination.over_barrier import Barrier as AsyncBarrier
+from hansa.coordination.barrier import Barrier as AsyncBarrier
 from hansa.sync.session import Session
 
 

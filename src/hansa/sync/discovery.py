@@ -9,9 +9,9 @@ from typing import Self
 from hansa.chance import Chance
 from hansa.clock import Clock
 from hansa.limits import BROADCAST_INTERVAL_S, BROADCASTS_MISSED_MAX
-from hansa.messaging.discovery import Discovery as AsyncDiscovery
-from hansa.messaging.discovery import DiscoveryEvent, DiscoveryStats, ServiceState
-from hansa.messaging.provider_info import ProviderInfo
+from hansa.presence.provider_info import ProviderInfo
+from hansa.services.discovery import Discovery as AsyncDiscovery
+from hansa.services.discovery import DiscoveryEvent, DiscoveryStats, ServiceState
 from hansa.sync.event_stream import EventStream
 from hansa.sync.mirror import Mirror, shielded
 from hansa.transport import Network, SocketOptions, Tls

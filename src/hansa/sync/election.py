@@ -6,16 +6,16 @@ import asyncio
 from contextlib import aclosing
 from types import TracebackType
 
-from hansa.coordination.line_stats import LineStats
-from hansa.coordination.over_election import Election as AsyncElection
-from hansa.coordination.over_election import LeaderInfo
-from hansa.coordination.over_election import Leadership as AsyncLeadership
+from hansa.coordination.election import Election as AsyncElection
+from hansa.coordination.election import LeaderInfo
+from hansa.coordination.election import Leadership as AsyncLeadership
+from hansa.coordination.line import LineStats
 from hansa.errors import AlreadyClosed, HansaError, LeadershipLost, UsageError
+from hansa.runtime.mailboxes import Mailbox
+from hansa.runtime.waiters import Waiters
 from hansa.sync.event_stream import EventStream
 from hansa.sync.ownership import Ownership, obtained
 from hansa.sync.session import Session
-from hansa.transport.over_mailbox import Mailbox
-from hansa.transport.over_waiters import Waiters
 
 
 class Leadership(Ownership[LeadershipLost]):

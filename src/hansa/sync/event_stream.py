@@ -6,8 +6,8 @@ import asyncio
 from typing import Generic, Protocol, Self, TypeVar
 
 from hansa.errors import AlreadyClosed, TimedOut, WouldBlock
+from hansa.runtime.steps import Order
 from hansa.sync.mirror import Mirror
-from hansa.transport.over_steps import Order
 
 E = TypeVar("E")
 E_co = TypeVar("E_co", covariant=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hansa.coordination.over_fenced_key import FencedKey as AsyncFencedKey
+from hansa.coordination.fencing import FencedKey as AsyncFencedKey
 from hansa.limits import STORE_TIMEOUT_S
 from hansa.sync.store import Store
 

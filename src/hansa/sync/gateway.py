@@ -11,13 +11,13 @@ from typing import Self
 from hansa.chance import Chance
 from hansa.errors import AlreadyClosed, Backlogged
 from hansa.limits import IN_FLIGHT_MAX, REQUEST_TIMEOUT_S
-from hansa.messaging.gateway import Balancer, Completion, GatewayStats, RetryPolicy
-from hansa.messaging.gateway import DirectRouter as AsyncDirectRouter
-from hansa.messaging.gateway import Gateway as AsyncGateway
+from hansa.runtime.steps import Order, Outcome, Steps
+from hansa.services.gateway import Balancer, Completion, GatewayStats, RetryPolicy
+from hansa.services.gateway import DirectRouter as AsyncDirectRouter
+from hansa.services.gateway import Gateway as AsyncGateway
 from hansa.sync.discovery import Discovery
 from hansa.sync.mirror import Mirror, shielded
 from hansa.transport import Network, SocketOptions, Tls
-from hansa.transport.over_steps import Order, Outcome, Steps
 from hansa.wire.business import TraceContext
 
 Parts = Sequence[bytes] | bytes

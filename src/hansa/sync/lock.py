@@ -5,11 +5,11 @@ from __future__ import annotations
 from threading import get_ident
 from types import TracebackType
 
-from hansa.coordination.line_stats import LineStats
-from hansa.coordination.over_lock import Hold as AsyncHold
-from hansa.coordination.over_lock import HolderInfo
-from hansa.coordination.over_lock import Lock as AsyncLock
-from hansa.coordination.over_semaphore import Semaphore as AsyncSemaphore
+from hansa.coordination.line import LineStats
+from hansa.coordination.lock import Hold as AsyncHold
+from hansa.coordination.lock import HolderInfo
+from hansa.coordination.lock import Lock as AsyncLock
+from hansa.coordination.lock import Semaphore as AsyncSemaphore
 from hansa.errors import LockLost, UsageError
 from hansa.sync.ownership import Ownership, obtained
 from hansa.sync.session import Session

@@ -7,11 +7,9 @@ from types import TracebackType
 from typing import Self
 
 from hansa.chance import Chance
-from hansa.coordination.member import Member
-from hansa.coordination.member_events import MembersEvent
-from hansa.coordination.member_stats import MembersStats
+from hansa.coordination.member import Member, MembersEvent, MembersStats
+from hansa.coordination.members import Members as AsyncMembers
 from hansa.coordination.node_info import MemberStatus, NodeInfo
-from hansa.coordination.over_members import Members as AsyncMembers
 from hansa.coordination.roster import Roster
 from hansa.limits import MEMBER_HEARTBEAT_INTERVAL_S, MEMBER_HEARTBEAT_TIMEOUT_S, STORE_TIMEOUT_S
 from hansa.sync.ending_mirror import EndingMirror

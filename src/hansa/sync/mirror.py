@@ -8,8 +8,8 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from hansa.errors import AlreadyClosed, UsageError
+from hansa.runtime.steps import Steps
 from hansa.sync.background import Background, hold, release
-from hansa.transport.over_steps import Steps
 
 T = TypeVar("T")
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from hansa.chance import Chance
 from hansa.coordination.node_info import NodeInfo
-from hansa.coordination.over_membership_watcher import MembershipWatcher as AsyncMembershipWatcher
-from hansa.coordination.over_membership_watcher import NodeEvent
-from hansa.coordination.over_node_registry import NodeRegistry as AsyncNodeRegistry
+from hansa.coordination.nodes import MembershipWatcher as AsyncMembershipWatcher
+from hansa.coordination.nodes import NodeEvent
+from hansa.coordination.nodes import NodeRegistry as AsyncNodeRegistry
 from hansa.sync.news import News
 from hansa.sync.store import Store
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
-from hansa.coordination.over_ownership import Ownership as AsyncOwnership
+from hansa.coordination.ownership import Ownership as AsyncOwnership
 from hansa.errors import AlreadyClosed, Fenced, NotHeld
 from hansa.store.values import Compare
 from hansa.sync.session import Session, within

@@ -18,9 +18,9 @@ from hansa.limits import (
     THREADS_MAX,
     WAITING_MAX,
 )
-from hansa.messaging.provider import Provider as AsyncProvider
-from hansa.messaging.provider import ProviderState, ProviderStats, Registration
-from hansa.messaging.provider.request import Reply, Request
+from hansa.services.provider import Provider as AsyncProvider
+from hansa.services.provider import ProviderState, ProviderStats, Registration
+from hansa.services.provider.request import Reply, Request
 from hansa.sync.mirror import Mirror
 from hansa.transport import Network, SocketOptions, Tls
 

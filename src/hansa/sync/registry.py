@@ -10,9 +10,9 @@ from hansa.chance import Chance
 from hansa.clock import Clock
 from hansa.endpoint import Endpoint
 from hansa.limits import BROADCAST_INTERVAL_S, HEARTBEAT_TIMEOUT_S, PROVIDER_ENTRIES_MAX
-from hansa.messaging.provider_info import ProviderInfo
-from hansa.messaging.registry import Registry as AsyncRegistry
-from hansa.messaging.registry import RegistryStats
+from hansa.presence.provider_info import ProviderInfo
+from hansa.services.registry import Registry as AsyncRegistry
+from hansa.services.registry import RegistryStats
 from hansa.sync.mirror import Mirror
 from hansa.transport import Network, SocketOptions, Tls
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from hansa.chance import Chance
-from hansa.coordination.over_routing_table import RoutingTableStore as AsyncRoutingTableStore
 from hansa.coordination.routing_table import RoutingTable
+from hansa.coordination.routing_table import RoutingTableStore as AsyncRoutingTableStore
 from hansa.limits import STORE_TIMEOUT_S
 from hansa.sync.news import News
 from hansa.sync.store import Store

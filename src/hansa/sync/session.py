@@ -8,9 +8,9 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from hansa.chance import Chance
-from hansa.coordination.keys import Keys
-from hansa.coordination.over_session import Session as AsyncSession
+from hansa.coordination.session import Session as AsyncSession
 from hansa.errors import SessionLost, TimedOut
+from hansa.keys import Keys
 from hansa.limits import STORE_TIMEOUT_S
 from hansa.sync.ending_mirror import EndingMirror
 from hansa.sync.store import Store

@@ -16,14 +16,14 @@ from hansa.limits import (
     REGISTER_TIMEOUT_S,
     SURVEY_S,
 )
-from hansa.messaging.spot import SpotEvent, SpotStats, TopicReport
-from hansa.messaging.spot import SpotNode as AsyncSpotNode
-from hansa.messaging.spot.names import SERVICE
-from hansa.messaging.spot.over_threads import ThreadsafeSpot
 from hansa.sync.discovery import Discovery
 from hansa.sync.event_stream import EventStream
 from hansa.sync.mirror import Mirror
 from hansa.sync.store import Store
+from hansa.topics import SpotEvent, SpotStats, TopicReport
+from hansa.topics import SpotNode as AsyncSpotNode
+from hansa.topics.names import SERVICE
+from hansa.topics.threads import ThreadsafeSpot
 from hansa.transport import Network, SocketOptions, Tls
 
 

@@ -20,8 +20,14 @@ from hansa.testing.history import History
 from hansa.testing.life import Life, life_of
 from hansa.testing.loop import SimLoop
 from hansa.testing.wire import SimWire
-from hansa.transport.over_memory import Factory, MemoryListener, MemoryNetwork, Place
-from hansa.transport.over_memory_stream import MemoryTransport, Wire
+from hansa.transport.memory_network import (
+    Factory,
+    MemoryListener,
+    MemoryNetwork,
+    MemoryTransport,
+    Place,
+    Wire,
+)
 
 __all__ = ["HostView", "NetworkSettings", "SimNetwork"]
 

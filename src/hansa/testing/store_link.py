@@ -20,9 +20,10 @@ from hansa.errors import (
     WatchOverrun,
 )
 from hansa.limits import STORE_TIMEOUT_S
+from hansa.runtime.tasks import TaskScope
 from hansa.store.engine import Engine
-from hansa.store.lineage import HistoryLost, Lineage
-from hansa.store.over_keeping import LoopKeeping
+from hansa.store.etcd.lineage import HistoryLost, Lineage
+from hansa.store.memory import LoopKeeping
 from hansa.store.values import (
     Compare,
     Delete,
@@ -45,7 +46,6 @@ from hansa.store.watching import Interest
 from hansa.testing.host import Host
 from hansa.testing.store_host import Polled, StoreHost
 from hansa.testing.store_way import MESSAGE_BYTES
-from hansa.transport.over_tasks import TaskScope
 
 __all__ = ["LinkWatch", "StoreLink"]
 

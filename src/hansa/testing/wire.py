@@ -12,7 +12,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Protocol
 
 from hansa.testing.loop import Call, SimLoop
-from hansa.transport.over_memory_stream import END_OF_STREAM, MemoryTransport, Wire
+from hansa.transport.memory_network import END_OF_STREAM, MemoryTransport, Wire
 
 if TYPE_CHECKING:
     from contextvars import Context

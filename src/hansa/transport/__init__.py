@@ -1,4 +1,18 @@
-"""ZMTP sockets on the event loop: ROUTER, DEALER, PUB and SUB over TCP, TLS, Unix sockets and memory."""
+"""ZMTP sockets on the event loop: ROUTER, DEALER, PUB and SUB over TCP, TLS, Unix sockets and memory.
+
+In the order in which a message goes out, from the socket to the wire:
+
+- `router_socket`, `dealer_socket`, `pub_socket`, `sub_socket`: the four kinds, as their users call them.
+- `zmtp_socket`: what all four share: bound and dialled endpoints, admission of peers, events, a clean end.
+- `admission`: who may come in, and as which peer. `options`, `events`: how a socket behaves, what it tells.
+- `outbound_socket`: an endpoint that is dialled, and dialled again after every end.
+- `subscriptions`: who wants which messages, and one message put into the outbox of each of them.
+- `lane`, `outbox`: the way to one peer, connected or not, and what waits on it.
+- `connection`, `link`: one connection: the driver on asyncio's transport, and the protocol that it drives.
+- `chunks`: reads a stream through one buffer per event loop.
+- `network`: what sockets stand on; `system_network` is TCP, TLS and Unix sockets, `memory_network` their twin
+  inside a process, also for the simulator.
+"""
 
 from hansa.transport.dealer_socket import Dealer
 from hansa.transport.events import (
@@ -9,14 +23,13 @@ from hansa.transport.events import (
     MessagesLost,
     SocketEvent,
 )
-from hansa.transport.message import Message
 from hansa.transport.network import Listener, Network
 from hansa.transport.options import Away, Overflow, SocketOptions, Tls
 from hansa.transport.outbound_socket import Outbound
 from hansa.transport.pub_socket import Pub
 from hansa.transport.router_socket import Router
-from hansa.transport.stats import SocketStats
 from hansa.transport.sub_socket import Sub
+from hansa.transport.zmtp_socket import Message, SocketStats
 
 __all__ = [
     "Away",

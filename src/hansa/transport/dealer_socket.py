@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Unpack
 
 from hansa.errors import AlreadyClosed, PeerAway
+from hansa.transport.connection import Connection
+from hansa.transport.lane import Lane
 from hansa.transport.options import Away
 from hansa.transport.outbound_socket import Outbound
-from hansa.transport.over_asyncio import Connection
-from hansa.transport.over_lane import Lane
 from hansa.transport.zmtp_socket import SocketSettings, ZmtpSocket
 
 

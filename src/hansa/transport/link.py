@@ -1,4 +1,4 @@
-"""One ZMTP connection as a machine without I/O: greeting, handshake, traffic, heartbeats.
+"""One ZMTP connection as a machine: greeting, handshake, traffic, heartbeats. Pure.
 
 Theory of operation. A link goes through GREETING, HANDSHAKE and READY to CLOSED. Bytes go in through
 `receive`, which gives back whole messages; all else that the bytes mean becomes effects, and the driver

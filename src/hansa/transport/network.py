@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from hansa.endpoint import Endpoint
-    from hansa.transport.over_chunks import StreamProtocol
+    from hansa.transport.chunks import StreamProtocol
 
 
 class Listener(Protocol):

@@ -7,13 +7,13 @@ from collections.abc import Callable
 
 from hansa.endpoint import Endpoint
 from hansa.errors import AlreadyClosed, Unavailable
-from hansa.transport.backoff import Backoff
+from hansa.runtime.backoff import Backoff
+from hansa.runtime.tasks import Closing
+from hansa.runtime.waiters import Waiters
+from hansa.transport.connection import Connection
 from hansa.transport.events import CloseReason
+from hansa.transport.lane import Lane
 from hansa.transport.network import Network
-from hansa.transport.over_asyncio import Connection
-from hansa.transport.over_lane import Lane
-from hansa.transport.over_tasks import Closing
-from hansa.transport.over_waiters import Waiters
 
 
 class Outbound:

@@ -1,4 +1,4 @@
-"""What waits to be written to one peer, bounded in bytes and messages.
+"""What waits to be written to one peer, bounded in bytes and messages. Pure.
 
 Messages are kept in wire form, in batches that end at message boundaries, because a batch is what is handed
 to the connection in one write and what is carried over, whole, when the connection breaks first. The box also

@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 from typing import Unpack
 
 from hansa.limits import WRITE_TURN_BYTES
+from hansa.transport.connection import Connection
 from hansa.transport.events import CloseReason
-from hansa.transport.fan import TURN_COUNT_MAX, Fan
+from hansa.transport.lane import Lane
 from hansa.transport.outbound_socket import Outbound
 from hansa.transport.outbox import BURST, FULL, ROUSE, Outbox
-from hansa.transport.over_asyncio import Connection
-from hansa.transport.over_lane import Lane
+from hansa.transport.subscriptions import TURN_COUNT_MAX, Fan
 from hansa.transport.zmtp_socket import SocketSettings, ZmtpSocket
 
 OnSubscription = Callable[[bytes, bytes, bool], None]

@@ -8,12 +8,12 @@ from typing import Unpack
 from hansa.errors import AlreadyClosed, Backlogged, PeerAway, UnknownPeer
 from hansa.ids import format_id
 from hansa.limits import CONTROL_BYTES_MAX, CONTROL_COUNT_MAX
+from hansa.transport.connection import Connection
 from hansa.transport.events import CloseReason
+from hansa.transport.lane import Lane
 from hansa.transport.options import Away
 from hansa.transport.outbound_socket import Outbound
 from hansa.transport.outbox import FULL, QUIET
-from hansa.transport.over_asyncio import Connection
-from hansa.transport.over_lane import Lane
 from hansa.transport.zmtp_socket import SocketSettings, ZmtpSocket
 
 

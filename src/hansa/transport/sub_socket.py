@@ -7,9 +7,9 @@ from typing import Unpack
 
 from hansa.errors import BadArgument
 from hansa.limits import TOPIC_BYTES_MAX
+from hansa.transport.connection import Connection
+from hansa.transport.lane import Lane
 from hansa.transport.outbound_socket import Outbound
-from hansa.transport.over_asyncio import Connection
-from hansa.transport.over_lane import Lane
 from hansa.transport.subscriptions import Subscriptions
 from hansa.transport.zmtp_socket import SocketSettings, ZmtpSocket
 

@@ -1,19 +1,30 @@
-"""What all sockets share: doors and outbound connections, admission, events, the inbox, and a clean end."""
+"""What all sockets share: doors and outbound connections, admission, events, the inbox, and a clean end.
+
+A received message.
+
+What a socket has counted.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
 from types import TracebackType
-from typing import ClassVar, Self, TypedDict, Unpack
+from typing import ClassVar, NamedTuple, Self, TypedDict, Unpack
 
 from hansa.chance import Chance
 from hansa.endpoint import Endpoint
 from hansa.errors import AlreadyClosed, BadArgument, BadEndpoint
 from hansa.limits import CLOSE_S_MAX, ROUTING_ID_BYTES_MAX
-from hansa.transport.admission import Admission, NotAdmitted
-from hansa.transport.backoff import Backoff
-from hansa.transport.door import Door
+from hansa.runtime.backoff import Backoff
+from hansa.runtime.home import Home
+from hansa.runtime.mailboxes import Mailbox
+from hansa.runtime.tasks import Closing, TaskScope
+from hansa.transport.admission import Admission, Door, NotAdmitted
+from hansa.transport.chunks import StreamProtocol
+from hansa.transport.connection import Connection, Turnstile
 from hansa.transport.events import (
     CloseReason,
     Connected,
@@ -22,18 +33,56 @@ from hansa.transport.events import (
     MessagesLost,
     SocketEvent,
 )
-from hansa.transport.message import Message
+from hansa.transport.lane import Lane
 from hansa.transport.network import Listener, Network
 from hansa.transport.options import SocketOptions, Tls
 from hansa.transport.outbound_socket import Outbound
-from hansa.transport.over_asyncio import Connection, Turnstile
-from hansa.transport.over_chunks import StreamProtocol
-from hansa.transport.over_home import Home
-from hansa.transport.over_lane import Lane
-from hansa.transport.over_mailbox import Mailbox
-from hansa.transport.over_streams import SystemNetwork
-from hansa.transport.over_tasks import Closing, TaskScope
-from hansa.transport.stats import SocketStats, Tally
+from hansa.transport.system_network import SystemNetwork
+
+
+class Message(NamedTuple):
+    """The parts that a peer sent together, and the peer's id. A tuple, because one is made per message."""
+
+    peer: bytes
+    parts: list[bytes]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SocketStats:
+    """A snapshot. `ended` counts connections by the reason of their end, refused ones included.
+
+    `sent_count` messages were accepted for sending; of these `unsent_count` were lost in our buffer and
+    `in_doubt_count` were handed to a connection that broke before they were confirmed. `dropped_count` were
+    not accepted because a buffer was full. `ignored_count` arrived where nothing may (at a PUB), or after its
+    subscription was cancelled (at a SUB).
+    """
+
+    sent_count: int
+    received_count: int
+    dropped_count: int
+    unsent_count: int
+    in_doubt_count: int
+    ignored_count: int
+    connections_count: int
+    handshaking_count: int
+    inbox_count: int
+    events_dropped_count: int
+    ended: dict[str, int]
+
+
+@dataclass(slots=True, kw_only=True)
+class Tally:
+    """Running counts of what is no longer there to be asked: ended connections, closed lanes."""
+
+    sent_count: int = 0
+    received_count: int = 0
+    dropped_count: int = 0
+    unsent_count: int = 0
+    in_doubt_count: int = 0
+    ignored_count: int = 0
+    events_dropped_count: int = 0
+    ended: Counter[str] = field(default_factory=Counter)
+
 
 OnMessages = Callable[[bytes, list[list[bytes]]], None]
 OnEvent = Callable[[SocketEvent], None]

@@ -22,8 +22,8 @@ from hansa.coordination import (
     Session,
 )
 from hansa.coordination.following import Changed, Snapshot
-from hansa.coordination.keys import Keys
 from hansa.errors import Conflict
+from hansa.keys import Keys
 from hansa.store.store import Store
 from tests.conformance.store.engines import StoreEngine
 

@@ -5,14 +5,13 @@ from collections.abc import Callable
 
 import pytest
 
-from hansa.coordination.keys import Keys
-from hansa.coordination.over_barrier import Barrier
-from hansa.coordination.over_election import Election, LeaderInfo
-from hansa.coordination.over_fenced_key import FencedKey
-from hansa.coordination.over_lock import Lock
-from hansa.coordination.over_semaphore import Semaphore
-from hansa.coordination.over_session import Session
+from hansa.coordination.barrier import Barrier
+from hansa.coordination.election import Election, LeaderInfo
+from hansa.coordination.fencing import FencedKey
+from hansa.coordination.lock import Lock, Semaphore
+from hansa.coordination.session import Session
 from hansa.errors import LeadershipLost, LockLost, StaleFence, TimedOut
+from hansa.keys import Keys
 from hansa.store.store import Store
 
 WAIT_S_MAX = 20.0

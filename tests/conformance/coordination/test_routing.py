@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from hansa.coordination import RouteEntry, RoutingTable, RoutingTables, RoutingTableStore
-from hansa.coordination.keys import Keys
 from hansa.errors import BadArgument, BadRecord, Conflict
+from hansa.keys import Keys
 from hansa.store.store import Store
 
 WAIT_S_MAX = 15.0

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Self
 
 import grpc
 
-from hansa.store.on_memory import MemoryStore
+from hansa.store.memory import MemoryStore
 from hansa.store.opening import open_store
 from hansa.store.store import Store
 from hansa.store.values import KeyValue

@@ -13,8 +13,8 @@ from typing import Any
 
 from hansa import Discovery, SpotNode
 from hansa.coordination import Members, NodeInfo
-from hansa.messaging.over_cluster_events import TopicBridge, bridged_events
 from hansa.store import open_store
+from hansa.topics.cluster_events import TopicBridge, bridged_events
 
 ANY = "tcp://127.0.0.1:0"
 

@@ -20,10 +20,9 @@ from typing import Protocol
 
 sys.path[0] = str(Path(__file__).resolve().parents[3])
 
-from hansa.coordination.on_fenced_file import FencedFile  # noqa: E402
-from hansa.coordination.over_fenced_key import FencedKey  # noqa: E402
-from hansa.coordination.over_lock import Hold, Lock  # noqa: E402
-from hansa.coordination.over_session import Session  # noqa: E402
+from hansa.coordination.fencing import FencedFile, FencedKey  # noqa: E402
+from hansa.coordination.lock import Hold, Lock  # noqa: E402
+from hansa.coordination.session import Session  # noqa: E402
 from hansa.errors import Fenced, Unavailable  # noqa: E402
 from hansa.store.opening import open_store  # noqa: E402
 from hansa.store.store import Store  # noqa: E402

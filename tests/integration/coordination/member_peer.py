@@ -12,8 +12,8 @@ import time
 from typing import Any
 
 from hansa.coordination import Members, MembersEvent, NodeInfo
+from hansa.runtime.event_stream import EventStream
 from hansa.store import open_store
-from hansa.transport.over_events import EventStream
 
 
 async def main(address: str, name: str, interval_s: float, timeout_s: float) -> None:

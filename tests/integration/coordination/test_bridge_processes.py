@@ -8,8 +8,8 @@ import pytest
 
 from hansa import Discovery, Registry, SpotNode
 from hansa.coordination import Members, NodeInfo
-from hansa.messaging.over_cluster_events import bridged_events
 from hansa.store import open_store
+from hansa.topics.cluster_events import bridged_events
 from tests.support.peer_process import PeerProcess
 from tests.support.store_process import StoreProcess
 

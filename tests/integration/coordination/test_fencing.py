@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from hansa.chance import Chance
-from hansa.coordination.on_fenced_file import FencedFile
-from hansa.coordination.over_fenced_key import FencedKey
+from hansa.coordination.fencing import FencedFile, FencedKey
 from hansa.errors import StaleFence
 from hansa.store.opening import open_store
 from tests.support.etcd_servers import EtcdGroup

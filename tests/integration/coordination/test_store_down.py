@@ -14,7 +14,7 @@ import pytest
 from hansa import sync
 from hansa.chance import Chance
 from hansa.coordination import Election, Lock, Members, NodeInfo, Session
-from hansa.coordination.over_following import Following
+from hansa.coordination.following import Following
 from hansa.errors import LeadershipLost, LockLost, StoreUnavailable, TimedOut
 from hansa.store import open_store
 from tests.conformance.store.test_trouble import CALLS, prepared

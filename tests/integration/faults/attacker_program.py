@@ -21,7 +21,7 @@ sys.path[0] = str(Path(__file__).resolve().parents[3])
 from hansa.limits import STRIKES_MAX  # noqa: E402
 from hansa.wire.business import encode_call  # noqa: E402
 from hansa.wire.registry import Heartbeat, encode  # noqa: E402
-from hansa.wire.spot import SUBSCRIBE, TOPIC_REMOVE  # noqa: E402
+from hansa.wire.topics import SUBSCRIBE, TOPIC_REMOVE  # noqa: E402
 from tests.integration.faults.bad_messages import (  # noqa: E402
     GARBAGE,
     Frames,

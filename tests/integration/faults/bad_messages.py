@@ -11,7 +11,7 @@ from itertools import islice
 
 from hansa.errors import BadFrame
 from hansa.limits import FRAME_BYTES_MAX, PARTS_MAX
-from hansa.wire import listing, spot
+from hansa.wire import listing, topics
 from hansa.wire.business import ERROR_MSG_ID, decode_call, decode_header, encode_call
 from hansa.wire.registry import Heartbeat, Register, RegisterAck, Unregister, UpdateWeight, decode, encode
 from tests.fuzz.mutation import mutations
@@ -182,15 +182,15 @@ def provider_verdict(frames: Frames) -> tuple[str, bool]:
 def node_verdict(frames: Frames) -> tuple[str, bool]:
     """What a node counts this as, if nobody there owns or wants what is named, and whether it is a strike."""
     try:
-        command = spot.decode(frames)
+        command = topics.decode(frames)
     except BadFrame as error:
         return f"bad {error.reason}", True
     match command:
-        case spot.Publish():
+        case topics.Publish():
             return "publish", False
-        case spot.Subscribe():
+        case topics.Subscribe():
             return "subscribe", False
-        case spot.Message():
+        case topics.Message():
             return "message", False
     return "other", False
 

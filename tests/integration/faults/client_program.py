@@ -15,7 +15,7 @@ from pathlib import Path
 sys.path[0] = str(Path(__file__).resolve().parents[3])
 
 from hansa import Completion, Discovery, Gateway, HansaError, RetryPolicy, SocketOptions  # noqa: E402
-from hansa.cli.fast_loop import run  # noqa: E402
+from hansa.runtime.fast_loop import run  # noqa: E402
 from tests.integration.faults.orders import orders, tell  # noqa: E402
 
 OPTIONS = SocketOptions(reconnect_s_min=0.05, reconnect_s_max=0.5)

@@ -15,8 +15,8 @@ from typing import Any
 sys.path[0] = str(Path(__file__).resolve().parents[3])
 
 from hansa import Provider, ProviderState, RegistrationRefused, Request, SocketOptions  # noqa: E402
-from hansa.cli.fast_loop import run  # noqa: E402
 from hansa.cli.stop_signals import stop_signals  # noqa: E402
+from hansa.runtime.fast_loop import run  # noqa: E402
 from tests.integration.faults.orders import orders, rss_kib, tell  # noqa: E402
 
 

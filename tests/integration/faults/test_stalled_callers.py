@@ -11,7 +11,7 @@ from collections import Counter
 import pytest
 
 from hansa import Completion, Discovery, Gateway, Provider, Registry, Request
-from hansa.messaging.provider import over_handlers
+from hansa.services.provider import handlers
 from hansa.transport import SocketOptions
 
 REQUESTS_COUNT = 250
@@ -65,7 +65,7 @@ class Caller:
 async def test_a_caller_that_stood_still_has_one_outcome_for_each_request(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(over_handlers, "REPLY_S_MAX", REPLY_S_MAX)
+    monkeypatch.setattr(handlers, "REPLY_S_MAX", REPLY_S_MAX)
     async with (
         Registry("tcp://127.0.0.1:0", "tcp://127.0.0.1:0") as registry,
         Provider(

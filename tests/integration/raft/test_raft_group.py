@@ -13,7 +13,7 @@ import pytest
 from hansa.errors import AlreadyClosed, BadArgument, RaftRefused, TimedOut, Unavailable
 from hansa.store import open_store
 from hansa.store.raft import RaftPeer, RaftTimings
-from hansa.store.raft.on_data_folder import DataFolder, FolderState
+from hansa.store.raft.peer_home import DataFolder, FolderState
 from hansa.store.raft.raft_events import (
     LeaderChanged,
     MemberFailing,

@@ -12,7 +12,6 @@ import pytest
 from hansa.errors import BadArgument, JoinRefused, RaftRefused, TimedOut
 from hansa.store import open_store
 from hansa.store.raft import Approval, JoinState, PeerInfo, RaftPeer
-from hansa.store.raft.on_raft import RaftStore
 from hansa.store.raft.raft_events import (
     ApprovalAwaited,
     CatchingUp,
@@ -24,6 +23,7 @@ from hansa.store.raft.raft_events import (
     PeerJoined,
     PeerLeft,
 )
+from hansa.store.raft.raft_store import RaftStore
 from tests.support.raft_stage import APP, RaftStage, Writer, keys_of, kill, roles, until
 
 GHOST = PeerInfo(

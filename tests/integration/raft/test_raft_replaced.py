@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from hansa.coordination.over_lock import Lock
-from hansa.coordination.over_session import Session
+from hansa.coordination.lock import Lock
+from hansa.coordination.session import Session
 from hansa.store import open_store
-from hansa.store.raft.on_raft import RaftStore
+from hansa.store.raft.raft_store import RaftStore
 from tests.support.raft_stage import APP, RaftStage, Writer, until
 
 TTL_S = 3.0

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hansa.errors import BadArgument, HandshakeRefused, StoreUnavailable, TimedOut
-from hansa.store.on_etcd import EtcdStore
+from hansa.store.etcd.client import EtcdStore
 from hansa.store.opening import open_store
 from hansa.transport import Tls
 from tests.support.certificates import Authority

@@ -14,10 +14,10 @@ from google.protobuf.message import Message
 
 from hansa.chance import Chance
 from hansa.errors import LeaseLost, TimedOut
-from hansa.store import etcd_api_pb2 as api
-from hansa.store import etcd_calls as calls
-from hansa.store.etcd_calls import EtcdCall, encode
-from hansa.store.on_etcd import EtcdStore
+from hansa.store.etcd import api_pb2 as api
+from hansa.store.etcd import calls as calls
+from hansa.store.etcd.calls import EtcdCall, encode
+from hansa.store.etcd.client import EtcdStore
 from hansa.store.values import Delete, Get, Put
 
 pytestmark = [pytest.mark.spec("CRD-11"), pytest.mark.timeout(30)]

@@ -8,8 +8,8 @@ import pytest
 
 from hansa.errors import Compacted, StoreUnavailable
 from hansa.limits import KIB
-from hansa.store.etcd_watching import WatchTape
-from hansa.store.on_etcd import EtcdStore
+from hansa.store.etcd.client import EtcdStore
+from hansa.store.etcd.watch_book import WatchTape
 from hansa.store.opening import open_store
 from hansa.store.values import EventKind, Put
 from tests.support.etcd_servers import EtcdGroup

@@ -8,8 +8,7 @@ from typing import Self
 import pytest
 
 from hansa.coordination.node_info import NodeInfo
-from hansa.coordination.over_membership_watcher import MembershipWatcher, NodeJoined
-from hansa.coordination.over_node_registry import NodeRegistry
+from hansa.coordination.nodes import MembershipWatcher, NodeJoined, NodeRegistry
 from hansa.store.opening import open_store
 from hansa.store.store import Store
 from tests.support.etcd_proxies import proxied_store

@@ -6,7 +6,7 @@ import pytest
 
 from hansa.errors import StoreUnavailable, TimedOut
 from hansa.limits import STORE_TIMEOUT_S
-from hansa.store.on_memory import MemoryStore, MemoryWatch
+from hansa.store.memory import MemoryStore, MemoryWatch
 from hansa.store.store import Store
 from hansa.store.values import WatchBatch
 from tests.support.etcd_load import Load

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from hansa.coordination.over_session import Session
+from hansa.coordination.session import Session
 from hansa.errors import BadEndpoint, UsageError
-from hansa.store.on_etcd import EtcdStore
+from hansa.store.etcd.client import EtcdStore
 from hansa.store.values import EventKind
 from tests.support.etcd_servers import EtcdGroup
 

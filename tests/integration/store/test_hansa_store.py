@@ -13,8 +13,8 @@ import grpc
 import pytest
 
 from hansa.errors import StoreUnavailable, TimedOut
-from hansa.store import etcd_calls as calls
-from hansa.store.on_etcd import EtcdStore
+from hansa.store.etcd import calls as calls
+from hansa.store.etcd.client import EtcdStore
 from hansa.store.opening import open_store
 from hansa.store.store import Watch
 from hansa.store.values import EventKind

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from hansa.chance import Chance
-from hansa.coordination import line, over_entry
+from hansa.coordination import entry, line
 from hansa.errors import StoreUnavailable
 from hansa.limits import STORE_TIMEOUT_S
-from hansa.store.on_memory import MemoryStore
+from hansa.store.memory import MemoryStore
 from hansa.store.values import Compare, KeyValue, Operation, Outcome
 from hansa.testing import Judgement, LockModel, RegisterModel, check_linearizability
 from tests.support.store_history import KEYS, LOCKS, Clients
@@ -94,5 +94,5 @@ async def test_a_lock_that_does_not_wait_is_found_out(monkeypatch: pytest.Monkey
         place = line.place_of(*arguments, **settings)
         return None if place is None else dataclasses.replace(place, is_turn=True)
 
-    monkeypatch.setattr(over_entry, "place_of", hasty)
+    monkeypatch.setattr(entry, "place_of", hasty)
     assert await judged(MemoryStore(), registers_count=0, locks_count=4) is Judgement.VIOLATED

@@ -26,8 +26,8 @@ from hansa.coordination import (
     Snapshot,
 )
 from hansa.errors import Fenced, SessionLost, StoreUnavailable, StoreWentBack, TimedOut
-from hansa.store.on_etcd import EtcdStore
-from hansa.store.server import StoreServer
+from hansa.store.etcd.client import EtcdStore
+from hansa.store.served.server import StoreServer
 from tests.support.etcd_servers import EtcdGroup
 
 pytestmark = [pytest.mark.spec("CRD-17"), pytest.mark.timeout(90)]

@@ -29,10 +29,10 @@ from hansa import (  # noqa: E402
     WhenSlow,
     open_store,
 )
-from hansa.cli.fast_loop import run  # noqa: E402
 from hansa.ids import format_id, routing_id  # noqa: E402
 from hansa.limits import CLAIM_TTL_S, OUTGOING_BYTES_MAX, OUTGOING_COUNT_MAX  # noqa: E402
-from hansa.transport.over_tasks import TaskScope  # noqa: E402
+from hansa.runtime.fast_loop import run  # noqa: E402
+from hansa.runtime.tasks import TaskScope  # noqa: E402
 from tests.integration.faults.orders import orders, rss_kib, tell  # noqa: E402
 
 STREAM_TICK_S = 0.005

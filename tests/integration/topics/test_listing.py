@@ -20,7 +20,7 @@ from hansa import (
     UsageError,
 )
 from hansa.ids import routing_id
-from hansa.messaging.spot import doorkeeper, mesh, over_pubsub
+from hansa.topics import doorkeeper, mesh, pubsub_mesh
 from hansa.transport import Dealer
 from tests.support.discovery_cast import ANY, OPTIONS, WITHIN_S, until
 from tests.support.registry_callers import Caller
@@ -175,7 +175,7 @@ async def test_a_node_may_unregister_before_a_registry_was_found() -> None:
 async def test_who_waits_for_a_node_that_is_away_is_told_when_this_one_closes(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (mesh, over_pubsub):
+    for module in (mesh, pubsub_mesh):
         monkeypatch.setattr(module, "JOIN_S_MAX", 10 * WITHIN_S)
     async with TopicCast() as cast, asyncio.timeout(WITHIN_S):
         node = await cast.local(bind=ANY, mesh=kind, options=OPTIONS)

@@ -12,8 +12,8 @@ from hansa import BadArgument, PeerJoined, PeerLeft, SpotNode
 from hansa.endpoint import Endpoint
 from hansa.ids import routing_id
 from hansa.limits import JOIN_S_MAX
-from hansa.messaging.provider_info import ProviderInfo
-from hansa.messaging.spot.over_pubsub import PubSubMesh
+from hansa.presence.provider_info import ProviderInfo
+from hansa.topics.pubsub_mesh import PubSubMesh
 from hansa.transport import Pub
 from tests.support.discovery_cast import ANY, OPTIONS, WITHIN_S, until
 from tests.support.reserved_ports import reserved_endpoints
@@ -76,7 +76,7 @@ async def test_a_publisher_is_asked_once_for_each_prefix_and_told_when_nobody_wa
 
 
 async def test_a_subscription_that_is_refused_is_not_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hansa.messaging.spot.open_mesh.NODE_SUBSCRIPTIONS_MAX", 1)
+    monkeypatch.setattr("hansa.topics.open_mesh.NODE_SUBSCRIPTIONS_MAX", 1)
     async with TopicCast() as cast, publishing() as publisher, asyncio.timeout(WITHIN_S):
         node = await node_of(cast)
         spot = node.spot()
@@ -156,7 +156,7 @@ async def test_a_node_is_in_step_as_soon_as_the_listed_are_connected() -> None:
 async def test_a_publisher_that_is_not_there_is_given_up_and_found_when_it_comes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("hansa.messaging.spot.over_pubsub.JOIN_S_MAX", 0.05)
+    monkeypatch.setattr("hansa.topics.pubsub_mesh.JOIN_S_MAX", 0.05)
     with reserved_endpoints(1) as (bind,):
         async with TopicCast() as cast, asyncio.timeout(WITHIN_S):
             node = await node_of(cast)

@@ -13,7 +13,7 @@ from bench.topic_costs_meter import StreamMeter, Tally
 from bench.topic_costs_report import deviation, deviations, fill, sections
 from hansa.wire import commands
 from hansa.wire.frames import encode as encode_frames
-from hansa.wire.spot import (
+from hansa.wire.topics import (
     Mark,
     Query,
     QueryResp,

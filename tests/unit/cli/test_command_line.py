@@ -15,9 +15,9 @@ from hansa.cli import program
 from hansa.cli.exit_status import FAILED, USAGE, complain, error_facts, status_of
 from hansa.cli.payload_argument import part_lines, parts_object, read_payload
 from hansa.cli.registry_options import split_at_commas
-from hansa.cli.services_board import as_object, as_table, since, summary
+from hansa.cli.services_command import as_object, as_table, since, summary
 from hansa.errors import BadArgument, BadEndpoint, HandlerFailed, StoreUnavailable, TimedOut, TopicExists
-from hansa.messaging.provider_info import ProviderInfo
+from hansa.presence.provider_info import ProviderInfo
 
 
 def provider(service: str = "shout", **more: object) -> ProviderInfo:

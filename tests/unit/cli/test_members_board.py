@@ -9,8 +9,7 @@ import pytest
 from rich.console import Console
 
 from hansa.cli.log_lines import LogLines
-from hansa.cli.members_board import as_object, as_table, since, summary, tell_event
-from hansa.cli.members_command import Joining
+from hansa.cli.members_command import Joining, as_object, as_table, since, summary, tell_event
 from hansa.coordination import (
     Expelled,
     LoopLagged,

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hansa.cli.message_line import message_line, message_object
-from hansa.messaging.spot import TopicMessage
+from hansa.cli.subscribe_command import message_line, message_object
+from hansa.topics import TopicMessage
 
 
 @pytest.mark.parametrize(

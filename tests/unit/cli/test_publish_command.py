@@ -5,10 +5,9 @@ from typing import cast
 
 import pytest
 
-from hansa.cli.publish_command import await_subscribers, until_lost
-from hansa.cli.publish_order import Order
+from hansa.cli.publish_command import Order, await_subscribers, until_lost
 from hansa.errors import Fenced, TimedOut
-from hansa.messaging.spot import SpotNode
+from hansa.topics import SpotNode
 from tests.support.discovery_cast import WITHIN_S
 from tests.support.topics_cast import TopicCast
 

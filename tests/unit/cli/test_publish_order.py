@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from hansa.cli.publish_order import Order, Outcome
+from hansa.cli.publish_command import Order, Outcome
 from hansa.errors import BadArgument, NoOwner, TimedOut, TopicExists
 
 

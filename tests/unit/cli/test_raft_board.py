@@ -17,7 +17,7 @@ from hansa.cli.raft_board import (
     told,
 )
 from hansa.store.raft.group_record import Approval, Bootstrap, JoinState, PeerInfo
-from hansa.store.raft.member_log import readable
+from hansa.store.raft.member_process import readable
 from hansa.store.raft.raft_events import (
     ApprovalAwaited,
     CatchingUp,

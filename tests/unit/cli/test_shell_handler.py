@@ -9,7 +9,7 @@ import pytest
 from hansa.cli.shell_handler import ShellHandler, failure
 from hansa.errors import HandlerFailed, TimedOut
 from hansa.limits import ERROR_TEXT_BYTES_MAX
-from hansa.messaging.provider import Request
+from hansa.services.provider import Request
 from tests.support.held_pipe import HeldPipe
 
 WITHIN_S = 20.0

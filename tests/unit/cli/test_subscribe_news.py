@@ -8,8 +8,8 @@ from typing import Any, cast
 import pytest
 
 from hansa.cli.log_lines import LogLines
-from hansa.cli.subscribe_news import tell_end, tell_event, tell_start
-from hansa.messaging.spot import (
+from hansa.cli.subscribe_command import tell_end, tell_event, tell_start
+from hansa.topics import (
     MessagesDropped,
     MessagesMissed,
     PeerJoined,

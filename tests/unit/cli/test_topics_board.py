@@ -10,8 +10,8 @@ import pytest
 from rich.console import Console
 
 from hansa.cli.log_lines import LogLines
-from hansa.cli.topics_board import Rates, Topics, as_object, as_table, number, summary, tell_changes
-from hansa.messaging.spot import TopicReport
+from hansa.cli.topics_command import Rates, Topics, as_object, as_table, number, summary, tell_changes
+from hansa.topics import TopicReport
 
 OWNER = b"\x01abcd"
 OTHER = b"\x01zzzz"

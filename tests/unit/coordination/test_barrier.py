@@ -7,9 +7,9 @@ from contextlib import suppress
 import pytest
 
 from hansa.chance import Chance
-from hansa.coordination.over_barrier import Barrier
-from hansa.coordination.over_session import Session
-from hansa.coordination.permit import Permit, decode_permit
+from hansa.coordination.barrier import Barrier
+from hansa.coordination.line import Permit, decode_permit
+from hansa.coordination.session import Session
 from hansa.errors import BadArgument, SessionLost, StoreUnavailable, TimedOut
 from hansa.store.values import EventKind
 from tests.support.virtual_store import TroubledStore, virtual

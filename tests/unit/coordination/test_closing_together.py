@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from hansa.chance import Chance
+from hansa.coordination.lock import Lock
+from hansa.coordination.members import Members
 from hansa.coordination.node_info import NodeInfo
-from hansa.coordination.over_lock import Lock
-from hansa.coordination.over_members import Members
-from hansa.coordination.over_node_registry import NodeRegistry
-from hansa.coordination.over_session import Session
+from hansa.coordination.nodes import NodeRegistry
+from hansa.coordination.session import Session
 from hansa.limits import STORE_TIMEOUT_S
 from tests.support.virtual_store import TroubledStore, virtual
 

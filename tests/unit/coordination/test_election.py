@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from hansa.coordination.over_election import Election, LeaderInfo
-from hansa.coordination.over_session import Session
+from hansa.coordination.election import Election, LeaderInfo
+from hansa.coordination.session import Session
 from hansa.errors import LeadershipLost, NotHeld, SessionLost, TimedOut, UsageError
 from hansa.store.values import Put
 from tests.support.virtual_store import TroubledStore, virtual

@@ -9,14 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from hansa.coordination.fenced_value import decode_file, encode_file
-from hansa.coordination.on_fenced_file import FencedFile
+from hansa.coordination.fencing import FencedFile, decode_file, encode_file
 from hansa.errors import BadArgument, NotHeld, StaleFence, StoreCorrupt, StoreUnavailable, TimedOut
 
 # Every process takes under a fence of its own and counts one up; fences come from a file that counts too.
 _COUNTER = """
 import sys
-from hansa.coordination.on_fenced_file import FencedFile
+from hansa.coordination.fencing import FencedFile
 from hansa.errors import StaleFence
 file, number, count = FencedFile(sys.argv[1], timeout=60), int(sys.argv[2]), int(sys.argv[3])
 acknowledged = refused = 0

@@ -5,10 +5,9 @@ from typing import Any
 
 import pytest
 
-from hansa.coordination.fenced_value import FENCE_MAX, decode_fence, encode_fence
-from hansa.coordination.over_fenced_key import FencedKey
-from hansa.coordination.over_lock import Lock
-from hansa.coordination.over_session import Session
+from hansa.coordination.fencing import FENCE_MAX, FencedKey, decode_fence, encode_fence
+from hansa.coordination.lock import Lock
+from hansa.coordination.session import Session
 from hansa.errors import BadArgument, BadRecord, Conflict, NotHeld, StaleFence, TimedOut
 from hansa.store.values import Outcome
 from tests.support.virtual_store import TroubledStore, virtual

@@ -7,10 +7,9 @@ from itertools import pairwise
 import pytest
 
 from hansa.chance import Chance
-from hansa.coordination.following import Changed, Copy, Snapshot
-from hansa.coordination.over_following import Following
+from hansa.coordination.following import Changed, Copy, Following, Snapshot
 from hansa.errors import AlreadyClosed, BadArgument, HansaError
-from hansa.store.on_memory import MemoryStore
+from hansa.store.memory import MemoryStore
 from hansa.store.values import Delete, Put, Scan
 from hansa.testing.host import SimClock
 from hansa.testing.loop import SimLoop

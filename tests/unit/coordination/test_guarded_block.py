@@ -4,8 +4,7 @@ import asyncio
 
 import pytest
 
-from hansa.coordination.over_guarded_block import GuardedBlock
-from hansa.coordination.over_loss import Loss
+from hansa.coordination.loss import GuardedBlock, Loss
 from hansa.errors import LockLost, SessionLost
 
 

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from hansa.chance import Chance
-from hansa.coordination.over_following import Following
-from hansa.coordination.over_key_watch import key_changed
+from hansa.coordination.following import Following, key_changed
 from hansa.errors import Compacted, HansaError, StoreUnavailable, TimedOut
 from hansa.store.values import KeyValue
 from hansa.testing.loop import SimLoop

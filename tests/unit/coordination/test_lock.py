@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from hansa.coordination.over_lock import Hold, Lock
-from hansa.coordination.over_session import Session
+from hansa.coordination.lock import Hold, Lock
+from hansa.coordination.session import Session
 from hansa.errors import BadArgument, NotHeld, SessionLost, TimedOut, UsageError
 from hansa.store.values import Put
 from tests.support.virtual_store import TroubledStore, virtual

@@ -6,11 +6,10 @@ from typing import Any
 
 import pytest
 
-from hansa.coordination.over_barrier import Barrier
-from hansa.coordination.over_election import Election
-from hansa.coordination.over_lock import Hold, Lock
-from hansa.coordination.over_semaphore import Semaphore
-from hansa.coordination.over_session import Session
+from hansa.coordination.barrier import Barrier
+from hansa.coordination.election import Election
+from hansa.coordination.lock import Hold, Lock, Semaphore
+from hansa.coordination.session import Session
 from hansa.errors import LockLost, SessionLost, StoreUnavailable, TimedOut
 from tests.support.virtual_store import TroubledStore, virtual
 

@@ -7,17 +7,16 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 import pytest
 
 from hansa.chance import Chance
-from hansa.coordination.keys import Keys
-from hansa.coordination.member_events import Expelled
+from hansa.coordination.barrier import Barrier
+from hansa.coordination.election import Election
+from hansa.coordination.lock import Lock, Semaphore
+from hansa.coordination.member import Expelled
+from hansa.coordination.members import Members
 from hansa.coordination.node_info import NodeInfo, NodeRecord
-from hansa.coordination.over_barrier import Barrier
-from hansa.coordination.over_election import Election
-from hansa.coordination.over_lock import Lock
-from hansa.coordination.over_members import Members
-from hansa.coordination.over_semaphore import Semaphore
-from hansa.coordination.over_session import Session
+from hansa.coordination.session import Session
 from hansa.coordination.session_times import farewell_s
 from hansa.errors import Fenced, LockLost, SessionLost, StoreUnavailable, TimedOut
+from hansa.keys import Keys
 from hansa.limits import FAREWELL_STORE_S_MAX, LOSS_FAREWELL_S_MAX
 from tests.support.virtual_store import TroubledStore, virtual
 

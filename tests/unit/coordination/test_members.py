@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from hansa.coordination.keys import Keys
-from hansa.coordination.member_events import Expelled, MemberDown, MemberLeft, MemberSuspected, Rejoined
+from hansa.coordination.member import Expelled, MemberDown, MemberLeft, MemberSuspected, Rejoined
+from hansa.coordination.members import Members
 from hansa.coordination.node_info import MemberStatus, NodeInfo
-from hansa.coordination.over_members import Members
 from hansa.coordination.suspicion import Suspicion
 from hansa.errors import AlreadyClosed, BadArgument, Conflict, TimedOut, UsageError
+from hansa.keys import Keys
 from hansa.store.values import LeaseInfo, Put
 from tests.support.member_stage import MemberStage, brief, told
 
@@ -451,7 +451,7 @@ def test_a_record_that_nobody_can_read_is_counted_and_changes_nothing() -> None:
 def test_a_slow_reader_of_events_loses_the_oldest_and_is_told_how_many(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("hansa.coordination.over_members.EVENTS_COUNT_MAX", 2)
+    monkeypatch.setattr("hansa.coordination.members.EVENTS_COUNT_MAX", 2)
 
     async def scene(stage: MemberStage) -> None:
         a = await stage.join("a")

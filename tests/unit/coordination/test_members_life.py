@@ -26,13 +26,13 @@ from hansa.coordination import (
     Session,
 )
 from hansa.coordination.following import Changed
-from hansa.coordination.keys import Keys
 from hansa.coordination.node_info import NodeRecord
-from hansa.coordination.over_stay import Stay
+from hansa.coordination.stay import Stay
 from hansa.coordination.suspicion import Suspicion, is_overdue
 from hansa.errors import AlreadyClosed, BadArgument, Conflict, StoreUnavailable, TimedOut, UsageError
+from hansa.keys import Keys
 from hansa.limits import GONE_MEMBER_S_MAX, STORE_TIMEOUT_S
-from hansa.store.on_memory import MemoryStore
+from hansa.store.memory import MemoryStore
 from hansa.store.values import Compare, LeaseInfo, Operation, Outcome
 from tests.support.member_stage import MemberStage, told
 from tests.support.virtual_store import TroubledStore, virtual

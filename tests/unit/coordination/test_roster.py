@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hansa.coordination.member_events import (
+from hansa.coordination.member import (
     MemberDown,
     MemberEvent,
     MemberJoined,

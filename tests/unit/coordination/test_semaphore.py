@@ -4,10 +4,9 @@ import asyncio
 
 import pytest
 
-from hansa.coordination.over_lock import Hold
-from hansa.coordination.over_semaphore import Semaphore
-from hansa.coordination.over_session import Session
-from hansa.coordination.permit import Permit, decode_permit
+from hansa.coordination.line import Permit, decode_permit
+from hansa.coordination.lock import Hold, Semaphore
+from hansa.coordination.session import Session
 from hansa.errors import BadArgument, BadRecord, LockLost, TimedOut, UsageError
 from tests.support.virtual_store import TroubledStore, virtual
 

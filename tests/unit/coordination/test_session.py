@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from hansa.coordination.over_session import Session
+from hansa.coordination.session import Session
 from hansa.errors import BadArgument, SessionLost, TimedOut, UsageError
-from hansa.store.on_memory import MemoryStore
+from hansa.store.memory import MemoryStore
 from tests.support.virtual_store import TroubledStore, virtual
 
 

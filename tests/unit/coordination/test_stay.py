@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from hansa.chance import Chance
-from hansa.coordination.keys import Keys
 from hansa.coordination.node_info import MemberStatus, NodeInfo, NodeRecord
-from hansa.coordination.over_stay import Stay
+from hansa.coordination.stay import Stay
 from hansa.errors import Conflict, StoreUnavailable, TimedOut
+from hansa.keys import Keys
 from hansa.store.values import Put
 from tests.support.virtual_store import TroubledStore, virtual
 

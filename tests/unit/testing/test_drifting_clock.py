@@ -1,7 +1,7 @@
 """A clock that drifts keeps its pace, and its date is set to and fro."""
 
 from hansa.clock import ManualClock
-from hansa.testing.drifting_clock import WALL_STEP_EVERY_S, WALL_STEP_S, DriftingClock
+from hansa.testing.store_host import WALL_STEP_EVERY_S, WALL_STEP_S, DriftingClock
 
 
 def test_time_passes_at_its_rate_from_the_same_beginning() -> None:

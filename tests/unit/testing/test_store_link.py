@@ -17,7 +17,7 @@ from hansa.errors import (
     StoreUnavailable,
     TimedOut,
 )
-from hansa.store.on_memory import MemoryStore
+from hansa.store.memory import MemoryStore
 from hansa.store.store import Store
 from hansa.store.values import Compare, Delete, Get, Put, WatchBatch
 from hansa.testing import Host, NetworkSettings, Rewind, World

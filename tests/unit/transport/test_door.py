@@ -1,6 +1,6 @@
 """Counting connections at a door."""
 
-from hansa.transport.door import Door
+from hansa.transport.admission import Door
 from hansa.transport.events import CloseReason
 
 

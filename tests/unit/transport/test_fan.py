@@ -4,8 +4,8 @@ import pytest
 
 from hansa.errors import BadArgument
 from hansa.limits import WRITE_JOIN_BYTES, WRITE_TURN_BYTES
-from hansa.transport.fan import TURN_COUNT_MAX, Fan
 from hansa.transport.outbox import Outbox
+from hansa.transport.subscriptions import TURN_COUNT_MAX, Fan
 from hansa.wire.frames import encode
 
 

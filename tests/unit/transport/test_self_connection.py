@@ -5,8 +5,7 @@ import socket
 
 from hansa.endpoint import Endpoint
 from hansa.transport import CloseReason, Dealer, HandshakeFailed, SocketEvent, SocketOptions
-from hansa.transport.over_accept import Factory
-from hansa.transport.over_streams import SystemNetwork
+from hansa.transport.system_network import Factory, SystemNetwork
 
 
 class UnluckyNetwork(SystemNetwork):

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from hansa.errors import BadArgument, BadFrame
 from hansa.limits import PARTS_MAX, TOPICS_MAX
-from hansa.wire.spot import (
+from hansa.wire.topics import (
     Message,
     Publish,
     Query,

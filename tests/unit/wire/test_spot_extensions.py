@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from hansa.errors import BadArgument, BadFrame
 from hansa.limits import OWNED_TOPICS_MAX, TOPICS_MAX
-from hansa.wire.spot import (
+from hansa.wire.topics import (
     Mark,
     Message,
     Publish,

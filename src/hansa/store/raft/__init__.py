@@ -2,14 +2,22 @@
 
 async with RaftPeer("orders", "n1", data="n1", peers={"n1": "host-a:2380", "n2": ..., "n3": ...}) as peer:
     await peer.store.put("berth/1", b"cog")
+
+- `peer`: a peer from start to end. `peer_home`: its folder and addresses.
+- `etcd_program`, `member_settings`: which etcd is good enough, and how it is started.
+- `member_process`, `supervision`: runs the member, and decides when it is started again.
+- `member_calls`, `group`: questions to members, and the group as one peer reads it.
+- `peer_watch`: what a peer does while its member runs. `steward`: what the leader's peer does for the group.
+- `join_client`, `join_service`, `join_messages`, `join_steps`: how a peer joins and leaves.
+- `group_record`, `raft_events`: what the group writes into its own store, and what a peer tells.
+- `raft_store`: the store that the group keeps, through whichever members it has just now.
 """
 
 from hansa.store.raft.group_record import Approval, Bootstrap, JoinState, PeerInfo
+from hansa.store.raft.join_client import JoinClient
 from hansa.store.raft.join_messages import JoinAcceptance, JoinTicket
 from hansa.store.raft.member_settings import RaftTimings
-from hansa.store.raft.on_raft import RaftStore
-from hansa.store.raft.over_join_client import JoinClient
-from hansa.store.raft.over_raft_peer import RaftPeer
+from hansa.store.raft.peer import RaftPeer
 from hansa.store.raft.raft_events import (
     ApprovalAwaited,
     CatchingUp,
@@ -30,6 +38,7 @@ from hansa.store.raft.raft_events import (
     RequestStatus,
     SnapshotTaken,
 )
+from hansa.store.raft.raft_store import RaftStore
 
 __all__ = [
     "Approval",

@@ -1,4 +1,4 @@
-"""One join, step by step: what the peer beside the leader does next, decided from what the store says.
+"""One join, step by step: what the peer beside the leader does next, decided from what the store says. Pure.
 
 Nothing is remembered between two steps but the record in the store and the list of members. So whoever leads
 next decides the same from the same: a leader that dies between any two steps, with the effect of the last one

@@ -1,4 +1,4 @@
-"""How a group's etcd is started: its arguments and its environment."""
+"""How a group's etcd is started: its arguments and its environment. Pure."""
 
 import re
 from collections.abc import Mapping

@@ -1,5 +1,7 @@
 """When a group member's process is started, stopped and started again: the decision, without the process.
 
+Pure.
+
 The driver tells what happened and when, does what it is asked to, and comes back at `deadline`.
 """
 
@@ -8,7 +10,7 @@ from enum import Enum
 
 from hansa.errors import invariant
 from hansa.limits import RAFT_CRASHES_MAX, RAFT_STABLE_S, RAFT_STOP_S_MAX
-from hansa.transport.backoff import Backoff
+from hansa.runtime.backoff import Backoff
 
 
 class ProcessState(Enum):

@@ -9,8 +9,8 @@ from hansa.chance import Chance
 from hansa.endpoint import Endpoint
 from hansa.errors import AlreadyClosed, HansaError
 from hansa.limits import REPLY_S_MAX
-from hansa.messaging.discovery import Discovery, DiscoveryEvent
-from hansa.messaging.gateway import (
+from hansa.services.discovery import Discovery, DiscoveryEvent
+from hansa.services.gateway import (
     Balancer,
     Completion,
     Gateway,
@@ -33,7 +33,7 @@ from hansa.testing.scenarios.cluster import (
 )
 from hansa.testing.scenarios.errands import Errand
 from hansa.testing.scenarios.offers import Entry, View
-from hansa.transport.over_asyncio import Connection
+from hansa.transport.connection import Connection
 
 __all__ = ["Calling", "entries"]
 

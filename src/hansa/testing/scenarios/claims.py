@@ -1,4 +1,6 @@
-"""Who believes to own what, at every instant: the book that locks, semaphores and leaderships are judged by.
+"""Owners that stop, of all programs: at random it would hardly ever be the one that matters.
+
+Who believes to own what, at every instant: the book that locks, semaphores and leaderships are judged by.
 
 A claim is what a program was given: a token, whether it holds it still, and the guard that it may put into a
 transaction. Whenever the store changes, each claim that is believed in must be true in the store at that
@@ -12,16 +14,18 @@ is not deceived.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
+from hansa.chance import Chance
 from hansa.store.values import Compare, EventKind, KeyValue, WatchBatch
+from hansa.testing.faults import FaultPlan
 from hansa.testing.host import Host
 from hansa.testing.life import Life, LifeState
 from hansa.testing.store_host import StoreHost
 from hansa.testing.world import World
 
-__all__ = ["Claim", "Claims", "owners_of"]
+__all__ = ["Claim", "Claims", "OwnerPause", "draw_owner_pauses", "owners_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,3 +167,40 @@ class Claims:
         owner = self._store.lease_hosts.get(lease, "")
         if origin not in ("", owner):
             self._world.fail("only its owner releases", f"{origin} deleted {key.decode()} of {owner}")
+
+
+PAUSES_MAX = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnerPause:
+    """Whoever owns something then stops for a while, and does not notice."""
+
+    at_s: float
+    lasting_s: float
+    prefix: bytes
+
+    def begin(self, world: World) -> bool:
+        owners = owners_of(world, self.prefix)
+        return bool(owners) and world.pause(owners[0])
+
+    def end(self, world: World) -> None:
+        # Whichever of them it was: those that are not paused do not mind.
+        for name in owners_of(world, self.prefix):
+            world.resume(name)
+
+
+def draw_owner_pauses(
+    chance: Chance, prefixes: Sequence[bytes], *, chaos_s: float, ttl_s: float
+) -> FaultPlan:
+    """Some, in every other seed: for about as long as a lease lasts, and for longer."""
+    if chance.flip(0.5):
+        return ()
+    return tuple(
+        OwnerPause(
+            at_s=chance.uniform(0.0, chaos_s),
+            lasting_s=chance.uniform(0.5, 3.0) * ttl_s,
+            prefix=chance.choose(prefixes),
+        )
+        for _ in range(1 + chance.below(PAUSES_MAX))
+    )

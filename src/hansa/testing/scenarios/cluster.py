@@ -6,10 +6,10 @@ from collections import Counter
 from enum import Enum, auto
 
 from hansa.chance import Chance
-from hansa.messaging.discovery.client import Discovery
-from hansa.messaging.gateway.client import Gateway
-from hansa.messaging.provider.server import Provider
-from hansa.messaging.registry import Registry
+from hansa.services.discovery.client import Discovery
+from hansa.services.gateway.client import Gateway
+from hansa.services.provider.server import Provider
+from hansa.services.registry import Registry
 from hansa.testing.scenarios.errands import Errands
 from hansa.testing.scenarios.offers import Offer, Offers
 from hansa.testing.world import World

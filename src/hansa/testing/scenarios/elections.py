@@ -19,16 +19,15 @@ from enum import Enum, auto
 from typing import ClassVar
 
 from hansa.chance import Chance
-from hansa.coordination.keys import Keys
-from hansa.coordination.over_election import Election, LeaderInfo, Leadership
-from hansa.coordination.over_session import Session
+from hansa.coordination.election import Election, LeaderInfo, Leadership
+from hansa.coordination.session import Session
 from hansa.errors import Fenced, StoreUnavailable, TimedOut
+from hansa.keys import Keys
 from hansa.store.values import EventKind, KeyValue, WatchBatch
 from hansa.testing.faults import FaultPlan
 from hansa.testing.host import Host
 from hansa.testing.scenario import Scenario
-from hansa.testing.scenarios.claims import Claim, Claims
-from hansa.testing.scenarios.owner_pauses import draw_owner_pauses
+from hansa.testing.scenarios.claims import Claim, Claims, draw_owner_pauses
 from hansa.testing.store_faults import draw_rewinds, draw_store_plan
 from hansa.testing.store_host import StoreHost
 from hansa.testing.store_link import StoreLink

@@ -10,9 +10,9 @@ from hansa.endpoint import Endpoint
 from hansa.errors import HandlerFailed, NotRegistered, RegistrationRefused, TimedOut
 from hansa.ids import new_routing_id
 from hansa.limits import OUTGOING_BYTES_MAX, WRITE_TURN_BYTES
-from hansa.messaging.provider.request import Request
-from hansa.messaging.provider.server import Provider
-from hansa.messaging.provider.standing import ProviderState
+from hansa.presence.provider_info import ProviderState
+from hansa.services.provider.request import Request
+from hansa.services.provider.server import Provider
 from hansa.testing.host import Host
 from hansa.testing.scenarios.cluster import (
     HEARTBEAT_INTERVAL_S,

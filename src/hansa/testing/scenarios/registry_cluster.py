@@ -23,7 +23,7 @@ from itertools import combinations, product
 from typing import ClassVar
 
 from hansa.chance import Chance
-from hansa.messaging.registry import Registry
+from hansa.services.registry import Registry
 from hansa.testing.faults import FaultPlan, Pause
 from hansa.testing.host import Host
 from hansa.testing.scenario import Scenario

@@ -20,15 +20,14 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from hansa.chance import Chance
+from hansa.coordination.members import Members
 from hansa.coordination.node_info import MemberStatus, NodeInfo
-from hansa.coordination.over_members import Members
 from hansa.errors import Conflict, StoreUnavailable, TimedOut
 from hansa.store.values import KeyValue, WatchBatch
 from hansa.testing.faults import FaultPlan
 from hansa.testing.host import Host
 from hansa.testing.scenario import Scenario
-from hansa.testing.scenarios.roster_truth import RosterTruth
-from hansa.testing.scenarios.roster_views import RosterView
+from hansa.testing.scenarios.roster_truth import RosterTruth, RosterView
 from hansa.testing.store_faults import draw_rewinds, draw_store_plan
 from hansa.testing.store_host import StoreHost
 from hansa.testing.store_link import StoreLink

@@ -7,18 +7,17 @@ from collections.abc import Iterator
 from enum import Enum, auto
 
 from hansa.chance import Chance
-from hansa.messaging.discovery.client import Discovery
-from hansa.messaging.registry import Registry
-from hansa.messaging.spot.inbox import WhenSlow
-from hansa.messaging.spot.node import SpotNode
-from hansa.messaging.spot.over_spot import Spot
-from hansa.messaging.spot.over_subscription import Subscription
+from hansa.services.discovery.client import Discovery
+from hansa.services.registry import Registry
 from hansa.testing.scenarios.cluster import WALL_SKEW_S_MAX, socket_options
 from hansa.testing.scenarios.spot_accounts import Account, Accounts
 from hansa.testing.scenarios.spot_posts import Posts
 from hansa.testing.scenarios.spot_tenures import Tenures
 from hansa.testing.scenarios.spot_witness import Witness
 from hansa.testing.world import World
+from hansa.topics.inbox import WhenSlow
+from hansa.topics.node import SpotNode
+from hansa.topics.spot import Spot, Subscription
 from hansa.transport import SocketOptions
 
 __all__ = ["MESH_PORT", "PUB_PORT", "ROUTER_PORT", "Cast", "Phase", "Player", "Session"]

@@ -10,15 +10,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hansa.errors import AlreadyClosed, InvariantBroken, WouldBlock
-from hansa.messaging.spot.inbox import TopicMessage
-from hansa.messaging.spot.mesh import Mesh
-from hansa.messaging.spot.node import SpotNode
-from hansa.messaging.spot.over_router import RouterMesh
-from hansa.messaging.spot.over_spot import Spot
-from hansa.messaging.spot.want import WantState
 from hansa.testing.host import Host
 from hansa.testing.scenarios.spot_accounts import Floor
 from hansa.testing.scenarios.spot_tenures import Tenure
+from hansa.topics.inbox import TopicMessage
+from hansa.topics.mesh import Mesh
+from hansa.topics.node import SpotNode
+from hansa.topics.router_mesh import RouterMesh
+from hansa.topics.spot import Spot
+from hansa.topics.wants import WantState
 
 if TYPE_CHECKING:
     from hansa.testing.scenarios.spot_cast import Cast

@@ -24,7 +24,6 @@ from itertools import combinations
 from typing import ClassVar
 
 from hansa.chance import Chance
-from hansa.coordination.keys import Keys
 from hansa.errors import (
     AlreadyClosed,
     Fenced,
@@ -34,9 +33,8 @@ from hansa.errors import (
     TopicExists,
 )
 from hansa.ids import format_id
-from hansa.messaging.provider_info import ProviderInfo
-from hansa.messaging.spot import Spot, SpotNode, SubscriptionState
-from hansa.messaging.spot.names import SERVICE
+from hansa.keys import Keys
+from hansa.presence.provider_info import ProviderInfo
 from hansa.store.values import EventKind, KeyValue, WatchBatch
 from hansa.testing.faults import Cut, Fault, FaultPlan, Pause, draw_plan
 from hansa.testing.host import Host
@@ -47,6 +45,8 @@ from hansa.testing.store_faults import draw_store_plan
 from hansa.testing.store_host import StoreHost
 from hansa.testing.store_link import StoreLink
 from hansa.testing.world import World
+from hansa.topics import Spot, SpotNode, SubscriptionState
+from hansa.topics.names import SERVICE
 
 __all__ = ["TopicClaiming"]
 

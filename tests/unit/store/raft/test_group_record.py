@@ -13,10 +13,11 @@ from hansa.store.raft.group_record import (
     RaftKeys,
     check_name,
     check_peer,
+    decode,
+    encode,
     read_address,
     read_founders,
 )
-from hansa.store.raft.json_values import decode, encode
 
 PEER = PeerInfo(name="n1", peer_address="host:1", client_address="host:2", join_address="host:3")
 

@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hansa.errors import BadRecord
-from hansa.store.raft.group_record import GroupRecord, JoinRecord, JoinState, PeerInfo
+from hansa.store.raft.group_record import GroupRecord, JoinRecord, JoinState, PeerInfo, decode, encode
 from hansa.store.raft.join_messages import Answer, JoinAcceptance, JoinTicket
-from hansa.store.raft.json_values import decode, encode
 
 TEXT = st.text(max_size=20)
 PEERS = st.builds(

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from hansa.errors import BadArgument
-from hansa.store.raft.member_measures import Measures, read_measures
+from hansa.store.raft.member_calls import Measures, read_measures
 from hansa.store.raft.member_settings import (
     MemberSettings,
     RaftTimings,

@@ -9,8 +9,7 @@ import pytest
 
 from hansa.errors import BadArgument, RaftRefused
 from hansa.store.raft.group_record import PeerInfo
-from hansa.store.raft.on_data_folder import DataFolder, FolderState
-from hansa.store.raft.over_peer_home import PeerHome
+from hansa.store.raft.peer_home import DataFolder, FolderState, PeerHome
 
 ANY = "127.0.0.1:0"
 WANTED = PeerInfo(name="n1", peer_address=ANY, client_address=ANY, join_address=ANY)
@@ -45,7 +44,7 @@ def note(path: Path, state: FolderState, *, has_data: bool = True) -> PeerInfo:
 def test_a_folder_in_use_is_refused_with_who_uses_it(tmp_path: Path) -> None:
     program = (
         "import sys, pathlib\n"
-        "from hansa.store.raft.on_data_folder import DataFolder\n"
+        "from hansa.store.raft.peer_home import DataFolder\n"
         "folder = DataFolder(pathlib.Path(sys.argv[1])); folder.open(); print('open', flush=True)\n"
         "sys.stdin.read()\n"
     )

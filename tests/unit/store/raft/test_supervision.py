@@ -5,8 +5,8 @@ import pytest
 from hansa.chance import Chance
 from hansa.errors import InvariantBroken
 from hansa.limits import RAFT_CRASHES_MAX
+from hansa.runtime.backoff import Backoff
 from hansa.store.raft.supervision import Kill, Launch, ProcessState, Report, Supervision, Terminate
-from hansa.transport.backoff import Backoff
 
 
 @pytest.fixture

@@ -1,0 +1,468 @@
+"""Members: this process's place in a cluster, and its view of all others.
+
+`RosterBook` decides who is what; this drives. It must: follow records and suspicions, and tell the stay of
+its own record before anybody else hears of it; note each word of the store; wake whoever waits at each
+change, at each joining and at the end; tick, to tell of a late loop and a stale view and to forget who is
+gone for long; tell of its expulsion before it says farewell; and, closing, end its tasks first, then the
+stay, then the watches.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from types import TracebackType
+from typing import Any, Final, Self
+
+from hansa.chance import Chance
+from hansa.coordination.following import Changed, Following, Snapshot
+from hansa.coordination.lookout import Lookout
+from hansa.coordination.member import (
+    Expelled,
+    LoopLagged,
+    Member,
+    MemberDown,
+    MemberEvent,
+    MemberRefuted,
+    MembersEvent,
+    MembersStats,
+    Rejoined,
+)
+from hansa.coordination.node_info import SAID, MemberStatus, NodeInfo
+from hansa.coordination.nodes import by_id, changes, record_events
+from hansa.coordination.roster import Roster, RosterBook
+from hansa.coordination.stay import Stay
+from hansa.errors import AlreadyClosed, BadArgument, HansaError, StoreUnavailable, TimedOut, UsageError
+from hansa.keys import Keys
+from hansa.limits import (
+    EVENTS_COUNT_MAX,
+    MEMBER_HEARTBEAT_INTERVAL_S,
+    MEMBER_HEARTBEAT_TIMEOUT_S,
+    STORE_TIMEOUT_S,
+)
+from hansa.runtime.event_stream import EventFeeds, EventStream
+from hansa.runtime.home import Home
+from hansa.runtime.tasks import Closing, TaskScope
+from hansa.runtime.waiters import Waiters
+from hansa.store.store import Store
+
+logger = logging.getLogger(__name__)
+
+# A lease is twice the heartbeat timeout: half of it unused is the difference between SUSPECT and DOWN.
+_LEASE_TIMEOUTS: Final = 2
+# How often, in an interval, the loop is looked at.
+_TICKS_PER_INTERVAL: Final = 4
+
+
+class Members:
+    """A view of a cluster's members, and with `node` a place in it. Use it with `async with`.
+
+    Entering reads who is there and joins; leaving says so, and the others see LEFT at once. While it is open
+    its lease is renewed every `heartbeat_interval`; without a renewal for `heartbeat_timeout` it is SUSPECT
+    to all, for twice that DOWN. A record that is gone is put there again, with a higher incarnation. The
+    latest process with an id wins, and the former one is told by `Expelled`; with `takeover=False` entering
+    raises `Conflict` instead. Without `node` it only looks.
+
+    When the store is away the view stays as it was, and `is_stale` says so; nobody is declared dead for it.
+    Entering raises `StoreUnavailable` or `TimedOut` when the store does not answer, `BadArgument`,
+    `AlreadyClosed`.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        node: NodeInfo | None = None,
+        *,
+        cluster: str = "default",
+        heartbeat_interval: float = MEMBER_HEARTBEAT_INTERVAL_S,
+        heartbeat_timeout: float = MEMBER_HEARTBEAT_TIMEOUT_S,
+        takeover: bool = True,
+        timeout: float = 2 * STORE_TIMEOUT_S,
+        chance: Chance | None = None,
+    ) -> None:
+        if not 0 < 2 * heartbeat_interval <= heartbeat_timeout:
+            raise BadArgument(
+                f"heartbeats every {heartbeat_interval} s and a timeout of {heartbeat_timeout} s: give a"
+                " timeout of two intervals or more"
+            )
+        chance = chance if chance is not None else Chance.system()
+        self.store = store
+        self.cluster = cluster
+        self.heartbeat_interval_s = heartbeat_interval
+        self.heartbeat_timeout_s = heartbeat_timeout
+        self._timeout_s = timeout
+        self._keys = Keys(cluster)
+        self._name = f"members of {cluster}" + (f" at {node.id}" if node is not None else "")
+        self._book = RosterBook()
+        self._feeds = EventFeeds[MembersEvent]("the events of members", count_max=EVENTS_COUNT_MAX)
+        self._changed = Waiters()
+        self._tasks = TaskScope(self._name, self._failed)
+        self._closing = Closing()
+        self._home: Home | None = None
+        self._failure: BaseException | None = None
+        self._is_open = self._was_entered = False
+        self._trouble: HansaError | None = None
+        # Who cannot enter in time has heard from the store why.
+        read_s_max = min(STORE_TIMEOUT_S, timeout / 2)
+        self._nodes, self._suspects = (
+            Following(
+                store, prefix, timeout=read_s_max, chance=chance.fork(name), on_trouble=self._in_trouble
+            )
+            for name, prefix in (("nodes", self._keys.nodes), ("suspects", self._keys.suspects))
+        )
+        self._lookout = Lookout(self, self._book, self._keys, chance=chance.fork("lookout"))
+        self._stay: Stay | None = None
+        if node is not None:
+            self._stay = Stay(
+                store,
+                node,
+                keys=self._keys,
+                ttl_s=_LEASE_TIMEOUTS * heartbeat_timeout,
+                interval_s=heartbeat_interval,
+                loop_silence_s_max=heartbeat_timeout,
+                takeover=takeover,
+                chance=chance.fork("stay"),
+                on_joined=self._joined,
+            )
+        self._joined_incarnation = 0
+        self._expelled_reason = ""
+        self._rejoins_count = self._refuted_count = self._downs_count = self._errors_count = 0
+        self._heartbeat_age_s_max = 0.0
+        self._lag_s = self._lag_s_max = 0.0
+        self._is_lagging = self._was_stale = False
+        self._bad_records_told_count = 0
+
+    def __repr__(self) -> str:
+        return f"<Members of {self.cluster!r}: {self.view!r}>"
+
+    # -- what is so now
+
+    @property
+    def view(self) -> Roster:
+        """All members as last heard. It is replaced, never changed."""
+        return self._book.roster
+
+    @property
+    def me(self) -> Member:
+        """This process as a member, as it is in the view; before that, as it says of itself.
+
+        DOWN when a newer process has its id. Raises `UsageError` without a node.
+        """
+        if self._stay is None:
+            raise UsageError(f"{self._name} only looks: give a node to join with")
+        info, incarnation = self._stay.info, self._stay.incarnation
+        seen = self.view.get(info.id)
+        if seen is not None and seen.incarnation == incarnation:
+            return seen
+        if self._expelled_reason:
+            # The view has the newer process.
+            return Member(
+                info=info, status=MemberStatus.DOWN, incarnation=incarnation, reason=self._expelled_reason
+            )
+        return Member(info=info, status=info.status, incarnation=incarnation)
+
+    @property
+    def is_member(self) -> bool:
+        """Whether this process is joined now, with a lease that lives."""
+        session = None if self._stay is None else self._stay.session
+        return session is not None and session.is_live and not self._expelled_reason
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether the store has not answered for the heartbeat timeout: the view may be old."""
+        return self._silence_s() > self.heartbeat_timeout_s
+
+    @property
+    def stale_s(self) -> float:
+        """How old the view may be; 0.0 while it is not stale."""
+        return self._silence_s() if self.is_stale else 0.0
+
+    @property
+    def loop_lag_s(self) -> float:
+        """How late this process's event loop is; while it is stuck, other threads see it grow."""
+        session = None if self._stay is None else self._stay.session
+        return max(self._lag_s, 0.0 if session is None else session.loop_lag_s)
+
+    @property
+    def heartbeats_s(self) -> Mapping[str, float]:
+        """How long ago those members renewed that this process looks after, at the last look."""
+        return self._lookout.silences_s
+
+    @property
+    def stats(self) -> MembersStats:
+        view = self.view
+        return MembersStats(
+            here_count=len(view.here()),
+            up_count=len(view.up()),
+            suspect_count=len(view.with_status(MemberStatus.SUSPECT)),
+            heartbeat_age_s=self._heartbeat_age_s(),
+            heartbeat_age_s_max=self._heartbeat_age_s_max,
+            store_latency_s=self._lookout.latency_s,
+            store_latency_s_max=self._lookout.latency_s_max,
+            suspicions_count=self._lookout.suspicions_count,
+            false_suspicions_count=self._refuted_count,
+            downs_count=self._downs_count,
+            rejoins_count=self._rejoins_count,
+            store_errors_count=self._errors_count
+            + self._lookout.errors_count
+            + (0 if self._stay is None else self._stay.errors_count),
+            loop_lag_s=self.loop_lag_s,
+            loop_lag_s_max=self._lag_s_max,
+            bad_records_count=self._book.bad_records_count,
+            forgotten_count=self._book.forgotten_count,
+            events_dropped_count=self._feeds.dropped_count,
+        )
+
+    # -- what happens
+
+    def events(self) -> EventStream[MembersEvent]:
+        """All events from this call on. Who is there already is in `view`."""
+        self._check_home()
+        return self._feeds.open()
+
+    async def until(self, condition: Callable[[Roster], bool], *, timeout: float | None = None) -> Roster:
+        """Wait until the view fulfils a condition; gives the view. Raises `TimedOut`, `AlreadyClosed`."""
+        try:
+            async with asyncio.timeout(timeout):
+                while not condition(self.view):
+                    self._check_open()
+                    await self._changed.wait()
+                return self.view
+        except TimeoutError:
+            raise TimedOut(f"after {timeout} s {self._name} are still {self.view!r}") from None
+
+    # -- what this process says of itself
+
+    async def set_status(self, status: MemberStatus, *, reason: str = "") -> None:
+        """Say JOINING, UP or DRAINING of oneself; what may follow what is in `SAID`. Twice does no harm.
+
+        Raises `BadArgument`, `UsageError` without a node, `Conflict` while it is not joined, and what the
+        store raises.
+        """
+
+        def change(info: NodeInfo) -> NodeInfo:
+            if status is not info.status and status not in SAID.get(info.status, frozenset()):
+                allowed = ", ".join(sorted(SAID.get(info.status, frozenset())))
+                raise BadArgument(
+                    f"a member that is {info.status} cannot say that it is {status}: only {allowed}"
+                )
+            return replace(info, status=status)
+
+        await self._my_stay().write(change, reason=reason or status.value.lower())
+
+    async def update(
+        self,
+        *,
+        metadata: Mapping[str, str] | None = None,
+        roles: frozenset[str] | None = None,
+        zone: str | None = None,
+        version: str | None = None,
+    ) -> None:
+        """Say something else of oneself. What is not given stays as it is. Raises as `set_status`."""
+        given = {"metadata": metadata, "roles": roles, "zone": zone, "version": version}
+        new: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+        await self._my_stay().write(lambda info: replace(info, **new), reason="updated")
+
+    # -- life
+
+    async def __aenter__(self) -> Self:
+        if self._was_entered:
+            raise UsageError(f"{self._name}: a view is entered once")
+        self._was_entered = self._is_open = True
+        self._home = Home(self._name, "make one here, or use hansa.sync.Members, which serves all threads")
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                self._tasks.spawn(self._follow_nodes(), "following nodes")
+                self._tasks.spawn(self._follow_suspects(), "following suspicions")
+                self._tasks.spawn(self._tick(), "looking at the loop")
+                await self._until_so(lambda: self._nodes.is_current and self._suspects.is_current)
+                if self._stay is not None:
+                    self._tasks.spawn(self._be_there(self._stay), "staying")
+                    await self._until_so(self._is_in_view)
+                self._tasks.spawn(self._lookout.run(), "looking after others")
+        except TimeoutError:
+            error = self._trouble if self._stay is None else self._stay.last_error or self._trouble
+            # A store that did not answer in all that time is not waited for once more.
+            await self._close(None)
+            kind = StoreUnavailable if isinstance(error, StoreUnavailable) else TimedOut
+            why = "" if error is None else f": {error}"
+            raise kind(f"{self._name}: the store did not answer within {self._timeout_s:g} s{why}") from error
+        except BaseException:
+            await self._close("left before it had joined")
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        ordinary = kind is None or issubclass(kind, asyncio.CancelledError | GeneratorExit)
+        await self._close("left" if ordinary else f"left after {kind.__name__}" if kind else "left", error)
+
+    async def close(self) -> None:
+        """Leave, and look no more, as leaving the block does. Closing twice does no harm."""
+        self._check_home()
+        await self._close("left")
+
+    async def _close(self, reason: str | None, error: BaseException | None = None) -> None:
+        """Leave with this reason, and with the error that is on its way; None leaves without a word."""
+        await self._closing.once(lambda: self._leave(reason, error))
+
+    async def _leave(self, reason: str | None, error: BaseException | None) -> None:
+        self._is_open = False
+        try:
+            await self._tasks.close()
+            if self._stay is not None and reason is not None:
+                await self._stay.leave(reason, error)
+        finally:
+            if self._stay is not None:
+                await self._stay.abandon()
+            self._nodes.close()
+            self._suspects.close()
+            self._feeds.close()
+            self._changed.wake_all()
+
+    # -- tasks
+
+    async def _follow_nodes(self) -> None:
+        async for news in self._nodes:
+            self._lookout.heard()
+            self._tell_own(news)
+            self._tell_all(record_events(self._book, news, self._keys.nodes, self.store.clock))
+
+    async def _follow_suspects(self) -> None:
+        clock = self.store.clock
+        async for news in self._suspects:
+            self._lookout.heard()
+            puts, deletes = changes(news)
+            self._tell_all(
+                self._book.change_suspicions(
+                    by_id(puts, self._keys.suspects),
+                    [name for name, _ in by_id(deletes, self._keys.suspects)],
+                    now=clock.monotonic(),
+                    wall=clock.wall(),
+                )
+            )
+
+    async def _be_there(self, stay: Stay) -> None:
+        reason = self._expelled_reason = await stay.run()
+        logger.warning("%s: a member no more: %s", self._name, reason)
+        self._put(Expelled(member=self.me, reason=reason))
+        await stay.leave(reason)
+
+    async def _tick(self) -> None:
+        clock = self.store.clock
+        step_s = self.heartbeat_interval_s / _TICKS_PER_INTERVAL
+        while True:
+            due_s = clock.monotonic() + step_s
+            await asyncio.sleep(step_s)
+            now = clock.monotonic()
+            self._heartbeat_age_s_max = max(self._heartbeat_age_s_max, self._heartbeat_age_s())
+            self._tell_lag(now - due_s)
+            self._tell_stale()
+            self._book.tick(now=now)
+            if self._book.bad_records_count > self._bad_records_told_count:
+                self._bad_records_told_count = self._book.bad_records_count
+                logger.warning("%s: %d records cannot be read", self._name, self._book.bad_records_count)
+
+    # -- small things
+
+    def _tell_own(self, news: Snapshot | Changed) -> None:
+        """Tell the stay what became of this node's record, before anybody else hears of it."""
+        if self._stay is None:
+            return
+        key = self._keys.node(self._stay.info.id)
+        puts, deletes = changes(news)
+        put = next((item for item in puts if item.key == key), None)
+        # One that was deleted and put again is there: maybe it was this process that put it.
+        if put is not None:
+            self._stay.hear(put, revision=put.mod_revision)
+        elif any(item.key == key for item in deletes):
+            self._stay.hear(None, revision=news.revision)
+
+    def _tell_all(self, events: list[MemberEvent]) -> None:
+        for event in events:
+            self._refuted_count += isinstance(event, MemberRefuted)
+            self._downs_count += isinstance(event, MemberDown)
+            self._put(event)
+        self._changed.wake_all()
+
+    def _put(self, event: MembersEvent) -> None:
+        self._feeds.put(event)
+        self._changed.wake_all()
+
+    def _joined(self, reason: str) -> None:
+        incarnation = self.me.incarnation
+        if self._joined_incarnation and incarnation != self._joined_incarnation:
+            self._rejoins_count += 1
+            logger.warning("%s: %s", self._name, reason)
+            self._put(Rejoined(member=self.me, reason=reason))
+        self._joined_incarnation = incarnation
+        self._changed.wake_all()
+
+    def _tell_lag(self, late_s: float) -> None:
+        self._lag_s = max(late_s, 0.0)
+        self._lag_s_max = max(self._lag_s_max, self._lag_s)
+        if self._lag_s <= self.heartbeat_interval_s:
+            self._is_lagging = self._is_lagging and self._lag_s > self.heartbeat_interval_s / 2
+        elif not self._is_lagging:
+            # Once for each time that it began.
+            self._is_lagging = True
+            reason = f"the event loop was stuck for {self._lag_s:.1f} s"
+            logger.warning("%s: %s", self._name, reason)
+            self._put(LoopLagged(lag_s=self._lag_s, reason=reason))
+
+    def _tell_stale(self) -> None:
+        if self.is_stale is not self._was_stale:
+            self._was_stale = self.is_stale
+            logger.warning("%s: the view is %s", self._name, "stale" if self._was_stale else "current again")
+            self._changed.wake_all()
+
+    def _heartbeat_age_s(self) -> float:
+        session = None if self._stay is None else self._stay.session
+        if session is None or not session.is_live:
+            return 0.0
+        return max(session.ttl_s - session.margin_s - session.remaining_s, 0.0)
+
+    def _silence_s(self) -> float:
+        """How long ago the store said something: news, an answer to a look, or to a heartbeat."""
+        silence_s = self.store.clock.monotonic() - self._lookout.heard_s
+        return min(silence_s, self._heartbeat_age_s()) if self.is_member else silence_s
+
+    def _is_in_view(self) -> bool:
+        return self._joined_incarnation > 0 and self.me.id in self.view
+
+    async def _until_so(self, condition: Callable[[], bool]) -> None:
+        while not condition():
+            self._check_open()
+            await self._changed.wait()
+
+    def _my_stay(self) -> Stay:
+        self._check_open()
+        if self._stay is None:
+            raise UsageError(f"{self._name} only looks: give a node to join with")
+        return self._stay
+
+    def _check_home(self) -> None:
+        if self._home is not None:
+            self._home.check()
+
+    def _check_open(self) -> None:
+        self._check_home()
+        if self._failure is not None:
+            raise self._failure
+        if not self._is_open:
+            raise AlreadyClosed(f"{self._name}: the view is not open")
+
+    def _in_trouble(self, error: HansaError) -> None:
+        self._trouble = error
+        self._errors_count += 1
+        logger.info("%s: the store is read anew: %s", self._name, error)
+
+    def _failed(self, error: BaseException) -> None:
+        if self._failure is None:
+            self._failure = error
+            logger.warning("%s: the view ended: %s", self._name, error)
+        self._feeds.close()
+        self._changed.wake_all()

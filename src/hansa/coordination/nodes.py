@@ -1,0 +1,243 @@
+"""Which nodes there are: register one, remove one, list them.
+
+Who joined and who left, for whoever places work on nodes.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Self, TypeAlias
+
+from hansa.chance import Chance
+from hansa.clock import Clock
+from hansa.coordination.following import Changed, Following, Snapshot
+from hansa.coordination.member import MemberDown, MemberEvent, MemberJoined, MemberLeft
+from hansa.coordination.node_info import MemberStatus, NodeInfo, NodeRecord
+from hansa.coordination.roster import RosterBook
+from hansa.coordination.stay import DEREGISTERED, Stay
+from hansa.errors import BadRecord, Conflict, LeaseLost
+from hansa.keys import Keys
+from hansa.limits import COMMIT_TRIES_MAX, STORE_TIMEOUT_S
+from hansa.runtime.tasks import TaskScope
+from hansa.store.store import Store
+from hansa.store.values import Compare, Delete, KeyValue, Put
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeJoined:
+    """A node registered."""
+
+    node: NodeInfo
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeLeft:
+    """A node's lease ended, or it was deregistered, or a newer process took its id."""
+
+    node: NodeInfo
+    reason: str
+
+
+NodeEvent: TypeAlias = NodeJoined | NodeLeft
+
+
+class MembershipWatcher:
+    """Tells of nodes that join and leave a cluster."""
+
+    def __init__(self, store: Store, *, cluster: str = "default", chance: Chance | None = None) -> None:
+        self._store = store
+        self._keys = Keys(cluster)
+        self._chance = chance
+
+    def watch(self) -> NodeEvents:
+        """From now on; those that are there already are told first, as joined."""
+        return NodeEvents(
+            Following(self._store, self._keys.nodes, chance=self._chance), self._keys, self._store
+        )
+
+
+class NodeEvents:
+    """An async iterator of `NodeJoined` and `NodeLeft`. Made by `MembershipWatcher.watch`, for one reader.
+
+    After a lost watch or a compaction it reads all nodes and tells what was missed, nothing twice. A node
+    that came and went meanwhile is not told. A step raises `AlreadyClosed` when the store was closed, and
+    ends after `close`. Cancelling a step takes nothing out.
+    """
+
+    def __init__(self, following: Following, keys: Keys, store: Store) -> None:
+        self._following = following
+        self._keys = keys
+        self._clock = store.clock
+        self._book = RosterBook()
+        self._waiting: deque[NodeEvent] = deque()
+        self._joined: set[str] = set()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> NodeEvent:
+        while not self._waiting:
+            news = await anext(self._following)
+            for event in record_events(self._book, news, self._keys.nodes, self._clock):
+                self._take(event)
+        return self._waiting.popleft()
+
+    def close(self) -> None:
+        """Watch no more."""
+        self._following.close()
+
+    def _take(self, event: MemberEvent) -> None:
+        node = event.member.info
+        if isinstance(event, MemberJoined):
+            self._joined.add(node.id)
+            self._waiting.append(NodeJoined(node=node))
+        # One that was about to go when the watch began was never here.
+        elif isinstance(event, MemberDown | MemberLeft) and node.id in self._joined:
+            self._joined.remove(node.id)
+            self._waiting.append(NodeLeft(node=node, reason=event.reason))
+
+
+def record_events(
+    book: RosterBook, news: Snapshot | Changed, prefix: bytes, clock: Clock
+) -> list[MemberEvent]:
+    """What news of the nodes' records mean to the roster."""
+    puts, deletes = changes(news)
+    return book.change_records(
+        by_id(puts, prefix),
+        [name for name, _ in by_id(deletes, prefix)],
+        revision=news.revision,
+        is_after_gap=isinstance(news, Changed) and news.is_after_gap,
+        now=clock.monotonic(),
+        wall=clock.wall(),
+    )
+
+
+def changes(news: Snapshot | Changed) -> tuple[tuple[KeyValue, ...], tuple[KeyValue, ...]]:
+    """What was put, and what was deleted before that."""
+    if isinstance(news, Snapshot):
+        return tuple(news.items.values()), ()
+    return news.puts, news.deletes
+
+
+def by_id(items: Iterable[KeyValue], prefix: bytes) -> list[tuple[str, KeyValue]]:
+    """Each with the name behind the prefix. What is no text there is nobody's name."""
+    return [(item.key[len(prefix) :].decode("utf-8", "replace"), item) for item in items]
+
+
+logger = logging.getLogger(__name__)
+
+
+class NodeRegistry:
+    """The nodes of a cluster, each with a lease of `ttl` seconds.
+
+    An id belongs to the process that registered it last: a restarted process does not wait for its
+    predecessor's lease, and a predecessor that still lives stops. With `takeover=False` the first one stays.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        cluster: str = "default",
+        ttl: float = 10.0,
+        takeover: bool = True,
+        chance: Chance | None = None,
+    ) -> None:
+        self._store = store
+        self._keys = Keys(cluster)
+        self._ttl_s = ttl
+        self._takeover = takeover
+        self._chance = chance if chance is not None else Chance.system()
+
+    async def register(self, node: NodeInfo) -> str:
+        """Register a node and keep it registered until cancelled; then its lease ends by itself.
+
+        For an end at once, `deregister` it first. When the lease is lost it registers again, however long the
+        store was away. It returns, with the reason, when the node was deregistered or replaced by a newer
+        process. Raises `Conflict` for an id that is taken, without `takeover`; `BadArgument`,
+        `AlreadyClosed`.
+        """
+        stay = Stay(
+            self._store,
+            node,
+            keys=self._keys,
+            ttl_s=self._ttl_s,
+            interval_s=None,
+            loop_silence_s_max=None,
+            takeover=self._takeover,
+            chance=self._chance,
+            on_joined=lambda reason: logger.info("node %s %s", node.id, reason),
+        )
+        tasks = TaskScope(f"node {node.id}", _failed)
+        tasks.spawn(self._follow(stay, node.id), "its record")
+        try:
+            reason = await stay.run()
+            await stay.leave(reason)
+            return reason
+        finally:
+            await stay.abandon()
+            await tasks.close()
+
+    async def deregister(self, node_id: str) -> bool:
+        """Remove a node at once, whoever registered it; says whether it was there.
+
+        Its `register` returns. Raises `StoreUnavailable` and `TimedOut`; `Conflict` when its record changes
+        faster than it can be removed.
+        """
+        key = self._keys.node(node_id)
+        for _ in range(COMMIT_TRIES_MAX):
+            found = await self._store.get(key, timeout=STORE_TIMEOUT_S)
+            if found is None:
+                return False
+            same = Compare.revision(key, "=", found.mod_revision)
+            try:
+                # First the word, so that everybody knows that it is not its end by mistake.
+                word = NodeRecord.decode(found.value).saying(MemberStatus.LEFT, DEREGISTERED).encode()
+                outcome = await self._store.commit([same], [Put(key, word, found.lease)])
+                if not outcome.is_success:
+                    continue
+                same = Compare.revision(key, "=", outcome.revision)
+            except BadRecord:
+                logger.warning("node %s: a record that nobody can read is removed", node_id)
+            except LeaseLost:
+                return True
+            if found.lease:
+                try:
+                    await self._store.revoke(found.lease)
+                except LeaseLost:
+                    logger.debug("node %s: its lease ended meanwhile", node_id)
+            else:
+                await self._store.commit([same], [Delete(key)])
+            return True
+        raise Conflict(f"node {node_id}: its record changed {COMMIT_TRIES_MAX} times while it was removed")
+
+    async def list_nodes(self) -> list[NodeInfo]:
+        """The nodes that are there, by id. A record that cannot be read is left out, and logged."""
+        nodes = []
+        for item in (await self._store.scan(self._keys.nodes)).items:
+            try:
+                node = NodeInfo.decode(item.value)
+            except BadRecord as error:
+                logger.warning("%r: %s", item.key, error)
+                continue
+            if node.status.is_here:
+                nodes.append(node)
+        return nodes
+
+    async def _follow(self, stay: Stay, node_id: str) -> None:
+        key = self._keys.node(node_id)
+        async for news in Following(self._store, key, exact=True, chance=self._chance):
+            if isinstance(news, Snapshot):
+                continue
+            if news.puts:
+                stay.hear(news.puts[0], revision=news.puts[0].mod_revision)
+            else:
+                stay.hear(None, revision=news.revision)
+
+
+def _failed(error: BaseException) -> None:
+    # `register` itself fails in the same way, and tells.
+    logger.debug("a registration follows its record no more: %s", error)

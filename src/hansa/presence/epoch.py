@@ -1,0 +1,54 @@
+"""When a provider says something, as an epoch. Pure.
+
+The registries take it for the epoch of the entry. So of all that a provider has said, to whichever registry
+and however late it is read, the last word counts.
+
+Epochs: which of several words about one entry was said last.
+
+The wall clock in milliseconds, shifted left. So an epoch grows with time, even from one process to the next,
+and says when its claim was made.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from hansa.limits import EPOCH_AHEAD_S_MAX
+
+# An epoch travels as a u64.
+EPOCH_MAX: Final = 0xFFFF_FFFF_FFFF_FFFF
+# Room for 65,536 changes of one key within a millisecond.
+_SHIFT: Final = 16
+
+
+def first_epoch(wall_ms: int) -> int:
+    """The lowest epoch of a claim or a list made at this time."""
+    return wall_ms << _SHIFT
+
+
+def epoch_wall_s(epoch: int) -> float:
+    """When a claim of this epoch was made, in wall seconds; 0.0 for none."""
+    return (epoch >> _SHIFT) / 1000
+
+
+# Beyond this there is no room for the stamps that follow.
+_STEPPED_OVER_MAX: Final = EPOCH_MAX - 0xFFFF
+
+
+class Stamps:
+    """Each is higher than the one before, and no lower than the clock."""
+
+    def __init__(self) -> None:
+        self._last = 0
+        self._known = 0
+
+    def next(self, wall_ms: int) -> int:
+        """The stamp of what is said now."""
+        # Who followed a registry into a far future would be refused by all others.
+        is_sane = self._known <= min(first_epoch(wall_ms + EPOCH_AHEAD_S_MAX * 1000), _STEPPED_OVER_MAX)
+        self._last = max(self._last + 1, self._known + 1 if is_sane else 0, first_epoch(wall_ms))
+        return self._last
+
+    def step_over(self, epoch: int) -> None:
+        """Somebody whose clock is ahead has used this one: the next is higher."""
+        self._known = epoch

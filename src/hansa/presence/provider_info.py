@@ -1,0 +1,87 @@
+"""How a service stands with the registries: values that the program sees.
+
+How often a provider says that it is alive: a registry and its providers go by the same rule. Pure.
+
+Service names that are not for providers.
+
+One provider of a service, as registries and discoveries show it to the program.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from hansa.limits import BEAT_S_MIN, BEATS_PER_TIMEOUT, HEARTBEAT_INTERVAL_S
+from hansa.wire.registry import AckStatus
+
+
+def beat_s(timeout_s: float, interval_s: float = HEARTBEAT_INTERVAL_S) -> float:
+    """The time between two heartbeats for a registry with this timeout: no longer than the interval."""
+    return min(interval_s, max(timeout_s / BEATS_PER_TIMEOUT, BEAT_S_MIN))
+
+
+NODES: Final = "spot-node"
+"""The nodes of topic meshes find each other by it, alone or followed by a dot and a cluster's name."""
+
+
+def is_reserved(service: str) -> bool:
+    """Whether only nodes of a mesh register this name: it, and whatever begins with it and a dot."""
+    return f"{service}.".startswith(f"{NODES}.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProviderInfo:
+    """Who provides a service and where. `registered_at` is in wall seconds; 0.0 when nobody said."""
+
+    service: str
+    endpoint: str
+    routing_id: bytes
+    weight: int
+    registered_at: float
+
+
+class ProviderState(Enum):
+    """How far a provider is with one service."""
+
+    INIT = "init"
+    BOUND = "bound"
+    CONNECTED = "connected"
+    REGISTERED = "registered"
+    UNREGISTERED = "unregistered"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Registration:
+    """What a registry last said about a service: `status` OK, or why not in `error`."""
+
+    service: str
+    endpoint: str
+    weight: int
+    registry: str
+    status: AckStatus
+    error: str = ""
+
+
+@dataclass(slots=True, kw_only=True)
+class RegistrationTally:
+    """What happened so far."""
+
+    registrations_count: int = 0
+    """Services accepted for the first time."""
+    reregistrations_count: int = 0
+    """Services accepted again: after a failover, a registry's restart, or a change."""
+    refusals_count: int = 0
+    missing_count: int = 0
+    """Times a registry did not have an entry that it should have."""
+    behind_count: int = 0
+    """Times a registry knew a later word about an entry: this machine's clock is behind another's."""
+    failovers_count: int = 0
+    """Times a connected registry was lost."""
+    dials_failed_count: int = 0
+    unanswered_count: int = 0
+    """Times a registry was left because it did not answer."""
+    heartbeats_count: int = 0
+    stray_answers_count: int = 0
+    """Answers to nothing that was asked."""

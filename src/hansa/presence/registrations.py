@@ -1,0 +1,608 @@
+"""One provider and its registries: who is the active one, what it has been told, and what it answered.
+
+Theory of operation. A provider keeps a list of registries and speaks to one of them. A registry that cannot
+be reached, breaks off or does not answer is left for the next in the list, round and round: at once after
+one that worked, else after a delay that doubles. Whatever is wanted is registered again with the new one.
+
+Three waits spread a crowd. A service's very first registration goes out at once; after a failover the others
+come within `RETURN_S_MAX`; a registry that says it does not have an entry is told again within
+`REREGISTER_S_MAX`. A registry that refuses what it or another once accepted is asked again, ever more slowly,
+because the one who holds the entry may leave.
+
+REGISTER_ACK names neither its question nor the service, so questions carry tokens. A registry without tokens
+answers REGISTER only, in order, so its answers belong to the oldest REGISTER; its silence on the rest means
+yes. Heartbeats carry a token too: who lacks the entry says so with it.
+
+A registry says with its yes after which silence it removes an entry. Heartbeats go out three times as often,
+or at the interval that the provider was given if that is shorter; each registry may have another timeout.
+
+What the driver sends is stamped, so that a registry that reads it late knows that it is late. A registry that
+knows a higher epoch, from a clock that is ahead, says "behind" and which: that is stepped over at once, a few
+times in a row, and after that it is a refusal as any other.
+
+How far a provider has come with its registries: the connection, each entry, each question.
+
+What the machine of a provider's registrations asks its driver to do, and what it has to tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import TypeAlias
+
+from hansa.chance import Chance
+from hansa.limits import (
+    BEHIND_MAX,
+    FAILOVER_JITTER,
+    FAILOVER_S_MAX,
+    FAILOVER_S_MIN,
+    GONE_SERVICES_MAX,
+    HEARTBEAT_INTERVAL_S,
+    REGISTRY_ANSWER_S_MAX,
+    REREGISTER_S_MAX,
+    RETURN_S_MAX,
+)
+from hansa.presence.epoch import Stamps
+from hansa.presence.provider_info import ProviderState, Registration, RegistrationTally, beat_s
+from hansa.runtime.backoff import Backoff
+from hansa.wire.registry import (
+    AckStatus,
+    Heartbeat,
+    Register,
+    RegisterAck,
+    Unregister,
+    UpdateWeight,
+)
+
+
+class Phase(Enum):
+    """Of the connection to the active registry."""
+
+    IDLE = "no registry to dial"
+    DIALLING = "until it has shaken hands"
+    UP = "connected"
+    RESTING = "until the next dial"
+
+
+class Step(Enum):
+    """Of one entry at the active registry."""
+
+    DUE = "REGISTER goes out at due_at"
+    ASKED = "REGISTER is out"
+    REGISTERED = "HEARTBEAT goes out at due_at"
+
+
+@dataclass(slots=True, kw_only=True)
+class Entry:
+    """A service that is to be registered, and how far that has come."""
+
+    service: str
+    endpoint: str
+    weight: int
+    backoff: Backoff
+    step: Step = Step.DUE
+    due_at: float = 0.0
+    token: int = 0
+    """Of the newest REGISTER, then of the heartbeats."""
+    entered: str = ""
+    """The endpoint as the active registry has it."""
+    is_sent: bool = False
+    """Some registry may have it."""
+    is_accepted: bool = False
+    """Some registry had it once."""
+    is_asked_for: bool = True
+    """The program waits for the answer."""
+    behind_count: int = 0
+    """Times in a row that REGISTER was behind."""
+    answer: Registration | None = None
+    """What a registry last said about it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gone:
+    """What is left of an entry that is wanted no more."""
+
+    answer: Registration | None
+    is_accepted: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What a registry has been asked and has not answered."""
+
+    message: Register | Unregister | UpdateWeight
+    answer_by: float
+
+
+ProviderMessage: TypeAlias = Register | Unregister | Heartbeat | UpdateWeight
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dial:
+    """Connect to this registry, and to no other."""
+
+    registry: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HangUp:
+    """End the connection to the active registry: it does not answer."""
+
+    registry: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Send:
+    """Tell the active registry."""
+
+    message: ProviderMessage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Registered:
+    """The active registry has the service, with this weight."""
+
+    registration: Registration
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """The registry said no to what the program asked for."""
+
+    registration: Registration
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unregistered:
+    """No registry has the service from us any more, as far as we can know."""
+
+    service: str
+
+
+Effect = Dial | HangUp | Send | Registered | Refused | Unregistered
+
+
+_UINT32_MAX = 0xFFFF_FFFF
+# How a registry's answer to a heartbeat begins when it has no such entry.
+_MISSING = "not registered"
+# How it begins when it knows a later word about the entry.
+_BEHIND = "behind"
+
+
+class Registrations:
+    """Decides what to tell which registry and when. Every input returns the effects it has, in order."""
+
+    def __init__(
+        self, registries: Iterable[str] = (), *, heartbeat_interval_s: float | None, chance: Chance
+    ) -> None:
+        """Without an interval it beats every 5 s, or as often as the registry wants it."""
+        self.tally = RegistrationTally()
+        self.stamps = Stamps()
+        """For the driver: everything but heartbeats leaves with one."""
+        self.problems: dict[str, str] = {}
+        """Of each registry that failed since it last worked: how."""
+        self._registries: list[str] = list(dict.fromkeys(registries))
+        self._given_interval_s = heartbeat_interval_s
+        self._beat_s = self._interval_s_max = (
+            HEARTBEAT_INTERVAL_S if heartbeat_interval_s is None else heartbeat_interval_s
+        )
+        self._chance = chance
+        self._backoff = self._new_backoff()
+        self._phase = Phase.IDLE
+        self._until = 0.0
+        self._turn = 0
+        self._dialled_at = 0.0
+        self._worked = False
+        self._knows_tokens: bool | None = None
+        self._last_token = 0
+        self._entries: dict[str, Entry] = {}
+        self._leaving: dict[tuple[str, str], int] = {}
+        """What is being taken back, and how often that was behind."""
+        self._questions: dict[int, Question] = {}
+        self._gone: dict[str, Gone] = {}
+        self._effects: list[Effect] = []
+        self._is_started = False
+
+    # -- what is
+
+    @property
+    def registries(self) -> tuple[str, ...]:
+        return tuple(self._registries)
+
+    @property
+    def registry(self) -> str | None:
+        """The active registry, while it is connected."""
+        return self._registries[self._turn] if self._phase is Phase.UP else None
+
+    @property
+    def services(self) -> tuple[str, ...]:
+        """Services that are wanted, registered or not."""
+        return tuple(self._entries)
+
+    def is_accepted(self, service: str) -> bool:
+        """Whether some registry has accepted the service since it was wanted."""
+        entry = self._entries.get(service)
+        return entry is not None and entry.is_accepted
+
+    def registration(self, service: str) -> Registration | None:
+        """The last answer about this service; of those wanted no more only the last few are known."""
+        known = self._entries.get(service) or self._gone.get(service)
+        return None if known is None else known.answer
+
+    def state(self, service: str) -> ProviderState:
+        entry = self._entries.get(service)
+        if entry is not None and entry.step is Step.REGISTERED:
+            return ProviderState.REGISTERED
+        if entry is None and (gone := self._gone.get(service)) is not None and gone.is_accepted:
+            return ProviderState.UNREGISTERED
+        return ProviderState.CONNECTED if self._phase is Phase.UP else ProviderState.BOUND
+
+    def deadline(self) -> float | None:
+        """When `tick` has something to do, if nothing else happens before."""
+        match self._phase:
+            case Phase.IDLE:
+                return None
+            case Phase.DIALLING | Phase.RESTING:
+                return self._until
+            case Phase.UP:
+                due = [entry.due_at for entry in self._entries.values() if entry.step is not Step.ASKED]
+                due += [question.answer_by for question in self._questions.values()]
+                return min(due, default=None)
+
+    # -- what the program wants
+
+    def start(self, *, now: float) -> list[Effect]:
+        """Begin with the first registry."""
+        self._is_started = True
+        if self._registries and self._phase is Phase.IDLE:
+            self._dial(now)
+        return self._taken()
+
+    def add_registry(self, registry: str, *, now: float) -> list[Effect]:
+        """One more to choose from, the last in line."""
+        if registry not in self._registries:
+            self._registries.append(registry)
+        return self.start(now=now) if self._is_started else []
+
+    def want(self, service: str, endpoint: str, weight: int, *, now: float) -> list[Effect]:
+        """Register this service, or update it, and keep it registered until `unwant`."""
+        entry = self._entries.get(service)
+        if entry is None:
+            entry = Entry(service=service, endpoint=endpoint, weight=weight, backoff=self._new_backoff())
+            self._entries[service] = entry
+            if (gone := self._gone.pop(service, None)) is not None:
+                entry.answer = gone.answer
+        elif entry.endpoint != endpoint:
+            if entry.is_sent:
+                self._leave(entry, now)
+            entry.endpoint, entry.entered = endpoint, ""
+        entry.weight = weight
+        entry.is_asked_for = True
+        entry.step = Step.DUE
+        entry.due_at = now
+        if self._leaving.pop((service, endpoint), None) is not None:
+            self._effects.append(Unregistered(service=service))  # Overtaken: nobody waits for it in vain.
+        return self.tick(now=now)
+
+    def unwant(self, service: str, *, now: float) -> list[Effect]:
+        """Take the service back wherever it may be."""
+        entry = self._forget(service)
+        if entry.is_sent:
+            self._leave(entry, now)
+        else:
+            self._effects.append(Unregistered(service=service))
+        return self._taken()
+
+    def reweight(self, service: str, weight: int, *, now: float) -> list[Effect]:
+        """Change the weight. `Registered` tells when the registry has it, by one way or another."""
+        entry = self._entries[service]
+        entry.weight = weight
+        if entry.step is Step.REGISTERED:
+            message = UpdateWeight(
+                service=service, endpoint=entry.entered, weight=weight, token=self._new_token()
+            )
+            self._ask(message, now)
+        elif entry.step is Step.ASKED:
+            entry.step, entry.due_at = Step.DUE, now
+        return self.tick(now=now)
+
+    # -- what happens
+
+    def connected(self, *, now: float) -> list[Effect]:
+        """The registry that was dialled has shaken hands."""
+        self._phase = Phase.UP
+        self._knows_tokens = None
+        self._beat_s = self._interval_s_max
+        self._questions.clear()
+        if not self._entries:
+            self._success()
+        for entry in self._entries.values():
+            spread_s = self._chance.uniform(0.0, RETURN_S_MAX) if entry.is_accepted else 0.0
+            entry.step, entry.due_at, entry.entered = Step.DUE, now + spread_s, ""
+        for service, endpoint in list(self._leaving):
+            self._ask(Unregister(service=service, endpoint=endpoint, token=self._new_token()), now)
+        return self.tick(now=now)
+
+    def disconnected(self, problem: str, *, now: float) -> list[Effect]:
+        """The dialled or connected registry is gone."""
+        if self._phase in (Phase.DIALLING, Phase.UP):
+            self._lose(problem, now)
+        return self.tick(now=now)
+
+    def ack(self, ack: RegisterAck, *, now: float) -> list[Effect]:
+        """The active registry has answered something, or said something by itself."""
+        if self._phase is not Phase.UP:
+            self.tally.stray_answers_count += 1
+            return []
+        question = None
+        if ack.token is not None:
+            self._knows_tokens = True
+            question = self._questions.pop(ack.token, None)
+        elif (token := self._oldest_register(ack)) is not None:
+            self._knows_tokens = False
+            question = self._questions.pop(token)
+        match question:
+            case None:
+                self._hear_unasked(ack, now)
+            case Question(message=Register() as message):
+                self._hear_registered(message, ack, now)
+            case Question(message=UpdateWeight() as message):
+                self._hear_reweighted(message, ack, now)
+            case Question(message=Unregister() as message):
+                self._hear_unregistered(message, ack, now)
+        return self.tick(now=now)
+
+    def tick(self, *, now: float) -> list[Effect]:
+        """Do what is due."""
+        if self._phase is Phase.UP:
+            self._check_answers(now)
+        elif self._phase is Phase.DIALLING and self._until <= now:
+            self._give_up(f"did not shake hands within {REGISTRY_ANSWER_S_MAX} s", now)
+        if self._phase is Phase.RESTING and self._until <= now:
+            self._dial(now)
+        if self._phase is Phase.UP:
+            for entry in self._entries.values():
+                if entry.due_at <= now:
+                    self._speak(entry, now)
+        return self._taken()
+
+    # -- the active registry
+
+    def _dial(self, now: float) -> None:
+        self._phase = Phase.DIALLING
+        self._dialled_at = now
+        self._until = now + REGISTRY_ANSWER_S_MAX
+        self._effects.append(Dial(registry=self._registries[self._turn]))
+
+    def _give_up(self, problem: str, now: float) -> None:
+        self.tally.unanswered_count += 1
+        self._effects.append(HangUp(registry=self._registries[self._turn]))
+        self._lose(problem, now)
+
+    def _lose(self, problem: str, now: float) -> None:
+        self.problems[self._registries[self._turn]] = problem
+        if self._phase is Phase.UP:
+            self.tally.failovers_count += 1
+        else:
+            self.tally.dials_failed_count += 1
+        self._questions.clear()
+        for entry in self._entries.values():
+            entry.step = Step.DUE
+        self._phase = Phase.RESTING
+        self._turn = (self._turn + 1) % len(self._registries)
+        if self._worked:
+            # At once, as the specification wants, but a registry that takes everyone in and throws everyone
+            # out must not be dialled as fast as the network allows.
+            self._until = max(now, self._dialled_at + FAILOVER_S_MIN)
+        else:
+            self._until = now + self._backoff.next_s()
+        self._worked = False
+
+    def _success(self) -> None:
+        self._worked = True
+        self._backoff.reset()
+        self.problems.pop(self._registries[self._turn], None)
+
+    # -- speaking
+
+    def _speak(self, entry: Entry, now: float) -> None:
+        if entry.step is Step.DUE:
+            entry.step, entry.is_sent, entry.token = Step.ASKED, True, self._new_token()
+            self._ask(
+                Register(
+                    service=entry.service, endpoint=entry.endpoint, weight=entry.weight, token=entry.token
+                ),
+                now,
+            )
+        elif entry.step is Step.REGISTERED:
+            entry.due_at = now + self._beat_s
+            self.tally.heartbeats_count += 1
+            self._effects.append(
+                Send(message=Heartbeat(service=entry.service, endpoint=entry.entered, token=entry.token))
+            )
+
+    def _leave(self, entry: Entry, now: float) -> None:
+        endpoint = entry.entered or entry.endpoint
+        self._leaving[entry.service, endpoint] = 0
+        if self._phase is not Phase.UP:
+            return
+        message = Unregister(service=entry.service, endpoint=endpoint, token=self._new_token())
+        if self._knows_tokens is False:
+            self._effects.append(Send(message=message))
+            self._unregistered(message)  # Such a registry never says a word about it.
+        else:
+            self._ask(message, now)
+
+    def _ask(self, message: Register | Unregister | UpdateWeight, now: float) -> None:
+        if message.token is not None:
+            self._questions[message.token] = Question(message=message, answer_by=now + REGISTRY_ANSWER_S_MAX)
+        self._effects.append(Send(message=message))
+
+    def _check_answers(self, now: float) -> None:
+        overdue = [token for token, question in self._questions.items() if question.answer_by <= now]
+        for token in overdue:
+            message = self._questions[token].message
+            if isinstance(message, Register) or self._knows_tokens:
+                self._give_up(f"did not answer within {REGISTRY_ANSWER_S_MAX} s", now)
+                return
+            # It knows no tokens, and such a registry does not say yes to this.
+            del self._questions[token]
+            if isinstance(message, Unregister):
+                self._unregistered(message)
+            else:
+                self._hear_reweighted(message, RegisterAck(status=AckStatus.OK), now)
+
+    # -- listening
+
+    def _oldest_register(self, ack: RegisterAck) -> int | None:
+        """What an answer without a token answers: nothing, if this registry would have given the token."""
+        if self._knows_tokens or (ack.status is AckStatus.OTHER and ack.error.startswith(_MISSING)):
+            return None
+        registers = (t for t, question in self._questions.items() if isinstance(question.message, Register))
+        return next(registers, None)
+
+    def _hear_registered(self, message: Register, ack: RegisterAck, now: float) -> None:
+        entry = self._entries.get(message.service)
+        if entry is None or entry.step is not Step.ASKED or entry.token != message.token:
+            return  # No longer wanted, or asked again meanwhile: the newer question counts.
+        if self._is_behind(ack) and entry.behind_count < BEHIND_MAX:
+            entry.behind_count += 1
+            entry.step, entry.due_at = Step.DUE, now
+            return
+        entry.behind_count = 0
+        registration = Registration(
+            service=entry.service,
+            endpoint=ack.endpoint or entry.endpoint,
+            weight=message.weight,
+            registry=self._registries[self._turn],
+            status=ack.status,
+            error=ack.error,
+        )
+        if ack.status is AckStatus.OK and (problem := self._agree(ack)) and not entry.is_accepted:
+            entry.entered = registration.endpoint
+            registration = replace(registration, status=AckStatus.OTHER, error=problem)
+            self._leave(entry, now)
+        entry.answer = registration
+        if registration.status is not AckStatus.OK:
+            self._hear_refused(entry, registration, now)
+            return
+        if entry.is_accepted:
+            self.tally.reregistrations_count += 1
+        else:
+            self.tally.registrations_count += 1
+        entry.step, entry.due_at = Step.REGISTERED, now + self._beat_s
+        entry.entered, entry.token = registration.endpoint, self._new_token()
+        entry.is_accepted, entry.is_asked_for = True, False
+        entry.backoff.reset()
+        self._success()
+        self._effects.append(Registered(registration=registration))
+
+    def _agree(self, ack: RegisterAck) -> str:
+        """Beat as often as the registry's timeout needs; what is wrong if the given interval cannot hold.
+
+        That is for the program that registers. After a failover the entry is kept up all the same.
+        """
+        if ack.heartbeat_timeout_ms is None:
+            return ""
+        timeout_s = ack.heartbeat_timeout_ms / 1000
+        self._beat_s = beat_s(timeout_s, self._interval_s_max)
+        if self._given_interval_s is None or self._given_interval_s < timeout_s:
+            return ""
+        return (
+            f"a heartbeat interval of {self._given_interval_s:g} s, which this provider was given, does not "
+            f"fit this registry, which removes who was silent for {timeout_s:g} s: give a shorter interval "
+            "or none, or raise the registry's timeout"
+        )
+
+    def _hear_refused(self, entry: Entry, registration: Registration, now: float) -> None:
+        self.tally.refusals_count += 1
+        entry.step, entry.due_at = Step.DUE, now + entry.backoff.next_s()
+        if entry.is_asked_for:
+            entry.is_asked_for = False
+            self._effects.append(Refused(registration=registration))
+        if not entry.is_accepted:
+            self._forget(entry.service)
+
+    def _hear_reweighted(self, message: UpdateWeight, ack: RegisterAck, now: float) -> None:
+        entry = self._entries.get(message.service)
+        if entry is None or entry.answer is None or entry.step is not Step.REGISTERED:
+            return  # Being registered anew, with its weight of now.
+        if self._is_behind(ack):
+            # Not this weight again: a newer one may be on its way, and a later stamp would undo it.
+            entry.step, entry.due_at = Step.DUE, now
+            return
+        if ack.status is not AckStatus.OK:
+            self._miss(entry, now)
+            return
+        entry.answer = replace(entry.answer, weight=message.weight)
+        if message.weight == entry.weight:  # Else a newer weight is on its way.
+            self._effects.append(Registered(registration=entry.answer))
+
+    def _hear_unregistered(self, message: Unregister, ack: RegisterAck, now: float) -> None:
+        key = (message.service, message.endpoint)
+        if self._is_behind(ack) and self._leaving.get(key, BEHIND_MAX) < BEHIND_MAX:
+            self._leaving[key] += 1
+            self._ask(replace(message, token=self._new_token()), now)
+            return
+        # Whatever else it says: an entry that was not there is not there.
+        self._unregistered(message)
+
+    def _unregistered(self, message: Unregister) -> None:
+        if self._leaving.pop((message.service, message.endpoint), None) is not None:
+            self._effects.append(Unregistered(service=message.service))
+
+    def _is_behind(self, ack: RegisterAck) -> bool:
+        """Whether the registry knows a later word about the entry; the next stamp is then beyond that."""
+        if ack.status is not AckStatus.OTHER or ack.stamp is None or not ack.error.startswith(_BEHIND):
+            return False
+        self.tally.behind_count += 1
+        self.stamps.step_over(ack.stamp)
+        return True
+
+    def _hear_unasked(self, ack: RegisterAck, now: float) -> None:
+        """The registry does not have an entry (any more); without a token its endpoint says which."""
+        lost = [
+            entry
+            for entry in self._entries.values()
+            if ack.status is not AckStatus.OK
+            and entry.step is Step.REGISTERED
+            and (
+                entry.token == ack.token
+                if ack.token is not None
+                else ack.endpoint in ("", entry.entered, entry.endpoint)
+            )
+        ]
+        if not lost:
+            self.tally.stray_answers_count += 1
+        for entry in lost:
+            self._miss(entry, now)
+
+    def _miss(self, entry: Entry, now: float) -> None:
+        self.tally.missing_count += 1
+        entry.step = Step.DUE
+        entry.due_at = now + self._chance.uniform(0.0, REREGISTER_S_MAX)
+
+    # -- small things
+
+    def _forget(self, service: str) -> Entry:
+        """It is wanted no more. What was said of it last is kept, until enough others have gone after it."""
+        entry = self._entries.pop(service)
+        self._gone[service] = Gone(answer=entry.answer, is_accepted=entry.is_accepted)
+        if len(self._gone) > GONE_SERVICES_MAX:
+            del self._gone[next(iter(self._gone))]
+        return entry
+
+    def _taken(self) -> list[Effect]:
+        effects, self._effects = self._effects, []
+        return effects
+
+    def _new_token(self) -> int:
+        self._last_token = (self._last_token + 1) & _UINT32_MAX
+        return self._last_token
+
+    def _new_backoff(self) -> Backoff:
+        return Backoff(
+            s_min=FAILOVER_S_MIN, s_max=FAILOVER_S_MAX, jitter=FAILOVER_JITTER, chance=self._chance
+        )

@@ -1,0 +1,414 @@
+"""Who provides what, by the word of several registries. Pure.
+
+Theory of operation. Every registry sends its whole list again and again, numbered. A *voice* is one registry
+that counts now, with its newest list; it is *heard* while a connection (*source*) speaks for it. What is
+known is the union of the voices' lists; of one provider (service and endpoint) in several lists the claim
+with the highest epoch counts, then that of the lower registry id, and a tombstone in any of the lists hides
+claims up to its epoch.
+
+- A voice whose last source is lost counts on for a *grace*, like any other: a provider that registered there
+  moments ago may be known to nobody else yet, and is on its way to the next registry. If the registry speaks
+  again within the grace, its voice goes on.
+- A voice ends with its grace or when it is silent for too long, whichever is sooner, and its list goes with
+  it. Its tombstones stay for a while (`Buried`): the other registries may not have heard of them yet, and
+  would bring back what the user has seen go.
+- While no voice is heard, what is known stays as it is, whichever grace ends: silence is no news. The next
+  list of anybody replaces it (beside those in their grace), except that a registry which says that it is
+  settling only adds to it, until it or another one speaks as settled.
+- A registry is settling when it has just started, or woken from a long stop, and its providers are on their
+  way back. Until it has settled its lists only add to its own earlier ones, too; what it removes meanwhile
+  has a tombstone.
+- The number of an ended voice is remembered for a while, so that nothing older is believed from whoever comes
+  back under that id. The same number is: a registry gives a newcomer the list that it last gave to all.
+- After that while any number is believed, so that a registry whose clock was set back is heard again.
+- A list with the same number as before says nothing new, but that its registry lives.
+
+Registries send tuples that are the same object while a service does not change (`ListReader`), so one change
+among ten thousand providers costs one comparison per service, and merging only the service that changed.
+
+Subscriptions are a local filter: everything is known, only what is subscribed is shown and told of.
+
+Tombstones that nobody tells any more, kept for a while: another registry may not have heard them.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from hansa.errors import BadArgument
+from hansa.limits import (
+    REGISTRIES_MAX,
+    REGISTRIES_REMEMBERED_MAX,
+    REGISTRY_GRACE_S,
+    SERVICE_NAME_BYTES_MAX,
+    SERVICES_MAX,
+    TOMBSTONES_MAX,
+)
+from hansa.presence.carried import carried
+from hansa.presence.provider_info import ProviderInfo
+from hansa.services.discovery.events import (
+    DiscoveryEvent,
+    ServiceAvailable,
+    ServiceState,
+    ServiceUnavailable,
+    events_between,
+)
+from hansa.wire.fields import encode_text
+from hansa.wire.listing import ProviderEntry, ServiceList, Tombstone
+
+
+class Buried:
+    """By service and endpoint the highest epoch. Each stands for `keep_s`; beyond a bound the oldest go."""
+
+    def __init__(self, *, keep_s: float, count_max: int = TOMBSTONES_MAX) -> None:
+        self._keep_s = keep_s
+        self._count_max = count_max
+        # All stand equally long, so they are in the order of their ends.
+        self._stones: OrderedDict[tuple[str, str], tuple[int, float]] = OrderedDict()
+
+    def remember(self, stones: Iterable[Tombstone], *, now: float) -> set[str]:
+        """These are told no longer. Services of which older ones had to go."""
+        for stone in stones:
+            key = (stone.service, stone.endpoint)
+            epoch, _ = self._stones.pop(key, (stone.epoch, now))
+            self._stones[key] = max(epoch, stone.epoch), now + self._keep_s
+        return {self._stones.popitem(last=False)[0][0] for _ in range(len(self._stones) - self._count_max)}
+
+    def expire(self, *, now: float) -> set[str]:
+        """Services of which some have stood long enough and are gone."""
+        gone: set[str] = set()
+        while self._stones and next(iter(self._stones.values()))[1] <= now:
+            gone.add(self._stones.popitem(last=False)[0][0])
+        return gone
+
+    def hides(self, service: str, entry: ProviderEntry) -> bool:
+        stone = self._stones.get((service, entry.endpoint))
+        return stone is not None and stone[0] >= entry.epoch
+
+
+# An epoch is wall milliseconds, shifted by this many bits.
+_EPOCH_SHIFT = 16
+
+
+@dataclass(slots=True, kw_only=True)
+class _Voice:
+    list_seq: int
+    heard_at: float
+    services: Mapping[str, tuple[ProviderEntry, ...]]
+    tombstones: tuple[Tombstone, ...]
+    buried: dict[str, dict[str, int]]
+    sources: set[bytes]
+    # When the last source was lost; means nothing while there is one.
+    lost_at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ended:
+    list_seq: int
+    at: float
+
+
+class Directory:
+    """Merges lists and says what changed. Times are the caller's, in seconds, and never go back."""
+
+    def __init__(self, *, silence_s: float) -> None:
+        if not silence_s > 0:
+            raise BadArgument(
+                f"silence_s is {silence_s}; a registry must be allowed to be silent for a while"
+            )
+        self._silence_s = silence_s
+        self._voices: dict[int, _Voice] = {}
+        self._speaks_for: dict[bytes, int] = {}
+        self._ended: dict[int, _Ended] = {}
+        self._buried = Buried(keep_s=silence_s)
+        # What is known, as it was told and as it is shown.
+        self._claims: dict[str, tuple[ProviderEntry, ...]] = {}
+        self._known: dict[str, tuple[ProviderInfo, ...]] = {}
+        # The claims when the last voice was lost, for as long as those who came after it are settling.
+        self._memory: dict[str, tuple[ProviderEntry, ...]] = {}
+        # Services that may have changed, to be merged when somebody is heard again.
+        self._unmerged: set[str] = set()
+        self._wanted: set[str] = set()
+        self._wants_all = False
+        self._unwanted: set[str] = set()
+        self._unavailable: dict[str, None] = {}
+        self.lists_count = 0
+        self.older_count = 0
+        self.repeated_count = 0
+
+    # -- what happens
+
+    def hear(self, told: ServiceList, *, source: bytes, now: float) -> list[DiscoveryEvent]:
+        """A list arrived on the connection `source`. What changed for subscribed services."""
+        changed, registry_id = self._end_overdue(now), told.registry_id
+        if told.list_seq < self._least_seq(registry_id, now):
+            self.older_count += 1
+            return self._settle(changed)
+        if self._speaks_for.get(source) != registry_id:
+            changed |= self._leave(source, now)
+        self._speaks_for[source] = registry_id
+        if not told.is_settling:
+            changed.update(self._memory)  # What was kept for want of news is replaced.
+            self._memory = {}
+        voice = self._voices.get(registry_id)
+        if voice is not None and told.list_seq == voice.list_seq:
+            self.repeated_count += 1
+            voice.heard_at = now
+            voice.sources.add(source)
+            return self._settle(changed)
+        self.lists_count += 1
+        if voice is None:
+            self._ended.pop(registry_id, None)
+            voice = _Voice(list_seq=0, heard_at=now, services={}, tombstones=(), buried={}, sources=set())
+            self._voices[registry_id] = voice
+        services = carried(voice.services, told) if told.is_settling else told.services
+        changed |= _differences(voice.services, services)
+        if voice.tombstones != told.tombstones:
+            former, present = set(voice.tombstones), set(told.tombstones)
+            changed.update(stone.service for stone in former ^ present)
+            changed |= self._buried.remember((s for s in voice.tombstones if s not in present), now=now)
+            voice.tombstones, voice.buried = told.tombstones, _by_service(told.tombstones)
+        voice.list_seq, voice.heard_at, voice.services = told.list_seq, now, services
+        voice.sources.add(source)
+        return self._settle(changed)
+
+    def lost(self, source: bytes, *, now: float) -> list[DiscoveryEvent]:
+        """A connection broke; one that never told a list is nobody's loss."""
+        return self._settle(self._end_overdue(now) | self._leave(source, now))
+
+    def tick(self, *, now: float) -> list[DiscoveryEvent]:
+        """Time passed: due at `deadline()`."""
+        return self._settle(self._end_overdue(now))
+
+    def deadline(self) -> float | None:
+        """When the next voice will end, of silence or with its grace; None while there is no voice."""
+        return min(map(self._ends_at, self._voices.values()), default=None)
+
+    # -- the filter
+
+    def subscribe(self, service: str) -> list[DiscoveryEvent]:
+        """Show this service from now on; its providers known already are told at once.
+
+        Not counted: one `unsubscribe` ends any number of them. Raises BadArgument for what cannot be a name.
+        """
+        encode_text(service, "service name", bytes_min=1, bytes_max=SERVICE_NAME_BYTES_MAX)
+        is_new = not self.follows(service)
+        self._wanted.add(service)
+        self._unwanted.discard(service)
+        return self._shown(service, (), self._known.get(service, ())) if is_new else []
+
+    def unsubscribe(self, service: str) -> list[DiscoveryEvent]:
+        """Show it no more, also not under `subscribe_all`; what was shown of it is told as removed."""
+        if not self.follows(service):
+            return []
+        self._wanted.discard(service)
+        if self._wants_all:
+            self._unwanted.add(service)
+        events = self._shown(service, self._known.get(service, ()), ())
+        self._unavailable.pop(service, None)
+        return events
+
+    def subscribe_all(self) -> list[DiscoveryEvent]:
+        """Show every service there is and will be, also those unsubscribed before."""
+        new = [service for service in sorted(self._known) if not self.follows(service)]
+        self._wants_all = True
+        self._unwanted.clear()
+        return [event for service in new for event in self._shown(service, (), self._known[service])]
+
+    def follows(self, service: str) -> bool:
+        """True when the service is subscribed, by name or with all."""
+        return service in self._wanted or (self._wants_all and service not in self._unwanted)
+
+    # -- what is known of subscribed services
+
+    def providers(self, service: str) -> tuple[ProviderInfo, ...]:
+        """In the order of their endpoints; empty for a service that is not subscribed."""
+        return self._known.get(service, ()) if self.follows(service) else ()
+
+    def state(self, service: str) -> ServiceState:
+        if self.providers(service):
+            return ServiceState.AVAILABLE
+        return ServiceState.UNAVAILABLE if service in self._unavailable else ServiceState.EMPTY
+
+    @property
+    def services(self) -> dict[str, tuple[ProviderInfo, ...]]:
+        """All subscribed services that have providers, in the order of their names."""
+        candidates: Iterable[str] = self._known if self._wants_all else self._wanted & self._known.keys()
+        return {service: self._known[service] for service in sorted(candidates) if self.follows(service)}
+
+    @property
+    def registries_heard(self) -> tuple[int, ...]:
+        """Ids of the registries that are heard now, ascending; without those in their grace."""
+        return tuple(sorted(registry_id for registry_id, voice in self._voices.items() if voice.sources))
+
+    @property
+    def lists_heard(self) -> dict[int, int]:
+        """The number of the newest list of each registry that is heard, by registry id."""
+        return {registry_id: self._voices[registry_id].list_seq for registry_id in self.registries_heard}
+
+    @property
+    def services_count(self) -> int:
+        return len(self._known)
+
+    @property
+    def providers_count(self) -> int:
+        return sum(map(len, self._known.values()))
+
+    # -- voices
+
+    def _least_seq(self, registry_id: int, now: float) -> int:
+        """The lowest number that is believed from this registry."""
+        if (voice := self._voices.get(registry_id)) is not None:
+            return voice.list_seq
+        ended = self._ended.get(registry_id)
+        return ended.list_seq if ended is not None and now < ended.at + self._silence_s else 0
+
+    def _ends_at(self, voice: _Voice) -> float:
+        silent_at = voice.heard_at + self._silence_s
+        return silent_at if voice.sources else min(silent_at, voice.lost_at + REGISTRY_GRACE_S)
+
+    def _leave(self, source: bytes, now: float) -> set[str]:
+        """A source no longer speaks for its registry; services that this may change."""
+        registry_id = self._speaks_for.pop(source, None)
+        if registry_id is None:
+            return set()
+        voice = self._voices[registry_id]
+        voice.sources.discard(source)
+        if voice.sources:
+            return set()
+        voice.lost_at = now
+        self._remember()
+        # One connection under ever new ids must not fill the memory with lists: who waited longest goes.
+        waiting = [i for i, other in self._voices.items() if not other.sources]
+        if len(waiting) <= REGISTRIES_MAX:
+            return set()
+        return self._end(min(waiting, key=lambda i: self._voices[i].lost_at), now)
+
+    def _end_overdue(self, now: float) -> set[str]:
+        """Voices end that were silent for too long or whose grace is over; services that this may change."""
+        overdue = [i for i, voice in self._voices.items() if now >= self._ends_at(voice)]
+        changed = self._buried.expire(now=now)
+        for registry_id in overdue:
+            changed |= self._end(registry_id, now)
+        return changed
+
+    def _end(self, registry_id: int, now: float) -> set[str]:
+        """A voice counts no more; services that this may change."""
+        voice = self._voices.pop(registry_id)
+        for source in voice.sources:
+            del self._speaks_for[source]
+        self._ended[registry_id] = _Ended(list_seq=voice.list_seq, at=now)
+        evicted = self._buried.remember(voice.tombstones, now=now)
+        self._remember()
+        if len(self._ended) > REGISTRIES_REMEMBERED_MAX:
+            del self._ended[next(iter(self._ended))]
+        return {*voice.services, *voice.buried, *evicted}
+
+    def _remember(self) -> None:
+        """Keep what is known if nobody is heard any more: as it was told, whoever else ended in this step."""
+        if not self._speaks_for:
+            self._memory = dict(self._claims)
+
+    # -- merging
+
+    def _settle(self, changed: set[str]) -> list[DiscoveryEvent]:
+        """Bring what is known up to date with the voices there are; what changed for subscribed services."""
+        self._unmerged |= changed
+        if not self._speaks_for:
+            return []
+        changed, self._unmerged = self._unmerged, set()
+        # Lower registry ids first: the first of equal claims is kept.
+        voices = [self._voices[registry_id] for registry_id in sorted(self._voices)]
+        events: list[DiscoveryEvent] = []
+        # Sorted, so that one seed always yields one history.
+        for service in sorted(changed):
+            before = self._known.get(service, ())
+            claims = _merged(service, voices, self._memory.get(service, ()), self._buried)
+            after = _shown_as(service, claims, before)
+            if after:
+                self._claims[service], self._known[service] = claims, after
+            else:
+                self._claims.pop(service, None)
+                self._known.pop(service, None)
+            if self.follows(service):
+                events += self._shown(service, before, after)
+        return events
+
+    def _shown(
+        self, service: str, before: tuple[ProviderInfo, ...], after: tuple[ProviderInfo, ...]
+    ) -> list[DiscoveryEvent]:
+        events = events_between(service, before, after)
+        match events[-1] if events else None:
+            case ServiceAvailable():
+                self._unavailable.pop(service, None)
+            case ServiceUnavailable():
+                self._unavailable[service] = None
+                # Under subscribe_all the names are the registries' to choose, so they are not kept for ever.
+                if len(self._unavailable) > SERVICES_MAX:
+                    del self._unavailable[next(iter(self._unavailable))]
+        return events
+
+
+def _differences(
+    before: Mapping[str, tuple[ProviderEntry, ...]], after: Mapping[str, tuple[ProviderEntry, ...]]
+) -> set[str]:
+    """Services that are not the same object in both: maybe changed, surely all that did."""
+    changed = {service for service, entries in after.items() if before.get(service) is not entries}
+    return changed | (before.keys() - after.keys())
+
+
+def _by_service(tombstones: tuple[Tombstone, ...]) -> dict[str, dict[str, int]]:
+    """For each service the highest epoch buried per endpoint."""
+    buried: dict[str, dict[str, int]] = {}
+    for stone in tombstones:
+        epochs = buried.setdefault(stone.service, {})
+        epochs[stone.endpoint] = max(stone.epoch, epochs.get(stone.endpoint, 0))
+    return buried
+
+
+def _merged(
+    service: str, voices: list[_Voice], memory: tuple[ProviderEntry, ...], buried: Buried
+) -> tuple[ProviderEntry, ...]:
+    """The claims that count for one service, by endpoint. What is remembered counts where no voice speaks."""
+    claims: dict[str, ProviderEntry] = {}
+    for voice in voices:
+        for entry in voice.services.get(service, ()):
+            best = claims.get(entry.endpoint)
+            if best is None or entry.epoch > best.epoch:
+                claims[entry.endpoint] = entry
+    for entry in memory:
+        claims.setdefault(entry.endpoint, entry)
+    for voice in voices:
+        for endpoint, epoch in voice.buried.get(service, {}).items():
+            if endpoint in claims and epoch >= claims[endpoint].epoch:
+                del claims[endpoint]
+    shown = (claims[endpoint] for endpoint in sorted(claims))
+    return tuple(entry for entry in shown if not buried.hides(service, entry))
+
+
+def _shown_as(
+    service: str, claims: tuple[ProviderEntry, ...], before: tuple[ProviderInfo, ...]
+) -> tuple[ProviderInfo, ...]:
+    """Claims as they are shown; a provider that did not change is the same object as before."""
+    known = {provider.endpoint: provider for provider in before}
+    return tuple(_info(service, entry, known.get(entry.endpoint)) for entry in claims)
+
+
+def _info(service: str, entry: ProviderEntry, known: ProviderInfo | None) -> ProviderInfo:
+    registered_at = (entry.epoch >> _EPOCH_SHIFT) / 1000.0
+    if (
+        known is not None
+        and known.routing_id == entry.routing_id
+        and known.weight == entry.weight
+        and known.registered_at == registered_at
+    ):
+        return known
+    return ProviderInfo(
+        service=service,
+        endpoint=entry.endpoint,
+        routing_id=entry.routing_id,
+        weight=entry.weight,
+        registered_at=registered_at,
+    )

@@ -1,0 +1,39 @@
+"""The gateway: requests to services by name, shared out over their providers.
+
+In the order in which a request goes through them:
+
+- `client`: what users call, and the bound on how many requests are in flight.
+- `switchboard`: the way of every request, from opened to settled, and the timers of all of them.
+- `calls`: open requests, their deadlines and their tries.
+- `links`: the connections of each service. `pool` decides which of them may get requests.
+- `balancers`: who gets the next one.
+- `tries`: whether a request gets another try, after the first or beside it.
+- `stats`: what was counted.
+"""
+
+from hansa.services.gateway.balancers import (
+    Balancer,
+    Choice,
+    Rendezvous,
+    RoundRobin,
+    TwoChoices,
+    Weighted,
+)
+from hansa.services.gateway.calls import Completion
+from hansa.services.gateway.client import DirectRouter, Gateway
+from hansa.services.gateway.stats import GatewayStats
+from hansa.services.gateway.tries import RetryPolicy
+
+__all__ = [
+    "Balancer",
+    "Choice",
+    "Completion",
+    "DirectRouter",
+    "Gateway",
+    "GatewayStats",
+    "Rendezvous",
+    "RetryPolicy",
+    "RoundRobin",
+    "TwoChoices",
+    "Weighted",
+]

@@ -1,0 +1,327 @@
+"""A service's ROUTER socket: dials the providers that are listed, and knows whose connection is whose.
+
+And the services of a gateway: each has a socket while somebody offers it or waits for it, and no longer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Protocol
+
+from hansa.errors import AlreadyClosed, BadArgument, HansaError, NoProvider
+from hansa.ids import format_id
+from hansa.presence.provider_info import ProviderInfo
+from hansa.runtime.tasks import TaskScope
+from hansa.runtime.waiters import Waiters
+from hansa.services.discovery import (
+    Discovery,
+    DiscoveryEvent,
+    ProviderAdded,
+    ProviderRemoved,
+    WeightChanged,
+)
+from hansa.services.gateway.balancers import Balancer, RoundRobin
+from hansa.services.gateway.calls import Call
+from hansa.services.gateway.pool import Member, Pool
+from hansa.services.gateway.stats import GatewayTally
+from hansa.services.gateway.tries import Hedging, RetryPolicy
+from hansa.transport import Connected, Disconnected, HandshakeFailed, Outbound, Router, SocketEvent
+
+
+class LinkOwner(Protocol):
+    """What the gateway does when a service's connections change."""
+
+    def service_ready(self, service: ServiceLink) -> None:
+        """Somebody is ready to take requests."""
+
+    def service_hopeless(self, service: ServiceLink) -> None:
+        """Nobody is ready, and nobody is about to be."""
+
+    def member_lost(self, service: ServiceLink, member: Member, event: Disconnected) -> None:
+        """A connection ended; requests that were with that member have no reply to come."""
+
+
+class ServiceLink:
+    """The connections of one service, and the requests that wait for one."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        owner: LinkOwner,
+        balancer: Balancer,
+        retry: RetryPolicy,
+        tasks: TaskScope,
+        tally: GatewayTally,
+        forget_peer: Callable[[bytes], None],
+        make_router: Callable[[ServiceLink], Router],
+        on_empty: Callable[[ServiceLink], None],
+    ) -> None:
+        self.name = name
+        self.pool = Pool(name)
+        self.balancer = balancer
+        self.hedging = Hedging(tries_max=retry.tries_max, hedge_share=retry.hedge_share)
+        self.parked: dict[Call, None] = {}
+        """Requests that wait for somebody to be ready."""
+        self.pausing: dict[Call, None] = {}
+        """Requests that wait a while before their next try."""
+        self.waiters = Waiters()
+        self._owner = owner
+        self._tasks = tasks
+        self._tally = tally
+        self._forget_peer = forget_peer
+        self._on_empty = on_empty
+        self._connected: dict[bytes, Member] = {}
+        self._closing: set[str] = set()
+        self._is_stopped = False
+        self.router = make_router(self)
+
+    @property
+    def is_empty(self) -> bool:
+        """Nobody is listed, no connection is left, and nobody waits for one."""
+        pool = self.pool
+        return not (pool.members or self._closing or self.parked or self.pausing or self.waiters)
+
+    def stop(self) -> None:
+        """It is given up: whose connection ends from now on is not looked after any more."""
+        self._is_stopped = True
+        self.waiters.wake_all()
+
+    def listed(self, provider: ProviderInfo) -> None:
+        """The discovery has this provider: connect to it."""
+        member = self.pool.add(provider)
+        if member is None:
+            self.look()
+        elif member.endpoint not in self._closing:
+            self._dial(member)
+        # Else it left and came back: two connections at once with one peer would be one too many.
+
+    def _dial(self, member: Member) -> None:
+        try:
+            member.connection = self.router.connect(member.endpoint)
+        except HansaError:  # A registry of somebody else's may list anything.
+            self._tally.bad_endpoints_count += 1
+            self.pool.forget(member)
+            self.look()
+
+    def unlisted(self, provider: ProviderInfo) -> None:
+        """The discovery has it no more: let it answer what it has, then disconnect."""
+        member = self.pool.members.get(provider.endpoint)
+        if member is not None:
+            self.dismiss(member)
+
+    def dismiss(self, member: Member) -> None:
+        """No more requests for this member; when it owes nothing, its connection ends."""
+        self.pool.dismiss(member)
+        self.settled(member)
+
+    def settled(self, member: Member) -> None:
+        """One request less is with this member."""
+        if not member.leaving or member.in_flight_count or self._is_stopped:
+            return
+        if self.pool.members.get(member.endpoint) is member:
+            self.pool.forget(member)
+            if member.connection is not None:
+                self._closing.add(member.endpoint)
+                self._tasks.spawn(self._leave(member), f"leaving {member.endpoint}")
+            self.look()
+
+    async def _leave(self, member: Member) -> None:
+        """Disconnect from a member that is forgotten, then dial whoever was listed there meanwhile."""
+        outbound: Outbound = member.connection
+        try:
+            await outbound.close()
+        finally:
+            self._closing.discard(member.endpoint)
+        successor = self.pool.members.get(member.endpoint)
+        if self._is_stopped:
+            return
+        if successor is not None:
+            self._dial(successor)
+        else:
+            self.look()
+
+    def happened(self, event: SocketEvent) -> None:
+        """What the socket says of its connections."""
+        if isinstance(event, Connected):
+            self._came(event.peer)
+        elif isinstance(event, Disconnected):
+            self._forget_peer(event.peer)
+            member = self._connected.pop(event.peer, None)
+            if member is not None:
+                self._owner.member_lost(self, member, event)
+                self.settled(member)
+        elif isinstance(event, HandshakeFailed):
+            for member in self.pool.members.values():
+                if _has_missed(member.connection, event.address):
+                    member.tried = True
+            self.look()
+
+    def _came(self, peer: bytes) -> None:
+        for member in self.pool.candidates(peer):
+            if member.connection is not None and member.connection.peer == peer and not member.peer:
+                self._connected[peer] = member
+                if not self.pool.connected(member, peer) and not member.leaving:
+                    self._tally.impostors_count += 1
+                self.look()
+                return
+
+    def look(self) -> None:
+        """Tell the gateway how the service stands."""
+        if self.pool.ready:
+            self._owner.service_ready(self)
+        elif not self.pool.is_hopeful:
+            self._owner.service_hopeless(self)
+        self._on_empty(self)
+
+
+class ServiceLinks:
+    """The services of one gateway. One that nobody offers and nobody waits for has no socket.
+
+    Services come and go under ever new names: when one is back it gets a new socket, and the balancer that
+    its user set.
+    """
+
+    def __init__(
+        self,
+        discovery: Discovery,
+        *,
+        owner: LinkOwner,
+        balancers: Mapping[str, Balancer],
+        retry: RetryPolicy,
+        tasks: TaskScope,
+        tally: GatewayTally,
+        forget_peer: Callable[[bytes], None],
+        make_router: Callable[[ServiceLink], Router],
+    ) -> None:
+        self.links: dict[str, ServiceLink] = {}
+        self._discovery = discovery
+        self._owner = owner
+        self._balancers = balancers
+        self._retry = retry
+        self._tasks = tasks
+        self._tally = tally
+        self._forget_peer = forget_peer
+        self._make_router = make_router
+        self._is_stopped = False
+
+    def begin(self) -> None:
+        """Connect to those that the discovery knows already. Before it has heard of any, all wait."""
+        if self._discovery.awaits_first_list:
+            self._tasks.spawn(self._look_at_first_list(), "first list")
+        for providers in self._discovery.services.values():
+            for provider in providers:
+                self.discovered(ProviderAdded(provider=provider))
+
+    def stop(self) -> None:
+        """The gateway closes."""
+        self._is_stopped = True
+        for link in self.links.values():
+            link.stop()
+
+    # -- providers come and go
+
+    def discovered(self, event: DiscoveryEvent) -> None:
+        if isinstance(event, ProviderAdded):
+            name = event.provider.service
+            (self.links.get(name) or self._add(name)).listed(event.provider)
+        elif isinstance(event, ProviderRemoved):
+            if event.provider.service in self.links:
+                self.links[event.provider.service].unlisted(event.provider)
+        elif isinstance(event, WeightChanged) and event.provider.service in self.links:
+            self.links[event.provider.service].pool.reweigh(event.provider)
+
+    async def _look_at_first_list(self) -> None:
+        """Tell those who wait for a service that is not listed as soon as that is known."""
+        # A discovery that closed will hear nobody, which is as good as an answer.
+        with suppress(AlreadyClosed):
+            await self._discovery.wait_heard()
+        for link in list(self.links.values()):
+            link.look()
+
+    def _add(self, name: str) -> ServiceLink:
+        link = self.links[name] = ServiceLink(
+            name,
+            owner=self._owner,
+            balancer=self._balancers.get(name) or RoundRobin(),
+            retry=self._retry,
+            tasks=self._tasks,
+            tally=self._tally,
+            forget_peer=self._forget_peer,
+            make_router=self._make_router,
+            on_empty=self.release,
+        )
+        return link
+
+    def release(self, link: ServiceLink) -> None:
+        """Give up the socket of a service if nobody offers the service and nobody waits for it."""
+        if link.is_empty and self.links.get(link.name) is link and not self._is_stopped:
+            del self.links[link.name]
+            link.stop()
+            # Without a connection this takes no time, and if the gateway closes first there is nothing left.
+            self._tasks.spawn(link.router.close(), f"giving up {link.name}")
+
+    # -- who is there, and who may come
+
+    def check_followed(self, service: str) -> None:
+        """Raises BadArgument for a service that the discovery does not show."""
+        if not self._discovery.follows(service):
+            raise BadArgument(
+                f"the discovery does not follow {service!r}: call discovery.subscribe({service!r}) first"
+            )
+
+    def absent(self, service: str) -> ServiceLink:
+        """A service that nobody is listed for: where to wait for somebody. Raises NoProvider, BadArgument."""
+        self.check_followed(service)
+        if not self._discovery.awaits_first_list:
+            raise self.nobody(service)
+        return self._add(service)
+
+    def is_hopeful(self, link: ServiceLink) -> bool:
+        """Whether a provider may be there soon: one is being dialled, or nothing is known yet of any."""
+        return link.pool.is_hopeful or self._discovery.awaits_first_list
+
+    def may_come(self, service: str, routing_id: bytes) -> bool:
+        """Whether this provider is not ready, and perhaps will be soon."""
+        link = self.links.get(service)
+        if link is None:
+            return self._discovery.awaits_first_list
+        return link.pool.ready_as(routing_id) is None and self.is_hopeful(link)
+
+    def peers(self, service: str) -> tuple[bytes, ...]:
+        """Routing ids of the providers that are ready."""
+        link = self.links.get(service)
+        return () if link is None else tuple(member.peer for member in link.pool.ready)
+
+    async def changed(self, service: str) -> None:
+        """Wait until somebody of the service is ready, or nobody is about to be. Raises BadArgument."""
+        self.check_followed(service)
+        link = self.links.get(service) or self._add(service)
+        try:
+            await link.waiters.wait()
+        finally:
+            self.release(link)
+
+    def nobody(self, service: str) -> NoProvider:
+        return NoProvider(f"a request to {service} has nobody to go to: {self._known(service)}")
+
+    def not_there(self, service: str, routing_id: bytes) -> NoProvider:
+        return NoProvider(
+            f"no provider {format_id(routing_id)} of {service} is connected: {self._known(service)}"
+        )
+
+    def _known(self, service: str) -> str:
+        """What a request that finds nobody is told of the service."""
+        count = self._discovery.provider_count(service)
+        return f"of {count} providers that the discovery lists none is connected; {self._discovery.situation}"
+
+
+def _has_missed(outbound: Outbound | None, address: str) -> bool:
+    """Whether it is this one whose attempt to connect has just failed."""
+    if outbound is None:
+        return False
+    connection = outbound.connection
+    if connection is None:  # Nobody was reached: the address is what was dialled.
+        return str(outbound.endpoint) == address
+    return connection.closed.done() and not connection.admitted

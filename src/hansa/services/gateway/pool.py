@@ -1,0 +1,202 @@
+"""The providers of one service, as a gateway sees them: listed by the discovery, connected or not. Pure.
+
+A member is *ready* when it is connected under the very id that the list gives: another process may listen
+on that endpoint by now. Only ready members get requests, so that a stale entry costs nothing. A member that
+is no longer listed, or that says it is draining, gets no more requests and stays connected until it has
+answered those it has.
+
+A ready member is *suspected* when it let the time of a try pass: it may stand still, with its connection up.
+It gets no requests while there are others, until it answers anything, is connected anew, or a while is over.
+That while is twice as long each time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from hansa.limits import SUSPICION_S_MAX, SUSPICION_S_MIN
+from hansa.presence.provider_info import ProviderInfo
+
+
+class Member:
+    """One provider of one service. `endpoint`, `weight` and `in_flight_count` are what balancers see."""
+
+    __slots__ = (
+        "connection",
+        "endpoint",
+        "in_flight_count",
+        "in_ready",
+        "leaving",
+        "peer",
+        "posted_count",
+        "routing_id",
+        "suspected_until",
+        "suspicions_count",
+        "tried",
+        "weight",
+    )
+
+    def __init__(self, provider: ProviderInfo) -> None:
+        self.endpoint = provider.endpoint
+        self.routing_id = provider.routing_id
+        self.weight = provider.weight
+        self.in_flight_count = 0
+        self.posted_count = 0
+        """Requests handed to the socket for this member since its connection was made."""
+        self.peer = b""
+        """The id under which it is connected; empty while it is not."""
+        self.leaving = False
+        self.in_ready = False
+        """Whether the pool's `ready` holds it."""
+        self.tried = False
+        """Whether an attempt to connect has ended since it was listed or lost."""
+        self.suspected_until = 0.0
+        """Means nothing while the pool's `suspects` do not hold it."""
+        self.suspicions_count = 0
+        """How often it was suspected since it last answered."""
+        self.connection: Any = None
+        """The driver's."""
+
+    def __repr__(self) -> str:
+        return (
+            f"<Member {self.endpoint} {'leaving' if self.leaving else 'ready' if self.is_ready else 'away'}>"
+        )
+
+    @property
+    def is_ready(self) -> bool:
+        return self.peer == self.routing_id and not self.leaving
+
+
+class Pool:
+    """The members of one service. `ready` is kept up to date: choosing one must not cost a scan."""
+
+    def __init__(self, service: str) -> None:
+        self.service = service
+        self.members: dict[str, Member] = {}
+        self.ready: list[Member] = []
+        self.well: list[Member] = self.ready
+        """Those of `ready` that are not suspected; the very same list while nobody is."""
+        self.suspects: dict[Member, None] = {}
+        self._listed: dict[bytes, Member] = {}
+
+    @property
+    def is_hopeful(self) -> bool:
+        """Whether somebody may be ready soon: an attempt to connect is under way."""
+        return any(not member.tried and not member.leaving for member in self.members.values())
+
+    def add(self, provider: ProviderInfo) -> Member | None:
+        """The provider is listed. A member to be dialled, or None when its endpoint is dialled already."""
+        member = self.members.get(provider.endpoint)
+        if member is None:
+            self.members[provider.endpoint] = member = Member(provider)
+            self._listed[member.routing_id] = member
+            return member
+        # Listed again before it had left, perhaps after a restart and so under another id.
+        self._unlist(member)
+        member.routing_id = provider.routing_id
+        member.weight = provider.weight
+        member.leaving = False
+        self._listed[member.routing_id] = member
+        self._sort(member)
+        return None
+
+    def dismiss(self, member: Member) -> None:
+        """No more requests for this member."""
+        member.leaving = True
+        self._sort(member)
+
+    def forget(self, member: Member) -> None:
+        """The member has left for good."""
+        self.dismiss(member)
+        self._unlist(member)
+        if self.members.get(member.endpoint) is member:
+            del self.members[member.endpoint]
+
+    def reweigh(self, provider: ProviderInfo) -> None:
+        member = self.members.get(provider.endpoint)
+        if member is not None:
+            member.weight = provider.weight
+
+    def candidates(self, peer: bytes) -> Iterator[Member]:
+        """Members that a connection with this peer may belong to, the one listed under its id first."""
+        if peer in self._listed:
+            yield self._listed[peer]
+        yield from self.members.values()
+
+    def connected(self, member: Member, peer: bytes) -> bool:
+        """The member's endpoint answered as `peer`; whether that is the provider that the list means."""
+        member.peer = peer
+        member.tried = True
+        member.posted_count = 0
+        self._trust(member)
+        self._sort(member)
+        return member.is_ready
+
+    def disconnected(self, member: Member) -> None:
+        member.peer = b""
+        member.in_flight_count = 0
+        member.tried = False  # It is dialled again at once, and may be back before a caller's patience ends.
+        self._sort(member)
+
+    def ready_as(self, peer: bytes) -> Member | None:
+        """The ready member with this routing id."""
+        return next((member for member in self.ready if member.peer == peer), None)
+
+    def choices(self, tried: Sequence[str]) -> list[Member]:
+        """Who may get a request that was with these endpoints already: the others, if there are others."""
+        if not tried:
+            return self.well or self.ready
+        return self._others(tried) or self.well or self.ready
+
+    def choices_beside(self, asked: Sequence[str], tried: Sequence[str]) -> list[Member]:
+        """Who may get a request that is with some endpoints now, and was with others: none of the former."""
+        return self._others(tried) or self._others(asked)
+
+    def _others(self, endpoints: Sequence[str]) -> list[Member]:
+        """Members at none of these endpoints, suspected ones only if there is nobody else."""
+        others = [member for member in self.ready if member.endpoint not in endpoints]
+        return [member for member in others if member not in self.suspects] or others
+
+    # -- suspicion
+
+    def suspect(self, member: Member, *, now: float) -> None:
+        """It let the time of a try pass."""
+        if member in self.suspects or not member.is_ready:
+            return
+        member.suspicions_count += 1
+        lasting_s = min(SUSPICION_S_MAX, SUSPICION_S_MIN * 2 ** min(16, member.suspicions_count - 1))
+        member.suspected_until = now + lasting_s
+        self.suspects[member] = None
+        self._sort(member)
+
+    def heard(self, peer: bytes) -> None:
+        """A message came from it: if it was suspected, it is well."""
+        for member in [one for one in self.suspects if one.peer == peer]:
+            self._trust(member)
+
+    def relieve(self, *, now: float) -> None:
+        """Members that were suspected for long enough get requests again."""
+        for member in [one for one in self.suspects if one.suspected_until <= now]:
+            del self.suspects[member]
+            self._sort(member)
+
+    def _trust(self, member: Member) -> None:
+        member.suspicions_count = 0
+        if member in self.suspects:
+            del self.suspects[member]
+            self._sort(member)
+
+    def _unlist(self, member: Member) -> None:
+        if self._listed.get(member.routing_id) is member:
+            del self._listed[member.routing_id]
+
+    def _sort(self, member: Member) -> None:
+        if member.is_ready and not member.in_ready:
+            self.ready.append(member)
+        elif member.in_ready and not member.is_ready:
+            self.ready.remove(member)
+        member.in_ready = member.is_ready
+        if not member.in_ready:
+            self.suspects.pop(member, None)
+        self.well = [one for one in self.ready if one not in self.suspects] if self.suspects else self.ready

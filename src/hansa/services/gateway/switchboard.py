@@ -1,0 +1,595 @@
+"""The way of every request of a gateway: opened, posted, settled once.
+
+The short way is `open`, `_post` and, when the reply comes, `_replies` (`make bench`, case gateway).
+Everything else happens when something changes: a provider comes or goes, a deadline passes, a try fails.
+
+The timers of a gateway's calls, one for all deadlines and one for all tries that may take too long.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from hansa.chance import Chance
+from hansa.errors import (
+    AlreadyClosed,
+    Backlogged,
+    BadFrame,
+    HansaError,
+    ProviderDraining,
+    ProviderLost,
+    Unavailable,
+    UsageError,
+    error_from_code,
+)
+from hansa.ids import format_id, new_routing_id
+from hansa.limits import HEDGE_LOOK_S, TRY_S_MIN
+from hansa.presence.strikes import Strikes
+from hansa.runtime.tasks import TaskScope
+from hansa.services.discovery import Discovery
+from hansa.services.gateway.balancers import Balancer
+from hansa.services.gateway.calls import (
+    ALARM_S_MIN,
+    NEVER,
+    Call,
+    Calls,
+    Completion,
+    Headers,
+    IdempotentCall,
+    as_parts,
+    header_of,
+    reserved,
+)
+from hansa.services.gateway.links import ServiceLink, ServiceLinks
+from hansa.services.gateway.pool import Member, Pool
+from hansa.services.gateway.stats import GatewayTally
+from hansa.services.gateway.tries import NOT_STARTED, RetryPolicy
+from hansa.transport import Disconnected, Network, Router, SocketOptions, Tls
+from hansa.wire.business import ERROR_MSG_ID, TraceContext, decode_call, decode_error, encode_call
+from hansa.wire.frames import encode
+
+
+class CallTimers:
+    """Tells `on_expired` of each call that has run out of time, and `on_overdue` of each slow try.
+
+    Both are given the time, and `on_expired` also when the timer should have fired. `on_overdue` sets the
+    time at which that call is to be looked at again, if it is.
+    """
+
+    def __init__(
+        self,
+        calls: Calls,
+        *,
+        on_expired: Callable[[Call, float, float], None],
+        on_overdue: Callable[[IdempotentCall, float], None],
+    ) -> None:
+        self._calls = calls
+        self._on_expired = on_expired
+        self._on_overdue = on_overdue
+        self._loop = asyncio.get_running_loop()
+        self._alarm: asyncio.TimerHandle | None = None
+        self._look: asyncio.TimerHandle | None = None
+        self._suspecting: dict[Pool, None] = {}
+
+    def close(self) -> None:
+        for timer in (self._alarm, self._look):
+            if timer is not None:
+                timer.cancel()
+
+    # -- deadlines
+
+    def set_alarm(self, deadline: float, now: float) -> None:
+        """There is a call with this deadline."""
+        if self._calls.alarm(deadline, now=now):
+            if self._alarm is not None:
+                self._alarm.cancel()
+            self._alarm = self._loop.call_at(self._calls.alarm_at, self._ring)
+
+    def _ring(self) -> None:
+        # First of all: a callback below may open a call and set the alarm.
+        self._alarm = None
+        now, due_at = self._loop.time(), self._calls.alarm_at
+        for call in self._calls.expired(now=now):
+            self._on_expired(call, now, due_at)
+        if self._alarm is None and self._calls.alarm_at != NEVER:
+            self._alarm = self._loop.call_at(self._calls.alarm_at, self._ring)
+
+    # -- tries
+
+    def try_begun(self, call: IdempotentCall, after_s: float, now: float) -> None:
+        """The call has a try from now on, which is to be looked at after so long."""
+        call.tried_at = now
+        call.hedge_at = at = now + after_s
+        calls = self._calls
+        calls.hedge_last_at = at
+        if at < calls.look_at:
+            self.look_at(at)
+
+    def suspect(self, pool: Pool, member: Member, now: float) -> None:
+        """The member has let the time of a try pass."""
+        pool.suspect(member, now=now)
+        if pool.suspects:
+            self._suspecting[pool] = None
+
+    def look_at(self, at: float) -> None:
+        """Look for tries that are overdue then; earlier than planned, or the first time."""
+        self._calls.look_at = at
+        if self._look is not None:
+            self._look.cancel()
+        self._look = self._loop.call_at(at, self._look_round)
+
+    def _look_round(self) -> None:
+        self._look = None
+        now = self._loop.time()
+        for pool in self._suspecting:
+            pool.relieve(now=now)
+        due = self._calls.overdue(now=now)
+        for call in due:
+            self._on_overdue(call, now)
+        self._suspecting = {pool: None for pool in self._suspecting if pool.suspects}
+        ends = (member.suspected_until for pool in self._suspecting for member in pool.suspects)
+        at = min((self._calls.look_at, *ends, *(call.hedge_at for call in due)))
+        self._calls.look_at = NEVER
+        if at < NEVER:
+            self.look_at(max(at, now + ALARM_S_MIN))
+
+
+class Switchboard:
+    """Open requests and the providers that they go to. `on_room` is called when one has ended."""
+
+    def __init__(
+        self,
+        name: str,
+        discovery: Discovery,
+        *,
+        retry: RetryPolicy,
+        chance: Chance,
+        options: SocketOptions,
+        network: Network | None,
+        tls: Tls | None,
+        balancers: Mapping[str, Balancer],
+        on_room: Callable[[], None],
+    ) -> None:
+        self.name = name
+        # High and random, so that numbers which callers of a direct router choose rarely meet these.
+        self.calls = Calls(chance.uint32() << 31 | 1 << 62)
+        self.tally = GatewayTally()
+        self.strikes = Strikes()
+        self._discovery = discovery
+        self._retry = retry
+        self._chance = chance
+        self._options = options
+        self._network = network
+        self._tls = tls
+        self._on_room = on_room
+        self._loop = asyncio.get_running_loop()
+        self._headers = Headers()
+        self._timers = CallTimers(self.calls, on_expired=self._expired, on_overdue=self._overdue)
+        self._tasks = TaskScope(
+            name, partial(self._report, message=f"a task of {name} failed; please report this")
+        )
+        self.services = ServiceLinks(
+            discovery,
+            owner=self,
+            balancers=balancers,
+            retry=retry,
+            tasks=self._tasks,
+            tally=self.tally,
+            forget_peer=self.strikes.forget,
+            make_router=self._new_router,
+        )
+        self.links = self.services.links  # The same, for the short way.
+        self._is_closed = False
+
+    async def close(self) -> None:
+        """End every open request with AlreadyClosed, then every connection."""
+        self._is_closed = True
+        self._timers.close()
+        calls = list(self.calls.open.values())
+        self.calls.open.clear()
+        self.services.stop()
+        for call in calls:
+            self._wake(call)
+            self._settle(call, AlreadyClosed(f"{self.name} was closed before {call} ended"))
+        # Together: each may linger.
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._tasks.close(), name=f"{self.name}: closing")
+            for link in self.links.values():
+                group.create_task(link.router.close(), name=f"{self.name}: closing {link.name}")
+
+    # -- the way of a request
+
+    def open(
+        self,
+        service: str,
+        parts: Sequence[bytes] | bytes,
+        msg_id: int,
+        timeout: float | None,
+        key: bytes | str | None,
+        idempotent: bool,
+        trace: TraceContext | None,
+        sink: Any,
+    ) -> Call:
+        """Send a request, or park it until a provider is connected. When it raises, nothing was sent."""
+        link = self.links.get(service)
+        if msg_id == ERROR_MSG_ID:
+            raise reserved(msg_id)
+        now = self._loop.time()
+        deadline = NEVER if timeout is None or timeout < 0 else now + timeout
+        kind = IdempotentCall if idempotent else Call
+        call = kind(self.calls.next_id(), service, as_parts(parts), msg_id, deadline, sink)
+        call.started_at = now
+        if key is not None:
+            call.key = key.encode() if isinstance(key, str) else key
+        call.trace = trace
+        if link is not None and link.pool.ready:
+            header = self._headers.kept.get(timeout) if trace is None else None
+            self._post(call, link, self._headers.first(timeout, trace) if header is None else header)
+            if isinstance(call, IdempotentCall):
+                # Its patience is asked for only if it is not answered by then.
+                call.tried_at = now
+                call.hedge_at = self.calls.hedge_last_at = now + TRY_S_MIN
+                if call.hedge_at < self.calls.look_at:
+                    self._timers.look_at(call.hedge_at)
+        else:
+            # What cannot be sent is told now, as if somebody were there.
+            encode(encode_call(call.request_id, msg_id, call.parts, header_of(timeout, trace)), [])
+            self._park(call, link or self.services.absent(service))
+        self._opened(call, now)
+        return call
+
+    def open_direct(
+        self,
+        service: str,
+        routing_id: bytes,
+        request_id: int,
+        parts: list[bytes],
+        msg_id: int,
+        timeout: float | None,
+        sink: Any,
+    ) -> Call:
+        """Send a request to the provider that its caller chose. When it raises, nothing was sent."""
+        link = self.links.get(service)
+        member = None if link is None else link.pool.ready_as(routing_id)
+        if link is None or member is None:
+            raise self.services.not_there(service, routing_id)
+        if msg_id == ERROR_MSG_ID:
+            raise reserved(msg_id)
+        now = self._loop.time()
+        deadline = NEVER if timeout is None or timeout < 0 else now + timeout
+        call = Call(self.calls.claim_id(request_id), service, parts, msg_id, deadline, sink)
+        call.started_at = now
+        call.is_direct = True
+        link.router.post(routing_id, encode_call(request_id, msg_id, parts, header_of(timeout, None)))
+        self._posted(call, member)
+        self._opened(call, now)
+        return call
+
+    def _opened(self, call: Call, now: float) -> None:
+        calls = self.calls
+        calls.open[call.request_id] = call
+        self.tally.requests_count += 1
+        if call.deadline < calls.alarm_at:
+            self._timers.set_alarm(call.deadline, now)
+
+    def _post(self, call: Call, link: ServiceLink, header: bytes) -> None:
+        """Choose a provider and hand the request to the socket. When it raises, nothing was sent."""
+        pool = link.pool
+        if not call.tried:
+            ready = pool.well or pool.ready
+        elif not call.beside:
+            ready = pool.choices(call.tried)
+        else:
+            ready = pool.choices_beside(call.asked, call.tried)
+        if len(ready) == 1:
+            member = ready[0]
+        else:
+            try:
+                member = link.balancer.choose(ready, call.key, self._chance)
+            except Exception as failure:  # The user's own, perhaps.
+                raise UsageError(f"the balancer of {link.name} failed for {call}: {failure!r}") from failure
+            if type(member) is not Member or not member.in_ready:
+                raise UsageError(f"the balancer of {link.name} chose {member!r}: not one that it was given")
+        link.router.post(member.peer, encode_call(call.request_id, call.msg_id, call.parts, header))
+        self._posted(call, member)
+
+    @staticmethod
+    def _posted(call: Call, member: Member) -> None:
+        call.member = member
+        call.peer = member.peer
+        member.posted_count += 1
+        member.in_flight_count += 1
+        call.post_number = member.posted_count
+
+    def _replies(self, link: ServiceLink, peer: bytes, messages: list[list[bytes]]) -> None:
+        """What a provider sent in one chunk."""
+        calls = self.calls.open
+        tally = self.tally
+        if link.pool.suspects:
+            link.pool.heard(peer)
+        for frames in messages:
+            try:
+                request_id, msg_id, _, parts = decode_call(frames)
+            except BadFrame as error:
+                self._bad_reply(link, peer, error)
+                continue
+            call = calls.get(request_id)
+            if call is None:
+                tally.late_replies_count += 1
+                continue
+            if call.peer != peer and not call.turn_to(peer):
+                tally.stray_replies_count += 1
+                continue
+            if msg_id == ERROR_MSG_ID:
+                self._error_reply(link, peer, call, parts)
+                continue
+            del calls[request_id]
+            tally.replied_count += 1
+            self._leave(link, call)
+            if isinstance(call, IdempotentCall):
+                self._learn(link, call)
+            sink = call.sink
+            if isinstance(sink, asyncio.Future):
+                if not sink.done():
+                    sink.set_result(parts)
+            else:
+                self._tell(call, parts, None)
+        self._on_room()
+
+    def _leave(self, link: ServiceLink, call: Call) -> None:
+        """The request is no longer with the member that it was posted to."""
+        member = call.member
+        if member is not None and member.peer == call.peer:
+            member.in_flight_count -= 1
+            if member.leaving:
+                link.settled(member)
+
+    def _leave_beside(self, link: ServiceLink, call: Call) -> None:
+        """Nor with those that it was posted to before; what they still answer is late."""
+        if not isinstance(call, IdempotentCall):
+            return
+        beside, call.beside = call.beside, Call.beside
+        for peer, one in beside.items():
+            if one.member.peer == peer:
+                one.member.in_flight_count -= 1
+                link.settled(one.member)
+
+    def _learn(self, link: ServiceLink, call: IdempotentCall) -> None:
+        """An idempotent request was answered: what that says about the next."""
+        hedging = link.hedging
+        is_sample = not call.request_id & hedging.sampling
+        if call.beside:
+            if is_sample:
+                hedging.answered_late()
+            self._leave_beside(link, call)
+        elif is_sample and not call.tried:
+            hedging.answered(self._loop.time() - call.tried_at)
+
+    # -- outcomes other than a reply
+
+    def _settle(self, call: Call, error: HansaError) -> None:
+        """The outcome of a call that is open no more."""
+        self.tally.failed[error.code] += 1
+        if isinstance(call.sink, asyncio.Future):
+            if not call.sink.done():
+                call.sink.set_exception(error)
+        else:
+            self._tell(call, [], error)
+        self._on_room()
+
+    def _tell(self, call: Call, parts: list[bytes], error: HansaError | None) -> None:
+        completion = Completion(service=call.service, request_id=call.request_id, parts=parts, error=error)
+        try:
+            call.sink(completion)
+        except Exception as failure:
+            self._report(failure, f"the callback of {call} failed")
+
+    def _fail(self, call: Call, error: HansaError) -> None:
+        """End an open call with an error."""
+        if self.calls.open.pop(call.request_id, None) is not None:
+            self._settle(call, error)
+
+    def abandon(self, call: Call) -> None:
+        """The caller was cancelled. Nobody waits for this reply any more."""
+        if self.calls.open.pop(call.request_id, None) is not None:
+            self.tally.abandoned_count += 1
+            self._withdraw(call)
+            self._on_room()
+
+    def _withdraw(self, call: Call) -> None:
+        """Take a call that is open no more from wherever it waits."""
+        link = self.links[call.service]
+        self._leave_beside(link, call)
+        if call.member is not None:
+            self._leave(link, call)
+        else:
+            link.parked.pop(call, None)
+            link.pausing.pop(call, None)
+            self._wake(call)
+            self.services.release(link)
+
+    @staticmethod
+    def _wake(call: Call) -> None:
+        """End the pause between two tries, if the call makes one."""
+        if call.pause is not None:
+            call.pause.cancel()
+            call.pause = None
+
+    def _bad_reply(self, link: ServiceLink, peer: bytes, error: BadFrame) -> None:
+        if self.strikes.strike(peer, error):
+            link.router.expel(peer, f"too many messages that are no replies; the last: {error}")
+
+    def _error_reply(self, link: ServiceLink, peer: bytes, call: Call, parts: list[bytes]) -> None:
+        try:
+            code, text = decode_error(parts)
+        except BadFrame as error:
+            self._bad_reply(link, peer, error)
+            # It was an answer all the same, and there will be no other.
+            self._leave(link, call)
+            self._leave_beside(link, call)
+            self._fail(call, error)
+            return
+        self._leave(link, call)
+        problem = error_from_code(code, text)
+        if isinstance(problem, ProviderDraining) and call.member is not None:
+            link.dismiss(call.member)
+        self._try_again(call, link, problem, not_started=isinstance(problem, NOT_STARTED))
+
+    def _try_again(self, call: Call, link: ServiceLink, error: HansaError, *, not_started: bool) -> None:
+        """A try has failed: go on to the next one, or end the call with this error."""
+        call.end_try()
+        if (
+            self._is_closed
+            or call.is_direct
+            or not self._retry.allows(
+                error, tries_count=len(call.tried), idempotent=call.idempotent, not_started=not_started
+            )
+        ):
+            self._give_up(call, link, error)
+            return
+        if not_started:
+            self.tally.moved_count += 1
+        else:
+            self.tally.retried_count += 1
+        if any(member.endpoint not in call.tried for member in link.pool.ready):
+            self._go_on(call, link, error)
+        else:
+            self._pause(call, link, error)
+
+    def _give_up(self, call: Call, link: ServiceLink, error: HansaError) -> None:
+        """There is no other try: the call ends so, unless one that stands beside may still be answered."""
+        if call.beside and error.retryable:
+            return
+        self._leave_beside(link, call)
+        self._fail(call, error)
+
+    def _pause(self, call: Call, link: ServiceLink, error: HansaError) -> None:
+        if (
+            isinstance(call, IdempotentCall) and call.beside
+        ):  # It is not idle meanwhile, and is looked at again soon.
+            self._timers.try_begun(call, HEDGE_LOOK_S, self._loop.time())
+            return
+        pause_s = self._retry.pause_s(max(1, len(call.tried)), self._chance)
+        call.pause = self._loop.call_later(pause_s, self._go_on, call, link, error)
+        link.pausing[call] = None
+
+    def _go_on(self, call: Call, link: ServiceLink, error: HansaError) -> None:
+        """The next try of a call, unless it has ended meanwhile; `error` is how it ends if there is none."""
+        link.pausing.pop(call, None)
+        if self.calls.open.get(call.request_id) is not call:
+            return
+        call.pause = None
+        try:
+            if link.pool.ready:
+                self._post_again(call, link, self._loop.time())
+            else:
+                self._park(call, link)
+        except Backlogged:  # Whoever is there does not read now.
+            self._pause(call, link, error)
+        except Unavailable:  # Nobody is there.
+            self._give_up(call, link, error)
+        except HansaError as problem:
+            self._give_up(call, link, problem)
+        self.services.release(link)
+
+    def _post_again(self, call: Call, link: ServiceLink, now: float) -> None:
+        """As `_post`, for a try that is not the first."""
+        left_s = None if call.deadline == NEVER else max(0.0, call.deadline - now)
+        self._post(call, link, header_of(left_s, call.trace))
+        if isinstance(call, IdempotentCall):
+            self._timers.try_begun(call, TRY_S_MIN, now)
+
+    def _overdue(self, call: IdempotentCall, now: float) -> None:
+        """The present try has had its time: ask another provider, too, if there is one and it may be."""
+        link = self.links[call.service]
+        due_at = call.tried_at + link.hedging.patience_s(call.deadline - call.started_at)
+        if call.member is not None and now < due_at:
+            call.hedge_at = due_at
+            return
+        asked, tried = call.asked, call.tried
+        if call.member is not None:
+            self._timers.suspect(link.pool, call.member, now)
+            tried = (*tried, call.member.endpoint)
+        if not self._retry.allows_beside(tries_count=len(tried)):
+            call.hedge_at = NEVER
+            return
+        call.hedge_at = now + HEDGE_LOOK_S  # Unless it is sent now.
+        if not link.pool.choices_beside(asked, tried):
+            return
+        if not link.hedging.take(now=now):
+            self.tally.withheld_count += not call.was_withheld
+            call.was_withheld = True
+            return
+        call.set_beside()
+        try:
+            self._post_again(call, link, now)
+            self.tally.hedged_count += 1
+        except HansaError:  # Whoever is there does not read now, and there is a try that may be answered.
+            call.hedge_at = now + HEDGE_LOOK_S
+
+    # -- waiting: for room, for a provider, for the end of time
+
+    def _park(self, call: Call, link: ServiceLink) -> None:
+        """Keep a call until a provider is connected. Raises NoProvider when none is about to be."""
+        if not self.services.is_hopeful(link):
+            raise self.services.nobody(call.service)
+        link.parked[call] = None
+
+    def _expired(self, call: Call, now: float, due_at: float) -> None:
+        """A call that is open no more, because its time is over."""
+        problem = call.timed_out(self._discovery.situation, now=now, due_at=due_at)
+        self._withdraw(call)
+        self._settle(call, problem)
+
+    # -- providers come and go
+
+    def service_ready(self, link: ServiceLink) -> None:
+        """Send what waited for a provider."""
+        self._unpark(link)
+        link.waiters.wake_all()
+
+    def service_hopeless(self, link: ServiceLink) -> None:
+        """End what waited for a provider, once it is known that there is none."""
+        if not self._discovery.awaits_first_list:
+            self._unpark(link)
+            link.waiters.wake_all()
+
+    def _unpark(self, link: ServiceLink) -> None:
+        parked, link.parked = link.parked, {}
+        for call in parked:
+            self._go_on(call, link, self.services.nobody(call.service))
+
+    def member_lost(self, link: ServiceLink, member: Member, event: Disconnected) -> None:
+        """What was handed to the connection may have been carried out; what was not goes to somebody else."""
+        calls = self.calls.of_member(member, event.peer)
+        unsent_after = member.posted_count - event.unsent_count
+        link.pool.disconnected(member)
+        for call in calls:
+            error = ProviderLost(
+                f"{call} was with {member.endpoint} ({format_id(event.peer)}) when the connection "
+                f"ended ({event.reason}): it may or may not have been carried out"
+            )
+            if call.peer == event.peer:
+                self._try_again(call, link, error, not_started=call.post_number > unsent_after)
+            elif isinstance(call, IdempotentCall):
+                call.drop_beside(event.peer)
+                if call.member is None and not call.beside:
+                    self._try_again(call, link, error, not_started=False)
+
+    def _new_router(self, link: ServiceLink) -> Router:
+        return Router(
+            new_routing_id(self._chance),
+            options=self._options,
+            network=self._network,
+            tls=self._tls,
+            chance=self._chance,
+            on_messages=partial(self._replies, link),
+            on_event=link.happened,
+            name=f"{self.name} for {link.name}",
+        )
+
+    def _report(self, error: BaseException, message: str) -> None:
+        self._loop.call_exception_handler({"message": message, "exception": error})

@@ -1,0 +1,392 @@
+"""Runs handlers: requests come in, tasks and threads work, replies go out.
+
+What it owes to whom. Each request that comes is offered to `Work` and is started, kept there or answered at
+once. Each that ends is told to `Work`, and as many of those that wait are started as there is room for. A
+caller that leaves is told to `Work` and `Strikes`. Whoever waits for calm looks again after each of these.
+
+A reply waits for a caller that is slow to read, at most `REPLY_S_MAX` and never past the caller's deadline.
+The answers that no handler gives (busy, draining, bad request) do not wait: a full buffer has a reserve for
+them. One that cannot be delivered ends its caller's connection, and only that: a caller that still waits is
+told so.
+
+The hot path is `take` to `_run` (`make bench`, case gateway): one decode, one look-up, one task, one encode.
+A task is kept here rather than in a `TaskScope` because it takes itself out when it ends, which saves a
+callback and a turn of the loop per request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+
+from hansa.errors import (
+    AlreadyClosed,
+    Backlogged,
+    BadArgument,
+    BadFrame,
+    HandlerFailed,
+    HansaError,
+    ProviderBusy,
+    ProviderDraining,
+    ProviderLost,
+    Unavailable,
+    UnknownMsgId,
+    UsageError,
+)
+from hansa.ids import format_id
+from hansa.limits import REPLY_S_MAX
+from hansa.presence.strikes import Strikes
+from hansa.runtime.waiters import Waiters
+from hansa.services.provider.request import (
+    Handler,
+    HandlerFunction,
+    Reply,
+    Request,
+    error_reply,
+    reply_parts,
+)
+from hansa.services.provider.work import BUSY, DRAINING, START, Work
+from hansa.transport import CloseReason, Router, SocketOptions
+from hansa.wire.business import (
+    ERROR_MSG_ID,
+    CallHeader,
+    ErrorReply,
+    TraceContext,
+    decode_call,
+    decode_header,
+    encode_call,
+    encode_error,
+)
+
+_KNOWN_SHOWN_MAX = 20
+_LOG_INTERVAL_S = 1.0
+
+_log = logging.getLogger("hansa.provider")
+
+
+@dataclass(slots=True, kw_only=True)
+class ReplyTally:
+    """What became of requests that were started, and of those that nobody could start."""
+
+    requests_count: int = 0
+    replied_count: int = 0
+    failed_count: int = 0
+    unknown_msg_id_count: int = 0
+    replies_dropped_count: int = 0
+    not_reading_count: int = 0
+
+
+class HandlerRunner:
+    """Answers every request that it takes exactly once, unless its caller has given up or left."""
+
+    def __init__(
+        self, name: str, work: Work, *, threads_max: int, cancel_s_max: float, options: SocketOptions
+    ) -> None:
+        self.tally = ReplyTally()
+        self.strikes = Strikes()
+        self.work = work
+        self._name = name
+        self._task_name = f"{name}: handler"
+        self._threads_max = threads_max
+        self._cancel_s_max = cancel_s_max
+        self._frame_bytes_max = options.frame_bytes_max
+        self._message_bytes_max = options.message_bytes_max
+        self._part_bytes_max = min(options.frame_bytes_max, options.message_bytes_max)
+        self._handlers: dict[int, Handler] = {}
+        # Most callers have one timeout and no trace, and so one header.
+        self._last_header = b""
+        self._last_values = CallHeader()
+        self._running: dict[Request, asyncio.Task[None]] = {}
+        self._pool: ThreadPoolExecutor | None = None
+        self._in_threads: dict[Future[Reply], Handler] = {}
+        self._left_behind: set[Request] = set()
+        """Their handlers run on after the end, and their callers have been told so."""
+        self._calm = Waiters()
+        self._is_watched = False
+        self._is_ending = False
+        self._logged_at = float("-inf")
+        self._not_logged_count = 0
+        self._router: Router
+        self._loop: asyncio.AbstractEventLoop
+
+    def add(self, msg_id: int, function: HandlerFunction) -> None:
+        """Call this function for requests with this msgId. Raises BadArgument, UsageError."""
+        if not 0 <= msg_id < ERROR_MSG_ID:
+            raise BadArgument(f"msgId {msg_id} is not in 0..{ERROR_MSG_ID - 1}")
+        if not callable(function):
+            raise BadArgument(f"a handler is a function, not {type(function).__name__}")
+        if msg_id in self._handlers:
+            raise UsageError(f"{self._name} already has a handler for msgId {msg_id}: {self._known()}")
+        self._handlers[msg_id] = Handler(msg_id, function)
+
+    def start(self, router: Router) -> None:
+        self._router = router
+        self._loop = asyncio.get_running_loop()
+
+    # -- requests in
+
+    def take(self, peer: bytes, messages: list[list[bytes]]) -> None:
+        """All requests of one chunk."""
+        now = self._loop.time()
+        create_task = self._loop.create_task
+        task_name = self._task_name
+        running = self._running
+        handlers = self._handlers
+        work = self.work
+        self.tally.requests_count += len(messages)
+        for frames in messages:
+            deadline: float | None = None
+            trace: TraceContext | None = None
+            try:
+                request_id, msg_id, header, parts = decode_call(frames)
+                if header:
+                    if header != self._last_header:
+                        self._last_values = decode_header(header)
+                        self._last_header = header
+                    remaining_ms, trace = self._last_values
+                    if remaining_ms is not None:
+                        deadline = now + remaining_ms / 1_000
+            except BadFrame as error:
+                self._take_bad(peer, frames, error)
+                continue
+            if not parts:
+                self._take_bad(peer, frames, BadFrame("a request has at least one part", "no-parts"))
+                continue
+            handler = handlers.get(msg_id)
+            if handler is None:
+                self._take_unknown(peer, request_id, msg_id)
+                continue
+            request = Request(parts, msg_id, request_id, peer, deadline, trace)
+            verdict = work.offer(request, handler, now)
+            if verdict == START:
+                running[request] = create_task(self._run(request, handler), name=task_name)
+            elif verdict == BUSY:
+                self._answer(request, _busy(self._name))
+            elif verdict == DRAINING:
+                self._answer(request, _draining(self._name))
+
+    def peer_left(self, peer: bytes) -> None:
+        """What it has waiting is forgotten; what runs for it runs on."""
+        self.work.peer_left(peer)
+        self.strikes.forget(peer)
+        self._calm.wake_all()
+
+    def _take_bad(self, peer: bytes, frames: list[bytes], error: BadFrame) -> None:
+        if frames and len(frames[0]) == 8:
+            request_id = int.from_bytes(frames[0], "little")
+            self._post(peer, encode_error(request_id, ErrorReply(BadFrame.code, str(error))))
+        if self.strikes.strike(peer, error):
+            self._router.expel(peer, f"too many bad requests, the last: {error}")
+
+    def _take_unknown(self, peer: bytes, request_id: int, msg_id: int) -> None:
+        if msg_id == ERROR_MSG_ID:
+            # Not answered: two who answer each other's failures would never stop.
+            if self.strikes.strike(peer, BadFrame("a failed reply came as a request", "not-a-request")):
+                self._router.expel(peer, "too many failed replies sent as requests")
+            return
+        self.tally.unknown_msg_id_count += 1
+        text = f"{self._name} has no handler for msgId {msg_id}; it knows {self._known()}"
+        self._post(peer, encode_error(request_id, ErrorReply(UnknownMsgId.code, text)))
+
+    # -- handlers
+
+    def _start(self, request: Request, handler: Handler) -> None:
+        self._running[request] = self._loop.create_task(self._run(request, handler), name=self._task_name)
+
+    async def _run(self, request: Request, handler: Handler) -> None:
+        try:
+            try:
+                if handler.is_plain:
+                    result = await self._in_thread(request, handler)
+                else:
+                    result = await handler.function(request)  # type: ignore[misc]
+                if type(result) is bytes and len(result) <= self._part_bytes_max:
+                    parts = [result]
+                else:
+                    parts = reply_parts(result, self._frame_bytes_max, self._message_bytes_max)
+                frames = encode_call(request.request_id, request.msg_id, parts)
+                self.tally.replied_count += 1
+            except Exception as error:
+                frames = self._failure(request, error)
+            except asyncio.CancelledError as error:
+                self.tally.failed_count += 1
+                if request not in self._left_behind:
+                    self._answer(request, _lost(self._name) if self._is_ending else error_reply(error))
+                raise
+            if request in self._left_behind:
+                return
+            try:
+                if not self._router.post(request.peer, frames):  # The socket's policy is not to wait.
+                    self.tally.replies_dropped_count += 1
+                    self._part_from(request.peer)
+            except Backlogged:
+                await self._post_slowly(request, frames)
+            except (Unavailable, AlreadyClosed):  # The caller has left, or we are leaving.
+                self.tally.replies_dropped_count += 1
+        finally:
+            self._ended(request, handler)
+
+    async def _in_thread(self, request: Request, handler: Handler) -> Reply:
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(self._threads_max, thread_name_prefix=f"{self._name} handler")
+        future = self._pool.submit(_call, handler, request)
+        self._in_threads[future] = handler
+        future.add_done_callback(self._in_threads.pop)
+        return await asyncio.wrap_future(future)
+
+    def _ended(self, request: Request, handler: Handler) -> None:
+        del self._running[request]
+        work = self.work
+        work.ended(handler)
+        while work.waiting_count and (due := work.next_due(self._loop.time())) is not None:
+            self._start(*due)
+        if self._is_watched:
+            self._calm.wake_all()
+
+    def _failure(self, request: Request, error: Exception) -> list[bytes]:
+        self.tally.failed_count += 1
+        if not isinstance(error, HansaError):
+            self._log_failure(request, error)
+        return encode_error(request.request_id, error_reply(error))
+
+    def _log_failure(self, request: Request, error: Exception) -> None:
+        """With its traceback, which the caller never sees; not as often as a broken handler can fail."""
+        now = self._loop.time()
+        if now - self._logged_at < _LOG_INTERVAL_S:
+            self._not_logged_count += 1
+            return
+        more = f" ({self._not_logged_count} failures before it not shown)" if self._not_logged_count else ""
+        self._logged_at, self._not_logged_count = now, 0
+        _log.error("%s: the handler of msgId %d failed%s", self._name, request.msg_id, more, exc_info=error)
+
+    # -- replies out
+
+    def _answer(self, request: Request, reply: ErrorReply) -> None:
+        self._post(request.peer, encode_error(request.request_id, reply))
+
+    def _post(self, peer: bytes, frames: list[bytes]) -> None:
+        """An answer that no handler gave. It is small and nobody can wait with it: it may use the reserve."""
+        try:
+            self._router.post_control(peer, frames)
+        except Backlogged:
+            self.tally.replies_dropped_count += 1
+            self._part_from(peer)
+        except (Unavailable, AlreadyClosed):
+            self.tally.replies_dropped_count += 1
+
+    async def _post_slowly(self, request: Request, frames: list[bytes]) -> None:
+        """Wait for a caller that is slow to read, but not for one that has given up or never reads."""
+        remaining_s = request.remaining_s(self._loop.time())
+        gives_up_first = remaining_s is not None and remaining_s <= REPLY_S_MAX
+        is_taken = False
+        try:
+            async with asyncio.timeout(remaining_s if gives_up_first else REPLY_S_MAX):
+                is_taken = await self._router.send(request.peer, frames)
+        except TimeoutError:
+            if not gives_up_first:
+                self._part_from(request.peer)
+        except Backlogged:  # The socket's policy is not to wait.
+            self._part_from(request.peer)
+        except (Unavailable, AlreadyClosed):
+            pass  # The caller has left, or we are leaving.
+        finally:
+            self.tally.replies_dropped_count += not is_taken
+
+    def _part_from(self, peer: bytes) -> None:
+        """A caller did not read: end its connection, which is how it learns that a reply is lost."""
+        detail = "the caller does not read its replies"
+        if self._router.expel(peer, detail, reason=CloseReason.NOT_READING):
+            self.tally.not_reading_count += 1
+            _log.warning("%s ended the connection of %s: %s", self._name, format_id(peer), detail)
+            self.peer_left(peer)
+
+    # -- the end
+
+    async def calm(self, is_calm: Callable[[], bool]) -> None:
+        """Wait until this is true; it is asked when a request has ended and when a peer has left."""
+        self._is_watched = True
+        while not is_calm():
+            await self._calm.wait()
+
+    async def close(self) -> None:
+        """Answer what waits, cancel what runs, and wait for it to end, but not for ever.
+
+        A handler that is not over `cancel_s_max` after its cancellation is left behind: its caller is told,
+        and what it returns goes nowhere. A plain function cannot be cancelled: its thread ends when it
+        returns.
+        """
+        self._is_ending = True
+        for request in self.work.give_up():
+            self._answer(request, _draining(self._name))
+        try:
+            await self._end_tasks(dict(self._running))
+        finally:
+            self._end_threads()
+
+    async def _end_tasks(self, running: dict[Request, asyncio.Task[None]]) -> None:
+        for task in running.values():
+            task.cancel()
+        if running:
+            await asyncio.wait(running.values(), timeout=self._cancel_s_max)
+        for request in [request for request in running if request in self._running]:
+            if running[request].done():  # Cancelled before its first step.
+                del self._running[request]
+                self.work.ended(self._handlers[request.msg_id])
+                self.work.tally.draining_count += 1
+                self._answer(request, _draining(self._name))
+            else:
+                self._left_behind.add(request)
+                self._answer(request, _lost(self._name))
+        if self._left_behind:
+            _log.warning(
+                "%s closes without %d handlers that go on %g s after they were cancelled: %s",
+                self._name,
+                len(self._left_behind),
+                self._cancel_s_max,
+                self._names(self._handlers[request.msg_id] for request in self._left_behind),
+            )
+
+    def _end_threads(self) -> None:
+        if self._pool is None:
+            return
+        busy = [handler for future, handler in list(self._in_threads.items()) if future.running()]
+        if busy:
+            _log.warning(
+                "%s closes while %d plain handlers still run: %s", self._name, len(busy), self._names(busy)
+            )
+        # Idle threads end in no time; waiting for a busy one would stop the whole loop.
+        self._pool.shutdown(wait=not busy, cancel_futures=True)
+
+    @staticmethod
+    def _names(handlers: Iterable[Handler]) -> str:
+        return ", ".join(sorted({handler.name for handler in handlers}))
+
+    def _known(self) -> str:
+        known = sorted(self._handlers)
+        shown = ", ".join(map(str, known[:_KNOWN_SHOWN_MAX])) or "none"
+        return (
+            shown if len(known) <= _KNOWN_SHOWN_MAX else f"{shown} and {len(known) - _KNOWN_SHOWN_MAX} more"
+        )
+
+
+def _call(handler: Handler, request: Request) -> Reply:
+    try:
+        return handler.function(request)  # type: ignore[return-value]
+    except StopIteration as error:
+        # A future cannot carry this one, and would never be done.
+        raise HandlerFailed("StopIteration left the handler") from error
+
+
+def _busy(name: str) -> ErrorReply:
+    return ErrorReply(ProviderBusy.code, f"{name} has as many requests running and waiting as it takes")
+
+
+def _draining(name: str) -> ErrorReply:
+    return ErrorReply(ProviderDraining.code, f"{name} is leaving; the request was not started")
+
+
+def _lost(name: str) -> ErrorReply:
+    return ErrorReply(ProviderLost.code, f"{name} closed while the request ran; it may have been carried out")

@@ -1,0 +1,178 @@
+"""What runs and what waits in one provider. Pure.
+
+At most `concurrency_max` requests run, of which at most `threads_max` in threads; at most `waiting_max` more
+(and `waiting_bytes_max` of them) wait, first come first served among those that could run. Beyond that the
+answer is busy. A request that nobody waits for any more is never started: its deadline has passed, or its
+caller has left.
+
+Tasks and threads wait in two lines, so that plain functions that fill all threads do not hold up the rest.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from hansa.errors import BadArgument
+from hansa.limits import WAITING_BYTES_MAX, WAITING_SWEEP_S
+from hansa.services.provider.request import Handler, Request
+
+# What becomes of a request that is offered. Integers, because every request is compared with them.
+START: Final = 0
+WAIT: Final = 1
+BUSY: Final = 2
+DRAINING: Final = 3
+EXPIRED: Final = 4
+
+
+@dataclass(slots=True, kw_only=True)
+class WorkTally:
+    """What was not started, and why."""
+
+    busy_count: int = 0
+    draining_count: int = 0
+    expired_count: int = 0
+    """The caller's deadline had passed."""
+    abandoned_count: int = 0
+    """The caller had left."""
+
+
+class Work:
+    """Admits requests and says whose turn it is. The caller runs them and says when each has ended."""
+
+    def __init__(
+        self,
+        *,
+        concurrency_max: int,
+        threads_max: int,
+        waiting_max: int,
+        waiting_bytes_max: int = WAITING_BYTES_MAX,
+    ) -> None:
+        if concurrency_max < 1 or threads_max < 1 or waiting_max < 0:
+            raise BadArgument(
+                f"concurrency_max={concurrency_max}, threads_max={threads_max}, waiting_max={waiting_max}: "
+                "something must be able to run; give at least 1, 1 and 0"
+            )
+        self.tally = WorkTally()
+        self.running_count = 0
+        self.waiting_count = 0
+        self._concurrency_max = concurrency_max
+        self._threads_max = threads_max
+        self._waiting_max = waiting_max
+        self._waiting_bytes_max = waiting_bytes_max
+        self._waiting_bytes = 0
+        self._threads_count = 0
+        self._is_shut = False
+        self._arrivals_count = 0
+        self._swept_at = float("-inf")
+        # For tasks and for threads; a number of arrival lets the older of two heads go first.
+        self._lines: tuple[deque[tuple[int, Request, Handler]], ...] = (deque(), deque())
+
+    def offer(self, request: Request, handler: Handler, now: float) -> int:
+        """START it, let it WAIT here, or answer BUSY or DRAINING; EXPIRED needs no answer."""
+        deadline = request.deadline
+        if deadline is not None and deadline <= now:
+            self.tally.expired_count += 1
+            return EXPIRED
+        if self._is_shut:
+            self.tally.draining_count += 1
+            return DRAINING
+        if self.running_count < self._concurrency_max:
+            if not handler.is_plain:
+                self.running_count += 1
+                return START
+            if self._threads_count < self._threads_max:
+                self.running_count += 1
+                self._threads_count += 1
+                return START
+        if not self._has_room(now):
+            self.tally.busy_count += 1
+            return BUSY
+        self._arrivals_count += 1
+        self._lines[handler.is_plain].append((self._arrivals_count, request, handler))
+        self.waiting_count += 1
+        self._waiting_bytes += _size(request)
+        return WAIT
+
+    def ended(self, handler: Handler) -> None:
+        """One that was started has ended. If something waits, `next_due` says what to start instead."""
+        self.running_count -= 1
+        if handler.is_plain:
+            self._threads_count -= 1
+
+    def next_due(self, now: float) -> tuple[Request, Handler] | None:
+        """The oldest that waits and can run now; it counts as started."""
+        while self.running_count < self._concurrency_max:
+            tasks, threads = self._lines
+            line = tasks
+            if threads and self._threads_count < self._threads_max:
+                line = threads if not tasks or threads[0][0] < tasks[0][0] else tasks
+            if not line:
+                return None
+            _, request, handler = line.popleft()
+            self._left_the_line(request)
+            if request.deadline is not None and request.deadline <= now:
+                self.tally.expired_count += 1
+                continue
+            self.running_count += 1
+            self._threads_count += handler.is_plain
+            return request, handler
+        return None
+
+    def peer_left(self, peer: bytes) -> None:
+        """Forget what this caller has waiting."""
+        if self.waiting_count:
+            self.tally.abandoned_count += self._sweep(lambda request: request.peer == peer)
+
+    def shut(self) -> None:
+        """From now on everything new is answered DRAINING; what waits and runs goes on."""
+        self._is_shut = True
+
+    def give_up(self) -> list[Request]:
+        """Start nothing more: those that still waited, oldest first, to be answered DRAINING."""
+        self.shut()
+        left = [request for _, request, _ in sorted((*self._lines[0], *self._lines[1]), key=_arrival)]
+        self._sweep(lambda request: True)
+        self.tally.draining_count += len(left)
+        return left
+
+    def _has_room(self, now: float) -> bool:
+        if self._fits():
+            return True
+        if self.waiting_count and now - self._swept_at >= WAITING_SWEEP_S:
+            self._swept_at = now
+            self.tally.expired_count += self._sweep(
+                lambda request: request.deadline is not None and request.deadline <= now
+            )
+        return self._fits()
+
+    def _fits(self) -> bool:
+        # As in an outbox: a request larger than the whole bound may wait when nothing else does.
+        return self.waiting_count < self._waiting_max and self._waiting_bytes < self._waiting_bytes_max
+
+    def _sweep(self, is_unwanted: Callable[[Request], bool]) -> int:
+        count_before = self.waiting_count
+        for line in self._lines:
+            kept = []
+            for waiting in line:
+                if is_unwanted(waiting[1]):
+                    self._left_the_line(waiting[1])
+                else:
+                    kept.append(waiting)
+            line.clear()
+            line.extend(kept)
+        return count_before - self.waiting_count
+
+    def _left_the_line(self, request: Request) -> None:
+        self.waiting_count -= 1
+        self._waiting_bytes -= _size(request)
+
+
+def _size(request: Request) -> int:
+    return sum(map(len, request.parts))
+
+
+def _arrival(waiting: tuple[int, Request, Handler]) -> int:
+    return waiting[0]

@@ -1,0 +1,316 @@
+"""Calls to an etcd group: to a member that answers, as often as is safe, and what is known when they fail.
+
+The head of each answer is compared with what was seen before (`Lineage`): a store that went back in time is
+told to `on_lost`, and one that may have is told to `on_doubt`, whose part it is to have it `confirm`ed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import grpc
+import grpc.aio
+
+from hansa.chance import Chance
+from hansa.errors import Compacted, FutureRevision, HandshakeRefused, HansaError, TimedOut
+from hansa.store.etcd import api_pb2 as api
+from hansa.store.etcd.calls import (
+    AUTHENTICATE,
+    LEASE_GRANT,
+    RANGE,
+    STATUS,
+    EtcdCall,
+    RequestT,
+    ResponseT,
+)
+from hansa.store.etcd.channels import EtcdAccess, open_channel
+from hansa.store.etcd.failures import Doubt, Failure, judge
+from hansa.store.etcd.lineage import HistoryLost, Lineage, Mark, Question
+from hansa.store.etcd.messages import item_from_message
+from hansa.store.etcd.rotation import Rotation, Trail
+from hansa.store.values import FROM_KEY
+
+logger = logging.getLogger(__name__)
+
+# A fresh token that is refused so often in one call was not refused for its age.
+_STRANGERS_MAX: Final = 3
+NOT_ENABLED: Final = "authentication is not enabled"
+
+
+@dataclass(slots=True, eq=False)
+class _Line:
+    """The channel to a member, the calls that were made over it, and how many use it just now."""
+
+    channel: grpc.aio.Channel
+    stubs: dict[str, grpc.aio.UnaryUnaryMultiCallable[Any, Any]] = field(default_factory=dict)
+    users_count: int = 0
+
+
+class EtcdCaller:
+    """The channels of a store, for the event loop that opened them."""
+
+    def __init__(self, access: EtcdAccess, *, try_timeout_s: float, chance: Chance, name: str = "it") -> None:
+        self.access = access
+        self.lineage = Lineage()
+        self.on_lost: Callable[[HistoryLost], None] = lambda lost: None
+        self.on_doubt: Callable[[], None] = lambda: None
+        self._name = name
+        self._try_timeout_s = try_timeout_s
+        self._chance = chance
+        self._rotation = Rotation(len(access.endpoints), chance, begins_first=access.begins_first)
+        self._credentials: grpc.ChannelCredentials | None = None
+        self._lines: dict[int, _Line] = {}
+        self._authenticating = asyncio.Lock()
+        self._confirming = asyncio.Lock()
+
+    def open(self) -> None:
+        """Raises `BadArgument` for credentials that cannot be used."""
+        self._credentials = self.access.credentials()
+
+    async def close(self) -> None:
+        while self._lines:
+            _, line = self._lines.popitem()
+            await line.channel.close()
+
+    def acquire(self, index: int) -> grpc.aio.Channel:
+        """The channel to a member, which stays open until it is released as often."""
+        line = self._line(index)
+        line.users_count += 1
+        return line.channel
+
+    async def release(self, index: int) -> None:
+        # Not there any more after `close`.
+        if index in self._lines:
+            self._lines[index].users_count -= 1
+        if index not in self.access.members:
+            await self._close_unused()
+
+    async def use(self) -> None:
+        """The access names other members now. Calls that are under way end where they are."""
+        self._rotation.use(self.access.members)
+        await self._close_unused()
+
+    def trail(self) -> Trail:
+        """For one call, or one line of them that share a deadline."""
+        return Trail(len(self.access.members), self._chance)
+
+    async def ask(
+        self,
+        call: EtcdCall[RequestT, ResponseT],
+        request: RequestT,
+        *,
+        trail: Trail,
+        repeatable: bool = True,
+    ) -> ResponseT:
+        """The group's answer, however long it takes; who waits sets the deadline.
+
+        What must not be done twice is sent to a member that is known to be reached, and is asked again only
+        if it surely was not done: else `TimedOut`. Raises what the store refuses with. Cancelling it leaves
+        open whether it was done. A store that went back behind what was seen of it is read, and not changed:
+        `StoreWentBack`.
+        """
+        loop = asyncio.get_running_loop()
+        is_change = not repeatable or call.name == LEASE_GRANT.name
+        if is_change and self.lineage.is_behind:
+            await self._check_not_behind()
+        while True:
+            index = self._rotation.current
+            token: str | None = None
+            is_sent = False
+            began_s = loop.time()
+            try:
+                if self.access.needs_token:
+                    await self._authenticate(index, trail)
+                token = self.access.token
+                if not repeatable and not self._is_connected(index):
+                    status = await self._once(
+                        index, STATUS, api.StatusRequest(), trail.try_s(self._try_timeout_s)
+                    )
+                    await self._check_same(status.header)
+                is_sent = trail.is_under_way = True
+                timeout_s = trail.try_s(self._try_timeout_s) if repeatable else None
+                mark = self.lineage.mark
+                response = await self._once(index, call, request, timeout_s)
+            except grpc.aio.AioRpcError as error:
+                # Without its traceback, which knows this frame, in a circle with `cause`: the call would live
+                # until the garbage collector comes, and gRPC would dial for it, also after closing.
+                cause = error.with_traceback(None)
+                failure = judge(error.code().name, error.details() or "")
+            except asyncio.CancelledError:
+                # Whoever waited has given up. A member that had its time and said nothing may be frozen, with
+                # its connection open: the next call goes to another.
+                if loop.time() - began_s >= self._try_timeout_s:
+                    self._rotation.failed(index)
+                raise
+            else:
+                trail.is_under_way = False
+                if call.is_ordered:
+                    self._compare(response, mark, is_change=is_change)
+                return response
+            trail.is_under_way = False
+            if not is_sent and failure.doubt is Doubt.DOUBTFUL:
+                failure = replace(failure, doubt=Doubt.UNDONE)
+            # An answer that was lost does not make what must not be repeated undone.
+            if failure.error is not None and (repeatable or failure.doubt is not Doubt.DOUBTFUL):
+                raise failure.error from cause
+            delay_s = self._failed(index, failure, token, trail)
+            if not repeatable and failure.doubt is Doubt.DOUBTFUL:
+                raise TimedOut(
+                    f"{call.name} at {self.access.endpoints[index]} may or may not have been done:"
+                    f" {failure.text}"
+                ) from cause
+            await asyncio.sleep(delay_s)
+
+    async def confirm(self, trail: Trail, key: bytes = FROM_KEY) -> None:
+        """Settle whether the store is still the one that answered before, if that is in doubt. Once for all.
+
+        With reads that all members agree on: at the revision that was seen last, and of the last change that
+        was seen. `key` is one that the caller may see. What is found is told to `on_lost`.
+        """
+        async with self._confirming:
+            if not self.lineage.is_doubtful:
+                return
+            asked = self.lineage.question
+            try:
+                lost = await self._confirm(trail, key, asked)
+            except HansaError as error:
+                # Of what this user may not read nothing is known, and nothing was told.
+                logger.warning("%s: cannot tell whether it went back in time: %s", self._name, error)
+                self.lineage.unsettled(asked=asked)
+                return
+            if lost is not None:
+                self.on_lost(lost)
+
+    async def greet(self, trail: Trail) -> None:
+        """Have a token, where one is needed. Raises `HandshakeRefused`."""
+        await self.ask(STATUS, api.StatusRequest(), trail=trail)
+
+    async def probe(self, index: int) -> Failure | None:
+        """Whether a member lives and has a leader: None when it is well."""
+        try:
+            await self._once(index, STATUS, api.StatusRequest(), self._try_timeout_s)
+        except grpc.aio.AioRpcError as error:
+            return judge(error.code().name, error.details() or "")
+        return None
+
+    async def _confirm(self, trail: Trail, key: bytes, asked: Question) -> HistoryLost | None:
+        witness = asked.witness
+        key = key if witness is None else witness.key
+        now = api.RangeRequest(key=key, keys_only=True, limit=1)
+        try:
+            # At revision 0, before anything was seen, that is now.
+            last = api.RangeRequest(key=key, revision=asked.mark[1], keys_only=True, limit=1)
+            await self.ask(RANGE, last, trail=trail)
+            if witness is None:
+                return self.lineage.confirmed(None, asked=asked)
+            then = api.RangeRequest(key=key, revision=witness.mod_revision, limit=1)
+            answer = await self.ask(RANGE, then, trail=trail)
+        except FutureRevision:
+            answer = await self.ask(RANGE, now, trail=trail)
+            return self.lineage.denied(answer.header.revision, asked=asked)
+        except Compacted:
+            # Forgotten meanwhile: then what is now has to be enough.
+            await self.ask(RANGE, now, trail=trail)
+            self.lineage.unsettled(asked=asked)
+            return None
+        found = item_from_message(answer.kvs[0]) if answer.kvs else None
+        return self.lineage.confirmed(found, asked=asked)
+
+    def _compare(self, response: Any, mark: Mark, *, is_change: bool) -> None:
+        head = response.header
+        lost = self.lineage.told(head.cluster_id, head.raft_term, head.revision, since=mark)
+        if lost is not None:
+            self.on_lost(lost)
+            refusal = self.lineage.refusal(self._name)
+            if is_change and refusal is not None:
+                raise TimedOut(f"a change was made in what is left, and may not stay: {refusal}") from refusal
+        elif self.lineage.is_doubtful and not self._confirming.locked():
+            self.on_doubt()
+
+    async def _check_same(self, head: api.ResponseHeader) -> None:
+        """Before something is changed over a new connection: it may lead to a store that went back."""
+        if self.lineage.is_strange(head.cluster_id, head.raft_term, head.revision):
+            self.lineage.doubt()
+            # With a trail of its own: what is to be changed has not been sent.
+            await self.confirm(self.trail())
+            self._check_refusal()
+
+    async def _check_not_behind(self) -> None:
+        """Has the store come beyond what was seen of it? Raises `StoreWentBack` while it has not."""
+        # Those who may not read there stay refused until something else that they read tells better.
+        with suppress(HandshakeRefused):
+            request = api.RangeRequest(key=FROM_KEY, keys_only=True, limit=1)
+            await self.ask(RANGE, request, trail=self.trail())
+        self._check_refusal()
+
+    def _check_refusal(self) -> None:
+        if (refusal := self.lineage.refusal(self._name)) is not None:
+            raise refusal
+
+    def _failed(self, index: int, failure: Failure, token: str | None, trail: Trail) -> float:
+        delay_s = trail.note(failure)
+        if failure.doubt is not Doubt.STRANGER:
+            self._rotation.failed(index)
+            return delay_s
+        if self.access.user is None or trail.strangers_count > _STRANGERS_MAX:
+            raise HandshakeRefused(f"the store does not know us: {failure.text}", "auth-failed")
+        self.access.forget(token)
+        return 0.0
+
+    async def _authenticate(self, index: int, trail: Trail) -> None:
+        async with self._authenticating:
+            if not self.access.needs_token:
+                return
+            request = api.AuthenticateRequest(name=self.access.user, password=self.access.password)
+            try:
+                answer = await self._once(index, AUTHENTICATE, request, trail.try_s(self._try_timeout_s))
+            except grpc.aio.AioRpcError as error:
+                if NOT_ENABLED not in (error.details() or ""):
+                    raise
+                self.access.token = ""
+            else:
+                self.access.token = answer.token
+
+    async def _once(
+        self, index: int, call: EtcdCall[RequestT, ResponseT], request: RequestT, timeout_s: float | None
+    ) -> ResponseT:
+        line = self._line(index)
+        stub = line.stubs.get(call.name)
+        if stub is None:
+            # A stream of one question and one answer is a plain call on the wire.
+            stub = line.stubs[call.name] = line.channel.unary_unary(
+                call.path,
+                request_serializer=call.request.SerializeToString,
+                response_deserializer=call.response.FromString,
+            )
+        line.users_count += 1
+        try:
+            response: ResponseT = await stub(request, timeout=timeout_s, metadata=self.access.metadata())
+            return response
+        finally:
+            line.users_count -= 1
+            if index not in self.access.members:
+                await self._close_unused()
+
+    def _line(self, index: int) -> _Line:
+        line = self._lines.get(index)
+        if line is None:
+            channel = open_channel(self.access.endpoints[index], self._credentials)
+            line = self._lines[index] = _Line(channel)
+        return line
+
+    def _is_connected(self, index: int) -> bool:
+        return self._line(index).channel.get_state() is grpc.ChannelConnectivity.READY
+
+    async def _close_unused(self) -> None:
+        """Close the channels to members that are none any more, and that nobody uses."""
+        unused = [index for index, line in self._lines.items() if not line.users_count]
+        # Taken out at once: while one is being closed others may look for unused ones, too.
+        lines = [self._lines.pop(index) for index in unused if index not in self.access.members]
+        for line in lines:
+            await line.channel.close()

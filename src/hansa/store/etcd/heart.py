@@ -1,0 +1,339 @@
+"""A thread that keeps the leases of one store alive, whatever its event loop is doing.
+
+`LeaseBook` decides; this drives. The thread must: look when the book says so, and whenever it gets news; ask
+the loop for a sign of life when the book wants one; note when it sent a renewal, before it sends it, and that
+it is under way; give each a deadline; turn to the next member and tell of it when one fails; tell of each
+answer; forget a lease that is lost or dropped. The loop, when it was late, must wake the thread, for what was
+held back, and tell all who keep a lease.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+from typing import Any
+
+import grpc
+
+from hansa.chance import Chance
+from hansa.clock import Clock
+from hansa.errors import LeaseLost
+from hansa.store.etcd import api_pb2 as api
+from hansa.store.etcd.caller import NOT_ENABLED
+from hansa.store.etcd.calls import AUTHENTICATE, LEASE_KEEP_ALIVE, EtcdCall, encode
+from hansa.store.etcd.channels import EtcdAccess, open_blocking_channel
+from hansa.store.etcd.failures import Doubt, judge
+from hansa.store.etcd.lease_keeping import KeptLease, LeaseBook
+from hansa.store.etcd.lineage import Lineage
+from hansa.store.etcd.rotation import Rotation
+
+logger = logging.getLogger(__name__)
+
+
+class EtcdKeeping:
+    """A `Keeping` whose lease is renewed by the heart's thread."""
+
+    def __init__(self, heart: EtcdHeart, kept: KeptLease, on_change: Callable[[], None]) -> None:
+        self.kept = kept
+        self._heart = heart
+        self._on_change = on_change
+        self._is_stopped = False
+
+    @property
+    def kept_until_s(self) -> float:
+        return self.kept.kept_until_s
+
+    @property
+    def is_lost(self) -> bool:
+        return self.kept.is_lost
+
+    @property
+    def failures_count(self) -> int:
+        return self.kept.failures_count
+
+    @property
+    def loop_lag_s(self) -> float:
+        return self._heart.loop_lag_s
+
+    def stop(self) -> None:
+        self._is_stopped = True
+        self._heart.drop(self)
+
+    async def stopped(self) -> None:
+        # It has no task of its own: the thread is the store's, and ends with it.
+        self.stop()
+
+    def changed(self) -> None:
+        """On the event loop: something is new."""
+        if not self._is_stopped:
+            self._on_change()
+
+
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    keeping: EtcdKeeping
+
+
+@dataclass(frozen=True, slots=True)
+class _Dropped:
+    keeping: EtcdKeeping
+
+
+@dataclass(frozen=True, slots=True)
+class _Answered:
+    keeping: EtcdKeeping
+    index: int
+    token: str | None
+    sent_s: float
+    call: Any
+
+
+class _Lost:
+    """The store went back in time."""
+
+
+class _Moved:
+    """There are other members."""
+
+
+class _Stopped:
+    """The store is being closed."""
+
+
+class _Woken:
+    """The loop runs again: look at what was held back."""
+
+
+class EtcdHeart:
+    """All kept leases of a store. Its thread starts with the first, and ends with `close`.
+
+    The thread owns the book; the event loop speaks to it through a queue, and it to the loop with
+    `call_soon_threadsafe`. `on_doubt` is called there when an answer is strange to the lineage.
+    """
+
+    def __init__(
+        self,
+        access: EtcdAccess,
+        lineage: Lineage,
+        on_doubt: Callable[[], None],
+        *,
+        clock: Clock,
+        chance: Chance,
+        try_timeout_s: float,
+        name: str,
+    ) -> None:
+        self._access = access
+        self._lineage = lineage
+        self._on_doubt = on_doubt
+        self._clock = clock
+        self._try_timeout_s = try_timeout_s
+        self._name = name
+        self._rotation = Rotation(len(access.endpoints), chance, begins_first=access.begins_first)
+        self._book = LeaseBook()
+        self._by_lease: dict[KeptLease, EtcdKeeping] = {}
+        self._news: SimpleQueue[_Begun | _Dropped | _Answered | _Lost | _Moved | _Stopped | _Woken] = (
+            SimpleQueue()
+        )
+        self._credentials: grpc.ChannelCredentials | None = None
+        self._channels: dict[int, grpc.Channel] = {}
+        # Renewals that are under way, by member.
+        self._asked_count: Counter[int] = Counter()
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._ended: asyncio.Future[None] | None = None
+        # Of the event loop, for those whom its own lateness concerns.
+        self._keepings: dict[EtcdKeeping, None] = {}
+
+    @property
+    def loop_lag_s(self) -> float:
+        return self._book.pulse.lag_s(now=self._clock.monotonic())
+
+    def keep(self, kept: KeptLease, on_change: Callable[[], None]) -> EtcdKeeping:
+        """Renew this lease from now on. Raises `BadArgument` for credentials that cannot be used."""
+        if self._thread is None:
+            self._loop = asyncio.get_running_loop()
+            self._ended = self._loop.create_future()
+            self._credentials = self._access.credentials()
+            # A daemon: a program that ends without closing its store is not held up by it.
+            self._thread = threading.Thread(target=self._run, name=f"{self._name} heart", daemon=True)
+            self._thread.start()
+        keeping = EtcdKeeping(self, kept, on_change)
+        self._keepings[keeping] = None
+        self._news.put(_Begun(keeping))
+        return keeping
+
+    def drop(self, keeping: EtcdKeeping) -> None:
+        self._keepings.pop(keeping, None)
+        self._news.put(_Dropped(keeping))
+
+    def use(self) -> None:
+        """The access names other members now: what is asked from now on is asked of them."""
+        self._news.put(_Moved())
+
+    def lose_all(self) -> None:
+        """The store went back in time: what is kept now is lost, also where the store still has it."""
+        self._news.put(_Lost())
+
+    async def close(self) -> None:
+        """End the thread and wait for it."""
+        self._keepings.clear()
+        if self._thread is None or self._ended is None:
+            return
+        self._news.put(_Stopped())
+        try:
+            # Its end is near: whatever it waits for has a deadline. A cancelled close has ended it, too.
+            await asyncio.shield(self._ended)
+        finally:
+            if self._ended.done():
+                self._thread.join()
+
+    # ---- on the event loop ----
+
+    def _answer_pulse(self) -> None:
+        lag_s = self._book.pulse.answered(now=self._clock.monotonic())
+        if lag_s > self._book.pulse_s:
+            self._news.put(_Woken())
+            for keeping in tuple(self._keepings):
+                keeping.changed()
+
+    # ---- in the thread ----
+
+    def _run(self) -> None:
+        try:
+            while self._step():
+                pass
+        except Exception as error:
+            logger.exception("%s: leases are renewed no more: %s", self._name, error)
+        finally:
+            for channel in self._channels.values():
+                channel.close()
+            if self._ended is not None:
+                self._tell(self._ended.set_result, None)
+
+    def _step(self) -> bool:
+        now = self._clock.monotonic()
+        if self._book.wants_pulse(now=now):
+            self._book.send_pulse(now=now)
+            self._tell(self._answer_pulse)
+        for kept in self._book.due(now=now):
+            self._renew(self._by_lease[kept])
+        deadline_s = self._book.deadline(now=now)
+        try:
+            news = self._news.get(timeout=None if deadline_s is None else max(deadline_s - now, 0.0))
+        except Empty:
+            return True
+        match news:
+            case _Begun(keeping):
+                self._by_lease[keeping.kept] = keeping
+                self._book.add(keeping.kept)
+            case _Dropped(keeping):
+                self._forget(keeping)
+            case _Answered():
+                self._asked_count[news.index] -= 1
+                self._take(news)
+                self._close_unused()
+            case _Lost():
+                for keeping in tuple(self._by_lease.values()):
+                    keeping.kept.lose()
+                    self._forget(keeping)
+                    self._tell(keeping.changed)
+            case _Moved():
+                self._rotation.use(self._access.members)
+                self._close_unused()
+            case _Stopped():
+                return False
+        return True
+
+    def _renew(self, keeping: EtcdKeeping) -> None:
+        index = self._rotation.current
+        if self._access.needs_token and not self._authenticate(index):
+            self._failed(keeping, index)
+            return
+        token = self._access.token
+        timeout_s = min(self._try_timeout_s, keeping.kept.interval_s)
+        keeping.kept.asked()
+        self._asked_count[index] += 1
+        sent_s = self._clock.monotonic()
+        call = self._stub(index, LEASE_KEEP_ALIVE).future(
+            api.LeaseKeepAliveRequest(ID=keeping.kept.lease),
+            timeout=timeout_s,
+            metadata=tuple(self._access.metadata()),
+        )
+        call.add_done_callback(lambda done: self._news.put(_Answered(keeping, index, token, sent_s, done)))
+
+    def _take(self, answer: _Answered) -> None:
+        kept = answer.keeping.kept
+        code = answer.call.code()
+        if code is grpc.StatusCode.OK:
+            found = answer.call.result()
+            kept.answered(float(found.TTL), sent_s=answer.sent_s)
+            if self._lineage.is_strange(
+                found.header.cluster_id, found.header.raft_term, found.header.revision
+            ):
+                self._tell(self._on_doubt)
+        else:
+            failure = judge(code.name, answer.call.details() or "")
+            if isinstance(failure.error, LeaseLost):
+                kept.answered(0.0, sent_s=answer.sent_s)
+            elif failure.doubt is Doubt.STRANGER:
+                self._access.forget(answer.token)
+                self._failed(answer.keeping, self._rotation.current)
+                return
+            else:
+                self._failed(answer.keeping, answer.index)
+                return
+        if kept.is_lost:
+            self._forget(answer.keeping)
+        self._tell(answer.keeping.changed)
+
+    def _failed(self, keeping: EtcdKeeping, index: int) -> None:
+        self._rotation.failed(index)
+        keeping.kept.failed(now=self._clock.monotonic(), members_count=len(self._access.members))
+        self._tell(keeping.changed)
+
+    def _authenticate(self, index: int) -> bool:
+        request = api.AuthenticateRequest(name=self._access.user, password=self._access.password)
+        try:
+            answer = self._stub(index, AUTHENTICATE)(request, timeout=self._try_timeout_s)
+        except grpc.RpcError as error:
+            if not isinstance(error, grpc.Call) or NOT_ENABLED not in (error.details() or ""):
+                logger.warning("%s: cannot authenticate to renew leases: %s", self._name, error)
+                return False
+            self._access.token = ""
+        else:
+            self._access.token = answer.token
+        return True
+
+    def _forget(self, keeping: EtcdKeeping) -> None:
+        self._book.remove(keeping.kept)
+        self._by_lease.pop(keeping.kept, None)
+
+    def _stub(self, index: int, call: EtcdCall[Any, Any]) -> grpc.UnaryUnaryMultiCallable[Any, Any]:
+        channel = self._channels.get(index)
+        if channel is None:
+            channel = open_blocking_channel(self._access.endpoints[index], self._credentials)
+            self._channels[index] = channel
+        # A stream of one question and one answer is a plain call on the wire.
+        return channel.unary_unary(
+            call.path, request_serializer=encode, response_deserializer=call.response.FromString
+        )
+
+    def _close_unused(self) -> None:
+        """Close the channels to members that are none any more, and that owe no answer."""
+        for index in tuple(self._channels):
+            if index not in self._access.members and not self._asked_count[index]:
+                self._channels.pop(index).close()
+
+    def _tell(self, callback: Callable[..., object], *arguments: object) -> None:
+        if self._loop is None:
+            return
+        try:
+            self._loop.call_soon_threadsafe(callback, *arguments)
+        except RuntimeError:
+            # The loop was closed without closing the store: nobody is left to renew for.
+            self._news.put(_Stopped())

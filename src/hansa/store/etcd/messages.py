@@ -1,0 +1,267 @@
+"""The store's values as etcd's messages, and back: for the client, and for the server that answers clients.
+
+Pure.
+
+What comes from a message is checked as what a caller makes is: `BadArgument` says what cannot be. What etcd
+has and hansa's store has not (transactions inside transactions, compares of ranges) is refused the same way.
+"""
+
+from collections.abc import Sequence
+from math import ceil
+
+from hansa.errors import BadArgument
+from hansa.store.etcd import api_pb2 as api
+from hansa.store.values import (
+    Compare,
+    CompareOperator,
+    CompareTarget,
+    Delete,
+    DeleteResult,
+    Event,
+    EventKind,
+    Get,
+    GetResult,
+    KeyValue,
+    LeaseInfo,
+    Operation,
+    Outcome,
+    Put,
+    PutResult,
+    Result,
+    Scan,
+)
+
+_OPERATORS = {
+    CompareOperator.EQUAL: api.Compare.EQUAL,
+    CompareOperator.NOT_EQUAL: api.Compare.NOT_EQUAL,
+    CompareOperator.LESS: api.Compare.LESS,
+    CompareOperator.GREATER: api.Compare.GREATER,
+}
+_OPERATORS_BACK = {number: operator for operator, number in _OPERATORS.items()}
+# The number that says what is compared, and the field that holds what it is compared with.
+_TARGETS = {
+    CompareTarget.CREATED: (api.Compare.CREATE, "create_revision"),
+    CompareTarget.REVISION: (api.Compare.MOD, "mod_revision"),
+    CompareTarget.VERSION: (api.Compare.VERSION, "version"),
+    CompareTarget.VALUE: (api.Compare.VALUE, "value"),
+    CompareTarget.LEASE: (api.Compare.LEASE, "lease"),
+}
+_TARGETS_BACK = {number: (target, field) for target, (number, field) in _TARGETS.items()}
+
+
+# ---- keys and their changes --------------------------------------------------------------------
+
+
+def item_from_message(message: api.KeyValue) -> KeyValue:
+    return KeyValue(
+        key=message.key,
+        value=message.value,
+        create_revision=message.create_revision,
+        mod_revision=message.mod_revision,
+        version=message.version,
+        lease=message.lease,
+    )
+
+
+def item_to_message(item: KeyValue) -> api.KeyValue:
+    return api.KeyValue(
+        key=item.key,
+        value=item.value,
+        create_revision=item.create_revision,
+        mod_revision=item.mod_revision,
+        version=item.version,
+        lease=item.lease,
+    )
+
+
+def event_from_message(message: api.Event) -> Event:
+    return Event(
+        kind=EventKind.DELETE if message.type == api.Event.DELETE else EventKind.PUT,
+        item=item_from_message(message.kv),
+        before=item_from_message(message.prev_kv) if message.HasField("prev_kv") else None,
+    )
+
+
+def event_to_message(event: Event) -> api.Event:
+    return api.Event(
+        type=api.Event.DELETE if event.kind is EventKind.DELETE else api.Event.PUT,
+        kv=item_to_message(event.item),
+        prev_kv=None if event.before is None else item_to_message(event.before),
+    )
+
+
+# ---- what is asked -----------------------------------------------------------------------------
+
+
+def compare_to_message(compare: Compare) -> api.Compare:
+    number, field = _TARGETS[compare.target]
+    message = api.Compare(key=compare.key, target=number, result=_OPERATORS[compare.operator])
+    setattr(message, field, compare.operand)
+    return message
+
+
+def compare_from_message(message: api.Compare) -> Compare:
+    """Raises `BadArgument` for a compare of a whole range, and for one that compares nothing that is."""
+    if message.range_end:
+        raise BadArgument(f"a compare of all keys from {message.key!r} on: compare one key")
+    if message.target not in _TARGETS_BACK or message.result not in _OPERATORS_BACK:
+        raise BadArgument(f"a compare of {message.key!r} by unknown means")
+    target, field = _TARGETS_BACK[message.target]
+    return Compare(message.key, target, _OPERATORS_BACK[message.result], getattr(message, field))
+
+
+def put_to_message(put: Put) -> api.PutRequest:
+    return api.PutRequest(key=put.key, value=put.value, lease=put.lease)
+
+
+def put_from_message(message: api.PutRequest) -> Put:
+    """Raises `BadArgument`. Whether the key before it is asked for (`prev_kv`) is left to the caller."""
+    if message.ignore_value or message.ignore_lease:
+        raise BadArgument(f"put {message.key!r}: give both the value and the lease")
+    return Put(message.key, message.value, message.lease)
+
+
+def delete_to_message(delete: Delete) -> api.DeleteRangeRequest:
+    return api.DeleteRangeRequest(key=delete.key, range_end=delete.range_end)
+
+
+def delete_from_message(message: api.DeleteRangeRequest) -> Delete:
+    """Raises `BadArgument`. Whether the keys before it are asked for (`prev_kv`) is left to the caller."""
+    return Delete(message.key, message.range_end)
+
+
+def get_to_message(get: Get, revision: int = 0) -> api.RangeRequest:
+    return api.RangeRequest(
+        key=get.key, range_end=get.range_end, limit=get.limit, keys_only=get.keys_only, revision=revision
+    )
+
+
+def get_from_message(message: api.RangeRequest) -> Get:
+    """Raises `BadArgument`. Its revision, order, bounds and `count_only` are left to the caller."""
+    return Get(message.key, message.range_end, message.limit, message.keys_only)
+
+
+def operation_to_message(operation: Operation) -> api.RequestOp:
+    if isinstance(operation, Put):
+        return api.RequestOp(request_put=put_to_message(operation))
+    if isinstance(operation, Delete):
+        return api.RequestOp(request_delete_range=delete_to_message(operation))
+    return api.RequestOp(request_range=get_to_message(operation))
+
+
+def operation_from_message(message: api.RequestOp) -> Operation:
+    """Raises `BadArgument`, also for a transaction inside the transaction."""
+    kind = message.WhichOneof("request")
+    if kind == "request_put":
+        return put_from_message(message.request_put)
+    if kind == "request_delete_range":
+        return delete_from_message(message.request_delete_range)
+    if kind == "request_range":
+        return get_from_message(message.request_range)
+    raise BadArgument("a transaction is made of puts, deletes and gets, and of nothing else")
+
+
+def commit_to_message(
+    compares: Sequence[Compare], then: Sequence[Operation], otherwise: Sequence[Operation]
+) -> api.TxnRequest:
+    return api.TxnRequest(
+        compare=[compare_to_message(compare) for compare in compares],
+        success=[operation_to_message(operation) for operation in then],
+        failure=[operation_to_message(operation) for operation in otherwise],
+    )
+
+
+def commit_from_message(
+    message: api.TxnRequest,
+) -> tuple[tuple[Compare, ...], tuple[Operation, ...], tuple[Operation, ...]]:
+    """The compares, and both branches. Raises `BadArgument`."""
+    return (
+        tuple(compare_from_message(compare) for compare in message.compare),
+        tuple(operation_from_message(operation) for operation in message.success),
+        tuple(operation_from_message(operation) for operation in message.failure),
+    )
+
+
+# ---- what is answered --------------------------------------------------------------------------
+
+
+def result_from_message(message: api.ResponseOp) -> Result:
+    kind = message.WhichOneof("response")
+    if kind == "response_put":
+        return PutResult(revision=message.response_put.header.revision)
+    if kind == "response_delete_range":
+        return DeleteResult(count=message.response_delete_range.deleted)
+    found = message.response_range
+    return GetResult(
+        items=tuple(item_from_message(item) for item in found.kvs), count=found.count, more=found.more
+    )
+
+
+def result_to_message(result: Result, revision: int) -> api.ResponseOp:
+    """`revision` is the store's own after the transaction."""
+    header = api.ResponseHeader(revision=revision)
+    if isinstance(result, PutResult):
+        return api.ResponseOp(response_put=api.PutResponse(header=header))
+    if isinstance(result, DeleteResult):
+        return api.ResponseOp(
+            response_delete_range=api.DeleteRangeResponse(header=header, deleted=result.count)
+        )
+    items = [item_to_message(item) for item in result.items]
+    return api.ResponseOp(
+        response_range=api.RangeResponse(header=header, kvs=items, count=result.count, more=result.more)
+    )
+
+
+def outcome_from_message(message: api.TxnResponse) -> Outcome:
+    return Outcome(
+        is_success=message.succeeded,
+        revision=message.header.revision,
+        results=tuple(result_from_message(result) for result in message.responses),
+    )
+
+
+def outcome_to_message(outcome: Outcome) -> api.TxnResponse:
+    return api.TxnResponse(
+        header=api.ResponseHeader(revision=outcome.revision),
+        succeeded=outcome.is_success,
+        responses=[result_to_message(result, outcome.revision) for result in outcome.results],
+    )
+
+
+def scan_from_message(message: api.RangeResponse) -> Scan:
+    return Scan(
+        revision=message.header.revision,
+        items=tuple(item_from_message(item) for item in message.kvs),
+        count=message.count,
+        more=message.more,
+    )
+
+
+def scan_to_message(scan: Scan) -> api.RangeResponse:
+    return api.RangeResponse(
+        header=api.ResponseHeader(revision=scan.revision),
+        kvs=[item_to_message(item) for item in scan.items],
+        count=scan.count,
+        more=scan.more,
+    )
+
+
+def lease_info_from_message(message: api.LeaseTimeToLiveResponse) -> LeaseInfo | None:
+    """None when the lease is gone: then it was granted for nothing. One that is just ending has none left."""
+    if not message.grantedTTL:
+        return None
+    return LeaseInfo(
+        lease=message.ID,
+        ttl_s=float(max(message.TTL, 0)),
+        granted_ttl_s=float(message.grantedTTL),
+        keys=tuple(sorted(message.keys)),
+    )
+
+
+def lease_info_to_message(lease: int, info: LeaseInfo | None) -> api.LeaseTimeToLiveResponse:
+    """In whole seconds, as etcd has them: what is left is rounded down, so that nobody trusts it too long."""
+    if info is None:
+        return api.LeaseTimeToLiveResponse(ID=lease, TTL=-1)
+    return api.LeaseTimeToLiveResponse(
+        ID=lease, TTL=int(info.ttl_s), grantedTTL=ceil(info.granted_ttl_s), keys=info.keys
+    )

@@ -1,0 +1,487 @@
+"""The store in this process: nothing is kept on disk, nothing is sent.
+
+It belongs to one event loop and is used by any number of its tasks. Each call lets the loop run once before
+it acts: so a cancelled call has done nothing, and whoever forgets that others act in between finds out in
+tests and not in production. After that it is done in one go, which is what makes a transaction one.
+
+A lease kept alive by a task of the event loop, for stores that live in the loop themselves.
+
+It must: ask every interval, from one question to the next; sooner after a failure; believe an answer from
+when the question was asked; tell of each answer and each failure; and end when the lease is lost or the store
+is closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextvars import Context, copy_context
+from types import TracebackType
+from typing import Final, Self, TypeVar
+from weakref import WeakValueDictionary
+
+from hansa.chance import Chance
+from hansa.clock import Clock, SystemClock
+from hansa.errors import (
+    AlreadyClosed,
+    Compacted,
+    HansaError,
+    LeaseLost,
+    StoreUnavailable,
+    TimedOut,
+    UsageError,
+    WatchOverrun,
+)
+from hansa.limits import STORE_TIMEOUT_S
+from hansa.runtime.home import Home
+from hansa.runtime.tasks import TaskScope
+from hansa.runtime.waiters import Waiters
+from hansa.store.engine import Engine
+from hansa.store.store import Store
+from hansa.store.values import (
+    Compare,
+    Delete,
+    DeleteResult,
+    Get,
+    KeyValue,
+    LeaseInfo,
+    Operation,
+    Outcome,
+    Put,
+    Scan,
+    StoreStatus,
+    WatchBatch,
+    as_bytes,
+    as_key,
+    as_lease,
+    as_revision,
+    prefix_range,
+)
+from hansa.store.watching import Interest, Watcher, WatcherStage
+
+logger = logging.getLogger(__name__)
+
+# After a renewal that failed the next one comes sooner, so that one lost answer costs little of the lease.
+_HASTE: Final = 4
+
+
+class LoopKeeping:
+    """A `Keeping`. A loop that is stuck renews nothing, so `loop_silence_s_max` needs no clock of its own."""
+
+    def __init__(
+        self,
+        store: Store,
+        lease: int,
+        *,
+        ttl_s: float,
+        granted_s: float,
+        interval_s: float,
+        on_change: Callable[[], None],
+    ) -> None:
+        self._store = store
+        self._lease = lease
+        self._ttl_s = ttl_s
+        self._interval_s = interval_s
+        self._on_change = on_change
+        self._kept_until_s = granted_s + ttl_s
+        self._is_lost = False
+        self._failures_count = 0
+        self._due_s = granted_s + interval_s
+        self._lag_s = 0.0
+        self._tasks = TaskScope(f"lease {lease:x}", self._failed)
+        self._task = self._tasks.spawn(self._renew_all(), "renewing")
+
+    @property
+    def kept_until_s(self) -> float:
+        return self._kept_until_s
+
+    @property
+    def is_lost(self) -> bool:
+        return self._is_lost
+
+    @property
+    def failures_count(self) -> int:
+        return self._failures_count
+
+    @property
+    def loop_lag_s(self) -> float:
+        return self._lag_s
+
+    def stop(self) -> None:
+        self._task.cancel()
+
+    async def stopped(self) -> None:
+        await self._tasks.close()
+
+    def lose(self) -> None:
+        """The store is not the one that granted it: whatever it answers, the lease is gone."""
+        if self._task.cancelling() or self._task.done():
+            return
+        self._is_lost = True
+        self._task.cancel()
+        self._on_change()
+
+    async def _renew_all(self) -> None:
+        clock = self._store.clock
+        while not self._is_lost:
+            await asyncio.sleep(self._due_s - clock.monotonic())
+            sent_s = clock.monotonic()
+            self._lag_s = max(sent_s - self._due_s, 0.0)
+            try:
+                ttl_s = await self._store.keep_alive(self._lease, timeout=self._interval_s)
+            except LeaseLost:
+                self._is_lost = True
+            except (StoreUnavailable, TimedOut):
+                self._failures_count += 1
+                self._due_s = clock.monotonic() + self._interval_s / _HASTE
+            except AlreadyClosed:
+                return
+            else:
+                self._failures_count = 0
+                self._kept_until_s = sent_s + min(ttl_s, self._ttl_s)
+                self._due_s = sent_s + self._interval_s
+            self._on_change()
+
+    def _failed(self, error: BaseException) -> None:
+        logger.error("lease %x is renewed no more: %s", self._lease, error, exc_info=error)
+
+
+T = TypeVar("T")
+
+_TIMER_S_MIN: Final = 0.001
+
+
+class MemoryStore:
+    """A `Store` in memory. See there for what the calls promise.
+
+    `async with` may be entered more than once; leaving the last time closes it, and what it held is gone.
+    Calls from another event loop raise `UsageError`.
+    """
+
+    def __init__(
+        self, *, clock: Clock | None = None, chance: Chance | None = None, name: str = "memory"
+    ) -> None:
+        self.name = name
+        self._clock = clock if clock is not None else SystemClock()
+        self._engine = Engine(chance if chance is not None else Chance.system())
+        self._home: Home | None = None
+        self._users_count = 0
+        self._closed = False
+        self._context: Context | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_s = 0.0
+        self._is_paused = False
+        self._resumed = Waiters()
+        # By watcher, and not the watches themselves: a watch that is thrown away must not be held here.
+        self._readers: dict[Watcher, Waiters] = {}
+        self._thrown_away: deque[Watcher] = deque()
+        # Those that are renewed still: a task holds its keeping, and this does not.
+        self._keepings: WeakValueDictionary[int, LoopKeeping] = WeakValueDictionary()
+
+    def __repr__(self) -> str:
+        return f"<MemoryStore {self.name!r} at revision {self._engine.revision}>"
+
+    @property
+    def is_closed(self) -> bool:
+        return self._closed
+
+    @property
+    def clock(self) -> Clock:
+        return self._clock
+
+    async def __aenter__(self) -> Self:
+        if self._closed:
+            raise AlreadyClosed(f"store {self.name} is closed: make another one")
+        if self._home is None:
+            self._home = Home(f"store {self.name}", "open one for this loop")
+            self._context = copy_context()
+        self._check_usable()
+        self._users_count += 1
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._users_count -= 1
+        if not self._users_count:
+            await self.close()
+
+    async def close(self) -> None:
+        if not self._closed:
+            self._close()
+
+    def pause(self) -> None:
+        """Answer nobody, as a store that cannot be reached: calls wait for `resume` or their deadline.
+
+        For tests of those who use a store. Leases run on, and expire; watches tell of it after `resume`.
+        """
+        self._check_usable()
+        self._is_paused = True
+
+    def resume(self) -> None:
+        """Answer again."""
+        self._check_usable()
+        self._is_paused = False
+        self._resumed.wake_all()
+
+    async def get(
+        self, key: bytes | str, *, revision: int = 0, timeout: float | None = STORE_TIMEOUT_S
+    ) -> KeyValue | None:
+        wanted = as_key(key)
+        as_revision(revision)
+        return await self._call(lambda now: self._engine.get(wanted, revision=revision, now=now), timeout)
+
+    async def scan(
+        self,
+        prefix_or_key: bytes | str,
+        range_end: bytes | str | None = None,
+        *,
+        limit: int = 0,
+        revision: int = 0,
+        keys_only: bool = False,
+        timeout: float | None = STORE_TIMEOUT_S,
+    ) -> Scan:
+        start, end = prefix_range(prefix_or_key) if range_end is None else (prefix_or_key, range_end)
+        what = Get(start, end, limit, keys_only)
+        as_revision(revision)
+        return await self._call(lambda now: self._engine.scan(what, revision=revision, now=now), timeout)
+
+    async def put(
+        self, key: bytes | str, value: bytes, *, lease: int = 0, timeout: float | None = STORE_TIMEOUT_S
+    ) -> int:
+        outcome = await self.commit((), (Put(key, value, lease),), timeout=timeout)
+        return outcome.revision
+
+    async def delete(self, key: bytes | str, *, timeout: float | None = STORE_TIMEOUT_S) -> bool:
+        return await self._delete(Delete(key), timeout) > 0
+
+    async def delete_prefix(self, prefix: bytes | str, *, timeout: float | None = STORE_TIMEOUT_S) -> int:
+        return await self._delete(Delete(*prefix_range(prefix)), timeout)
+
+    async def commit(
+        self,
+        compares: Sequence[Compare],
+        then: Sequence[Operation] = (),
+        otherwise: Sequence[Operation] = (),
+        *,
+        timeout: float | None = STORE_TIMEOUT_S,
+    ) -> Outcome:
+        return await self._call(lambda now: self._engine.commit(compares, then, otherwise, now=now), timeout)
+
+    async def grant(self, ttl_s: float, *, timeout: float | None = STORE_TIMEOUT_S) -> int:
+        return await self._call(lambda now: self._engine.grant(ttl_s, now=now), timeout)
+
+    async def keep_alive(self, lease: int, *, timeout: float | None = STORE_TIMEOUT_S) -> float:
+        as_lease(lease)
+        return await self._call(lambda now: self._engine.renew(lease, now=now), timeout)
+
+    def keep(
+        self,
+        lease: int,
+        *,
+        ttl_s: float,
+        granted_s: float,
+        interval_s: float,
+        loop_silence_s_max: float,
+        on_change: Callable[[], None],
+    ) -> LoopKeeping:
+        as_lease(lease)
+        self._check_usable()
+        keeping = LoopKeeping(
+            self, lease, ttl_s=ttl_s, granted_s=granted_s, interval_s=interval_s, on_change=on_change
+        )
+        self._keepings[id(keeping)] = keeping
+        return keeping
+
+    async def revoke(self, lease: int, *, timeout: float | None = STORE_TIMEOUT_S) -> None:
+        as_lease(lease)
+        await self._call(lambda now: self._engine.revoke(lease, now=now), timeout)
+
+    async def lease_info(self, lease: int, *, timeout: float | None = STORE_TIMEOUT_S) -> LeaseInfo | None:
+        as_lease(lease)
+        return await self._call(lambda now: self._engine.lease_info(lease, now=now), timeout)
+
+    async def compact(self, revision: int, *, timeout: float | None = STORE_TIMEOUT_S) -> None:
+        as_revision(revision)
+        await self._call(lambda now: self._engine.compact(revision, now=now), timeout)
+
+    def watch(
+        self, prefix: bytes | str, *, start_revision: int = 0, before: bool = False, exact: bool = False
+    ) -> MemoryWatch:
+        interest = Interest(as_key(prefix) if exact else as_bytes(prefix), exact, before)
+        self._check_usable()
+        watcher, error = None, None
+        try:
+            watcher = self._engine.watch(interest, as_revision(start_revision), now=self._now())
+        except (Compacted, StoreUnavailable) as refusal:
+            error = refusal
+        finally:
+            self._acted()
+        return MemoryWatch(self, watcher, error)
+
+    async def status(self, *, timeout: float | None = STORE_TIMEOUT_S) -> StoreStatus:
+        await self._call(lambda now: self._engine.tick(now=now), timeout)
+        return StoreStatus(engine="memory", name=self.name, revision=self._engine.revision)
+
+    async def _delete(self, delete: Delete, timeout: float | None) -> int:
+        outcome = await self.commit((), (delete,), timeout=timeout)
+        return sum(result.count for result in outcome.results if isinstance(result, DeleteResult))
+
+    async def _call(self, act: Callable[[float], T], timeout: float | None) -> T:
+        await self._turn(timeout)
+        try:
+            return act(self._now())
+        finally:
+            # Also after an error: leases may have expired before it.
+            self._acted()
+
+    async def _turn(self, timeout: float | None) -> None:
+        """Let the loop run once, or until the store answers again. Raises `TimedOut`, `AlreadyClosed`."""
+        self._check_usable()
+        if timeout is not None and not timeout > 0.0:
+            raise TimedOut(f"store {self.name} was given no time to answer")
+        if self._is_paused:
+            try:
+                async with asyncio.timeout(timeout):
+                    await self._answering()
+            except TimeoutError:
+                raise TimedOut(f"store {self.name} did not answer within {timeout} s") from None
+        else:
+            await asyncio.sleep(0)
+        self._check_usable()
+
+    async def _answering(self) -> None:
+        while self._is_paused and not self._closed:
+            await self._resumed.wait()
+
+    def _check_usable(self) -> None:
+        if self._closed:
+            raise AlreadyClosed(f"store {self.name} is closed")
+        if self._home is None:
+            raise UsageError(f"store {self.name} is not open: use it inside `async with`")
+        self._home.check()
+
+    def _now(self) -> float:
+        return self._clock.monotonic()
+
+    def _acted(self) -> None:
+        for watcher in self._engine.news():
+            self._readers[watcher].wake_all()
+        while self._thrown_away:
+            self._forget(self._thrown_away.popleft())
+        self._arm()
+
+    def _arm(self) -> None:
+        """Be called when the next lease expires. A timer that comes too early looks again."""
+        deadline_s = self._engine.deadline()
+        if self._timer is not None:
+            if deadline_s is not None and self._timer_s <= deadline_s:
+                return
+            self._timer.cancel()
+            self._timer = None
+        if deadline_s is None or self._home is None:
+            return
+        self._timer_s = deadline_s
+        # Not shorter than a moment: a clock that rounds must not make the loop spin.
+        delay_s = max(deadline_s - self._now(), _TIMER_S_MIN)
+        # In the store's own context: who called last may be gone, in the simulator, when the timer comes.
+        self._timer = self._home.loop.call_later(delay_s, self._expire, context=self._context)
+
+    def _expire(self) -> None:
+        self._timer = None
+        self._engine.tick(now=self._now())
+        self._acted()
+
+    def _forget(self, watcher: Watcher) -> None:
+        self._engine.unwatch(watcher)
+        self._readers.pop(watcher, None)
+
+    def _close(self) -> None:
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._resumed.wake_all()
+        # Not waited for: in the simulator the task of a host that was killed never ends.
+        for keeping in list(self._keepings.values()):
+            keeping.stop()
+        for readers in self._readers.values():
+            readers.wake_all()
+        self._readers.clear()
+
+
+class MemoryWatch:
+    """A `Watch` of a memory store. See there. One that is thrown away costs nothing more."""
+
+    def __init__(self, store: MemoryStore, watcher: Watcher | None, error: HansaError | None) -> None:
+        self._store = store
+        self._watcher = watcher
+        self._error = error
+        self._start_revision = 0 if watcher is None else watcher.next_revision
+        self._closed = False
+        self._readers = Waiters()
+        if watcher is not None:
+            store._readers[watcher] = self._readers
+
+    async def ready(self, *, timeout: float | None = STORE_TIMEOUT_S) -> int:
+        self._check_open()
+        await self._store._turn(timeout)
+        self._check_open()
+        if self._error is not None:
+            raise self._error.with_traceback(None)
+        return self._start_revision
+
+    def close(self) -> None:
+        self._closed = True
+        if self._watcher is not None:
+            self._store._forget(self._watcher)
+        # A step waits in either line.
+        self._readers.wake_all()
+        self._store._resumed.wake_all()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> WatchBatch:
+        while not self._closed:
+            self._store._check_usable()
+            if self._error is not None:
+                # Without the way it went before: it is told again and again.
+                raise self._error.with_traceback(None)
+            if self._store._is_paused:
+                await self._store._resumed.wait()
+                continue
+            batch = self._take()
+            if batch is not None:
+                return batch
+            if self._is_catching_up:
+                # A long past without anything wanted in it: others have their turn meanwhile.
+                await asyncio.sleep(0)
+            else:
+                await self._readers.wait()
+        raise StopAsyncIteration
+
+    @property
+    def _is_catching_up(self) -> bool:
+        return self._watcher is not None and self._watcher.stage is WatcherStage.CATCHING_UP
+
+    def _take(self) -> WatchBatch | None:
+        if self._watcher is None:
+            return None
+        try:
+            return self._store._engine.take(self._watcher)
+        except (Compacted, WatchOverrun) as error:
+            self._error = error
+            self._store._readers.pop(self._watcher, None)
+            raise
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise AlreadyClosed("this watch is closed")
+
+    def __del__(self) -> None:
+        # The garbage collector may come in the middle of anything, in any thread: the store looks later.
+        if self._watcher is not None and not self._closed:
+            self._store._thrown_away.append(self._watcher)

@@ -1,0 +1,257 @@
+"""The join API as every peer serves it. What changes the group is redirected to the leader's peer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol, TypeVar
+
+import grpc
+import grpc.aio
+
+from hansa.clock import Clock
+from hansa.errors import AddressInUse, BadArgument, Conflict, HansaError, StoreUnavailable
+from hansa.limits import RAFT_ASKS_MAX, RAFT_MESSAGE_BYTES_MAX, RAFT_POLL_S_MAX, RAFT_REQUESTS_MAX
+from hansa.store.raft.group import Group, Request
+from hansa.store.raft.group_record import Approval, JoinRecord, JoinState, check_peer, decode, encode
+from hansa.store.raft.join_messages import (
+    APPROVE,
+    AWAIT,
+    COMPLETE,
+    DESCRIBE,
+    GOVERN,
+    LEAVE,
+    REFUSE,
+    REQUEST,
+    SERVICE,
+    Answer,
+    ApproveAsk,
+    AwaitAsk,
+    CompleteAsk,
+    DescribeAsk,
+    GovernAsk,
+    JoinAsk,
+    JoinTicket,
+    LeaveAsk,
+    RefuseAsk,
+    refusal,
+    verdict,
+)
+from hansa.store.raft.join_steps import OPEN, moved
+from hansa.store.raft.raft_events import GroupStatus
+
+A = TypeVar("A", JoinAsk, AwaitAsk, ApproveAsk, RefuseAsk, GovernAsk, CompleteAsk, DescribeAsk, LeaveAsk)
+# Between two looks of an answer that waits: short beside what a join takes.
+_LOOK_S = 0.05
+
+
+class Beside(Protocol):
+    """What the service asks the peer that it belongs to."""
+
+    @property
+    def group(self) -> Group: ...
+
+    async def leader_join_address(self) -> str:
+        """Where the leader's peer is asked; empty when this is the one. Raises `StoreUnavailable`."""
+        ...
+
+    async def remove(self, name: str) -> str:
+        """See `Steward.remove`."""
+        ...
+
+    async def approve(self, name: str) -> None:
+        """See `Steward.approve`."""
+        ...
+
+    async def refuse(self, name: str, reason: str) -> None:
+        """See `Steward.refuse`."""
+        ...
+
+    async def set_approval(self, approval: Approval) -> None:
+        """See `Steward.set_approval`."""
+        ...
+
+    async def status(self) -> GroupStatus:
+        """The group as the peer sees it. Raises what a call raises."""
+        ...
+
+    def refused(self, name: str, code: str, reason: str) -> None:
+        """A request was refused at the door."""
+        ...
+
+    def kick(self) -> None:
+        """There is something to do for the steward."""
+        ...
+
+
+class JoinService:
+    """A gRPC server with the methods of the join API."""
+
+    def __init__(self, app: str, *, clock: Clock, join_timeout_s: float, approval_timeout_s: float) -> None:
+        # Set when the peer's own member has its place in the group.
+        self.beside: Beside | None = None
+        self._app = app
+        self._clock = clock
+        self._join_timeout_s = join_timeout_s
+        self._approval_timeout_s = approval_timeout_s
+        self._server: grpc.aio.Server | None = None
+
+    async def start(self, address: str) -> int:
+        """Serve at an address; gives the port. Raises `AddressInUse`."""
+        server = grpc.aio.server(
+            maximum_concurrent_rpcs=RAFT_ASKS_MAX,
+            options=[
+                ("grpc.max_receive_message_length", RAFT_MESSAGE_BYTES_MAX),
+                ("grpc.max_send_message_length", RAFT_MESSAGE_BYTES_MAX),
+                # Two peers that were given one port must hear of it.
+                ("grpc.so_reuseport", 0),
+            ],
+        )
+        methods = {
+            REQUEST: self._method(JoinAsk, self._request),
+            AWAIT: self._method(AwaitAsk, self._await),
+            APPROVE: self._method(ApproveAsk, self._approve),
+            REFUSE: self._method(RefuseAsk, self._refuse),
+            GOVERN: self._method(GovernAsk, self._govern),
+            COMPLETE: self._method(CompleteAsk, self._complete),
+            DESCRIBE: self._method(DescribeAsk, self._describe),
+            LEAVE: self._method(LeaveAsk, self._leave),
+        }
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, methods),))
+        try:
+            port = server.add_insecure_port(address)
+        except RuntimeError as error:
+            raise AddressInUse(f"the join address {address} cannot be listened at: {error}") from error
+        await server.start()
+        self._server = server
+        return port
+
+    async def close(self) -> None:
+        """Answer nobody any more; those who wait find another peer."""
+        if self._server is not None:
+            await self._server.stop(None)
+            self._server = None
+
+    def _method(self, kind: type[A], answer: Callable[[A, Beside], Awaitable[Answer]]) -> Any:
+        async def serve(data: bytes, context: Any) -> bytes:
+            try:
+                ask = decode(kind, data)
+                if ask.app != self._app:
+                    raise BadArgument(f"this peer is of {self._app}, not of {ask.app}")
+                if self.beside is None:
+                    raise StoreUnavailable("this peer is still starting")
+                found = await answer(ask, self.beside)
+            except HansaError as error:
+                found = refusal(error.code, str(error), is_retryable=error.retryable)
+            return encode(found)
+
+        return grpc.unary_unary_rpc_method_handler(serve)
+
+    async def _request(self, ask: JoinAsk, beside: Beside) -> Answer:
+        elsewhere = await beside.leader_join_address()
+        if elsewhere:
+            return Answer(redirect=elsewhere)
+        peer = check_peer(ask.peer)
+        book = await beside.group.book()
+        needs_approval = book.record.approval is Approval.MANUAL
+        ticket = JoinTicket(
+            app=ask.app,
+            name=peer.name,
+            ticket=ask.ticket,
+            timeout_s=self._join_timeout_s + (self._approval_timeout_s if needs_approval else 0.0),
+            needs_approval=needs_approval,
+        )
+        before = book.request(peer.name)
+        if before is not None and before.record.ticket == ask.ticket:
+            return Answer(ticket=ticket)
+        if before is not None and before.record.state in OPEN:
+            if before.record.peer.peer_address != peer.peer_address:
+                return _turned_away(
+                    beside, peer.name, "name-taken", f"another {peer.name} is joining {ask.app} just now"
+                )
+        elif len(book.requests) >= RAFT_REQUESTS_MAX:
+            return _turned_away(
+                beside, peer.name, "busy", f"{len(book.requests)} peers are joining {ask.app} already"
+            )
+        lease = await beside.group.local.grant(self._join_timeout_s)
+        record = JoinRecord(
+            app=ask.app, peer=peer, ticket=ask.ticket, requested_at=self._clock.wall(), lease=lease
+        )
+        if not await beside.group.write_request(record, 0 if before is None else before.revision):
+            raise Conflict(f"the request of {peer.name} has changed meanwhile")
+        beside.kick()
+        return Answer(ticket=ticket)
+
+    async def _await(self, ask: AwaitAsk, beside: Beside) -> Answer:
+        async def look() -> Answer:
+            found = (await beside.group.book()).request(ask.name)
+            return verdict(None if found is None else found.record, ask)
+
+        return await _settled(look, ask.wait_s)
+
+    async def _approve(self, ask: ApproveAsk, beside: Beside) -> Answer:
+        elsewhere = await beside.leader_join_address()
+        if not elsewhere:
+            await beside.approve(ask.name)
+        return Answer(redirect=elsewhere)
+
+    async def _refuse(self, ask: RefuseAsk, beside: Beside) -> Answer:
+        elsewhere = await beside.leader_join_address()
+        if not elsewhere:
+            await beside.refuse(ask.name, ask.reason)
+        return Answer(redirect=elsewhere)
+
+    async def _govern(self, ask: GovernAsk, beside: Beside) -> Answer:
+        elsewhere = await beside.leader_join_address()
+        if not elsewhere:
+            await beside.set_approval(ask.approval)
+        return Answer(redirect=elsewhere)
+
+    async def _complete(self, ask: CompleteAsk, beside: Beside) -> Answer:
+        elsewhere = await beside.leader_join_address()
+        if elsewhere:
+            return Answer(redirect=elsewhere)
+
+        async def look() -> Answer:
+            book = await beside.group.book()
+            request = next((one for one in book.requests if one.record.peer.peer_id == ask.peer_id), None)
+            if request is not None:
+                return await self._advance(request, beside)
+            if any(peer.peer_id == ask.peer_id for peer in book.record.peers):
+                return Answer()
+            return refusal("expired", f"there is no request of peer {ask.peer_id:x} to join {ask.app}")
+
+        return await _settled(look, ask.wait_s)
+
+    async def _advance(self, request: Request, beside: Beside) -> Answer:
+        record = request.record
+        if record.state is JoinState.REFUSED:
+            return refusal(record.code, record.reason)
+        if record.state is JoinState.ACCEPTED:
+            await beside.group.write_request(moved(record, JoinState.SYNCING), request.revision)
+        beside.kick()
+        return Answer(is_pending=True)
+
+    async def _describe(self, ask: DescribeAsk, beside: Beside) -> Answer:
+        return Answer(group=await beside.status())
+
+    async def _leave(self, ask: LeaveAsk, beside: Beside) -> Answer:
+        elsewhere = await beside.leader_join_address()
+        return Answer(redirect=elsewhere or await beside.remove(ask.name))
+
+
+def _turned_away(beside: Beside, name: str, code: str, reason: str) -> Answer:
+    beside.refused(name, code, reason)
+    return refusal(code, reason)
+
+
+async def _settled(look: Callable[[], Awaitable[Answer]], wait_s: float) -> Answer:
+    """The first answer that is not pending, or the last one in time."""
+    loop = asyncio.get_running_loop()
+    end_at = loop.time() + min(max(0.0, wait_s), RAFT_POLL_S_MAX)
+    while True:
+        answer = await look()
+        if not answer.is_pending or loop.time() >= end_at:
+            return answer
+        # What it waits for is done by whoever leads, here or at another peer: the store tells.
+        await asyncio.sleep(_LOOK_S)

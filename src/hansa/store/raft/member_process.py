@@ -1,0 +1,251 @@
+"""Runs a group member's process under supervision: starts, watches, restarts and stops it.
+
+The end of an etcd's log, so that a person can read it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from hansa.clock import Clock
+from hansa.limits import RAFT_LOG_BYTES_MAX, RAFT_LOG_TAIL_BYTES, RAFT_STOP_S_MAX
+from hansa.runtime.tasks import TaskScope
+from hansa.store.raft.supervision import Effect, Kill, Launch, ProcessState, Report, Supervision, Terminate
+
+_LINES_MAX: Final = 8
+# What every etcd says that was started again after the others had removed it, and then ends.
+REMOVED: Final = "permanently removed from the cluster"
+
+
+def readable(tail: str) -> str:
+    """The last few things that it said, each once: level, message and error, without stacks and times."""
+    said: list[str] = []
+    for line in tail.splitlines():
+        words = _words(line)
+        if words and words not in said:
+            said.append(words)
+    return "; ".join(said[-_LINES_MAX:]) or "(it said nothing)"
+
+
+def _words(line: str) -> str:
+    try:
+        entry = json.loads(line)
+    except (ValueError, RecursionError):
+        # The first line of a tail is cut; what another program printed is shown as it is.
+        return "" if '"level"' in line or '"stacktrace"' in line or '"error"' in line else line.strip()
+    if not isinstance(entry, dict):
+        return line.strip()
+    parts = [str(entry[name]) for name in ("level", "msg", "error") if name in entry]
+    return ": ".join(parts)
+
+
+# Between two looks at the size of the log.
+_LOG_LOOK_S: Final = 2.0
+# Sets that this process is killed when its parent dies (PR_SET_PDEATHSIG is 1), then becomes the program. Not
+# a preexec_fn: that forks the whole process, and gRPC's threads do not live through a fork.
+_TIED: Final = (
+    "import ctypes, os, sys\n"
+    "ctypes.CDLL(None).prctl(1, 9)\n"
+    "if os.getppid() != int(sys.argv[1]): sys.exit('the parent is gone')\n"
+    "os.execv(sys.argv[2], sys.argv[2:])\n"
+)
+
+
+class MemberProcess:
+    """One process and all its restarts. `run` it in a task; the process never outlives this one.
+
+    The process writes its log to the file itself: a pipe through an event loop that is busy would stop it.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        env: Mapping[str, str],
+        log_path: Path,
+        supervision: Supervision,
+        clock: Clock,
+        on_restart: Callable[[int | None], None],
+        on_report: Callable[[Report], None],
+    ) -> None:
+        self._command = list(command)
+        self._env = dict(env)
+        self._log_path = log_path
+        self._supervision = supervision
+        self._clock = clock
+        self._on_restart = on_restart
+        self._on_report = on_report
+        self._process: subprocess.Popen[bytes] | None = None
+        # Why the last start did not come to a process at all.
+        self._start_problem = ""
+        self._changed = asyncio.Event()
+        self._is_stop_asked = False
+        self._has_exited = False
+        self.ended = asyncio.Event()
+        self.exit_status: int | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """The process that runs now."""
+        running = self._process is not None and self._process.returncode is None
+        return self._process.pid if running and self._process is not None else None
+
+    @property
+    def restarts_count(self) -> int:
+        return self._supervision.restarts_count
+
+    @property
+    def state(self) -> ProcessState:
+        return self._supervision.state
+
+    def ready(self) -> None:
+        """It answers: say so, and its next crash is one of a process that works."""
+        self._supervision.ready(now=self._clock.monotonic())
+
+    async def run(self) -> None:
+        """Until it was stopped or given up. Cancelling it kills the process and waits for its end."""
+        scope = TaskScope(f"process {self._command[0]}", self._failed)
+        try:
+            self._carry_out(self._supervision.start(), scope)
+            while self._supervision.state is not ProcessState.ENDED:
+                await self._rest()
+                self._carry_out(self._events(), scope)
+                self._bound_log()
+        finally:
+            if self._process is not None and self._process.returncode is None:
+                self._signal(signal.SIGKILL)
+            # Until the process has ended: who is cancelled meanwhile is so afterwards.
+            await scope.close(grace_s=RAFT_STOP_S_MAX)
+            self.ended.set()
+
+    async def stop(self) -> None:
+        """End it in order, or by force when it takes too long; returns when it has ended."""
+        self._is_stop_asked = True
+        self._changed.set()
+        await self.ended.wait()
+
+    def log_tail(self) -> str:
+        """The end of its log, or why it could not be started, for a report."""
+        if self._start_problem:
+            return self._start_problem
+        try:
+            with open(self._log_path, "rb") as file:
+                file.seek(max(0, os.fstat(file.fileno()).st_size - RAFT_LOG_TAIL_BYTES))
+                return readable(file.read(RAFT_LOG_TAIL_BYTES).decode(errors="replace"))
+        except OSError as error:
+            return f"(its log cannot be read: {error})"
+
+    def _failed(self, error: BaseException) -> None:
+        # Nobody waits for its end any more: it must not run beside the next one.
+        self._signal(signal.SIGKILL)
+        self._has_exited = True
+        self._changed.set()
+
+    def _events(self) -> list[Effect]:
+        now = self._clock.monotonic()
+        self._changed.clear()
+        effects: list[Effect] = []
+        if self._has_exited:
+            self._has_exited = False
+            effects += self._supervision.exited(now=now)
+        if self._is_stop_asked:
+            self._is_stop_asked = False
+            effects += self._supervision.stop(now=now)
+        return effects + self._supervision.tick(now=now)
+
+    async def _rest(self) -> None:
+        deadline, rest_s = self._supervision.deadline, _LOG_LOOK_S
+        if deadline is not None:
+            rest_s = min(rest_s, max(0.0, deadline - self._clock.monotonic()))
+        with suppress(TimeoutError):
+            async with asyncio.timeout(rest_s):
+                await self._changed.wait()
+
+    def _carry_out(self, effects: Sequence[Effect], scope: TaskScope) -> None:
+        for effect in effects:
+            if isinstance(effect, Launch):
+                self._launch(scope)
+            elif isinstance(effect, Report):
+                self._on_report(effect)
+            elif isinstance(effect, Terminate):
+                self._signal(signal.SIGTERM)
+            elif isinstance(effect, Kill):
+                self._signal(signal.SIGKILL)
+
+    def _launch(self, scope: TaskScope) -> None:
+        command = self._command
+        if sys.platform == "linux" and sys.executable:
+            command = [sys.executable, "-I", "-S", "-c", _TIED, str(os.getpid()), *command]
+        try:
+            log = os.open(self._log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+            try:
+                # Not the loop's own way: uvloop forks, and gRPC's threads do not live through that either.
+                self._process = subprocess.Popen(
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    env=self._env,
+                    # Ctrl-C is for the peer, which ends it in order.
+                    process_group=0,
+                )
+            finally:
+                os.close(log)
+        except OSError as error:
+            # No memory, no descriptors, a full disk: it counts as an end, and is tried again like one.
+            self._start_problem = f"{self._command[0]} cannot be started: {error}"
+            self._has_exited = True
+            self._changed.set()
+            return
+        self._start_problem = ""
+        if self._supervision.restarts_count:
+            self._on_restart(self.exit_status)
+        scope.spawn(self._await_end(self._process), "end")
+
+    async def _await_end(self, process: subprocess.Popen[bytes]) -> None:
+        self.exit_status = await end_of(process)
+        self._has_exited = True
+        self._changed.set()
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self._process is not None:
+            # Does nothing to one that has ended and was waited for.
+            self._process.send_signal(number)
+
+    def _bound_log(self) -> None:
+        """Begin the log anew when it is full. What is written during the copy is lost, and nothing else."""
+        try:
+            if self._log_path.stat().st_size > RAFT_LOG_BYTES_MAX:
+                shutil.copyfile(self._log_path, self._log_path.with_suffix(".log.before"))
+                os.truncate(self._log_path, 0)
+        except OSError:
+            return  # A full disk, or no file yet: the next look tries again.
+
+
+async def end_of(process: subprocess.Popen[bytes]) -> int:
+    """Wait for the end of a process, in a thread of its own, which ends with it; gives its status."""
+    loop = asyncio.get_running_loop()
+    ended: asyncio.Future[int] = loop.create_future()
+
+    def settle(status: int) -> None:
+        if not ended.done():
+            ended.set_result(status)
+
+    def work() -> None:
+        status = process.wait()
+        with suppress(RuntimeError):  # The loop has ended, and nobody waits any more.
+            loop.call_soon_threadsafe(settle, status)
+
+    threading.Thread(target=work, name=f"end of process {process.pid}", daemon=True).start()
+    return await ended

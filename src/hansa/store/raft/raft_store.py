@@ -1,0 +1,310 @@
+"""The store that a raft group keeps, through whichever members it has just now."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from hansa.chance import Chance
+from hansa.clock import Clock, SystemClock
+from hansa.errors import AlreadyClosed, HansaError, StoreUnavailable
+from hansa.limits import (
+    FOLLOW_RETRY_S_MAX,
+    FOLLOW_RETRY_S_MIN,
+    RAFT_SEEK_S_MAX,
+    RAFT_SEEK_S_MIN,
+    RECONNECT_JITTER,
+    STORE_TIMEOUT_S,
+)
+from hansa.runtime.backoff import Backoff
+from hansa.runtime.tasks import Closing, TaskScope
+from hansa.store.etcd.client import EtcdStore
+from hansa.store.raft.group_record import GroupRecord, RaftKeys, decode
+from hansa.store.raft.join_client import JoinClient, read_group_address
+from hansa.store.store import Keeping, Watch
+from hansa.store.values import (
+    Compare,
+    EventKind,
+    KeyValue,
+    LeaseInfo,
+    Operation,
+    Outcome,
+    Scan,
+    StoreStatus,
+)
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Members:
+    """Where a group's members are, and the keys of its record. `own`: where to begin, if not at any."""
+
+    keys: RaftKeys
+    addresses: tuple[str, ...]
+    own: str = ""
+
+
+class RaftStore:
+    """A `Store` in a raft group; see there. It goes to the members that the group's record names.
+
+    When they change, watches go on at the new ones without gap, and kept leases are renewed there. When none
+    of them answers for a while, the group's peers are asked anew: all may have been replaced meanwhile.
+    `changes_count` counts how often the members were others.
+    """
+
+    def __init__(
+        self,
+        find: Callable[[], Awaitable[Members]],
+        *,
+        name: str,
+        clock: Clock | None = None,
+        chance: Chance | None = None,
+    ) -> None:
+        self.name = name
+        self.changes_count = 0
+        self._find = find
+        self._clock = clock or SystemClock()
+        self._chance = chance or Chance.system()
+        self._entered_count = 0
+        self._opening = asyncio.Lock()
+        self._closing = Closing()
+        self._changing = asyncio.Lock()
+        self._stack: AsyncExitStack | None = None
+        self._etcd: EtcdStore | None = None
+        self._addresses: tuple[str, ...] = ()
+        self._is_closed = False
+
+    def __repr__(self) -> str:
+        return f"<RaftStore {self.name!r}>"
+
+    @property
+    def is_closed(self) -> bool:
+        return self._is_closed
+
+    @property
+    def clock(self) -> Clock:
+        return self._clock
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """The client addresses that calls go to."""
+        return self._addresses
+
+    async def __aenter__(self) -> Self:
+        """Raises `StoreUnavailable` or `TimedOut` when no peer of the group answers."""
+        async with self._opening:
+            if self._is_closed:
+                raise AlreadyClosed(f"{self.name} is closed")
+            if self._stack is None:
+                members = await self._find()
+                key = members.keys.group
+                self._addresses = tuple(sorted(members.addresses))
+                async with AsyncExitStack() as stack:
+                    etcd = EtcdStore(
+                        sorted(self._addresses, key=lambda address: address != members.own),
+                        begins_first=members.own in self._addresses,
+                        clock=self._clock,
+                        chance=self._chance,
+                        name=self.name,
+                    )
+                    self._etcd = await stack.enter_async_context(etcd)
+                    scope = TaskScope(self.name, self._failed)
+                    stack.push_async_callback(scope.close)
+                    scope.spawn(self._follow(key), "members")
+                    scope.spawn(self._seek(key), "seeking")
+                    self._stack = stack.pop_all()
+            self._entered_count += 1
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._entered_count -= 1
+        if self._entered_count <= 0:
+            await self.close()
+
+    async def close(self) -> None:
+        async with self._opening:
+            self._is_closed = True
+        if self._stack is not None:
+            await self._closing.once(self._stack.aclose)
+
+    async def get(
+        self, key: bytes | str, *, revision: int = 0, timeout: float | None = STORE_TIMEOUT_S
+    ) -> KeyValue | None:
+        return await self._store.get(key, revision=revision, timeout=timeout)
+
+    async def scan(
+        self,
+        prefix_or_key: bytes | str,
+        range_end: bytes | str | None = None,
+        *,
+        limit: int = 0,
+        revision: int = 0,
+        keys_only: bool = False,
+        timeout: float | None = STORE_TIMEOUT_S,
+    ) -> Scan:
+        return await self._store.scan(
+            prefix_or_key, range_end, limit=limit, revision=revision, keys_only=keys_only, timeout=timeout
+        )
+
+    async def put(
+        self, key: bytes | str, value: bytes, *, lease: int = 0, timeout: float | None = STORE_TIMEOUT_S
+    ) -> int:
+        return await self._store.put(key, value, lease=lease, timeout=timeout)
+
+    async def delete(self, key: bytes | str, *, timeout: float | None = STORE_TIMEOUT_S) -> bool:
+        return await self._store.delete(key, timeout=timeout)
+
+    async def delete_prefix(self, prefix: bytes | str, *, timeout: float | None = STORE_TIMEOUT_S) -> int:
+        return await self._store.delete_prefix(prefix, timeout=timeout)
+
+    async def commit(
+        self,
+        compares: Sequence[Compare],
+        then: Sequence[Operation] = (),
+        otherwise: Sequence[Operation] = (),
+        *,
+        timeout: float | None = STORE_TIMEOUT_S,
+    ) -> Outcome:
+        return await self._store.commit(compares, then, otherwise, timeout=timeout)
+
+    async def grant(self, ttl_s: float, *, timeout: float | None = STORE_TIMEOUT_S) -> int:
+        return await self._store.grant(ttl_s, timeout=timeout)
+
+    async def keep_alive(self, lease: int, *, timeout: float | None = STORE_TIMEOUT_S) -> float:
+        return await self._store.keep_alive(lease, timeout=timeout)
+
+    def keep(
+        self,
+        lease: int,
+        *,
+        ttl_s: float,
+        granted_s: float,
+        interval_s: float,
+        loop_silence_s_max: float,
+        on_change: Callable[[], None],
+    ) -> Keeping:
+        return self._store.keep(
+            lease,
+            ttl_s=ttl_s,
+            granted_s=granted_s,
+            interval_s=interval_s,
+            loop_silence_s_max=loop_silence_s_max,
+            on_change=on_change,
+        )
+
+    async def revoke(self, lease: int, *, timeout: float | None = STORE_TIMEOUT_S) -> None:
+        await self._store.revoke(lease, timeout=timeout)
+
+    async def lease_info(self, lease: int, *, timeout: float | None = STORE_TIMEOUT_S) -> LeaseInfo | None:
+        return await self._store.lease_info(lease, timeout=timeout)
+
+    async def compact(self, revision: int, *, timeout: float | None = STORE_TIMEOUT_S) -> None:
+        await self._store.compact(revision, timeout=timeout)
+
+    def watch(
+        self, prefix: bytes | str, *, start_revision: int = 0, before: bool = False, exact: bool = False
+    ) -> Watch:
+        return self._store.watch(prefix, start_revision=start_revision, before=before, exact=exact)
+
+    async def status(self, *, timeout: float | None = STORE_TIMEOUT_S) -> StoreStatus:
+        return await self._store.status(timeout=timeout)
+
+    @property
+    def _store(self) -> EtcdStore:
+        if self._etcd is None or self._is_closed:
+            raise AlreadyClosed(f"{self.name} is not open")
+        return self._etcd
+
+    async def _use(self, addresses: Sequence[str]) -> None:
+        """Go on with these members; a record without any is no reason to leave those that are known."""
+        found = tuple(sorted(addresses))
+        # Two may have found others at once: what is noted is what is used.
+        async with self._changing:
+            if found and found != self._addresses:
+                await self._store.set_endpoints(found)
+                self._addresses = found
+                self.changes_count += 1
+
+    async def _seek(self, key: bytes) -> None:
+        """Ask where the members are, again and again, while none of those that are known answers."""
+        backoff = Backoff(
+            s_min=RAFT_SEEK_S_MIN,
+            s_max=RAFT_SEEK_S_MAX,
+            jitter=RECONNECT_JITTER,
+            chance=self._chance.fork("seek"),
+        )
+        pause_s = RAFT_SEEK_S_MAX
+        while True:
+            await asyncio.sleep(pause_s)
+            try:
+                await self._store.get(key, timeout=STORE_TIMEOUT_S)
+                backoff.reset()
+                pause_s = RAFT_SEEK_S_MAX
+            except AlreadyClosed:
+                return
+            except HansaError as silence:
+                pause_s = backoff.next_s()
+                await self._find_others(silence)
+
+    async def _find_others(self, silence: HansaError) -> None:
+        try:
+            await self._use((await self._find()).addresses)
+        except HansaError as error:
+            _log.info("%s is cut off (%s), and finds no other members: %s", self.name, silence, error)
+
+    async def _follow(self, key: bytes) -> None:
+        """Learn of other members from the group's record, for as long as the store is open."""
+        backoff = Backoff(
+            s_min=FOLLOW_RETRY_S_MIN,
+            s_max=FOLLOW_RETRY_S_MAX,
+            jitter=RECONNECT_JITTER,
+            chance=self._chance.fork("follow"),
+        )
+        while True:
+            try:
+                found = await self._store.get(key)
+                if found is not None:
+                    await self._read(found.value)
+                start = found.mod_revision + 1 if found is not None else 0
+                async for batch in self._store.watch(key, start_revision=start, exact=True):
+                    backoff.reset()
+                    for event in batch.events:
+                        if event.kind is EventKind.PUT:
+                            await self._read(event.item.value)
+            except AlreadyClosed:
+                return
+            except HansaError:
+                # A group without a leader, a record that cannot be read: what is known stays in use.
+                await asyncio.sleep(backoff.next_s())
+
+    async def _read(self, value: bytes) -> None:
+        record = decode(GroupRecord, value)
+        await self._use([peer.client_address for peer in record.peers])
+
+    def _failed(self, error: BaseException) -> None:
+        """Following ended by a fault of ours: the store goes on with the members it knows."""
+        _log.error("%s does not follow its members any more: %s", self.name, error, exc_info=error)
+
+
+def open_raft_store(rest: str) -> RaftStore:
+    """The store of `host:port,host:port/app`, join addresses of some of its peers. Raises `BadEndpoint`."""
+    addresses, app = read_group_address(rest)
+
+    async def find() -> Members:
+        async with JoinClient(app, addresses) as client:
+            group = await client.describe(timeout=STORE_TIMEOUT_S)
+        # A founder that has never started has no address yet.
+        voters = [one.peer.client_address for one in group.peers if one.is_voter and one.peer.client_address]
+        if not voters:
+            raise StoreUnavailable(f"no peer of {app} says where its store is")
+        return Members(keys=RaftKeys(group.cluster, app), addresses=tuple(voters))
+
+    return RaftStore(find, name=f"raft://{','.join(addresses)}/{app}")

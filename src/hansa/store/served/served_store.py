@@ -1,0 +1,336 @@
+"""A recorded store on an event loop, with its journal: what the server answers from.
+
+Nobody is told of anything that is not safe on disk. A call that changes something, or that decides by what it
+sees, acts at once in memory and waits with its answer until all it did and saw is flushed. A plain read
+does not wait: it is given the keys as of the last safe revision, which has every change that anybody was told
+of. Watchers read the log up to the same revision. So also when the disk fails: reads go on, and changes are
+refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self, TypeVar
+
+from hansa.chance import Chance
+from hansa.clock import Clock, SystemClock
+from hansa.errors import AlreadyClosed, Compacted, FutureRevision, HansaError, StoreUnavailable
+from hansa.limits import STORE_JOURNAL_BYTES
+from hansa.runtime.tasks import Closing
+from hansa.store.served.disk_journal import DiskJournal, JournalStats
+from hansa.store.served.folder import Identity, Recovery, StoreFolder
+from hansa.store.served.recorded import RecordedStore
+from hansa.store.served.records import encode_record
+from hansa.store.served.refusals import BUSY, IN_DOUBT, Refusal
+from hansa.store.values import WatchBatch
+from hansa.store.watching import Interest, Watcher, Watchers
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_TIMER_S_MIN: Final = 0.001
+
+
+class ServedStore:
+    """A store in a data folder, or without one in memory only. An async context manager, for one loop.
+
+    Entering raises what `StoreFolder.open` and `recover` raise. Leaving flushes what was begun.
+    """
+
+    def __init__(
+        self,
+        folder: str | Path | None = None,
+        *,
+        fsync: bool = True,
+        clock: Clock | None = None,
+        chance: Chance | None = None,
+        snapshot_bytes: int = STORE_JOURNAL_BYTES,
+        give_up_damage: bool = False,
+    ) -> None:
+        self._path = folder
+        self._give_up_damage = give_up_damage
+        self._fsync = fsync
+        self._snapshot_bytes = snapshot_bytes
+        self._clock = clock if clock is not None else SystemClock()
+        self._chance = chance if chance is not None else Chance.system()
+        self._store = RecordedStore(self._chance)
+        self._folder: StoreFolder | None = None
+        self._journal: DiskJournal | None = None
+        self._identity: Identity | None = None
+        self._recovery = Recovery(revision=1)
+        self._safe_revision = self._run_revision = self._store.revision
+        # Changes that are not safe yet: the record's number, the revision after it, what watchers will see.
+        self._unsafe: deque[tuple[int, int, WatchBatch | None]] = deque()
+        self._watchers = Watchers(_SafeLog(self))
+        self._readers: dict[Watcher, Callable[[], None]] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_s = 0.0
+        self._closed = False
+        self._closing = Closing()
+
+    async def __aenter__(self) -> Self:
+        self._loop = asyncio.get_running_loop()
+        if self._path is None:
+            self._identity = Identity.draw(self._chance)
+            self._begin_run()
+            return self
+        # Before anything runs here, so that it may block the loop: nobody waits for it yet.
+        self._folder = StoreFolder.open(self._path, self._chance, fsync=self._fsync)
+        try:
+            self._recovery = self._folder.recover(
+                self._store, now=self._clock.monotonic(), give_up_damage=self._give_up_damage
+            )
+            self._journal = DiskJournal(
+                self._folder,
+                self._store.image,
+                self._on_safe,
+                fsync=self._fsync,
+                snapshot_bytes=self._snapshot_bytes,
+            )
+        except BaseException:
+            self._folder.close()
+            raise
+        self._identity = self._folder.identity
+        self._safe_revision = self._store.revision
+        self._begin_run()
+        # A disk that refuses even this refuses changes: then what was safe before can still be read.
+        with suppress(StoreUnavailable):
+            await self._journal.until_safe(self._journal.appended)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._closing.once(self._close)
+
+    async def _close(self) -> None:
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        try:
+            if self._journal is not None:
+                await self._journal.close()
+        finally:
+            if self._folder is not None:
+                self._folder.close()
+
+    @property
+    def identity(self) -> Identity:
+        if self._identity is None:
+            raise AlreadyClosed("the store is not open: use it inside `async with`")
+        return self._identity
+
+    @property
+    def recovery(self) -> Recovery:
+        """What the start found in the folder."""
+        return self._recovery
+
+    @property
+    def folder(self) -> Path | None:
+        """Where the store is kept; None when only in memory."""
+        return None if self._folder is None else self._folder.path
+
+    @property
+    def safe_revision(self) -> int:
+        """The revision that everybody may know of."""
+        return self._safe_revision
+
+    @property
+    def run_revision(self) -> int:
+        """Where this run began: each start has a higher one."""
+        return self._run_revision
+
+    @property
+    def state(self) -> RecordedStore:
+        """The keys and leases as they are now, safe or not."""
+        return self._store
+
+    @property
+    def watcher_count(self) -> int:
+        return len(self._watchers)
+
+    @property
+    def failure(self) -> StoreUnavailable | None:
+        """Why changes are refused; None while they are not."""
+        return None if self._journal is None else self._journal.error
+
+    @property
+    def journal_stats(self) -> JournalStats | None:
+        return None if self._journal is None else self._journal.stats
+
+    @property
+    def records(self) -> tuple[int, int]:
+        """The numbers of the last record and of the last safe one."""
+        return (0, 0) if self._journal is None else (self._journal.appended, self._journal.safe)
+
+    async def act(self, work: Callable[[RecordedStore, float], T]) -> T:
+        """Do something that changes the store, or decides by what it sees; tells of it once that is safe.
+
+        Raises what `work` raises, and `StoreUnavailable` while changes are refused. If the disk fails with
+        the change in its hands nobody knows: then it is refused as "request timed out". A cancelled call has
+        done its work.
+        """
+        self._check()
+        now = self._clock.monotonic()
+        failure: HansaError | None = None
+        result: T | None = None
+        try:
+            self._tick(now)
+            result = work(self._store, now)
+        except HansaError as error:
+            failure = error
+        finally:
+            self._record()
+        journal = self._journal
+        if journal is not None and journal.safe < journal.appended:
+            try:
+                await journal.until_safe(journal.appended)
+            except StoreUnavailable as error:
+                raise Refusal(IN_DOUBT[0], f"{IN_DOUBT[1]}: {error}") from error
+        if failure is not None:
+            raise failure
+        return result  # type: ignore[return-value]
+
+    async def read(self, work: Callable[[RecordedStore, int], T], revision: int = 0) -> T:
+        """Read keys at a revision (0: now), as far as they are safe. Raises what `work` raises.
+
+        `work` is called with the revision to read at, 0 for the store as it is.
+        """
+        if self._closed:
+            raise AlreadyClosed("the store is closed")
+        if self.failure is None:
+            self._tick(self._clock.monotonic())
+            self._record()
+        if revision > self._safe_revision:
+            raise FutureRevision(f"revision {revision}: the store is at {self._safe_revision}")
+        if revision or self._safe_revision == self._store.revision:
+            return work(self._store, revision)
+        try:
+            return work(self._store, self._safe_revision)
+        except Compacted:
+            # Compacted beyond what is safe: that will be soon.
+            return await self.act(lambda store, _: work(store, 0))
+
+    async def snapshot(self) -> None:
+        """Write a snapshot, and drop the journal before it. Raises `StoreUnavailable`."""
+        if self._journal is not None:
+            await self._journal.snapshot()
+
+    def watch(self, interest: Interest, start_revision: int, on_news: Callable[[], None]) -> Watcher:
+        """See `Watchers.add`. `on_news` is called when there is something to take, and was nothing before."""
+        watcher = self._watchers.add(interest, start_revision)
+        self._readers[watcher] = on_news
+        return watcher
+
+    def take(self, watcher: Watcher) -> WatchBatch | None:
+        """See `Watchers.take`."""
+        return self._watchers.take(watcher)
+
+    def unwatch(self, watcher: Watcher) -> None:
+        """See `Watchers.remove`."""
+        self._watchers.remove(watcher)
+        self._readers.pop(watcher, None)
+
+    def _check(self) -> None:
+        if self._closed:
+            raise AlreadyClosed("the store is closed")
+        if self._journal is not None:
+            if self._journal.error is not None:
+                raise self._journal.error
+            if self._journal.is_full:
+                raise Refusal(*BUSY)
+
+    def _begin_run(self) -> None:
+        self._store.begin_run(wall_s=self._clock.wall())
+        self._record()
+        self._run_revision = self._store.revision
+
+    def _record(self) -> None:
+        """Hand what happened to the journal; without one it is as safe as it gets."""
+        told = self._store.taken()
+        if not told:
+            if self._timer is None:
+                self._arm()
+            return
+        revision = self._safe_revision
+        for change in told:
+            revision = change.record.revision
+            if self._journal is not None:
+                sequence = self._journal.append(encode_record(change.record))
+                self._unsafe.append((sequence, revision, change.batch))
+            else:
+                self._publish(revision, change.batch)
+        self._arm()
+
+    def _on_safe(self) -> None:
+        assert self._journal is not None
+        safe = self._journal.safe
+        while self._unsafe and self._unsafe[0][0] <= safe:
+            _, revision, batch = self._unsafe.popleft()
+            self._publish(revision, batch)
+
+    def _publish(self, revision: int, batch: WatchBatch | None) -> None:
+        self._safe_revision = revision
+        if batch is not None:
+            for watcher in self._watchers.publish(batch):
+                self._readers[watcher]()
+
+    def _arm(self) -> None:
+        """Be called when the next lease expires. A timer that comes too early looks again."""
+        deadline_s = self._store.deadline()
+        if self._timer is not None:
+            if deadline_s is not None and self._timer_s <= deadline_s:
+                return
+            self._timer.cancel()
+            self._timer = None
+        if deadline_s is None or self._loop is None or self._closed:
+            return
+        self._timer_s = deadline_s
+        delay_s = max(deadline_s - self._clock.monotonic(), _TIMER_S_MIN)
+        self._timer = self._loop.call_later(delay_s, self._expire)
+
+    def _expire(self) -> None:
+        self._timer = None
+        if self.failure is not None:
+            return
+        self._tick(self._clock.monotonic())
+        self._record()
+
+    def _tick(self, now: float) -> None:
+        stalls_count = self._store.stalls_count
+        self._store.tick(now=now)
+        if self._store.stalls_count > stalls_count:
+            logger.warning(
+                "the store stood still for longer than a lease: all leases have their whole time again"
+            )
+
+
+class _SafeLog:
+    """The log as watchers may see it."""
+
+    def __init__(self, served: ServedStore) -> None:
+        self._served = served
+
+    @property
+    def revision(self) -> int:
+        return self._served.safe_revision
+
+    @property
+    def compacted_revision(self) -> int:
+        return self._served.state.compacted_revision
+
+    def log(self, start_revision: int, count_max: int) -> Sequence[WatchBatch]:
+        batches = self._served.state.log(start_revision, count_max)
+        return [batch for batch in batches if batch.revision <= self._served.safe_revision]
+
+    def can_resume(self, start_revision: int) -> bool:
+        return start_revision <= self.revision + 1 and self._served.state.can_resume(start_revision)

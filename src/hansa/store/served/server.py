@@ -1,0 +1,418 @@
+"""A store served over etcd's API, so that `etcdctl` and every client of etcd's work on it.
+
+    async with StoreServer("127.0.0.1:0", folder="data") as server:
+        print(server.address)
+
+Where etcd's API has more than a store of hansa's (users, adding members, its own kind of backups) the
+answer is gRPC's UNIMPLEMENTED, or etcd's own words for "not enabled".
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from errno import EADDRINUSE
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, NoReturn, Protocol, Self, TypeVar
+
+import grpc
+
+from hansa.chance import Chance
+from hansa.clock import Clock
+from hansa.errors import AddressInUse, BadArgument, BadEndpoint, HansaError, LeaseLost
+from hansa.limits import (
+    STORE_GRACE_S,
+    STORE_JOURNAL_BYTES,
+    STORE_LEASE_TTL_S_MAX,
+    STORE_PROGRESS_S,
+    STORE_REQUEST_BYTES_MAX,
+    STORE_WATCHERS_MAX,
+)
+from hansa.runtime.tasks import Closing
+from hansa.store.etcd import api_pb2 as api
+from hansa.store.etcd import calls as calls
+from hansa.store.etcd.calls import EtcdCall
+from hansa.store.etcd.messages import lease_info_to_message
+from hansa.store.served.kv_answers import answer_delete, answer_put, answer_range, answer_txn
+from hansa.store.served.recorded import RecordedStore
+from hansa.store.served.refusals import LEASE_EXISTS, LEASE_TOO_LONG, NO_AUTH, Refusal, refusal_of
+from hansa.store.served.served_store import ServedStore
+from hansa.store.served.watch_stream import WatchStats, WatchStream
+from hansa.store.values import as_lease
+from hansa.transport.options import Tls
+
+logger = logging.getLogger(__name__)
+
+# The API that is spoken. Clients look at it to know what they may ask for.
+API_VERSION: Final = "3.4.0"
+
+
+class _Answer(Protocol):
+    @property
+    def header(self) -> api.ResponseHeader: ...
+
+
+AnswerT = TypeVar("AnswerT", bound=_Answer)
+Handler = Callable[[Any], Awaitable[Any]]
+Context = grpc.aio.ServicerContext[Any, Any]
+
+_OPTIONS: Final = (
+    ("grpc.max_receive_message_length", STORE_REQUEST_BYTES_MAX),
+    ("grpc.max_send_message_length", -1),
+    ("grpc.max_concurrent_streams", STORE_WATCHERS_MAX),
+    # Two servers on one port would each get some of the calls.
+    ("grpc.so_reuseport", 0),
+    # Clients find out by pings whether a quiet server is there; they may do so every second.
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.min_ping_interval_without_data_ms", 1_000),
+    ("grpc.http2.max_ping_strikes", 0),
+    # And a client that is gone without a word must not keep its watchers for ever.
+    ("grpc.keepalive_time_ms", 30_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+)
+
+
+class StoreServer:
+    """A store at an address. An async context manager; leaving it flushes everything and closes.
+
+    A folder whose journal is damaged is refused. With `give_up_damage` the journal is cut off where it cannot
+    be read any more, whoever was told of what was there; what is cut off is kept in a file beside it.
+
+    Entering raises what `ServedStore` raises, `AddressInUse`, `BadEndpoint`.
+    """
+
+    def __init__(
+        self,
+        listen: str = "127.0.0.1:2379",
+        *,
+        folder: str | Path | None = None,
+        fsync: bool = True,
+        tls: Tls | None = None,
+        name: str = "hansa",
+        clock: Clock | None = None,
+        chance: Chance | None = None,
+        snapshot_bytes: int = STORE_JOURNAL_BYTES,
+        progress_s: float = STORE_PROGRESS_S,
+        give_up_damage: bool = False,
+    ) -> None:
+        self._host, _, port = listen.rpartition(":")
+        if not self._host or "/" in self._host or not port.isdecimal() or int(port) > 65_535:
+            raise BadEndpoint(f"listen at {listen!r}: write host:port, 0 for any free port")
+        self._port = int(port)
+        self._tls = tls
+        self._name = name
+        self._progress_s = progress_s
+        self.watch_stats = WatchStats()
+        self.store = ServedStore(
+            folder,
+            fsync=fsync,
+            clock=clock,
+            chance=chance,
+            snapshot_bytes=snapshot_bytes,
+            give_up_damage=give_up_damage,
+        )
+        self._stack = AsyncExitStack()
+        self._closing = Closing()
+        # The tasks of the calls that are being answered: gRPC starts them.
+        self._calls: set[asyncio.Task[Any]] = set()
+
+    @property
+    def address(self) -> str:
+        """Where clients find it: `host:port`, with the port that was taken."""
+        return f"{self._host}:{self._port}"
+
+    @property
+    def url(self) -> str:
+        return f"{'https' if self._tls else 'http'}://{self.address}"
+
+    async def __aenter__(self) -> Self:
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(self.store)
+            server = grpc.aio.server(options=_OPTIONS)
+            server.add_generic_rpc_handlers((_Methods(self._methods()),))
+            self._port = self._bind(server)
+            await server.start()
+            stack.push_async_callback(self._stop, server)
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """End all calls, bring what was changed to the disk, free the port. Closing twice does no harm."""
+        await self._closing.once(self._stack.aclose)
+
+    async def _stop(self, server: grpc.aio.Server) -> None:
+        await server.stop(STORE_GRACE_S)
+        # By now gRPC has told all calls to end, but it does not wait until they have.
+        for call in self._calls:
+            call.cancel()
+        if self._calls:
+            await asyncio.wait(self._calls)
+
+    def _follow_call(self) -> None:
+        """Said by every call when it begins."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._calls.add(task)
+        task.add_done_callback(self._calls.discard)
+
+    def _bind(self, server: grpc.aio.Server) -> int:
+        _check_free(self._host, self._port)
+        try:
+            if self._tls is None:
+                return server.add_insecure_port(self.address)
+            return server.add_secure_port(self.address, _credentials(self._tls))
+        except RuntimeError as error:
+            raise AddressInUse(f"{self.address} cannot be listened at: {error}") from error
+
+    def _methods(self) -> dict[str, grpc.RpcMethodHandler[Any, Any]]:
+        answers: tuple[tuple[EtcdCall[Any, Any], Handler], ...] = (
+            (calls.RANGE, self._range),
+            (calls.PUT, self._put),
+            (calls.DELETE_RANGE, self._delete_range),
+            (calls.TXN, self._txn),
+            (calls.COMPACT, self._compact),
+            (calls.LEASE_GRANT, self._lease_grant),
+            (calls.LEASE_REVOKE, self._lease_revoke),
+            (calls.LEASE_TIME_TO_LIVE, self._lease_time_to_live),
+            (calls.LEASE_LEASES, self._lease_leases),
+            (calls.MEMBER_LIST, self._member_list),
+            (calls.STATUS, self._status),
+            (calls.ALARM, self._alarm),
+            (calls.DEFRAGMENT, self._defragment),
+            (calls.AUTHENTICATE, self._authenticate),
+        )
+        methods = {call.path: self._unary(call, answer) for call, answer in answers}
+        for call, serve in ((calls.LEASE_KEEP_ALIVE, self._keep_alive), (calls.WATCH, self._watch)):
+            methods[call.path] = self._stream(call, serve)
+        return methods
+
+    def _unary(self, call: EtcdCall[Any, Any], answer: Handler) -> grpc.RpcMethodHandler[Any, Any]:
+        async def serve(request: Any, context: Context) -> Any:
+            self._follow_call()
+            try:
+                return await answer(request)
+            except HansaError as error:
+                await _refuse(context, error)
+
+        return grpc.unary_unary_rpc_method_handler(
+            serve, request_deserializer=call.request.FromString, response_serializer=calls.encode
+        )
+
+    def _stream(
+        self, call: EtcdCall[Any, Any], run: Callable[[Context], Awaitable[None]]
+    ) -> grpc.RpcMethodHandler[Any, Any]:
+        async def serve(requests: object, context: Context) -> None:
+            self._follow_call()
+            try:
+                await run(context)
+            except HansaError as error:
+                await _refuse(context, error)
+            except grpc.aio.InternalError as error:
+                # So gRPC says that the client is gone: there is nobody to tell anything.
+                logger.debug("%s: the client is gone: %s", call.path, error)
+
+        return grpc.stream_stream_rpc_method_handler(
+            serve, request_deserializer=call.request.FromString, response_serializer=calls.encode
+        )
+
+    @property
+    def _term(self) -> int:
+        """There is one member, and it leads from each start on: by the term clients know one from another."""
+        return self.store.run_revision
+
+    def _header(self, revision: int) -> api.ResponseHeader:
+        identity = self.store.identity
+        return api.ResponseHeader(
+            cluster_id=identity.cluster_id,
+            member_id=identity.member_id,
+            revision=revision,
+            raft_term=self._term,
+        )
+
+    # ---- keys
+
+    async def _range(self, request: api.RangeRequest) -> api.RangeResponse:
+        def read(store: RecordedStore, revision: int) -> api.RangeResponse:
+            answer = answer_range(store, request, revision=revision)
+            # At 0 it was read as it is, and that is all safe by the time that this is told.
+            answer.header.CopyFrom(self._header(self.store.safe_revision if revision else store.revision))
+            return answer
+
+        return await self.store.read(read, max(request.revision, 0))
+
+    async def _put(self, request: api.PutRequest) -> api.PutResponse:
+        return await self._change(lambda store, _: answer_put(store, request))
+
+    async def _delete_range(self, request: api.DeleteRangeRequest) -> api.DeleteRangeResponse:
+        return await self._change(lambda store, _: answer_delete(store, request))
+
+    async def _txn(self, request: api.TxnRequest) -> api.TxnResponse:
+        return await self._change(lambda store, _: answer_txn(store, request))
+
+    async def _compact(self, request: api.CompactionRequest) -> api.CompactionResponse:
+        def compact(store: RecordedStore, now: float) -> api.CompactionResponse:
+            store.compact(request.revision)
+            return api.CompactionResponse()
+
+        return await self._change(compact)
+
+    async def _change(self, work: Callable[[RecordedStore, float], AnswerT]) -> AnswerT:
+        """Do it, and give its answer the header of the moment it was done."""
+
+        def act(store: RecordedStore, now: float) -> AnswerT:
+            answer = work(store, now)
+            answer.header.CopyFrom(self._header(store.revision))
+            return answer
+
+        return await self.store.act(act)
+
+    # ---- leases
+
+    async def _lease_grant(self, request: api.LeaseGrantRequest) -> api.LeaseGrantResponse:
+        # Etcd grants at least what it can keep; here that is its smallest unit.
+        ttl_s = max(request.TTL, 1)
+
+        def grant(store: RecordedStore, now: float) -> api.LeaseGrantResponse:
+            if as_lease(request.ID) in store:
+                raise Refusal(*LEASE_EXISTS)
+            if ttl_s > STORE_LEASE_TTL_S_MAX:
+                raise Refusal(*LEASE_TOO_LONG)
+            return api.LeaseGrantResponse(ID=store.grant(float(ttl_s), request.ID, now=now), TTL=ttl_s)
+
+        return await self._change(grant)
+
+    async def _lease_revoke(self, request: api.LeaseRevokeRequest) -> api.LeaseRevokeResponse:
+        def revoke(store: RecordedStore, now: float) -> api.LeaseRevokeResponse:
+            store.revoke(request.ID)
+            return api.LeaseRevokeResponse()
+
+        return await self._change(revoke)
+
+    async def _lease_time_to_live(self, request: api.LeaseTimeToLiveRequest) -> api.LeaseTimeToLiveResponse:
+        def look(store: RecordedStore, now: float) -> api.LeaseTimeToLiveResponse:
+            answer = lease_info_to_message(request.ID, store.lease_info(request.ID, now=now))
+            if not request.keys:
+                answer.ClearField("keys")
+            return answer
+
+        return await self._change(look)
+
+    async def _lease_leases(self, request: api.LeaseLeasesRequest) -> api.LeaseLeasesResponse:
+        def look(store: RecordedStore, now: float) -> api.LeaseLeasesResponse:
+            return api.LeaseLeasesResponse(leases=[api.LeaseStatus(ID=lease) for lease in store.leases()])
+
+        return await self._change(look)
+
+    async def _keep_alive(self, context: Context) -> None:
+        while (request := await context.read()) is not grpc.aio.EOF:
+            lease = request.ID
+
+            def renew(store: RecordedStore, now: float, lease: int = lease) -> api.LeaseKeepAliveResponse:
+                try:
+                    ttl_s = store.renew(lease, now=now)
+                except LeaseLost:
+                    # So etcd says that it is gone.
+                    ttl_s = 0.0
+                return api.LeaseKeepAliveResponse(ID=lease, TTL=int(ttl_s))
+
+            await context.write(await self._change(renew))
+
+    # ---- watches
+
+    async def _watch(self, context: Context) -> None:
+        stream = WatchStream(self.store, self._header, self.watch_stats, context, progress_s=self._progress_s)
+        await stream.run()
+
+    # ---- the server itself
+
+    async def _member_list(self, request: api.MemberListRequest) -> api.MemberListResponse:
+        member = api.Member(
+            ID=self.store.identity.member_id, name=self._name, peerURLs=(), clientURLs=[self.url]
+        )
+        return api.MemberListResponse(header=self._header(self.store.safe_revision), members=[member])
+
+    async def _status(self, request: api.StatusRequest) -> api.StatusResponse:
+        appended, safe = self.store.records
+        failure = self.store.failure
+        return api.StatusResponse(
+            header=self._header(self.store.safe_revision),
+            version=API_VERSION,
+            dbSize=self.store.state.live_bytes,
+            dbSizeInUse=self.store.state.live_bytes,
+            leader=self.store.identity.member_id,
+            raftIndex=appended,
+            raftAppliedIndex=safe,
+            raftTerm=self._term,
+            errors=[] if failure is None else [str(failure)],
+        )
+
+    async def _alarm(self, request: api.AlarmRequest) -> api.AlarmResponse:
+        if request.action != api.AlarmRequest.GET:
+            raise Refusal("UNIMPLEMENTED", "hansa store: alarms end when the store is started again")
+        # The one alarm of etcd's under which reads go on and changes do not.
+        alarm = api.AlarmMember(memberID=self.store.identity.member_id, alarm=api.NOSPACE)
+        return api.AlarmResponse(
+            header=self._header(self.store.safe_revision),
+            alarms=[] if self.store.failure is None else [alarm],
+        )
+
+    async def _defragment(self, request: api.DefragmentRequest) -> api.DefragmentResponse:
+        await self.store.snapshot()
+        return api.DefragmentResponse(header=self._header(self.store.safe_revision))
+
+    async def _authenticate(self, request: api.AuthenticateRequest) -> NoReturn:
+        raise Refusal(*NO_AUTH)
+
+
+class _Methods(grpc.GenericRpcHandler):
+    """The methods by their path; gRPC answers UNIMPLEMENTED for all others."""
+
+    def __init__(self, methods: dict[str, grpc.RpcMethodHandler[Any, Any]]) -> None:
+        self._methods = methods
+
+    def service(
+        self, handler_call_details: grpc.HandlerCallDetails
+    ) -> grpc.RpcMethodHandler[Any, Any] | None:
+        return self._methods.get(handler_call_details.method)
+
+
+async def _refuse(context: Context, error: HansaError) -> NoReturn:
+    refusal = refusal_of(error)
+    await context.abort(grpc.StatusCode[refusal.status], str(refusal))
+    raise AssertionError("abort raises")
+
+
+def _check_free(host: str, port: int) -> None:
+    """Raise `AddressInUse` or `BadEndpoint` for an address that cannot be listened at.
+
+    gRPC would only say that it failed, and write its own words to stderr.
+    """
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host.strip("[]"), port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+    except OSError as error:
+        sentence = f"{host}:{port} cannot be listened at: {error.strerror}"
+        if error.errno == EADDRINUSE:
+            raise AddressInUse(sentence) from error
+        raise BadEndpoint(sentence) from error
+
+
+def _credentials(tls: Tls) -> grpc.ServerCredentials:
+    try:
+        key, cert, authority = (Path(file).read_bytes() for file in (tls.key, tls.cert, tls.ca))
+        return grpc.ssl_server_credentials([(key, cert)], authority, require_client_auth=True)
+    except (OSError, ValueError) as error:
+        raise BadArgument(f"the TLS files cannot be used: {error}") from error

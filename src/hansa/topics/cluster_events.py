@@ -1,0 +1,320 @@
+"""Bridges the events of a cluster onto a topic, and back: for nodes that have no store.
+
+Events of members as messages of a topic, and back.
+
+A bridge tells an event more than once: to nodes that subscribe late, and when it takes over from another
+bridge. So every message carries the store's revision, and a reader drops what it has heard. Per member there
+are two tracks, what it says of itself and whether it is suspected, each with revisions that grow; a stay that
+has ended once does not end again, whatever revision the second end was read at.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections import deque
+from types import TracebackType
+from typing import Any, Final, Self
+
+from hansa.chance import Chance
+from hansa.coordination.member import (
+    Expelled,
+    LoopLagged,
+    Member,
+    MemberDown,
+    MemberEvent,
+    MemberJoined,
+    MemberLeft,
+    MemberRefuted,
+    MembersEvent,
+    MemberSuspected,
+    MemberUpdated,
+    Rejoined,
+)
+from hansa.coordination.members import Members
+from hansa.coordination.node_info import MemberStatus, NodeInfo, from_json
+from hansa.errors import (
+    AlreadyClosed,
+    BadArgument,
+    BadRecord,
+    Fenced,
+    NoOwner,
+    StoreUnavailable,
+    TimedOut,
+    TopicExists,
+)
+from hansa.limits import (
+    ARRIVALS_MAX,
+    BRIDGE_COUNT_MAX,
+    BRIDGE_LOOK_S,
+    BRIDGE_RETRY_S,
+    RECONNECT_JITTER,
+)
+from hansa.runtime.event_stream import EventStream
+from hansa.runtime.tasks import Closing, TaskScope
+from hansa.runtime.waiters import Waiters
+from hansa.topics.events import TopicRemoved
+from hansa.topics.node import SpotNode
+from hansa.topics.spot import Spot, Subscription
+
+__all__ = ["Heard", "decode_event", "encode_event"]
+
+_KINDS: Final[dict[str, type[MemberEvent]]] = {
+    "member-joined": MemberJoined,
+    "member-updated": MemberUpdated,
+    "member-suspected": MemberSuspected,
+    "member-refuted": MemberRefuted,
+    "member-down": MemberDown,
+    "member-left": MemberLeft,
+}
+_NAMES: Final = {kind: name for name, kind in _KINDS.items()}
+
+
+def encode_event(event: MemberEvent) -> bytes:
+    """As JSON: kind, member, reason, revision."""
+    found = {
+        "kind": _NAMES[type(event)],
+        "member": event.member.to_object() | {"said": event.member.info.status.value},
+        "reason": event.reason,
+        "revision": event.revision,
+    }
+    return json.dumps(found, ensure_ascii=False, separators=(",", ":")).encode("utf-8")
+
+
+def decode_event(payload: bytes) -> MemberEvent:
+    """Raises `BadRecord`. The member's lease is not told: who reads this has no store."""
+    found = from_json(payload, "a cluster event")
+    kind, member = _KINDS.get(str(found.get("kind"))), found.get("member")
+    reason, revision = found.get("reason"), found.get("revision")
+    if kind is None or not isinstance(member, dict):
+        raise BadRecord(f"no cluster event: {found!r:.200}")
+    if not isinstance(reason, str) or not isinstance(revision, int):
+        raise BadRecord(f"no cluster event: {found!r:.200}")
+    return kind(member=_member(member), reason=reason, revision=revision)
+
+
+def _member(found: dict[str, Any]) -> Member:
+    incarnation, reason, since = (found.get(name) for name in ("incarnation", "reason", "since"))
+    try:
+        status = MemberStatus(str(found.get("status")))
+        info = NodeInfo.from_object(found | {"status": found.get("said", MemberStatus.UP)})
+    except (BadArgument, ValueError) as error:
+        raise BadRecord(f"no member: {error!r:.200}") from error
+    if not isinstance(incarnation, int) or not isinstance(reason, str) or not isinstance(since, int | float):
+        raise BadRecord(f"no member: {found!r:.200}")
+    return Member(info=info, status=status, incarnation=incarnation, reason=reason, since=float(since))
+
+
+class Heard:
+    """What a reader has heard of each member."""
+
+    def __init__(self, *, members_count_max: int) -> None:
+        self._members_count_max = members_count_max
+        # By member, the last stay and revision of either track. Who was heard of last comes last.
+        self._places: dict[str, tuple[tuple[int, int], tuple[int, int]]] = {}
+        # By member, the last stay that ended.
+        self._ended: dict[str, int] = {}
+
+    def is_news(self, event: MemberEvent) -> bool:
+        """Whether it was not heard before; from now on it was."""
+        name, incarnation = event.member.id, event.member.incarnation
+        if self._ended.get(name, -1) >= incarnation:
+            return False
+        of_record, of_suspicion = self._places.pop(name, ((0, 0), (0, 0)))
+        # A stay that ends and the next one may have the same revision: a record written over the other.
+        place = (incarnation, event.revision)
+        is_suspicion = isinstance(event, MemberSuspected | MemberRefuted)
+        is_news = place > (of_suspicion if is_suspicion else of_record)
+        if is_news and is_suspicion:
+            of_suspicion = place
+        elif is_news:
+            of_record = place
+        self._places[name] = (of_record, of_suspicion)
+        if is_news and isinstance(event, MemberDown | MemberLeft):
+            self._ended[name] = incarnation
+        if len(self._places) > self._members_count_max:
+            oldest = next(iter(self._places))
+            del self._places[oldest]
+            self._ended.pop(oldest, None)
+        return is_news
+
+
+logger = logging.getLogger(__name__)
+
+TOPIC: Final = "cluster:events"
+
+
+class TopicBridge:
+    """Publishes every event of members on a topic, for as long as the block.
+
+    Any number of nodes may run one: the owner of the topic publishes, the others stand by, and one of them
+    goes on when the owner is gone. Each holds the last events, and tells them again when it becomes the owner
+    and when a node is new among the subscribers; readers (`bridged_events`) drop what they know.
+    """
+
+    def __init__(
+        self, members: Members, node: SpotNode, topic: str = TOPIC, *, chance: Chance | None = None
+    ) -> None:
+        self._members = members
+        self._node = node
+        self._chance = chance if chance is not None else Chance.system()
+        self.topic = topic
+        self._spot: Spot | None = None
+        self._held: deque[bytes] = deque(maxlen=BRIDGE_COUNT_MAX)
+        self._removed = Waiters()
+        self._taken = Waiters()
+        self._tasks = TaskScope(f"bridge to {topic}", self._failed)
+        self._closing = Closing()
+        self.published_count = 0
+        """Messages, with those that were told again."""
+        self.unpublished_count = 0
+        """Messages that nobody could be given, since the topic was lost."""
+        self.takeovers_count = 0
+        """How often this bridge became the owner."""
+
+    @property
+    def is_owner(self) -> bool:
+        """Whether this bridge publishes; else it stands by."""
+        return self._spot is not None and self.topic in self._spot.owned
+
+    async def owning(self, timeout: float | None = None) -> None:
+        """Return when this bridge is the one that publishes. Raises `TimedOut`."""
+        try:
+            async with asyncio.timeout(timeout):
+                while not self.is_owner:
+                    await self._taken.wait()
+        except TimeoutError:
+            raise TimedOut(f"after {timeout} s another bridge still owns {self.topic}") from None
+
+    async def __aenter__(self) -> Self:
+        self._spot = self._node.spot(f"bridge to {self.topic}")
+        # Before the first await: nothing that happens from now on is missed.
+        events = self._members.events()
+        self._tasks.spawn(self._bridge(events, self._spot), "events")
+        self._tasks.spawn(self._own(self._spot), "owning")
+        self._tasks.spawn(self._listen(), "listening")
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Bridge no more, and give the topic up. Closing twice does no harm."""
+        await self._closing.once(self._close)
+
+    async def _close(self) -> None:
+        try:
+            await self._tasks.close()
+        finally:
+            if self._spot is not None:
+                await self._spot.close()
+
+    async def _bridge(self, events: EventStream[MembersEvent], spot: Spot) -> None:
+        async for event in events:
+            # These are about one process alone, which knows them.
+            if isinstance(event, Rejoined | Expelled | LoopLagged):
+                continue
+            message = encode_event(event)
+            self._held.append(message)
+            if self.is_owner:
+                await self._publish(spot, message)
+
+    async def _own(self, spot: Spot) -> None:
+        """Become the owner as soon as nobody else is, and tell those who are new what was."""
+        while True:
+            try:
+                await spot.create_topic(self.topic)
+            except (TopicExists, StoreUnavailable, TimedOut, Fenced):
+                await self._wait_for_removal()
+                continue
+            self.takeovers_count += 1
+            self._taken.wake_all()
+            logger.info("events of cluster %s are published here, on %s", self._members.cluster, self.topic)
+            # Subscribers on this node are there at once, and others when they have heard of the new owner.
+            await self._tell_again(spot)
+            known: frozenset[bytes] = frozenset()
+            while self.is_owner:
+                subscribers = frozenset(self._node.subscribers(self.topic))
+                if subscribers - known:
+                    await self._tell_again(spot)
+                known = subscribers
+                await asyncio.sleep(BRIDGE_LOOK_S)
+
+    async def _wait_for_removal(self) -> None:
+        delay_s = BRIDGE_RETRY_S * (1 + self._chance.uniform(-RECONNECT_JITTER, RECONNECT_JITTER))
+        try:
+            async with asyncio.timeout(delay_s):
+                await self._removed.wait()
+        except TimeoutError:
+            return
+
+    async def _listen(self) -> None:
+        async for event in self._node.events():
+            if isinstance(event, TopicRemoved) and event.topic == self.topic:
+                self._removed.wake_all()
+
+    async def _tell_again(self, spot: Spot) -> None:
+        for message in tuple(self._held):
+            await self._publish(spot, message)
+
+    async def _publish(self, spot: Spot, message: bytes) -> None:
+        try:
+            # Whoever lost the topic meanwhile publishes through the winner, which does no harm.
+            await spot.publish(self.topic, message)
+        except NoOwner:
+            # Both lost it. The next owner holds the message, too.
+            self.unpublished_count += 1
+        else:
+            self.published_count += 1
+
+    def _failed(self, error: BaseException) -> None:
+        if isinstance(error, AlreadyClosed):
+            logger.info("the bridge to %s ended: %s", self.topic, error)
+        else:
+            logger.error("the bridge to %s ended: %s", self.topic, error, exc_info=error)
+
+
+class BridgedEvents:
+    """An async iterator of the events that a bridge publishes, each once. Made by `bridged_events`.
+
+    It ends when its spot or subscription is closed. Cancelling a step takes nothing out.
+    """
+
+    def __init__(self, subscription: Subscription) -> None:
+        self.subscription = subscription
+        self._heard = Heard(members_count_max=ARRIVALS_MAX)
+        self.repeated_count = 0
+        """Messages that were told before."""
+        self.bad_count = 0
+        """Messages that are no event."""
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> MemberEvent:
+        async for message in self.subscription:
+            try:
+                event = decode_event(message.payload)
+            except BadRecord as error:
+                self.bad_count += 1
+                logger.warning("%s: %s", message.topic, error)
+                continue
+            if self._heard.is_news(event):
+                return event
+            self.repeated_count += 1
+        raise StopAsyncIteration
+
+    async def close(self) -> None:
+        """Listen no more."""
+        await self.subscription.close()
+
+
+async def bridged_events(spot: Spot, topic: str = TOPIC) -> BridgedEvents:
+    """The events of a cluster from a topic, as values, on a node that needs no store.
+
+    What happened before the subscription is active is told as far as the bridge holds it.
+    """
+    return BridgedEvents(await spot.subscribe(topic))

@@ -1,0 +1,65 @@
+"""What the machine of a mesh asks its driver to do, and what it knows of a connected peer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+from hansa.topics.events import SpotEvent
+from hansa.transport.outbox import Outbox
+from hansa.wire.topics import SpotCommand
+
+if TYPE_CHECKING:
+    from hansa.topics.wants import Subscriber
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Send:
+    """To one peer."""
+
+    peer: bytes
+    command: SpotCommand
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Broadcast:
+    """To every connected peer."""
+
+    command: SpotCommand
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tell:
+    """To whoever listens on this node, and to the subscription or the spot that it concerns."""
+
+    event: SpotEvent
+    subscriber: Subscriber | None = None
+    spot: object = None
+
+
+Effect: TypeAlias = Send | Broadcast | Tell
+
+
+class Peer:
+    """A connected node. Another connection of the same node is another one."""
+
+    def __init__(self, peer: bytes, box: Outbox) -> None:
+        self.id = peer
+        self.box = box
+        self.is_hansa = False
+        """It understands extension frames, and confirms subscriptions."""
+        self.heard_count = 0
+        """How often it was heard to say something that nodes say; several messages at once may be one."""
+        self.subscribed: dict[bytes, None] = {}
+        """Topics of ours that it receives."""
+        self.asked: dict[bytes, int] = {}
+        """Topics of its that we asked for, and how many of those questions have no answer yet."""
+        self.published_count = 0
+        """PUBLISH that it was sent and has not refused."""
+
+    def answered(self, topic: bytes) -> bool:
+        """One SUBSCRIBE has its answer; whether it was the last one that had none."""
+        left_count = self.asked.pop(topic, 1) - 1
+        if left_count:
+            self.asked[topic] = left_count
+        return not left_count

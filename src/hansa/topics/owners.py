@@ -1,0 +1,168 @@
+"""Who claims which topic, by each peer's own word, and who of them owns it. Pure.
+
+Each peer's claims are what it said last, over one connection, in order. Two peers may claim the same topic,
+for a while or for as long as they do not hear each other: the lower id owns it for everybody who hears both.
+The other claim is kept, because its peer may turn out to be the only one left.
+
+The known topics, found by what they begin with.
+
+Theory of operation. All topics stand in one sorted list, so those with a common beginning stand side by side
+and two bisections find them. The list is put in order only when somebody looks: between two looks additions
+are merely noted, and removals leave their entry in the list, to be skipped. A whole mesh that tells its
+topics at once is therefore sorted once.
+
+With n topics: adding and discarding cost O(1) (a list of which a half is gone is purged, which spreads over
+the removals that made it so). A look costs O(log n + found), after k additions once O(k log k + n) more; if k
+is small, k bisections and moves of memory instead, so that looks between single additions stay cheap.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterable
+from typing import Final
+
+from hansa.ids import precedence
+from hansa.wire.topics import topic_digest
+
+# Up to so many additions are put in place one by one; beyond it one sort of everything is cheaper.
+_INSERTED_COUNT_MAX: Final = 16
+
+
+class TopicIndex:
+    """A set of topics, as frames, that can be asked for all that begin alike."""
+
+    def __init__(self) -> None:
+        self._topics: dict[bytes, None] = {}
+        self._sorted: list[bytes] = []
+        # Topics that are not in the sorted list yet, and entries of that list that are no topics any more.
+        self._added: dict[bytes, None] = {}
+        self._gone: dict[bytes, None] = {}
+
+    def __len__(self) -> int:
+        return len(self._topics)
+
+    def __contains__(self, topic: object) -> bool:
+        return topic in self._topics
+
+    def add(self, topic: bytes) -> None:
+        """Know this topic; adding it again changes nothing."""
+        if topic in self._topics:
+            return
+        self._topics[topic] = None
+        if topic in self._gone:
+            del self._gone[topic]
+        else:
+            self._added[topic] = None
+
+    def discard(self, topic: bytes) -> None:
+        """Forget this topic, if it is known."""
+        if topic not in self._topics:
+            return
+        del self._topics[topic]
+        if topic in self._added:
+            del self._added[topic]
+            return
+        self._gone[topic] = None
+        if 2 * len(self._gone) > len(self._sorted):
+            self._sorted = [known for known in self._sorted if known not in self._gone]
+            self._gone.clear()
+
+    def starting_with(self, prefix: bytes) -> list[bytes]:
+        """All topics that begin so, sorted; every topic begins with nothing."""
+        self._put_in_order()
+        size = len(prefix)
+        first = bisect_left(self._sorted, prefix)
+        end = bisect_right(self._sorted, prefix, first, key=lambda topic: topic[:size])
+        found = self._sorted[first:end]
+        return [topic for topic in found if topic not in self._gone] if self._gone else found
+
+    def _put_in_order(self) -> None:
+        if len(self._added) <= _INSERTED_COUNT_MAX:
+            for topic in self._added:
+                insort(self._sorted, topic)
+        else:
+            # Two sorted runs one after the other: the sort sees them, and merges.
+            self._sorted += sorted(self._added)
+            self._sorted.sort()
+        self._added.clear()
+
+
+class Owners:
+    """The claims of all connected peers. Topics are frames."""
+
+    def __init__(self) -> None:
+        self.claims_count = 0
+        """Of all peers together."""
+        self._owner: dict[bytes, bytes] = {}
+        # Only of topics with more than one claim: those that lost, in order.
+        self._rivals: dict[bytes, list[bytes]] = {}
+        self._claims: dict[bytes, dict[bytes, None]] = {}
+        self._digests: dict[bytes, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._owner)
+
+    def __contains__(self, topic: object) -> bool:
+        return topic in self._owner
+
+    @property
+    def all(self) -> dict[bytes, bytes]:
+        """Owners by topic. Read it before the next change."""
+        return self._owner
+
+    def owner(self, topic: bytes) -> bytes | None:
+        return self._owner.get(topic)
+
+    def claims(self, peer: bytes) -> Iterable[bytes]:
+        """What this peer claims. Read it before the next change."""
+        return self._claims.get(peer, {}).keys()
+
+    def is_claimed_by(self, topic: bytes, peer: bytes) -> bool:
+        return topic in self._claims.get(peer, ())
+
+    def count(self, peer: bytes) -> int:
+        return len(self._claims.get(peer, ()))
+
+    def digest(self, peer: bytes) -> int:
+        """Of all claims of this peer, as the peer can say it of what it owns."""
+        return self._digests.get(peer, 0)
+
+    def claim(self, topic: bytes, peer: bytes) -> None:
+        """This peer says that the topic is its own; saying it again changes nothing."""
+        claims = self._claims.setdefault(peer, {})
+        if topic in claims:
+            return
+        claims[topic] = None
+        self.claims_count += 1
+        self._digests[peer] = self._digests.get(peer, 0) ^ topic_digest(topic)
+        owner = self._owner.get(topic)
+        if owner is None:
+            self._owner[topic] = peer
+            return
+        rivals = self._rivals.setdefault(topic, [])
+        rivals += (owner, peer)
+        rivals.sort(key=precedence)
+        self._owner[topic] = rivals.pop(0)
+
+    def disclaim(self, topic: bytes, peer: bytes) -> None:
+        """This peer claims the topic no more."""
+        claims = self._claims.get(peer)
+        if claims is None or topic not in claims:
+            return
+        del claims[topic]
+        self.claims_count -= 1
+        self._digests[peer] ^= topic_digest(topic)
+        if not claims:
+            del self._claims[peer]
+            del self._digests[peer]
+        rivals = self._rivals.get(topic)
+        if self._owner[topic] != peer:
+            assert rivals is not None
+            rivals.remove(peer)
+        elif rivals:
+            self._owner[topic] = rivals.pop(0)
+        else:
+            del self._owner[topic]
+        if rivals is not None and not rivals:
+            del self._rivals[topic]

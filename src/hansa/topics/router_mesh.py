@@ -1,0 +1,569 @@
+"""Drives a node's machine over one ROUTER: connections, timers, and what is written and woken.
+
+Of two nodes the one with the lower id dials, so that a pair shares one connection. Whoever dials us is let
+in for a while: who is listed is the discovery's word, and its news may be older than the peer's
+(`doorkeeper`).
+
+What the driver owes the machines, whatever else it does:
+
+- every effect is performed in order, and afterwards what the exchange says is due is flushed;
+- whatever may change a deadline is followed by `_set_timer`: every input of the mesh and of the doorkeeper,
+  and a flush that found somebody lagging, because the publisher that caused it calls nothing else;
+- a connection that ended is told to the mesh, the doorkeeper and the surveys, and then dialled again if that
+  is ours to do; one that the peer refused is dialled ever more slowly.
+
+One question to all nodes: how are your topics?
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+
+from hansa.chance import Chance
+from hansa.clock import Clock
+from hansa.endpoint import Endpoint
+from hansa.errors import AlreadyClosed, Backlogged, BadArgument, BadEndpoint, NoOwner, PeerError, Unavailable
+from hansa.ids import precedence
+from hansa.limits import (
+    RECEIVE_TURN_COUNT,
+    RECONNECT_JITTER,
+    RECONNECT_S_MAX,
+    RECONNECT_S_MIN,
+    WRITE_TURN_BYTES,
+)
+from hansa.presence.provider_info import ProviderInfo
+from hansa.presence.strikes import Strikes
+from hansa.runtime.backoff import Backoff
+from hansa.runtime.tasks import TaskScope
+from hansa.runtime.waiters import Waiters
+from hansa.topics.doorkeeper import Doorkeeper
+from hansa.topics.effects import Broadcast, Effect, Peer, Send, Tell
+from hansa.topics.events import TopicAnnounced, TopicRemoved
+from hansa.topics.fanout import Exchange, receive
+from hansa.topics.mesh import Mesh
+from hansa.topics.names import check_topic
+from hansa.topics.stats import MeshTally, TopicReport
+from hansa.topics.wants import Subscriber
+from hansa.transport import (
+    Away,
+    Connected,
+    Disconnected,
+    Network,
+    Outbound,
+    Overflow,
+    Router,
+    SocketEvent,
+    SocketOptions,
+)
+from hansa.transport.events import CloseReason
+from hansa.transport.lane import Lane
+from hansa.transport.outbox import BURST, ROUSE, Outbox
+from hansa.wire.topics import PUBLISH, QueryResp, TopicCounts, decode, encode
+
+
+class Survey:
+    """Collects the answers until all have come, or the time is up. Who does not answer is left out."""
+
+    def __init__(self, node: bytes, own: Iterable[tuple[str, TopicCounts]], peers: Iterable[bytes]) -> None:
+        self._missing = dict.fromkeys(peers)
+        self._reports = [_report(topic, node, counts) for topic, counts in own]
+        self._all_there = asyncio.Event()
+        self._look()
+
+    def hear(self, peer: bytes, answer: QueryResp, *, is_hansa: bool) -> None:
+        # An answer without a report is one to an earlier question, unless the peer gives none.
+        if peer not in self._missing or (is_hansa and answer.report is None):
+            return
+        counts = answer.report or (None,) * len(answer.topics)
+        self._reports += [_report(topic, peer, one) for topic, one in zip(answer.topics, counts, strict=True)]
+        self.left(peer)
+
+    def left(self, peer: bytes) -> None:
+        self._missing.pop(peer, None)
+        self._look()
+
+    def end(self) -> None:
+        self._all_there.set()
+
+    async def result(self, timeout_s: float) -> tuple[TopicReport, ...]:
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._all_there.wait()
+        except TimeoutError:
+            pass  # Who has not answered by now is left out.
+        return tuple(sorted(self._reports, key=lambda report: (report.topic, report.owner)))
+
+    def _look(self) -> None:
+        if not self._missing:
+            self._all_there.set()
+
+
+def _report(topic: str, owner: bytes, counts: TopicCounts | None) -> TopicReport:
+    return TopicReport(
+        topic=topic,
+        owner=owner,
+        subscribers_count=None if counts is None else counts.subscribers_count,
+        published_count=None if counts is None else counts.published_count,
+        dropped_count=None if counts is None else counts.dropped_count,
+    )
+
+
+class RouterMesh:
+    """The ROUTER mesh of one node."""
+
+    def __init__(
+        self,
+        bind: Endpoint | None,
+        *,
+        routing_id: bytes,
+        options: SocketOptions,
+        network: Network,
+        clock: Clock,
+        chance: Chance,
+        query_interval_s: float,
+        on_tell: Callable[[Tell], None],
+        wake: Callable[[object], None],
+        hears_registry: Callable[[], bool],
+        name: str,
+    ) -> None:
+        self.exchange = Exchange(options.frame_bytes_max)
+        self.strikes = Strikes()
+        self.has_owners = True
+        self._name = name
+        self._bind = bind
+        self._routing_id = routing_id
+        self._clock = clock
+        self._on_tell = on_tell
+        self._wake = wake
+        self._hears_registry = hears_registry
+        self._chance = chance
+        self._mesh = Mesh(routing_id, self.exchange, query_interval_s=query_interval_s)
+        self._doorkeeper = Doorkeeper(self._mesh.tally, self._heard_count)
+        self._router = Router(
+            routing_id,
+            # A node that comes back replaces the connection that it left behind.
+            options=replace(options, away=Away.FAIL, overflow=Overflow.BLOCK, takeover=True),
+            network=network,
+            chance=chance,
+            on_messages=self._received,
+            on_event=self._happened,
+            name=name,
+        )
+        self._lanes: dict[Outbox, Lane] = {}
+        # By id and endpoint: a node that came back elsewhere is listed twice until its old entry expires.
+        self._listed: dict[bytes, dict[str, ProviderInfo]] = {}
+        self._outbounds: dict[bytes, Outbound] = {}
+        # Of listed nodes that refuse us: how long to wait before they are dialled again.
+        self._refusals: dict[bytes, Backoff] = {}
+        self._dialled_later: set[bytes] = set()
+        # Of topics that are published here and owned elsewhere: the owner, and the topic's frame.
+        self._routes: dict[str, tuple[bytes, bytes]] = {}
+        self._surveys: dict[Survey, None] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        # Kept here, because uvloop's handle for a time that is past has none.
+        self._timer_at = 0.0
+        self._steppers = Waiters()
+        self._tasks = TaskScope(name, self._task_failed)
+        self._is_closed = False
+
+    @property
+    def tally(self) -> MeshTally:
+        return self._mesh.tally
+
+    # -- life
+
+    async def start(self) -> Endpoint | None:
+        if self._bind is None:
+            return None
+        return await self._router.bind(self._bind)
+
+    async def close(self) -> None:
+        self._is_closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._listed.clear()
+        self._steppers.wake_all()
+        for survey in list(self._surveys):
+            survey.end()
+        try:
+            await self._router.close()
+        finally:
+            await self._tasks.close()
+
+    # -- nodes that the discovery lists
+
+    def list_node(self, node: ProviderInfo) -> None:
+        if self._is_closed:
+            return
+        entries = self._listed.setdefault(node.routing_id, {})
+        if not entries:
+            self._doorkeeper.list_peer(node.routing_id)
+            if self._doorkeeper.welcomes(node.routing_id):
+                self._mesh.expect(node.routing_id, now=self._now())
+        if node.endpoint not in entries:
+            # Where it is now nobody has refused us, nor answered in its place.
+            self._dialled_later.discard(node.routing_id)
+        entries[node.endpoint] = node
+        self._dial(node.routing_id)
+        self._after()
+
+    def unlist_node(self, node: ProviderInfo) -> None:
+        entries = self._listed.get(node.routing_id, {})
+        if entries.pop(node.endpoint, None) is None:
+            return
+        if not entries:
+            del self._listed[node.routing_id]
+            self._refusals.pop(node.routing_id, None)
+            self._mesh.unexpect(node.routing_id)
+            self._doorkeeper.unlist_peer(node.routing_id, now=self._now())
+        self._dial(node.routing_id)
+        self._after()
+
+    def part(self) -> None:
+        self._doorkeeper.part(now=self._now())
+        for peer in list(self._listed):
+            self._mesh.unexpect(peer)
+            self._dial(peer)
+        self._after()
+
+    def rejoin(self) -> None:
+        if not self._doorkeeper.is_apart:
+            return
+        self._doorkeeper.rejoin()
+        for peer in list(self._listed):
+            self._mesh.expect(peer, now=self._now())
+            self._dial(peer)
+        self._after()
+
+    async def in_step(self) -> None:
+        while not self._mesh.is_in_step and not self._is_closed:
+            await self._steppers.wait()
+
+    def _dial(self, peer: bytes) -> None:
+        """Keep up the connection to a listed node, where it was last, if that is ours to do."""
+        entries = self._listed.get(peer, {}).values()
+        newest = max(entries, key=lambda node: (node.registered_at, node.endpoint), default=None)
+        if not self._doorkeeper.welcomes(peer):
+            newest = None
+        outbound, is_connected = self._outbounds.get(peer), peer in self._mesh.peers
+        # One that is connected and not wanted any more is let go in its time.
+        if outbound is not None and (
+            not is_connected if newest is None else str(outbound.endpoint) != newest.endpoint
+        ):
+            self._hang_up(peer)
+            outbound = None
+        is_ours = precedence(self._routing_id) < precedence(peer) and peer not in self._dialled_later
+        if newest is None or not is_ours or outbound is not None or is_connected:
+            return
+        try:
+            self._outbounds[peer] = self._router.connect(newest.endpoint)
+        except (BadEndpoint, BadArgument) as error:
+            # What somebody else registered; ours to report, not to die of.
+            self._report(error, f"{self._name} cannot dial {newest.endpoint}")
+
+    def _heard_count(self, peer: bytes) -> int:
+        member = self._mesh.peers.get(peer)
+        return 0 if member is None else member.heard_count
+
+    def _let_go(self, peer: bytes, reason: str) -> None:
+        self._hang_up(peer)
+        self._router.expel(peer, reason, reason=CloseReason.CLOSED_BY_US)
+
+    def _hang_up(self, peer: bytes) -> None:
+        outbound = self._outbounds.pop(peer, None)
+        if outbound is not None:
+            self._tasks.spawn(outbound.close(), f"hangs up on {outbound.endpoint}")
+
+    # -- what spots ask for
+
+    def create(self, topic: bytes, spot: object, *, retain: bool, is_claimed: bool) -> None:
+        wall_ms = int(self._clock.wall() * 1000)
+        self._perform(self._mesh.create(topic, spot, retain=retain, wall_ms=wall_ms, is_claimed=is_claimed))
+
+    def lose(self, topic: bytes, reason: str) -> None:
+        self._perform(self._mesh.lose(topic, reason))
+
+    def destroy(self, topic: bytes, spot: object) -> None:
+        self._perform(self._mesh.destroy(topic, spot))
+
+    def subscribe(self, subscriber: Subscriber) -> None:
+        self._perform(self._mesh.subscribe(subscriber))
+
+    def unsubscribe(self, subscriber: Subscriber) -> None:
+        self._perform(self._mesh.unsubscribe(subscriber))
+
+    def post(self, topic: str, payload: bytes) -> None:
+        owner, parts = self._route(topic, payload)
+        try:
+            self._router.post(owner, parts)
+        except Backlogged:
+            raise
+        except Unavailable as error:
+            raise self._no_owner(topic) from error
+        self._mesh.peers[owner].published_count += 1
+
+    async def send(self, topic: str, payload: bytes) -> None:
+        owner, parts = self._route(topic, payload)
+        try:
+            await self._router.send(owner, parts)
+        except Unavailable as error:
+            raise self._no_owner(topic) from error
+        # Looked up now: its connection may have been taken over while this waited for room.
+        self._mesh.peers[owner].published_count += 1
+
+    def _route(self, topic: str, payload: bytes) -> tuple[bytes, list[bytes]]:
+        if not isinstance(payload, bytes):
+            raise BadArgument(f"the payload is {type(payload).__name__}, not bytes")
+        if len(payload) > self.exchange.payload_bytes_max:
+            raise BadArgument(
+                f"the payload has {len(payload)} bytes; {self.exchange.payload_bytes_max} are the most"
+            )
+        route = self._routes.get(topic)
+        if route is None:
+            frame = check_topic(topic)
+            owner = self._mesh.owners.owner(frame)
+            if owner is None:
+                raise self._no_owner(topic)
+            route = self._routes[topic] = (owner, frame)
+        return route[0], [PUBLISH, route[1], payload]
+
+    def _no_owner(self, topic: str) -> NoOwner:
+        return NoOwner(
+            f"nobody owns topic {topic!r} as far as {self._name} knows: create_topic() makes an owner"
+        )
+
+    def flush(self) -> None:
+        exchange = self.exchange
+        exchange.is_due = False
+        if exchange.boxes:
+            # Each once: a box that is full enough is named again with every message.
+            for box in dict.fromkeys(exchange.boxes):
+                lane = self._lanes.get(box)
+                if lane is not None:
+                    is_burst = box.held_bytes >= WRITE_TURN_BYTES or box.held_count >= box.burst_count
+                    lane.act(BURST if is_burst else ROUSE)
+            exchange.boxes.clear()
+        if exchange.readers:
+            for reader in exchange.readers:
+                self._wake(reader.owner)
+            exchange.readers.clear()
+        if exchange.lagging:
+            self._mesh.note_lagging(now=self._now())
+            self._set_timer()
+
+    # -- looking
+
+    @property
+    def peers(self) -> tuple[bytes, ...]:
+        return tuple(self._mesh.peers)
+
+    @property
+    def topics(self) -> dict[str, bytes]:
+        known = {topic.decode(): owner for topic, owner in self._mesh.owners.all.items()}
+        return known | dict.fromkeys(self.exchange.outlets_by_name, self._routing_id)
+
+    @property
+    def topics_count(self) -> int:
+        return self._mesh.topics_count
+
+    def owner(self, topic: bytes) -> bytes | None:
+        return self._mesh.owner(topic)
+
+    @property
+    def taken_over_count(self) -> int:
+        return self._router.ended.get(CloseReason.TAKEN_OVER, 0)
+
+    @property
+    def wanted(self) -> dict[str, int]:
+        count = self._mesh.wants.interests.count
+        return {want.feed.topic: count(topic) for topic, want in self._mesh.wants.all.items()}
+
+    def subscribers(self, topic: bytes) -> tuple[bytes, ...]:
+        outlet = self.exchange.outlets.get(topic)
+        return () if outlet is None else tuple(outlet.subscribers)
+
+    def subscribers_count(self, topic: bytes) -> int:
+        return len(self.subscribers(topic))
+
+    async def survey(self, timeout_s: float) -> tuple[TopicReport, ...]:
+        # Who has said nothing may be no node, and would be waited for in vain.
+        nodes = [peer for peer, member in self._mesh.peers.items() if member.heard_count]
+        survey = Survey(self._routing_id, self._mesh.report(), nodes)
+        self._surveys[survey] = None
+        try:
+            self._perform(self._mesh.survey())
+            return await survey.result(timeout_s)
+        finally:
+            del self._surveys[survey]
+
+    # -- from the socket and the timer
+
+    def _received(self, peer: bytes, messages: list[list[bytes]]) -> None:
+        exchange = self.exchange
+        member = self._mesh.peers.get(peer)
+        if member is None:
+            return
+        at = receive(exchange, member, messages, 0)
+        if at:
+            member.heard_count += 1
+        while at < len(messages) and self._obey(member, messages[at]):
+            at = receive(exchange, member, messages, at + 1)
+        if exchange.is_due:
+            self.flush()
+        if len(messages) > RECEIVE_TURN_COUNT:
+            # Not before the readers were woken: they run first.
+            self._router.rest(peer)
+
+    def _obey(self, member: Peer, frames: Sequence[bytes]) -> bool:
+        """Whether to go on with what it sent: not when it was expelled."""
+        peer = member.id
+        try:
+            command = decode(frames)
+            effects = self._mesh.hear(peer, command)
+        except PeerError as error:
+            is_expelled = self.strikes.strike(peer, error)
+            if is_expelled:
+                self._router.expel(peer, f"too many bad messages, the last: {error}")
+            return not is_expelled
+        if isinstance(command, QueryResp):
+            for survey in list(self._surveys):
+                survey.hear(peer, command, is_hansa=member.is_hansa)
+        self._perform(effects)
+        return self._mesh.peers.get(peer) is member
+
+    def _happened(self, event: SocketEvent) -> None:
+        match event:
+            case Connected(peer=peer, outbound=is_ours):
+                if peer == self._routing_id:
+                    self._router.expel(peer, "this is the id of the node that you talk to")
+                    return
+                if is_ours and self._is_impostor(peer):
+                    return
+                if not self._doorkeeper.welcomes(peer):
+                    self._let_go(peer, self._doorkeeper.turn_away(peer))
+                    return
+                if not is_ours:
+                    # It came by itself: one connection is enough.
+                    self._hang_up(peer)
+                self._doorkeeper.connected(peer, now=self._now())
+                lane = self._router.lane(peer)
+                self._lanes[lane.outbox] = lane
+                self._perform(self._mesh.peer_connected(peer, lane.outbox, now=self._now()))
+            case Disconnected(peer=peer):
+                lost_count = event.in_doubt_count + event.unsent_count
+                member = self._mesh.peers.get(peer)
+                if member is not None:
+                    self._lanes.pop(member.box, None)
+                    # What waits for a connection that was taken over is not for its successor.
+                    lost_count += member.box.clear()
+                    self._count_refusal(member, event)
+                self._doorkeeper.disconnected(peer)
+                self.strikes.forget(peer)
+                reason = f"{event.reason}: {event.detail}" if event.detail else str(event.reason)
+                self._perform(self._mesh.peer_disconnected(peer, reason, in_doubt_count=lost_count))
+                for survey in list(self._surveys):
+                    survey.left(peer)
+                if not self._is_closed:
+                    self._dial(peer)
+
+    def _count_refusal(self, member: Peer, event: Disconnected) -> None:
+        """A node that hangs up before it has said a word does not list us, not yet or not any more."""
+        peer = member.id
+        if member.heard_count or event.reason is not CloseReason.REFUSED_BY_PEER:
+            self._refusals.pop(peer, None)
+        elif peer in self._outbounds:
+            backoff = self._refusals.get(peer)
+            if backoff is None:
+                backoff = self._refusals[peer] = Backoff(
+                    s_min=RECONNECT_S_MIN, s_max=RECONNECT_S_MAX, jitter=RECONNECT_JITTER, chance=self._chance
+                )
+            self._dial_again(peer, backoff.next_s())
+
+    def _dial_again(self, peer: bytes, after_s: float) -> None:
+        outbound = self._outbounds[peer]
+        self._hang_up(peer)
+        self._dialled_later.add(peer)
+        self._tasks.spawn(self._dial_later(peer, after_s), f"dials {outbound.endpoint} again")
+
+    def _is_impostor(self, peer: bytes) -> bool:
+        """Whether somebody else answered than the listed node. Then it is dialled again, a little later."""
+        known = self._outbounds.get(peer)
+        if known is not None and known.peer == peer:
+            return False
+        for listed, outbound in self._outbounds.items():
+            if outbound.peer == peer:
+                self._dial_again(listed, RECONNECT_S_MAX)
+                return True
+        return False
+
+    async def _dial_later(self, peer: bytes, after_s: float) -> None:
+        await asyncio.sleep(after_s)
+        self._dialled_later.discard(peer)
+        self._dial(peer)
+
+    def _perform(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case Send(peer=peer, command=command):
+                    self._send(peer, encode(command))
+                case Broadcast(command=command):
+                    frames = encode(command)
+                    for peer in list(self._mesh.peers):
+                        self._send(peer, frames)
+                case Tell(event=event):
+                    if isinstance(event, TopicAnnounced | TopicRemoved):
+                        self._routes.pop(event.topic, None)
+                    self._on_tell(effect)
+        if self.exchange.is_due:
+            self.flush()
+        self._after()
+
+    def _send(self, peer: bytes, frames: list[bytes]) -> None:
+        try:
+            self._router.post_control(peer, frames)
+        except Backlogged as error:
+            self._router.expel(peer, str(error))
+        except (Unavailable, AlreadyClosed):
+            pass  # Its connection has just ended, which will be told.
+
+    def _after(self) -> None:
+        if self._mesh.is_in_step:
+            self._steppers.wake_all()
+        self._set_timer()
+
+    def _tick(self) -> None:
+        self._timer = None
+        now = self._now()
+        for gone in self._doorkeeper.tick(now=now, hears_registry=self._hears_registry()):
+            self._let_go(gone.peer, gone.reason)
+        for peer in self._doorkeeper.rested(now=now):
+            self._dial(peer)
+        self._perform(self._mesh.tick(now=now))
+
+    def _set_timer(self) -> None:
+        """Wake up when the machine wants to. A timer that is early is left: it looks again when it fires."""
+        deadlines = [at for at in (self._mesh.deadline(), self._doorkeeper.deadline()) if at is not None]
+        if not deadlines or self._is_closed:
+            return
+        deadline = min(deadlines)
+        if self._timer is not None:
+            if self._timer_at <= deadline:
+                return
+            self._timer.cancel()
+        self._timer_at = deadline
+        self._timer = asyncio.get_running_loop().call_at(deadline, self._tick)
+
+    @staticmethod
+    def _now() -> float:
+        return asyncio.get_running_loop().time()
+
+    def _report(self, error: Exception, message: str) -> None:
+        asyncio.get_running_loop().call_exception_handler({"message": message, "exception": error})
+
+    def _task_failed(self, error: BaseException) -> None:
+        asyncio.get_running_loop().call_exception_handler(
+            {"message": f"a task of {self._name} failed; please report this", "exception": error}
+        )

@@ -1,0 +1,370 @@
+"""Spots and subscriptions for threads: the same, blocking, for any number of threads at once.
+
+Everything happens in the thread of the node's loop; threads hand it steps and wait for them. What is received
+comes over in bunches, through a tap (`over_tap`).
+"""
+
+from __future__ import annotations
+
+from _thread import get_ident
+from collections.abc import Callable, Coroutine
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar
+
+from hansa.errors import AlreadyClosed, Backlogged, WouldBlock
+from hansa.limits import SUBSCRIPTION_BYTES_MAX, SUBSCRIPTION_COUNT_MAX
+from hansa.runtime.event_stream import EventStream
+from hansa.runtime.steps import Job, Order, Steps
+from hansa.topics.events import SpotEvent, SubscriptionState
+from hansa.topics.inbox import TopicMessage, WhenSlow
+from hansa.topics.spot import Spot, Subscription
+from hansa.topics.tap import Tap
+
+T = TypeVar("T")
+
+LOOP_ADVICE: Final = "await node.spot() here, and use this one in other threads, as with asyncio.to_thread()"
+"""For the steps of a node that belongs to the program's own loop."""
+
+
+class ThreadsafeSpot:
+    """A spot for threads: any number may create, publish, subscribe and receive with one at the same time.
+
+    Made by `node.threadsafe_spot()`, for all threads but that of the node's loop, and by
+    `hansa.sync.SpotNode.spot()`. As `hansa.Spot`, but calls block, and receiving has a timeout. Each message
+    goes to one of the threads that receive; each thread gets those of one publisher and topic in order.
+    Ctrl-C interrupts what waits. When the spot or its node closes, who waits gets AlreadyClosed.
+    """
+
+    def __init__(self, spot: Spot, steps: Steps) -> None:
+        """Only in the loop's thread."""
+        self.name = spot.name
+        self._inner = spot
+        self._steps = steps
+        self._tap = Tap(steps, spot, spot)
+        # Touched in the loop's thread only, as the spot itself.
+        self._subscriptions: dict[str, ThreadsafeSubscription] = {}
+        self._events: EventStream[SpotEvent] | None = None
+
+    # -- life
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Destroy its topics and end its subscriptions; who waits gets AlreadyClosed. Twice does no harm."""
+        try:
+            self._steps.run(self._close)
+        except AlreadyClosed:
+            return  # With its node, or with the loop.
+
+    @property
+    def is_closed(self) -> bool:
+        return self._inner.is_closed or self._steps.refusal is not None
+
+    # -- topics
+
+    def create_topic(self, topic: str, *, retain: bool = False) -> None:
+        """Own a topic from now on, and tell every node. With `retain` who subscribes gets the latest message.
+
+        It waits until the listed nodes have told their topics, two seconds at most for one that does not
+        answer. Raises TopicExists (EEXIST) when somebody owns it; BadArgument; AlreadyClosed.
+        """
+        self._call(lambda: self._inner.create_topic(topic, retain=retain), "create_topic")
+
+    def destroy_topic(self, topic: str) -> None:
+        """Own it no more; its subscriptions wait for the next owner. Raises NotOwner, AlreadyClosed."""
+        self._call(lambda: self._inner.destroy_topic(topic), "destroy_topic")
+
+    @property
+    def owned(self) -> tuple[str, ...]:
+        """Topics that this spot owns."""
+        return self._steps.run(lambda: self._inner.owned)
+
+    # -- publishing
+
+    def publish(self, topic: str, payload: bytes) -> None:
+        """Give a message to all who are subscribed now, through the topic's owner if that is another node.
+
+        It never waits for a subscriber, only for room on the way to a remote owner. An interrupt while it
+        waits for that publishes nothing. Raises NoOwner (ENOENT), BadArgument, AlreadyClosed.
+        """
+        steps = self._steps
+        if get_ident() == steps.ident:
+            steps.check_not_inside(f"publish of {self}")
+        _Publishing(steps, self._inner, topic, payload).carry_out()
+
+    def post(self, topic: str, payload: bytes) -> None:
+        """As `publish`, without waiting for room, also in the loop's thread. Raises Backlogged too."""
+        self._steps.run(lambda: self._inner.post(topic, payload))
+
+    # -- subscribing
+
+    def subscribe(
+        self,
+        topic: str,
+        *,
+        count_max: int = SUBSCRIPTION_COUNT_MAX,
+        bytes_max: int = SUBSCRIPTION_BYTES_MAX,
+        when_slow: WhenSlow = WhenSlow.DROP_OLDEST,
+    ) -> ThreadsafeSubscription:
+        """Receive a topic, or with a pattern such as `zone:12:*` all that begin so, now and later.
+
+        It succeeds without an owner; `subscription.active()` waits for one. At most `count_max` messages and
+        `bytes_max` bytes wait to be read, beside a bunch that is being read, and `when_slow` says what
+        becomes of the rest. The same text again is the same subscription. Raises BadArgument (EINVAL),
+        AlreadyClosed.
+        """
+        return self._call(
+            lambda: self._subscribe(
+                self._inner.subscribe(topic, count_max=count_max, bytes_max=bytes_max, when_slow=when_slow),
+                when_slow,
+            ),
+            "subscribe",
+        )
+
+    def subscribe_pattern(
+        self,
+        pattern: str,
+        *,
+        count_max: int = SUBSCRIPTION_COUNT_MAX,
+        bytes_max: int = SUBSCRIPTION_BYTES_MAX,
+        when_slow: WhenSlow = WhenSlow.DROP_OLDEST,
+    ) -> ThreadsafeSubscription:
+        """As `subscribe`, for patterns only: one `*`, at the end. Raises BadArgument (EINVAL)."""
+        return self._call(
+            lambda: self._subscribe(
+                self._inner.subscribe_pattern(
+                    pattern, count_max=count_max, bytes_max=bytes_max, when_slow=when_slow
+                ),
+                when_slow,
+            ),
+            "subscribe_pattern",
+        )
+
+    def unsubscribe(self, topic_or_pattern: str) -> None:
+        """End a subscription; what is unread of it is dropped. Raises BadArgument when there is none."""
+        self._call(lambda: self._unsubscribe(topic_or_pattern), "unsubscribe")
+
+    @property
+    def subscriptions(self) -> tuple[ThreadsafeSubscription, ...]:
+        return self._steps.run(lambda: () if self._inner.is_closed else tuple(self._subscriptions.values()))
+
+    # -- receiving
+
+    def recv(self, timeout: float | None = None) -> TopicMessage:
+        """The next message of any subscription. Raises TimedOut, AlreadyClosed; an interrupt loses nothing.
+
+        What this takes is not seen by those who read a subscription by itself, and the other way round.
+        """
+        return self._tap.recv(timeout)
+
+    def recv_nowait(self) -> TopicMessage:
+        """The next message if one is there. Raises WouldBlock (EAGAIN), AlreadyClosed."""
+        return self._tap.recv_nowait()
+
+    def recv_all(self, timeout: float | None = None) -> list[TopicMessage]:
+        """All messages that wait, at least one. Raises TimedOut, AlreadyClosed."""
+        return self._tap.recv_all(timeout)
+
+    def __iter__(self) -> Self:
+        """Messages until the spot closes."""
+        return self
+
+    def __next__(self) -> TopicMessage:
+        try:
+            return self._tap.recv(None)
+        except AlreadyClosed:
+            raise StopIteration from None
+
+    def events_nowait(self) -> list[SpotEvent]:
+        """What happened to this spot's topics and subscriptions since the last call.
+
+        The first call begins to listen, and has nothing to tell. A bounded number is kept; then the oldest
+        go, counted in the node's stats. Raises AlreadyClosed.
+        """
+        return self._steps.run(self._take_events)
+
+    def __repr__(self) -> str:
+        return repr(self._inner).replace("Spot", "ThreadsafeSpot", 1)
+
+    def __del__(self) -> None:
+        # The loop's thread may be going over those who listen: what is thrown away leaves them there.
+        if self._events is not None:
+            self._steps.post(Order(self._events.close))
+
+    # -- in the loop's thread
+
+    def _close(self) -> None:
+        self._inner.end()
+        self._tap.end(AlreadyClosed(f"{self} is closed"))
+        for subscription in self._subscriptions.values():
+            subscription._tap.end(AlreadyClosed(f"{subscription} ended with its spot"))
+        self._subscriptions.clear()
+
+    async def _subscribe(
+        self, work: Coroutine[Any, Any, Subscription], when_slow: WhenSlow
+    ) -> ThreadsafeSubscription:
+        inner = await work
+        subscription = self._subscriptions.get(inner.text)
+        if subscription is None:
+            tap = Tap(self._steps, self._inner, inner)
+            subscription = self._subscriptions[inner.text] = ThreadsafeSubscription(self, inner, tap)
+        if when_slow is WhenSlow.KEEP_LATEST:
+            subscription._tap.is_fresh = self._tap.is_fresh = True
+        return subscription
+
+    async def _unsubscribe(self, text: str) -> None:
+        await self._inner.unsubscribe(text)
+        self._unsubscribed(self._subscriptions[text])
+
+    def _end_subscription(self, subscription: ThreadsafeSubscription) -> None:
+        if self._subscriptions.get(subscription.text) is subscription:
+            subscription._inner.end()
+            self._unsubscribed(subscription)
+
+    def _unsubscribed(self, subscription: ThreadsafeSubscription) -> None:
+        del self._subscriptions[subscription.text]
+        subscription._tap.end(AlreadyClosed(f"{subscription} was unsubscribed"))
+        exact = {one.text for one in self._inner.subscriptions if not one.is_pattern}
+        prefixes = tuple(one.text[:-1] for one in self._inner.subscriptions if one.is_pattern)
+        self._tap.keep(lambda topic: topic in exact or topic.startswith(prefixes))
+
+    def _take_events(self) -> list[SpotEvent]:
+        if self._events is None:
+            self._events = self._inner.events()
+        events: list[SpotEvent] = []
+        try:
+            while True:
+                events.append(self._events.get_nowait())
+        except WouldBlock:
+            return events
+        except AlreadyClosed:
+            if events:
+                return events
+            raise
+
+    def _call(self, make_work: Callable[[], Coroutine[Any, Any, T]], what: str) -> T:
+        return self._steps.call(make_work, f"{what} of {self}")
+
+
+class ThreadsafeSubscription:
+    """A topic or a pattern that a spot receives, for threads. Made by `spot.subscribe`."""
+
+    def __init__(self, spot: ThreadsafeSpot, inner: Subscription, tap: Tap) -> None:
+        self.spot = spot
+        self.text = inner.text
+        self.is_pattern = inner.is_pattern
+        self._inner = inner
+        self._tap = tap
+
+    # -- state
+
+    @property
+    def state(self) -> SubscriptionState:
+        """ACTIVE when an owner has confirmed it; a pattern when it has topics and all are confirmed."""
+        return self._ask(lambda: self._inner.state)
+
+    @property
+    def topics(self) -> dict[str, SubscriptionState]:
+        """The topics that it receives, or waits for, and the state of each."""
+        return self._ask(lambda: self._inner.topics)
+
+    def active(self, timeout: float | None = None) -> None:
+        """Return when it is active: what is published then arrives. Raises TimedOut, AlreadyClosed."""
+        self._call(lambda: self._inner.active(timeout), "active")
+
+    def pending(self, timeout: float | None = None) -> None:
+        """Return when it is pending. Raises TimedOut, AlreadyClosed."""
+        self._call(lambda: self._inner.pending(timeout), "pending")
+
+    # -- counts
+
+    @property
+    def waiting_count(self) -> int:
+        """Messages that wait to be read, without those that were taken to be read from the spot."""
+        return self._ask(lambda: self._inner.waiting_count + len(self._tap))
+
+    @property
+    def received_count(self) -> int:
+        """Messages that came, without those that found the inbox full and were dropped themselves."""
+        return self._ask(lambda: self._inner.received_count)
+
+    @property
+    def dropped_count(self) -> int:
+        """Messages dropped because the inbox was full."""
+        return self._ask(lambda: self._inner.dropped_count)
+
+    @property
+    def missed_count(self) -> int:
+        """Messages lost on their way from the owner's node to this one."""
+        return self._ask(lambda: self._inner.missed_count)
+
+    # -- receiving
+
+    def recv(self, timeout: float | None = None) -> TopicMessage:
+        """The next message of this subscription. Raises TimedOut, AlreadyClosed.
+
+        An interrupt loses nothing.
+        """
+        return self._tap.recv(timeout)
+
+    def recv_nowait(self) -> TopicMessage:
+        """The next message if one is there. Raises WouldBlock (EAGAIN), AlreadyClosed."""
+        return self._tap.recv_nowait()
+
+    def recv_all(self, timeout: float | None = None) -> list[TopicMessage]:
+        """All messages that wait, at least one. Raises TimedOut, AlreadyClosed."""
+        return self._tap.recv_all(timeout)
+
+    def __iter__(self) -> Self:
+        """Messages until the subscription ends."""
+        return self
+
+    def __next__(self) -> TopicMessage:
+        try:
+            return self._tap.recv(None)
+        except AlreadyClosed:
+            raise StopIteration from None
+
+    def close(self) -> None:
+        """The same as `spot.unsubscribe`. Closing twice does no harm."""
+        try:
+            self._ask(lambda: self.spot._end_subscription(self))
+        except AlreadyClosed:
+            return  # With its spot.
+
+    def __repr__(self) -> str:
+        return f"<ThreadsafeSubscription {self.text!r} of {self.spot}>"
+
+    def _ask(self, question: Callable[[], T]) -> T:
+        return self.spot._steps.run(question)
+
+    def _call(self, make_work: Callable[[], Coroutine[Any, Any, T]], what: str) -> T:
+        return self.spot._steps.call(make_work, f"{what} of {self}")
+
+
+class _Publishing(Job[None]):
+    """One message: published in the step itself, unless there is no room, for which a task waits."""
+
+    __slots__ = ("_payload", "_spot", "_topic")
+
+    def __init__(self, steps: Steps, spot: Spot, topic: str, payload: bytes) -> None:
+        super().__init__(steps, lambda: spot.publish(topic, payload), "publish")
+        self._spot = spot
+        self._topic = topic
+        self._payload = payload
+
+    def run(self) -> None:
+        try:
+            self._spot.post(self._topic, self._payload)
+        except Backlogged:
+            super().run()
+        except BaseException as error:
+            self.fail(error)
+        else:
+            self.succeed(None)

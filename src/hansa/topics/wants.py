@@ -1,0 +1,406 @@
+"""The topics that somebody on this node wants, and how each comes by its messages. Pure.
+
+    PENDING -- an owner is known: SUBSCRIBE           --> ASKED
+    ASKED   -- the owner confirms                     --> ACTIVE    (a raw owner confirms nothing: at once)
+    any     -- the owner leaves, removes, is replaced --> PENDING
+
+A confirmation says where the owner stands: its epoch of this topic and the number of its last message. A feed
+that is asked for again after a broken connection therefore knows exactly what it missed, as long as the owner
+is the same. Of a topic that only patterns match, and whose owner was lost, the feed is kept for that reason,
+as long as a spot stays that received it. Every matching subscription joins such a topic as if it had an
+owner, so a spot stays whichever of its subscriptions it ends, as long as it has begun another one before.
+
+A topic that somebody on this node wants, and how far it has come.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from enum import Enum, auto
+from typing import Protocol
+
+from hansa.limits import FORMER_OWNERS_MAX, FORMER_TOPICS_MAX
+from hansa.topics.effects import Effect, Peer, Send, Tell
+from hansa.topics.events import MessagesMissed, SubscriptionActivated, SubscriptionSuspended
+from hansa.topics.fanout import Exchange, Feed
+from hansa.topics.inbox import Inbox, TopicMessage
+from hansa.topics.interests import Interest, Interests
+from hansa.topics.owners import Owners, TopicIndex
+from hansa.topics.stats import MeshTally
+from hansa.wire.topics import Mark, Message, Subscribe, Unsubscribe
+
+
+class WantState(Enum):
+    """PENDING has no owner; ASKED was sent to one; ACTIVE is confirmed, or the owner never confirms."""
+
+    PENDING = auto()
+    ASKED = auto()
+    ACTIVE = auto()
+
+
+class Former:
+    """How far an owner's topic had come here when that owner was lost, and which spots had received it."""
+
+    def __init__(self, last: int, kept: TopicMessage | None, spots_before: dict[int, None]) -> None:
+        self.last = last
+        self.kept = kept
+        self.spots_before = spots_before
+
+
+class Want:
+    """One wanted topic, however many local subscriptions want it.
+
+    A spot stays with it from its first matching subscription to the end of its last one. What was missed is
+    a matter of spots, not of subscriptions: a spot may exchange one for another while the owner is away.
+    """
+
+    def __init__(self, topic: bytes, feed: Feed) -> None:
+        self.topic = topic
+        self.feed = feed
+        self.state = WantState.PENDING
+        self.owner: bytes | None = None
+        self.spots_before: dict[int, None] = {}
+        """Spots that received when the owner was lost, and stayed: only these miss what comes meanwhile."""
+        # By owner and epoch, of owners before the last one. Most topics never have another.
+        self._formers: dict[tuple[bytes, int], Former] | None = None
+        self._spots: Counter[int] = Counter()
+
+    def keep_former(self) -> None:
+        """Another owner takes over; the one before may return, and then nothing is new again."""
+        feed = self.feed
+        if self._formers is None:
+            self._formers = {}
+        self._formers[feed.owner, feed.epoch] = Former(feed.last, feed.kept, self.spots_before)
+        if len(self._formers) > FORMER_OWNERS_MAX:
+            del self._formers[next(iter(self._formers))]
+
+    def take_former(self, owner: bytes, epoch: int) -> Former | None:
+        """What is known of an owner that returns."""
+        return self._formers.pop((owner, epoch), None) if self._formers else None
+
+    def holds(self, spot: object) -> bool:
+        """Whether a subscription of this spot is among those that want it."""
+        return id(spot) in self._spots
+
+    @property
+    def is_held(self) -> bool:
+        """Whether there is still a subscription that wants it."""
+        return bool(self._spots)
+
+    @property
+    def is_remembered(self) -> bool:
+        """Whether some spot could be told what it missed, should an owner that was lost return."""
+        return bool(
+            self.spots_before or (self._formers and any(one.spots_before for one in self._formers.values()))
+        )
+
+    def was_there(self, spot: object) -> bool:
+        """Whether this spot received when the owner was lost, and has stayed since."""
+        return id(spot) in self.spots_before
+
+    def add(self, spot: object) -> None:
+        self._spots[id(spot)] += 1
+
+    def remove(self, spot: object) -> None:
+        """One subscription of this spot less; with the last one its stay ends."""
+        self._spots[id(spot)] -= 1
+        if self._spots[id(spot)]:
+            return
+        del self._spots[id(spot)]
+        self.spots_before.pop(id(spot), None)
+        for former in (self._formers or {}).values():
+            former.spots_before.pop(id(spot), None)
+
+    def suspend(self) -> None:
+        """The owner was lost: remember who received until now."""
+        self.spots_before = dict.fromkeys(self._spots)
+
+
+class Subscriber(Interest, Protocol):
+    """A local subscription, as the machine sees it."""
+
+    @property
+    def text(self) -> str: ...
+
+    @property
+    def inbox(self) -> Inbox: ...
+
+    @property
+    def matched(self) -> dict[bytes, Want]:
+        """The wanted topics that match, kept by the machine."""
+
+
+class Wants:
+    """The part of the mesh's machine that receives. It adds its effects to the machine's."""
+
+    def __init__(
+        self,
+        node: bytes,
+        exchange: Exchange,
+        owners: Owners,
+        peers: dict[bytes, Peer],
+        tally: MeshTally,
+        effects: list[Effect],
+    ) -> None:
+        self.all: dict[bytes, Want] = {}
+        self.interests: Interests[Subscriber] = Interests()
+        self._node = node
+        self._exchange = exchange
+        self._owners = owners
+        self._peers = peers
+        self._tally = tally
+        self._effects = effects
+        self._ownerless = TopicIndex()
+        # Of these the wants of patterns only: the oldest is forgotten first.
+        self._former: dict[bytes, None] = {}
+
+    # -- local subscriptions
+
+    def ownerless(self, prefix: bytes) -> list[bytes]:
+        """Wanted topics that begin so and have no owner: the mesh knows only those that have one."""
+        return self._ownerless.starting_with(prefix)
+
+    def begin(self, topic: bytes, owner: bytes | None) -> None:
+        """Somebody wants a topic that nobody wanted before."""
+        outlet = self._exchange.outlets.get(topic)
+        feed = Feed(topic.decode()) if outlet is None else outlet.feed
+        want = self.all[topic] = Want(topic, feed)
+        self._exchange.feeds[topic] = feed
+        for one in self.interests.matching(topic):
+            one.matched[topic] = want
+            want.add(one.spot)
+        feed.inboxes = [one.inbox for one in self.interests.targets(topic)]
+        if owner is None:
+            self._ownerless.add(topic)
+        else:
+            self._seek(want, owner)
+        if outlet is not None and outlet.latest is not None:
+            feed.deliver(outlet.latest, len(outlet.latest.payload), self._exchange)
+
+    def join(self, want: Want, subscriber: Subscriber) -> None:
+        """One more subscription wants it. Of a retained topic it gets the copy that this node has kept."""
+        feed = want.feed
+        is_new = not want.holds(subscriber.spot)
+        subscriber.matched[want.topic] = want
+        want.add(subscriber.spot)
+        if not subscriber.is_pattern:
+            self._former.pop(want.topic, None)
+        if is_new:
+            feed.inboxes.append(subscriber.inbox)
+        else:
+            feed.inboxes = [one.inbox for one in self.interests.targets(want.topic)]
+        if want.state is not WantState.ACTIVE:
+            return
+        self._tell_active(want, subscriber)
+        outlet = self._exchange.outlets.get(want.topic)
+        kept = feed.kept if outlet is None else outlet.latest
+        if is_new and kept is not None:
+            self._hand(kept, subscriber.inbox)
+
+    def leave(self, want: Want, subscriber: Subscriber) -> None:
+        """One subscription less wants it; it is no longer among the interests."""
+        topic = want.topic
+        del subscriber.matched[topic]
+        want.remove(subscriber.spot)
+        if want.owner is None and not self.interests.has_exact(topic):
+            # Patterns want what has an owner, and remember what had one.
+            if not want.is_remembered:
+                self._end(want)
+                return
+            self._remember(topic)
+        elif not want.is_held:
+            self._end(want)
+            return
+        inboxes = want.feed.inboxes
+        if want.holds(subscriber.spot):
+            want.feed.inboxes = [one.inbox for one in self.interests.targets(topic)]
+        elif subscriber.inbox in inboxes:
+            inboxes.remove(subscriber.inbox)
+
+    def _hand(self, kept: TopicMessage, inbox: Inbox) -> None:
+        if inbox.put(kept, len(kept.payload)):
+            self._exchange.readers.append(inbox.reader)
+            self._exchange.is_due = True
+
+    def _end(self, want: Want) -> None:
+        """Nobody wants it any more, or only patterns that remember it."""
+        topic = want.topic
+        for one in self.interests.matching(topic):
+            one.matched.pop(topic, None)
+        del self.all[topic]
+        del self._exchange.feeds[topic]
+        self._ownerless.discard(topic)
+        self._former.pop(topic, None)
+        want.feed.inboxes = []
+        if want.owner is not None and want.owner != self._node:
+            self._effects.append(Send(peer=want.owner, command=Unsubscribe(topic=want.feed.topic)))
+
+    # -- owners
+
+    def moved(self, topic: bytes, owner: bytes | None, *, is_lost: bool) -> None:
+        """The topic has another owner than before, or none; `is_lost` if the one before did not say so."""
+        want = self.all.get(topic)
+        if want is None:
+            if owner is not None and self.interests.count(topic):
+                self.begin(topic, owner)
+            return
+        before = want.owner
+        self._suspend(want)
+        if owner is not None:
+            self._seek(want, owner)
+        elif not self.interests.has_exact(topic):
+            # It said so itself, and returns with other numbers. Of the owners before it that says nothing.
+            if not is_lost and want.feed.owner == before:
+                want.spots_before = {}
+            if want.is_remembered:
+                self._remember(topic)
+            else:
+                self._end(want)
+
+    def _remember(self, topic: bytes) -> None:
+        self._former[topic] = None
+        if len(self._former) > FORMER_TOPICS_MAX:
+            self._end(self.all[next(iter(self._former))])
+
+    def _seek(self, want: Want, owner: bytes) -> None:
+        want.owner = owner
+        self._ownerless.discard(want.topic)
+        self._former.pop(want.topic, None)
+        if owner == self._node:
+            outlet = self._exchange.outlets[want.topic]
+            self._activate(want, owner, epoch=outlet.epoch, last=outlet.sequence, retain=False)
+            return
+        member = self._peers[owner]
+        self._effects.append(Send(peer=owner, command=Subscribe(topic=want.feed.topic)))
+        if member.is_hansa:
+            want.state = WantState.ASKED
+            member.asked[want.topic] = member.asked.get(want.topic, 0) + 1
+            return
+        want.feed.source = member
+        self._activate(want, owner, epoch=0, last=0, retain=False)
+
+    def _activate(self, want: Want, owner: bytes, *, epoch: int, last: int, retain: bool) -> None:
+        feed = want.feed
+        if (feed.owner, feed.epoch) != (owner, epoch):
+            self._put_by(want)
+            feed.kept = None
+        feed.owner, feed.epoch, feed.last, feed.retain = owner, epoch, last, retain
+        want.state = WantState.ACTIVE
+        for one in self.interests.matching(want.topic):
+            self._tell_active(want, one)
+
+    def _tell_active(self, want: Want, subscriber: Subscriber) -> None:
+        feed = want.feed
+        event = SubscriptionActivated(
+            subscription=subscriber.text, topic=feed.topic, owner=feed.owner, epoch=feed.epoch
+        )
+        self._effects.append(Tell(event=event, subscriber=subscriber))
+
+    def _suspend(self, want: Want) -> None:
+        """The want has lost its owner. What the owner's connection still brings is none of ours."""
+        owner = want.owner
+        if owner is None:
+            return
+        member = self._peers.get(owner)
+        # One that is no owner any more may be so again when it reads a SUBSCRIBE that is on its way.
+        if member is not None and (
+            self._owners.is_claimed_by(want.topic, owner) or want.topic in member.asked
+        ):
+            self._effects.append(Send(peer=owner, command=Unsubscribe(topic=want.feed.topic)))
+        was_active = want.state is WantState.ACTIVE
+        want.state = WantState.PENDING
+        want.owner = None
+        want.feed.source = None
+        self._ownerless.add(want.topic)
+        if not was_active:
+            return
+        want.suspend()
+        for one in self.interests.matching(want.topic):
+            event = SubscriptionSuspended(subscription=one.text, topic=want.feed.topic, owner=owner)
+            self._effects.append(Tell(event=event, subscriber=one))
+
+    # -- what the owner says
+
+    def marked(self, member: Peer, topic: bytes, mark: Mark) -> None:
+        """The owner says how far it is: to confirm a subscription, or because messages were dropped."""
+        if mark.confirm and not member.answered(topic):
+            return  # An UNSUBSCRIBE and another SUBSCRIBE are still on their way to it.
+        want = self.all.get(topic)
+        if want is None or want.owner != member.id:
+            return
+        if want.state is WantState.ACTIVE:
+            feed = want.feed
+            if mark.epoch > feed.epoch:
+                # It was demoted, by one that we do not hear, and owns the topic again: without us.
+                self._suspend(want)
+                self._seek(want, member.id)
+            elif mark.epoch == feed.epoch and mark.sequence > feed.last:
+                missed_count = mark.sequence - feed.last
+                feed.last = mark.sequence
+                # It is the latest no more; of a retained topic that one follows.
+                feed.kept = None
+                self._missed(want, missed_count)
+        elif mark.confirm:
+            self._confirmed(want, member, mark)
+
+    def _put_by(self, want: Want) -> None:
+        """Another owner takes over. Of ourselves we miss nothing, and raw owners have no epoch to know."""
+        if want.feed.epoch and want.feed.owner != self._node:
+            want.keep_former()
+
+    def _recall(self, want: Want, owner: bytes, epoch: int) -> None:
+        """Owners change and change back: go on from where this one was left."""
+        former = want.take_former(owner, epoch)
+        if former is None:
+            return
+        self._put_by(want)
+        feed = want.feed
+        feed.owner, feed.epoch, feed.last, feed.kept = owner, epoch, former.last, former.kept
+        want.spots_before = former.spots_before
+
+    def _confirmed(self, want: Want, member: Peer, mark: Mark) -> None:
+        feed = want.feed
+        self._recall(want, member.id, mark.epoch)
+        # The owner sends a retained message again: the next one for this feed, unless it had it.
+        last = mark.sequence - 1 if mark.retain and mark.sequence else mark.sequence
+        missed_count = 0
+        if (feed.owner, feed.epoch) == (member.id, mark.epoch) and mark.sequence >= feed.last:
+            last = max(last, feed.last)
+            missed_count = last - feed.last
+        feed.source = member
+        self._activate(want, member.id, epoch=mark.epoch, last=last, retain=mark.retain)
+        if missed_count and want.spots_before:
+            self._missed(want, missed_count, before_only=True)
+        if feed.kept is not None and last == mark.sequence:
+            # The feed has what the owner sends again; those who came meanwhile have not.
+            for one in self.interests.targets(want.topic):
+                if not want.was_there(one.spot):
+                    self._hand(feed.kept, one.inbox)
+        want.spots_before = {}
+
+    def message(self, member: Peer, message: Message) -> None:
+        """One that `receive` left: a gap, a duplicate, one without a number, or one that nobody wants."""
+        want = self.all.get(message.topic.encode())
+        if want is None or want.feed.source is not member:
+            self._tally.unwanted_count += 1
+            return
+        feed, sequence = want.feed, message.sequence or 0
+        if sequence:
+            if sequence <= feed.last and feed.epoch:
+                self._tally.duplicates_count += 1
+                return
+            # A raw owner confirms nothing, so its first number says where it is, and no more.
+            if sequence > feed.last + 1 and (feed.epoch or feed.last):
+                self._missed(want, sequence - feed.last - 1)
+            feed.last = sequence
+        payload = message.payload
+        feed.deliver(TopicMessage(feed.topic, payload, sequence), len(payload), self._exchange)
+
+    def _missed(self, want: Want, count: int, *, before_only: bool = False) -> None:
+        self._tally.missed_count += count
+        for one in self.interests.targets(want.topic):
+            if before_only and not want.was_there(one.spot):
+                continue
+            one.inbox.missed_count += count
+            event = MessagesMissed(subscription=one.text, topic=want.feed.topic, count=count)
+            self._effects.append(Tell(event=event, subscriber=one))
