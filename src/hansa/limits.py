@@ -260,6 +260,8 @@ STORE_TXN_BYTES_MAX: Final = MIB + 500 * KIB
 # Revisions and bytes of the past that a memory store keeps; beyond either it forgets the older half.
 STORE_HISTORY_COUNT_MAX: Final = 100_000
 STORE_HISTORY_BYTES_MAX: Final = 256 * MIB
+# Of so many starts a store knows which revisions they leapt over; of those before them it has forgotten it.
+STORE_LEAPS_MAX: Final = 1_000
 # Ten thousand members with several leases each.
 STORE_LEASES_MAX: Final = 100_000
 # A year: longer is for ever, and a key without a lease says that better.

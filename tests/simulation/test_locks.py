@@ -16,6 +16,12 @@ def test_nobody_holds_what_another_does_and_no_acknowledged_update_is_lost(part:
         Simulation(seed, Locks).run()
 
 
+@pytest.mark.spec("CRD-17")
+def test_what_was_given_back_does_not_come_back_with_an_older_store() -> None:
+    """Its key was there again, on a lease that its owner renewed: nobody had it, and all waited for it."""
+    Simulation(1590, Locks).run()
+
+
 def test_without_faults_everybody_is_served() -> None:
     class Calm(Locks):
         """The same, with a look at how much was done."""

@@ -7,7 +7,8 @@ reads at an old revision look into the past of each key in the range.
 
 Revisions only grow, but they may leap: a store that is started again begins beyond all that it can ever have
 issued (`RecordedStore.begin_run`). The log has a batch without changes where a run begins, so it has exactly
-the revisions at which this store stood. Whoever names another one has it from a history that was lost.
+the revisions at which this store stood, and what was leapt over is remembered beyond a compaction. Whoever
+names another revision has it from a history that was lost, and is told so.
 
 Compaction at a revision C forgets what no read at C or later can see: of each key what was overwritten at C
 or before, and a deletion at C or before. Reads at C still work, and so do watchers that begin at C. Beyond a
@@ -19,6 +20,7 @@ Keys in their order, so that a range is found without a look at the others.
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import replace
+from operator import itemgetter
 from typing import Final
 
 from hansa.errors import BadArgument, Compacted, FutureRevision, LeaseLost
@@ -104,6 +106,8 @@ class Mvcc:
         self._past_keys = KeyIndex()
         self._log: list[WatchBatch] = []
         self._log_bytes = 0
+        # Revisions that were never given out, from the first of each leap up to the one that it led to.
+        self._leaps: list[tuple[int, int]] = []
 
     @property
     def revision(self) -> int:
@@ -219,10 +223,15 @@ class Mvcc:
             raise BadArgument(f"revision {revision}: give a revision that the store had, or 0 for now")
         if revision > self._revision:
             raise FutureRevision(f"revision {revision}: the store is at {self._revision}")
-        if 0 < revision < self._compacted_revision:
+        is_compacted = 0 < revision < self._compacted_revision
+        if is_compacted and not self._is_leapt_over(revision):
             raise self._compacted(revision)
-        if not self._has_had(revision):
+        if is_compacted or not self._has_had(revision):
             raise FutureRevision(f"revision {revision}: this store, now at {self._revision}, never had it")
+
+    def _is_leapt_over(self, revision: int) -> bool:
+        place = bisect_right(self._leaps, revision, key=itemgetter(0))
+        return place > 0 and revision < self._leaps[place - 1][1]
 
     def _compacted(self, revision: int) -> Compacted:
         return Compacted(

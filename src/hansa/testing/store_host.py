@@ -82,6 +82,7 @@ class RestorableEngine(Engine):
             revision=self._mvcc.revision,
             compacted_revision=self._mvcc.compacted_revision,
             first_logged_revision=self._mvcc.first_logged_revision,
+            leaps=self._mvcc.old_leaps(),
             items=self._mvcc.live_items(),
             log=self._mvcc.whole_log(),
             leases=self._leases.granted(),
@@ -98,6 +99,7 @@ class RestorableEngine(Engine):
             image.leases,
             base_revision=image.first_logged_revision - 1,
             compacted_revision=image.compacted_revision,
+            leaps=image.leaps,
             now=now,
         )
         return engine

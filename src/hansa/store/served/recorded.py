@@ -15,7 +15,13 @@ from itertools import chain
 
 from hansa.chance import Chance
 from hansa.errors import BadArgument, HansaError, InvariantBroken, LeaseLost, StoreCorrupt, StoreUnavailable
-from hansa.limits import ID_DRAWS_MAX, STORE_LIVE_BYTES_MAX, STORE_REVISIONS_PER_S_MAX, STORE_STALL_S
+from hansa.limits import (
+    ID_DRAWS_MAX,
+    STORE_LEAPS_MAX,
+    STORE_LIVE_BYTES_MAX,
+    STORE_REVISIONS_PER_S_MAX,
+    STORE_STALL_S,
+)
 from hansa.store.leases import Leases
 from hansa.store.mvcc import FIRST_REVISION, OVERHEAD_BYTES, Mvcc
 from hansa.store.served.records import (
@@ -58,7 +64,13 @@ class RestorableKeys(Mvcc):
         """A copy of all changes that are remembered."""
         return tuple(self._log)
 
-    def restore(self, items: Iterable[KeyValue], revision: int) -> None:
+    def old_leaps(self) -> tuple[tuple[int, int], ...]:
+        """What was leapt over before the log begins: the others are found in the log."""
+        return tuple(leap for leap in self._leaps if leap[1] <= self.first_logged_revision)
+
+    def restore(
+        self, items: Iterable[KeyValue], revision: int, leaps: Iterable[tuple[int, int]] = ()
+    ) -> None:
         """Begin with these keys, as of a revision, and no past. Raises `StoreCorrupt`."""
         if self._revision != FIRST_REVISION or self._live or revision < FIRST_REVISION:
             raise StoreCorrupt(f"a snapshot cannot begin at revision {revision}")
@@ -68,6 +80,7 @@ class RestorableKeys(Mvcc):
             self._live_keys.add(key)
             self._past_keys.add(key)
         self._revision = revision
+        self._leaps = list(leaps)
 
     def replay(self, record: Committed) -> WatchBatch:
         """Make the changes of a revision once more. Raises `StoreCorrupt` if they do not fit."""
@@ -84,6 +97,9 @@ class RestorableKeys(Mvcc):
         """Leap to a revision, at which nothing changes. Raises `StoreCorrupt` for a leap that is none."""
         if revision <= self._revision:
             raise StoreCorrupt(f"a run began at revision {revision}, behind {self._revision}")
+        if revision > self._revision + 1:
+            self._leaps.append((self._revision + 1, revision))
+            del self._leaps[:-STORE_LEAPS_MAX]
         self._revision = revision
         self._append(WatchBatch(revision=revision, events=()))
 
@@ -135,10 +151,11 @@ def set_up(
     *,
     base_revision: int,
     compacted_revision: int,
+    leaps: Iterable[tuple[int, int]],
     now: float,
 ) -> None:
     """Bring both from nothing to where they were. Leases have their whole time. Raises `StoreCorrupt`."""
-    keys.restore(base, base_revision)
+    keys.restore(base, base_revision, leaps)
     for record in log:
         if isinstance(record, Begun):
             keys.begin_run(record.revision)
@@ -169,6 +186,7 @@ class Image:
     revision: int
     compacted_revision: int
     first_logged_revision: int
+    leaps: Sequence[tuple[int, int]]
     items: Sequence[KeyValue]
     log: Sequence[WatchBatch]
     leases: Sequence[tuple[int, float]]
@@ -324,6 +342,7 @@ class RecordedStore:
             revision=self._keys.revision,
             compacted_revision=self._keys.compacted_revision,
             first_logged_revision=self._keys.first_logged_revision,
+            leaps=self._keys.old_leaps(),
             items=self._keys.live_items(),
             log=self._keys.whole_log(),
             leases=self._leases.granted(),
@@ -337,6 +356,7 @@ class RecordedStore:
         *,
         base_revision: int,
         compacted_revision: int,
+        leaps: Sequence[tuple[int, int]] = (),
         now: float,
     ) -> None:
         """Set up what an image held; only in an empty store. Leases have their whole time again.
@@ -351,6 +371,7 @@ class RecordedStore:
             leases,
             base_revision=base_revision,
             compacted_revision=compacted_revision,
+            leaps=leaps,
             now=now,
         )
         self._live_bytes = sum(map(_item_bytes, self._keys.live_items()))

@@ -1,6 +1,7 @@
 """A whole store as one file: what a start begins with, so that the journal before it can go. Pure.
 
-    head      magic, sequence, revision, compacted revision, revision before the log, three counts
+    head      magic, sequence, revision, compacted revision, revision before the log, four counts
+    leaps     revisions that starts leapt over before the log: the first, and the one that was leapt to
     leases    number, granted seconds
     keys      as they were before the log's first change
     log       every revision that is remembered, as the journal writes it
@@ -20,9 +21,13 @@ from hansa.store.served.recorded import Image, RecordedStore
 from hansa.store.served.records import Begun, Committed, decode_record, encode_record, record_of
 from hansa.store.values import KeyValue
 
-MAGIC: Final = b"HANSAS1\n"
+MAGIC: Final = b"HANSAS2\n"
+# The form before it, which is only read: it has no leaps.
+FIRST_MAGIC: Final = b"HANSAS1\n"
 
-_HEAD: Final = struct.Struct("<8sQQQQQQQ")
+_HEAD: Final = struct.Struct("<8sQQQQQQQQ")
+_FIRST_HEAD: Final = struct.Struct("<8sQQQQQQQ")
+_LEAP: Final = struct.Struct("<QQ")
 _LEASE: Final = struct.Struct("<qd")
 _ITEM: Final = struct.Struct("<IIQQQq")  # bytes of key and value, created, modified, version, lease
 _LENGTH: Final = struct.Struct("<I")
@@ -39,6 +44,7 @@ class Snapshot:
     revision: int
     compacted_revision: int
     base_revision: int
+    leaps: tuple[tuple[int, int], ...]
     leases: tuple[tuple[int, float], ...]
     base: tuple[KeyValue, ...]
     log: tuple[Committed | Begun, ...]
@@ -51,6 +57,7 @@ class Snapshot:
             self.leases,
             base_revision=self.base_revision,
             compacted_revision=self.compacted_revision,
+            leaps=self.leaps,
             now=now,
         )
         if store.revision != self.revision:
@@ -83,7 +90,7 @@ def encode_snapshot(image: Image, sequence: int) -> Iterator[bytes]:
 def decode_snapshot(data: bytes, name: str) -> Snapshot:
     """The snapshot that a file holds. Raises `StoreCorrupt`, which names the file."""
     size = len(data) - _TAIL.size
-    if size < _HEAD.size or not data.startswith(MAGIC):
+    if size < _FIRST_HEAD.size or not data.startswith((MAGIC, FIRST_MAGIC)):
         raise StoreCorrupt(f"{name} is no whole snapshot: {len(data)} bytes")
     if _TAIL.unpack_from(data, size) != (size, crc32(memoryview(data)[:size])):
         raise StoreCorrupt(f"{name} is damaged: its {size} bytes are not those that were written")
@@ -104,7 +111,10 @@ def _pieces(image: Image, sequence: int) -> Iterator[bytes]:
         len(image.leases),
         len(base),
         len(image.log),
+        len(image.leaps),
     )
+    for leap in image.leaps:
+        yield _LEAP.pack(*leap)
     for lease, ttl_s in image.leases:
         yield _LEASE.pack(lease, ttl_s)
     for item in base:
@@ -119,8 +129,13 @@ def _pieces(image: Image, sequence: int) -> Iterator[bytes]:
 
 
 def _decode(data: bytes, end: int) -> Snapshot:
-    _, sequence, revision, compacted, base_revision, leases, items, batches = _HEAD.unpack_from(data)
-    place = _HEAD.size
+    head = _FIRST_HEAD if data.startswith(FIRST_MAGIC) else _HEAD
+    _, sequence, revision, compacted, base_revision, leases, items, batches, *leapt = head.unpack_from(data)
+    place = head.size
+    leaps: list[tuple[int, int]] = []
+    for _ in range(leapt[0] if leapt else 0):
+        leaps.append(_LEAP.unpack_from(data, place))
+        place += _LEAP.size
     granted: list[tuple[int, float]] = []
     for _ in range(leases):
         granted.append(_LEASE.unpack_from(data, place))
@@ -155,6 +170,7 @@ def _decode(data: bytes, end: int) -> Snapshot:
         revision=revision,
         compacted_revision=compacted,
         base_revision=base_revision,
+        leaps=tuple(leaps),
         leases=tuple(granted),
         base=tuple(base),
         log=tuple(log),

@@ -1,19 +1,21 @@
 """A store that is started begins beyond all that it can ever have issued, and knows what is its own past."""
 
+import struct
 from pathlib import Path
+from zlib import crc32
 
 import pytest
 
 from hansa.chance import Chance
 from hansa.clock import ManualClock
 from hansa.errors import Compacted, FutureRevision, StoreCorrupt, StoreUnavailable
-from hansa.limits import STORE_REVISIONS_PER_S_MAX
+from hansa.limits import STORE_LEAPS_MAX, STORE_REVISIONS_PER_S_MAX
 from hansa.store.mvcc import FIRST_REVISION
 from hansa.store.served import durable_files
 from hansa.store.served.recorded import RecordedStore, RestorableKeys
 from hansa.store.served.records import Begun, Committed, decode_record, encode_record
 from hansa.store.served.served_store import ServedStore
-from hansa.store.served.snapshot import decode_snapshot, encode_snapshot
+from hansa.store.served.snapshot import FIRST_MAGIC, decode_snapshot, encode_snapshot
 from hansa.store.values import Get, Put, WatchBatch
 from hansa.store.watching import Interest, WatcherStage
 
@@ -101,6 +103,52 @@ def test_a_revision_of_another_history_is_never_read_or_compacted() -> None:
         with pytest.raises(FutureRevision):
             store.compact(revision)
     assert [bool(store.get(b"b", revision=revision)) for revision in (1, 2, 20, 21)] == [False] * 3 + [True]
+
+
+def test_a_revision_of_another_history_is_known_as_such_after_a_compaction_too() -> None:
+    """Whoever saw it must hear that the store went back, and not that it has a short memory."""
+    store = started(wall_s=0.0)
+    put(store, "a")
+    store._keys.begin_run(20)
+    put(store, "a")
+    store._keys.begin_run(40)
+    put(store, "a")
+    put(store, "a")
+    store.compact(42)
+    for found in (store, again(store), again(again(store))):
+        for revision in (3, 19, 22, 39):
+            with pytest.raises(FutureRevision):
+                found.get(b"a", revision=revision)
+        for revision in (1, 2, 20, 21, 40, 41):
+            with pytest.raises(Compacted):
+                found.get(b"a", revision=revision)
+        assert found.get(b"a", revision=42) is not None
+
+
+def test_of_very_many_starts_the_first_are_forgotten() -> None:
+    keys = RestorableKeys()
+    for number in range(2, STORE_LEAPS_MAX + 4):
+        keys.begin_run(10 * number)
+    keys.compact(keys.revision)
+    with pytest.raises(Compacted):
+        keys.get(b"k", revision=15)
+    with pytest.raises(FutureRevision):
+        keys.get(b"k", revision=45)
+
+
+def test_a_snapshot_of_the_first_form_is_read() -> None:
+    """It knew nothing of leaps: whatever stands before its log is only forgotten."""
+    store = started(wall_s=0.0)
+    put(store, "a")
+    store._keys.begin_run(20)
+    put(store, "a")
+    data = b"".join(encode_snapshot(store.image(), 7))
+    head = FIRST_MAGIC + data[8 : 8 + 7 * 8]
+    body = head + data[8 + 8 * 8 : -12]
+    old = body + struct.pack("<QI", len(body), crc32(body))
+    found = RecordedStore(Chance.seeded(2))
+    decode_snapshot(old, "it").begin(found, now=0.0)
+    assert found.image() == store.image()
 
 
 def test_a_run_comes_back_from_its_records_and_from_a_snapshot_of_them() -> None:
