@@ -16,6 +16,14 @@ def test_nobody_is_down_without_a_cause_and_all_views_converge(part: int) -> Non
         Simulation(seed, RosterScenario).run()
 
 
+@pytest.mark.spec("CRD-17")
+@pytest.mark.parametrize("seed", [540, 992])
+def test_a_store_that_went_back_is_told_again_what_it_forgot(seed: int) -> None:
+    """540: a node's last word was forgotten, and its own watch had not heard of it. 992: nobody had a lease
+    and no record, and was taken for a member."""
+    Simulation(seed, RosterScenario).run()
+
+
 def test_without_faults_nobody_is_suspected() -> None:
     class Calm(RosterScenario):
         """The same, with a look at what was said of the members."""

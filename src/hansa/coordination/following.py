@@ -195,12 +195,14 @@ class Following:
         timeout: float = STORE_TIMEOUT_S,
         chance: Chance | None = None,
         on_trouble: Callable[[HansaError], None] | None = None,
+        on_read: Callable[[], None] | None = None,
     ) -> None:
         self._store = store
         self._prefix = as_key(prefix) if exact else as_bytes(prefix)
         self._exact = exact
         self._timeout_s = timeout
         self._on_trouble = on_trouble
+        self._on_read = on_read
         self._backoff = Backoff(
             s_min=FOLLOW_RETRY_S_MIN,
             s_max=FOLLOW_RETRY_S_MAX,
@@ -284,7 +286,10 @@ class Following:
         self._watch = watch
         self._backoff.reset()
         self.reads_count += 1
-        return self._copy.read(scan)
+        news = self._copy.read(scan)
+        if self._on_read is not None:
+            self._on_read()
+        return news
 
     def _failed(self, error: HansaError) -> None:
         self._drop()

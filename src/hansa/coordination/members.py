@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from hansa.chance import Chance
-from hansa.coordination.following import Changed, Following, Snapshot
+from hansa.coordination.following import Following
 from hansa.coordination.lookout import Lookout
 from hansa.coordination.member import (
     Expelled,
@@ -108,9 +108,17 @@ class Members:
         read_s_max = min(STORE_TIMEOUT_S, timeout / 2)
         self._nodes, self._suspects = (
             Following(
-                store, prefix, timeout=read_s_max, chance=chance.fork(name), on_trouble=self._in_trouble
+                store,
+                prefix,
+                timeout=read_s_max,
+                chance=chance.fork(name),
+                on_trouble=self._in_trouble,
+                on_read=on_read,
             )
-            for name, prefix in (("nodes", self._keys.nodes), ("suspects", self._keys.suspects))
+            for name, prefix, on_read in (
+                ("nodes", self._keys.nodes, self._tell_stay),
+                ("suspects", self._keys.suspects, None),
+            )
         )
         self._lookout = Lookout(self, self._book, self._keys, chance=chance.fork("lookout"))
         self._stay: Stay | None = None
@@ -166,8 +174,7 @@ class Members:
     @property
     def is_member(self) -> bool:
         """Whether this process is joined now, with a lease that lives."""
-        session = None if self._stay is None else self._stay.session
-        return session is not None and session.is_live and not self._expelled_reason
+        return self._stay is not None and self._stay.is_joined and not self._expelled_reason
 
     @property
     def is_stale(self) -> bool:
@@ -328,7 +335,8 @@ class Members:
     async def _follow_nodes(self) -> None:
         async for news in self._nodes:
             self._lookout.heard()
-            self._tell_own(news)
+            # First of all the stay: nobody should hear of this node's record before it.
+            self._tell_stay()
             self._tell_all(record_events(self._book, news, self._keys.nodes, self.store.clock))
 
     async def _follow_suspects(self) -> None:
@@ -368,18 +376,10 @@ class Members:
 
     # -- small things
 
-    def _tell_own(self, news: Snapshot | Changed) -> None:
-        """Tell the stay what became of this node's record, before anybody else hears of it."""
-        if self._stay is None:
-            return
-        key = self._keys.node(self._stay.info.id)
-        puts, deletes = changes(news)
-        put = next((item for item in puts if item.key == key), None)
-        # One that was deleted and put again is there: maybe it was this process that put it.
-        if put is not None:
-            self._stay.hear(put, revision=put.mod_revision)
-        elif any(item.key == key for item in deletes):
-            self._stay.hear(None, revision=news.revision)
+    def _tell_stay(self) -> None:
+        if self._stay is not None:
+            key = self._keys.node(self._stay.info.id)
+            self._stay.hear(self._nodes.items.get(key), revision=self._nodes.revision)
 
     def _tell_all(self, events: list[MemberEvent]) -> None:
         for event in events:

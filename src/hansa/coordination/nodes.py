@@ -229,13 +229,13 @@ class NodeRegistry:
 
     async def _follow(self, stay: Stay, node_id: str) -> None:
         key = self._keys.node(node_id)
-        async for news in Following(self._store, key, exact=True, chance=self._chance):
-            if isinstance(news, Snapshot):
-                continue
-            if news.puts:
-                stay.hear(news.puts[0], revision=news.puts[0].mod_revision)
-            else:
-                stay.hear(None, revision=news.revision)
+
+        def tell_stay() -> None:
+            stay.hear(following.items.get(key), revision=following.revision)
+
+        following = Following(self._store, key, exact=True, chance=self._chance, on_read=tell_stay)
+        async for _ in following:
+            tell_stay()
 
 
 def _failed(error: BaseException) -> None:

@@ -54,8 +54,8 @@ class Stay:
     """Puts a node's record into the store, keeps its lease, and puts it there again when it is gone.
 
     The latest process with an id wins: it writes its own record over that of its predecessor, who notices,
-    and stops. `takeover=False` refuses instead, with `Conflict`. `run` is the whole of it; `hear` must be
-    called with each change of the record. `on_joined` is called after each joining, with the reason.
+    and stops. `takeover=False` refuses instead, with `Conflict`. `run` is the whole of it; who follows the
+    records calls `hear`. `on_joined` is called after each joining, with the reason.
     """
 
     def __init__(
@@ -95,6 +95,7 @@ class Stay:
         self._former: Session | None = None
         # Of its last sessions: what stands on one of these is its own, whatever became of the answer.
         self._leases: deque[int] = deque(maxlen=OWN_LEASES_MAX)
+        self._joined_lease = 0
         self._joined_revision = 0
         # Whether a write is unanswered, that may be in the store or come to be.
         self._is_in_doubt = False
@@ -119,8 +120,15 @@ class Stay:
 
     @property
     def session(self) -> Session | None:
-        """None while it is not joined."""
+        """None while it has no lease. It may have one and not be joined yet."""
         return self._session
+
+    @property
+    def is_joined(self) -> bool:
+        """Whether its record is in the store, as far as is known here, on a lease that lives."""
+        session = self._session
+        is_on_it = session is not None and session.lease == self._joined_lease and session.is_live
+        return is_on_it and not self._gone_reason
 
     async def run(self) -> str:
         """Stay until replaced or deregistered; gives the reason. Raises `Conflict`, `AlreadyClosed`.
@@ -150,19 +158,27 @@ class Stay:
         return self._expelled_reason
 
     def hear(self, item: KeyValue | None, *, revision: int) -> None:
-        """The record is now this, or gone. What is older than our own last write says nothing new."""
+        """At this revision the record is this, or gone. Before our own last write that says nothing new.
+
+        Call it after each read and each change of the records, whichever changed: a record that is older than
+        our last write, at a later revision, is how one sees that the store went back.
+        """
         if self._session is None or revision <= self._joined_revision:
+            return
+        if item is not None and item.mod_revision == self._joined_revision:
             return
         record = None if item is None else _decoded(item)
         if item is None:
             self._gone_reason = "its record was gone"
         elif record is None or item.lease != self._session.lease:
             self._judge(item, record, "its record was overwritten")
+        elif item.mod_revision < self._joined_revision:
+            self._gone_reason = "the store went back to an older record of it"
         elif record.info.status is MemberStatus.LEFT:
             self._expelled_reason = record.reason or DEREGISTERED
         else:
             # A write of ours of which no answer came.
-            self._settle(record, revision)
+            self._settle(record, item.mod_revision)
         self._news.wake_all()
 
     async def write(self, change: Callable[[NodeInfo], NodeInfo], *, reason: str) -> None:
@@ -275,6 +291,7 @@ class Stay:
             )
             if outcome.is_success:
                 self._settle(wanted, outcome.revision)
+                self._joined_lease = session.lease
                 self._gone_reason = ""
                 return
             # Somebody was faster: look again at what is there now.
@@ -327,8 +344,10 @@ class Stay:
             found = [item for read in outcome.results if isinstance(read, GetResult) for item in read.items]
             if not found or found[0].lease != session.lease:
                 break
-            # A write of ours of which no answer came.
-            self.hear(found[0], revision=found[0].mod_revision)
+            # A write of ours of which no answer came; or the store has forgotten the last one.
+            self.hear(found[0], revision=outcome.revision)
+            if self._gone_reason:
+                break
         raise Conflict(f"node {self.info.id}: its record is gone or somebody else's")
 
     def _settle(self, record: NodeRecord, revision: int) -> None:

@@ -25,7 +25,6 @@ from hansa.coordination import (
     RoutingTableStore,
     Session,
 )
-from hansa.coordination.following import Changed
 from hansa.coordination.node_info import NodeRecord
 from hansa.coordination.stay import Stay
 from hansa.coordination.suspicion import Suspicion, is_overdue
@@ -415,7 +414,7 @@ async def test_statements_at_the_same_time_do_not_undo_each_other() -> None:
 async def test_who_does_not_know_what_it_said_says_it_again() -> None:
     async with LosesAnswers() as store, Members(store, A) as members:
         # Its watch is late.
-        members._tell_own = lambda news: None  # type: ignore[method-assign]
+        members._tell_stay = lambda: None  # type: ignore[method-assign]
         store.lost_count = 1
         with pytest.raises(TimedOut):
             await members.set_status(MemberStatus.DRAINING)
@@ -485,7 +484,7 @@ def test_a_record_that_was_put_again_after_a_gap_is_not_missed() -> None:
         assert again is not None
         later = await stage.store.put("something else", b"")
         # What a view is told that saw neither the end nor the return.
-        a._tell_own(Changed(revision=later, puts=(again,), deletes=(first,), is_after_gap=True))
+        a._my_stay().hear(again, revision=later)
         await stage.passed(5)
         assert await stage.store.get(Keys().node("a")) == again
 

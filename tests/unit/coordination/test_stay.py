@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -56,7 +56,12 @@ class Staying:
     async def told_gone(self) -> None:
         """As its watch does, when somebody deletes the record."""
         await self.store.delete(KEY)
-        self.stay.hear(None, revision=(await self.store.status()).revision)
+        await self.heard()
+
+    async def heard(self) -> None:
+        """As whoever follows the records tells it after each of their changes."""
+        scan = await self.store.scan(KEY, b"")
+        self.stay.hear(scan.items[0] if scan.items else None, revision=scan.revision)
 
     async def end(self) -> None:
         self.running.cancel()
@@ -105,7 +110,7 @@ async def test_news_that_are_older_than_its_new_record_do_not_make_it_join_twice
     """Its watch tells of the deletion a second time, after it has looked and before it has written."""
 
     async def hear_again() -> None:
-        staying.stay.hear(None, revision=(await staying.store.status()).revision)
+        await staying.heard()
 
     await staying.told_gone()
     before_commit(staying.store, hear_again)
@@ -123,7 +128,7 @@ async def test_a_lease_that_is_gone_is_not_tried_again(staying: Staying) -> None
     session = staying.stay.session
     assert session is not None
     await staying.store.revoke(session.lease)
-    staying.stay.hear(None, revision=(await staying.store.status()).revision)
+    await staying.heard()
     assert await staying.joined(2) < 1.0
     assert staying.stay.session is not session
     assert staying.were_live == [True, True]
@@ -202,3 +207,60 @@ async def test_a_word_is_not_waited_for_beyond_the_session(staying: Staying) -> 
         )
     assert staying.store.now == pytest.approx(session.deadline_s, abs=0.01)
     staying.store.resume()
+
+
+@staying
+async def test_what_a_store_forgot_that_went_back_is_said_again(staying: Staying) -> None:
+    """An older copy was put back: the record is there, on the same lease, as it was before the last word."""
+    before = await staying.store.get(KEY)
+    await staying.stay.write(lambda info: replace(info, zone="east"), reason="moved")
+    assert before is not None
+    later = (await staying.store.status()).revision + 5
+    staying.stay.hear(before, revision=later)
+    assert not staying.stay.is_joined
+    await staying.joined(2)
+    assert staying.stay.is_joined
+    found = await staying.store.get(KEY)
+    assert found is not None
+    assert NodeRecord.decode(found.value).info.zone == "east"
+    assert "went back" in staying.reasons[1]
+
+
+@staying
+async def test_an_older_record_that_was_read_before_the_last_word_is_no_news(staying: Staying) -> None:
+    before = await staying.store.get(KEY)
+    assert before is not None
+    await staying.stay.write(lambda info: replace(info, zone="east"), reason="moved")
+    staying.stay.hear(before, revision=before.mod_revision)
+    await asyncio.sleep(5.0)
+    assert staying.reasons == ["joined"]
+
+
+@staying
+async def test_a_read_of_its_own_record_does_not_end_the_doubt_about_a_write(staying: Staying) -> None:
+    """The write is under way: what was read is older, and says nothing of it."""
+    before = await staying.store.get(KEY)
+    assert before is not None
+    staying.stay._is_in_doubt = True
+    await staying.store.put("something else", b"")
+    await staying.heard()
+    await staying.stay.write(lambda info: info, reason="again")
+    found = await staying.store.get(KEY)
+    assert found is not None
+    assert found.mod_revision > before.mod_revision
+
+
+@staying
+async def test_who_has_a_lease_and_no_record_yet_is_not_joined(staying: Staying) -> None:
+    seen: list[bool] = []
+
+    async def look() -> None:
+        seen.append(staying.stay.is_joined)
+
+    session = staying.stay.session
+    assert session is not None
+    await staying.store.revoke(session.lease)
+    session.end_lost("revoked")
+    before_commit(staying.store, look)
+    await staying.joined(2)
+    assert (seen, staying.stay.is_joined) == ([False], True)
