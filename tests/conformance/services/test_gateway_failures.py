@@ -230,6 +230,27 @@ async def test_a_draining_provider_gets_no_more_and_answers_what_it_has(lane: La
         await one.wait_left()
 
 
+@pytest.mark.spec("DIS-29")
+async def test_who_was_listed_again_is_not_left_for_what_it_said_before(lane: Lane) -> None:
+    """Its old answer is read late, when its successor stands at the same endpoint under the same id."""
+    async with Stage(lane) as stage:
+        gateway, (one,) = await service(stage, silence)
+        (entry,) = stage.lists["work"].values()
+        async with asyncio.TaskGroup() as group:
+            asking = [group.create_task(outcomes(gateway, 1)) for _ in range(2)]
+            await one.wait_asked(2)
+            stage.retract("work", entry.endpoint)
+            await stage.listed("work", 0)
+            stage.offer("work", entry)
+            await stage.listed("work", 1)
+            one.answer = echo
+            one.fail(one.asked[0], "draining")
+            one.reply(one.asked[1], *one.asked[1].parts)
+        assert [task.result() for task in asking] == [[[b"0"]], [[b"0"]]]
+        assert gateway.connection_count("work") == 1
+        assert await outcomes(gateway, 3) == [[b"0"], [b"1"], [b"2"]]
+
+
 async def test_when_the_only_provider_drains_the_caller_is_told(lane: Lane) -> None:
     async with Stage(lane) as stage:
         gateway, _ = await service(stage, refusing("draining"))

@@ -265,7 +265,8 @@ class Calls:
         due: list[IdempotentCall] = []
         self.look_at = NEVER
         for call in self.open.values():
-            if call.started_at > now - TRY_S_MIN:
+            # Added, as for `hedge_at`: subtracted, it may differ by a rounding, and the try be forgotten.
+            if call.started_at + TRY_S_MIN > now:
                 # No try has less time than that, and whoever follows is younger still.
                 if self.hedge_last_at > now:
                     self.look_at = min(self.look_at, call.started_at + TRY_S_MIN)

@@ -30,6 +30,7 @@ class Member:
         "leaving",
         "peer",
         "posted_count",
+        "relisted_after",
         "routing_id",
         "suspected_until",
         "suspicions_count",
@@ -44,6 +45,8 @@ class Member:
         self.in_flight_count = 0
         self.posted_count = 0
         """Requests handed to the socket for this member since its connection was made."""
+        self.relisted_after = 0
+        """As many of them were posted before it was listed again: what they bring says nothing of it now."""
         self.peer = b""
         """The id under which it is connected; empty while it is not."""
         self.leaving = False
@@ -96,7 +99,9 @@ class Pool:
         self._unlist(member)
         member.routing_id = provider.routing_id
         member.weight = provider.weight
-        member.leaving = False
+        if member.leaving:
+            member.leaving = False
+            member.relisted_after = member.posted_count
         self._listed[member.routing_id] = member
         self._sort(member)
         return None
@@ -128,7 +133,7 @@ class Pool:
         """The member's endpoint answered as `peer`; whether that is the provider that the list means."""
         member.peer = peer
         member.tried = True
-        member.posted_count = 0
+        member.posted_count = member.relisted_after = 0
         self._trust(member)
         self._sort(member)
         return member.is_ready

@@ -434,8 +434,10 @@ class Switchboard:
             return
         self._leave(link, call)
         problem = error_from_code(code, text)
-        if isinstance(problem, ProviderDraining) and call.member is not None:
-            link.dismiss(call.member)
+        member = call.member
+        # A reply may be read late: if the provider was listed again meanwhile, it speaks of the time before.
+        if isinstance(problem, ProviderDraining) and member and call.post_number > member.relisted_after:
+            link.dismiss(member)
         self._try_again(call, link, problem, not_started=isinstance(problem, NOT_STARTED))
 
     def _try_again(self, call: Call, link: ServiceLink, error: HansaError, *, not_started: bool) -> None:

@@ -234,11 +234,14 @@ class Calling:
         if well and errand.outcome in AVOIDABLE:
             self._cluster.world.fail(
                 "no idempotent request fails that has a well provider",
-                f"{errand} of {self._label} ended as {errand.outcome}; {', '.join(sorted(well))} was well",
+                f"{errand} of {self._label} ended as {errand.outcome}; {sorted(well)} was well",
             )
 
-    def _well(self, caller: Caller, service: str) -> set[str]:
-        """Hosts of providers that this caller could ask now: up, connected, and nothing wrong between."""
+    def _well(self, caller: Caller, service: str) -> set[tuple[str, int]]:
+        """Hosts of providers that this caller could ask now: up, connected, and nothing wrong between.
+
+        With how often each was too busy: one that refuses a request meanwhile is not well.
+        """
         world, here = self._cluster.world, self._host.name
         connected = caller.gateway.router(service).peers
         hosts = {
@@ -247,9 +250,10 @@ class Calling:
             if one.routing_id in connected
         }
         return {
-            name
+            (name, self._cluster.sessions[name].provider.stats.busy_count)
             for name in hosts
-            if not self._cluster.unread[name]
+            if name in self._cluster.sessions
+            and not self._cluster.unread[name]
             and world.hosts[name].is_up
             and not world.hosts[name].is_paused
             and all(

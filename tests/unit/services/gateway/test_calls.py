@@ -182,6 +182,14 @@ def test_young_calls_are_not_looked_at_and_not_forgotten() -> None:
     assert calls.overdue(now=1.5) == young
 
 
+@pytest.mark.parametrize("number", range(200))
+def test_a_call_is_looked_at_when_its_time_comes_to_the_last_bit(number: int) -> None:
+    """A timer may ring at the very moment that was asked for, and there is no other one for this call."""
+    calls = Calls(0)
+    call = opened(calls, 1000.0 + number / 7.0, hedge_after_s=TRY_S_MIN)
+    assert calls.overdue(now=call.hedge_at) == [call]
+
+
 def test_calls_that_must_not_be_sent_twice_ask_for_no_look() -> None:
     calls = Calls(0)
     for request_id, at in ((1, 1.0), (2, 5.0)):

@@ -47,6 +47,21 @@ def test_a_connected_stranger_is_ready_when_the_list_changes_to_it() -> None:
     assert pool.ready == [member]
 
 
+def test_what_was_posted_before_a_member_was_listed_again_says_nothing_of_it_now() -> None:
+    pool = Pool("echo")
+    member = added(pool, info())
+    pool.connected(member, b"ann")
+    member.posted_count = 3
+    pool.add(info(weight=2))
+    assert member.relisted_after == 0
+    pool.dismiss(member)
+    pool.add(info())
+    assert member.relisted_after == 3
+    pool.disconnected(member)
+    pool.connected(member, b"ann")
+    assert member.relisted_after == 0
+
+
 def test_hope_ends_with_the_first_attempt_and_comes_back_with_a_loss() -> None:
     pool = Pool("echo")
     assert not pool.is_hopeful
