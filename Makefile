@@ -9,7 +9,7 @@ PYTEST := $(PY) -m pytest
 
 # `make sim`: which seed to start from, how many, which scenario (empty: all), and anything else.
 SEED ?= 1
-SEEDS ?= 200
+SEEDS ?= 2000
 SCENARIO ?=
 # `make bench`: how many interleaved rounds, and which cases (empty: all).
 ROUNDS ?= 5
@@ -67,7 +67,7 @@ fix: compiled ## Format the code and mend what the linter can mend
 demo: compiled ## Watch hansa work, in this terminal, for about 15 seconds
 	@$(PY) -m hansa.cli demo $(ARGS)
 
-sim: compiled ## Simulate: SEED=1 SEEDS=200 SCENARIO=name
+sim: compiled ## Simulate: SEED=1 SEEDS=2000 SCENARIO=name
 	@$(PY) -m hansa.testing --seed $(SEED) --seeds $(SEEDS) $(if $(SCENARIO),--scenario $(SCENARIO)) $(ARGS)
 
 fuzz: compiled .venv/.stamp-fuzz-$(HERE) ## Feed the parsers random and mutated input: RUNS=1000000

@@ -8,9 +8,7 @@ import pytest
 
 from hansa.testing import Outcome, Simulation
 from hansa.testing.scenarios import Elections
-
-SEEDS_COUNT = 500
-PARTS_COUNT = 20
+from tests.support.gate_seeds import gate_seeds
 
 PROGRAM = """
 import sys
@@ -23,9 +21,9 @@ for name in ("elections", "locks", "roster"):
 
 
 @pytest.mark.spec("CRD-08", "CRD-11")
-@pytest.mark.parametrize("part", range(PARTS_COUNT))
-def test_one_leads_at_a_time_and_terms_grow(part: int) -> None:
-    for seed in range(part, SEEDS_COUNT, PARTS_COUNT):
+@gate_seeds()
+def test_one_leads_at_a_time_and_terms_grow(seeds: list[int]) -> None:
+    for seed in seeds:
         Simulation(seed, Elections).run()
 
 

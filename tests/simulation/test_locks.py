@@ -4,15 +4,13 @@ import pytest
 
 from hansa.testing import Outcome, Simulation
 from hansa.testing.scenarios import Locks
-
-SEEDS_COUNT = 500
-PARTS_COUNT = 25
+from tests.support.gate_seeds import gate_seeds
 
 
 @pytest.mark.spec("CRD-09", "CRD-10", "CRD-11", "CRD-15")
-@pytest.mark.parametrize("part", range(PARTS_COUNT))
-def test_nobody_holds_what_another_does_and_no_acknowledged_update_is_lost(part: int) -> None:
-    for seed in range(part, SEEDS_COUNT, PARTS_COUNT):
+@gate_seeds()
+def test_nobody_holds_what_another_does_and_no_acknowledged_update_is_lost(seeds: list[int]) -> None:
+    for seed in seeds:
         Simulation(seed, Locks).run()
 
 

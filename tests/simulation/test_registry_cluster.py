@@ -4,15 +4,13 @@ import pytest
 
 from hansa.testing import Outcome, Simulation
 from hansa.testing.scenarios import RegistryCluster
-
-SEEDS_COUNT = 500
-PARTS_COUNT = 50
+from tests.support.gate_seeds import gate_seeds
 
 
 @pytest.mark.spec("DIS-10", "DIS-11", "DIS-13", "DIS-24", "DIS-29", "DIS-30")
-@pytest.mark.parametrize("part", range(PARTS_COUNT))
-def test_lists_converge_and_nothing_removed_comes_back(part: int) -> None:
-    for seed in range(part, SEEDS_COUNT, PARTS_COUNT):
+@gate_seeds()
+def test_lists_converge_and_nothing_removed_comes_back(seeds: list[int]) -> None:
+    for seed in seeds:
         Simulation(seed, RegistryCluster).run()
 
 

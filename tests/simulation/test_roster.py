@@ -4,15 +4,13 @@ import pytest
 
 from hansa.testing import Outcome, Simulation
 from hansa.testing.scenarios import RosterScenario
-
-SEEDS_COUNT = 500
-PARTS_COUNT = 50
+from tests.support.gate_seeds import gate_seeds
 
 
 @pytest.mark.spec("CRD-03", "CRD-05", "CRD-06", "CRD-11")
-@pytest.mark.parametrize("part", range(PARTS_COUNT))
-def test_nobody_is_down_without_a_cause_and_all_views_converge(part: int) -> None:
-    for seed in range(part, SEEDS_COUNT, PARTS_COUNT):
+@gate_seeds()
+def test_nobody_is_down_without_a_cause_and_all_views_converge(seeds: list[int]) -> None:
+    for seed in seeds:
         Simulation(seed, RosterScenario).run()
 
 

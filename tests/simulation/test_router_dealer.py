@@ -1,17 +1,13 @@
 """Sockets under cuts, pauses, crashes and restarts lose nothing that they do not report as lost."""
 
-import pytest
-
 from hansa.testing import Outcome, Simulation
 from hansa.testing.scenarios import RouterDealer
-
-SEEDS_COUNT = 100
-PARTS_COUNT = 10
+from tests.support.gate_seeds import gate_seeds
 
 
-@pytest.mark.parametrize("part", range(PARTS_COUNT))
-def test_nothing_is_lost_that_was_not_reported(part: int) -> None:
-    for seed in range(part, SEEDS_COUNT, PARTS_COUNT):
+@gate_seeds()
+def test_nothing_is_lost_that_was_not_reported(seeds: list[int]) -> None:
+    for seed in seeds:
         Simulation(seed, RouterDealer).run()
 
 

@@ -8,9 +8,7 @@ import pytest
 
 from hansa.testing import Outcome, Simulation
 from hansa.testing.scenarios import SpotMesh
-
-SEEDS_COUNT = 450
-PARTS_COUNT = 50
+from tests.support.gate_seeds import gate_seeds
 
 PROGRAM = """
 import sys
@@ -23,9 +21,9 @@ for seed in map(int, sys.argv[1:]):
 
 
 @pytest.mark.spec("SPT-04", "SPT-08", "SPT-11", "SPT-12", "SPT-13", "SPT-14", "SPT-21", "SPT-22")
-@pytest.mark.parametrize("part", range(PARTS_COUNT))
-def test_all_nodes_agree_and_what_is_lost_is_counted(part: int) -> None:
-    for seed in range(part, SEEDS_COUNT, PARTS_COUNT):
+@gate_seeds()
+def test_all_nodes_agree_and_what_is_lost_is_counted(seeds: list[int]) -> None:
+    for seed in seeds:
         Simulation(seed, SpotMesh).run()
 
 

@@ -13,18 +13,19 @@ from hansa.testing import Failure, Outcome, Simulation
 from hansa.testing.scenarios import TopicClaiming
 from hansa.topics import claims
 from hansa.topics.claims import TopicClaims
+from tests.support.gate_seeds import gate_seeds
 
-SEEDS_COUNT = 100
-PARTS_COUNT = 10
+# Of a planted bug.
+SEEDS_MAX = 100
 ONE_OWNER = "a topic has one owner"
 SETTLED = "all is well 60 s after the last fault"
 UNHANDLED = "no error goes unhandled"
 
 
 @pytest.mark.spec("SPT-12", "SPT-25")
-@pytest.mark.parametrize("part", range(PARTS_COUNT))
-def test_a_topic_has_one_owner_who_has_claimed_it_and_all_agree_in_the_end(part: int) -> None:
-    for seed in range(part, SEEDS_COUNT, PARTS_COUNT):
+@gate_seeds()
+def test_a_topic_has_one_owner_who_has_claimed_it_and_all_agree_in_the_end(seeds: list[int]) -> None:
+    for seed in seeds:
         Simulation(seed, TopicClaiming).run()
 
 
@@ -52,11 +53,11 @@ def _first_failure(planted: object, **bugs: Any) -> Failure:
     with pytest.MonkeyPatch.context() as patch:
         for name, bug in bugs.items():
             patch.setattr(planted, name, bug, raising=False)
-        for seed in range(SEEDS_COUNT):
+        for seed in range(SEEDS_MAX):
             played = Simulation(seed, TopicClaiming).play()
             if isinstance(played, Failure):
                 return played
-    raise AssertionError(f"{SEEDS_COUNT} seeds did not find the bug")
+    raise AssertionError(f"{SEEDS_MAX} seeds did not find the bug")
 
 
 def test_a_claim_that_is_not_looked_at_after_the_survey_is_caught() -> None:

@@ -1,0 +1,16 @@
+"""The seeds at the gate: the same first ones for all, and others for every commit."""
+
+from tests.support.gate_seeds import FIRST_COUNT, WINDOW_COUNT, WINDOW_FROM, commit_here, seeds_for
+
+
+def test_the_first_seeds_are_always_there_and_the_window_moves() -> None:
+    one, two = seeds_for("a" * 40), seeds_for("b" * 40)
+    assert one[:FIRST_COUNT] == two[:FIRST_COUNT] == list(range(FIRST_COUNT))
+    assert len(one) == len(set(one)) == FIRST_COUNT + WINDOW_COUNT
+    assert set(one[FIRST_COUNT:]).isdisjoint(two[FIRST_COUNT:])
+    assert min(one[FIRST_COUNT:]) >= WINDOW_FROM
+
+
+def test_one_commit_has_one_window_and_a_tree_without_git_has_one_too() -> None:
+    assert seeds_for(commit_here()) == seeds_for(commit_here())
+    assert seeds_for("")[FIRST_COUNT] == WINDOW_FROM
