@@ -21,7 +21,7 @@ from hansa.keys import Keys
 from hansa.runtime.event_stream import EventFeeds
 from hansa.store.memory import LoopKeeping
 from hansa.store.mvcc import Mvcc
-from hansa.store.values import Compare, CompareTarget, Delete, Outcome, Put, prefix_range
+from hansa.store.values import Compare, CompareTarget, Delete, KeyValue, Outcome, Put, prefix_range
 from hansa.testing import Simulation, SimulationFailed
 from hansa.testing.scenario import Scenario
 from hansa.testing.scenarios import Elections, Locks, RosterScenario
@@ -206,6 +206,13 @@ def test_watches_that_wait_for_a_revision_of_a_lost_history_are_caught(
 def test_sessions_that_live_on_with_what_they_gave_back_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(StoreLink, "_lost", lambda self, lost: None)
     assert broken(Locks, 60) == SETTLED
+    # A stay sees it by its record, too: both must be blind.
+    hear = Stay.hear
+
+    def by_its_own_revision(self: Stay, item: KeyValue | None, *, revision: int) -> None:
+        hear(self, item, revision=revision if item is None else item.mod_revision)
+
+    monkeypatch.setattr(Stay, "hear", by_its_own_revision)
     assert broken(RosterScenario, 60) == "what was acknowledged is said"
 
 
