@@ -37,7 +37,7 @@ INSTALL := .venv/.stamp-install-$(HERE)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup compiled test check fix demo sim fuzz soak costs bench spec docs protos clean build/pure
+.PHONY: help setup compiled test quick check fix demo sim fuzz soak costs bench spec docs protos clean build/pure
 
 help: ## List these commands
 	@echo "hansa: make <command>"
@@ -53,6 +53,9 @@ test: compiled build/pure ## Run every test, then those of the compiled modules 
 		echo "== wire, transport and topic tests, uncompiled" && \
 		PYTHONPATH=build/pure $(PYTEST) -n $(JOBS) --dist=worksteal --requirement-results=add --requirement-form=uncompiled $(ARGS) $(PURE_TESTS) || [ $$? -eq 5 ]; \
 	fi
+
+quick: compiled ## Run the tests that need no servers, no other processes' faults and no seeds: two minutes
+	@$(PYTEST) -n $(JOBS) --dist=worksteal --without-servers $(ARGS) tests/unit tests/conformance
 
 check: compiled ## Check format, lint, types and layers
 	@echo "== format" && $(PY) -m ruff format --check --quiet . || { echo "run: make fix"; exit 1; }

@@ -1,5 +1,6 @@
 """For every test: the report of proved requirements, and no limit of time for a random example."""
 
+import pytest
 from hypothesis import settings
 
 pytest_plugins = ["tests.requirement_report"]
@@ -7,3 +8,7 @@ pytest_plugins = ["tests.requirement_report"]
 # How long an example takes says something of the machine, and not of what is tested.
 settings.register_profile("hansa", deadline=None)
 settings.load_profile("hansa")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--without-servers", action="store_true", help="of the stores only the one in memory")
