@@ -1,7 +1,7 @@
-"""Where in the store everything is: the one place that knows the names of keys.
+"""Where everything is in the store: the one place that knows the names of keys.
 
-All of a cluster is below `/hansa/<cluster>/`. What others follow is a prefix that ends with a slash, so that
-the lock "a" does not see the keys of the lock "ab".
+All keys of a cluster stand below `/hansa/<cluster>/`. A prefix that somebody follows ends with a slash, so
+that a follower of the lock "a" does not see the keys of the lock "ab".
 """
 
 from typing import Final

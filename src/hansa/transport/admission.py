@@ -1,9 +1,11 @@
-"""Who may be which peer: routing ids given, made up, refused, taken over. Pure.
+"""Who may come in through a socket's doors, and as which peer. Pure.
 
-Under TLS an id belongs to the node whose certificate first used it, for as long as the socket lives; the
-certificate's name decides, not its bytes, so that a renewed certificate keeps its ids.
+A `Door` bounds the connections of one bound endpoint: all of them, and those that have not shaken hands yet.
+`Admission` decides about the routing id of a peer that has: accepted, made up for a peer that gave none,
+taken over from an older connection, or refused.
 
-How many may come in through one bound endpoint, and how many before they have shown who they are.
+Under TLS an id belongs to the node whose certificate first used it, for as long as the socket lives. The name
+in the certificate decides, not its bytes, so that a renewed certificate keeps its ids.
 """
 
 from __future__ import annotations

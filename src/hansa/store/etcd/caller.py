@@ -1,7 +1,8 @@
 """Calls to an etcd group: to a member that answers, as often as is safe, and what is known when they fail.
 
-The head of each answer is compared with what was seen before (`Lineage`): a store that went back in time is
-told to `on_lost`, and one that may have is told to `on_doubt`, whose part it is to have it `confirm`ed.
+The header of each answer is compared with what was seen before (`Lineage`). A store that went back in time is
+reported to `on_lost`. A store that may have gone back is reported to `on_doubt`, whose part it is to
+`confirm` it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""The store's values as etcd's messages, and back: for the client, and for the server that answers clients.
+"""The store's values as etcd's messages, and back: for the client and for the server. Pure.
 
-Pure.
-
-What comes from a message is checked as what a caller makes is: `BadArgument` says what cannot be. What etcd
+A value from a message is checked like one that a caller makes: `BadArgument` says what cannot be. What etcd
 has and hansa's store has not (transactions inside transactions, compares of ranges) is refused the same way.
 """
 

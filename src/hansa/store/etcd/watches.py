@@ -1,4 +1,4 @@
-"""All watches of a store over one stream to one member of an etcd group; to the next when that one fails.
+"""All watches of a store over one stream to one etcd member, and to the next when that one fails.
 
 What this driver owes to its two machines, the book of the tapes (`WatchBook`) and the lineage:
 

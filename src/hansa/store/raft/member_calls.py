@@ -1,9 +1,4 @@
-"""Questions to one member of a group, and the changes of membership, over etcd's API.
-
-What an etcd says of itself in numbers: the few that are told on, out of its page of metrics.
-
-Fetches an etcd's page of metrics.
-"""
+"""Questions to the members of a group: over etcd's API, and to their pages of metrics."""
 
 from __future__ import annotations
 
@@ -26,63 +21,31 @@ from hansa.store.raft.join_steps import MemberView
 from hansa.store.raft.member_settings import RaftTimings, address_of, url
 from hansa.store.values import Compare, Operation, Outcome
 
+RequestT = TypeVar("RequestT", bound=Message)
+ResponseT = TypeVar("ResponseT", bound=Message)
 _SAVED: Final = "etcd_debugging_snap_save_total_duration_seconds"
 _RECEIVED: Final = "etcd_network_snapshot_receive_total_duration_seconds"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Measures:
-    """Snapshots since the process started: written, and received from another member."""
+class MemberPool:
+    """Connections to all members of a group, made when they are first asked."""
 
-    snapshots_count: int = 0
-    snapshots_s: float = 0.0
-    received_count: int = 0
-    received_s: float = 0.0
+    def __init__(self, timings: RaftTimings | None = None) -> None:
+        self._timings = timings
+        self._members: dict[str, MemberCalls] = {}
 
+    def at(self, address: str) -> MemberCalls:
+        if address not in self._members:
+            self._members[address] = MemberCalls(address, self._timings)
+        return self._members[address]
 
-def read_measures(page: str) -> Measures:
-    """The measures on a page of metrics; what is not there is 0, since versions differ."""
-    sums: dict[str, float] = {}
-    for line in page.splitlines():
-        name, _, number = line.rpartition(" ")
-        # The labels say from whom; only the sum over all counts here.
-        name = name.partition("{")[0]
-        if name.startswith((_SAVED, _RECEIVED)):
-            try:
-                sums[name] = sums.get(name, 0.0) + float(number)
-            except ValueError:
-                continue
-    return Measures(
-        snapshots_count=int(sums.get(f"{_SAVED}_count", 0)),
-        snapshots_s=sums.get(f"{_SAVED}_sum", 0.0),
-        received_count=int(sums.get(f"{_RECEIVED}_count", 0)),
-        received_s=sums.get(f"{_RECEIVED}_sum", 0.0),
-    )
+    async def keep_only(self, addresses: set[str]) -> None:
+        """Close those to members that are none any more."""
+        for address in set(self._members) - addresses:
+            await self._members.pop(address).close()
 
-
-async def fetch_measures(address: str) -> Measures:
-    """The measures of the member at a client address. Raises `StoreUnavailable`."""
-    host, _, port = address.rpartition(":")
-    try:
-        async with asyncio.timeout(RAFT_REACH_S_MAX):
-            reader, writer = await asyncio.open_connection(host.strip("[]"), int(port))
-            try:
-                # HTTP/1.0: the answer ends with the connection, in one piece.
-                writer.write(f"GET /metrics HTTP/1.0\r\nHost: {address}\r\n\r\n".encode())
-                page = b""
-                while chunk := await reader.read(65_536):
-                    page += chunk
-                    if len(page) > RAFT_MEASURES_BYTES_MAX:
-                        break
-            finally:
-                writer.close()
-    except (OSError, TimeoutError) as error:
-        raise StoreUnavailable(f"the metrics of the member at {address}: {error}") from error
-    return read_measures(page.decode(errors="replace"))
-
-
-RequestT = TypeVar("RequestT", bound=Message)
-ResponseT = TypeVar("ResponseT", bound=Message)
+    async def close(self) -> None:
+        await self.keep_only(set())
 
 
 class MemberCalls:
@@ -192,22 +155,52 @@ def _view(member: api.Member) -> MemberView:
     )
 
 
-class MemberPool:
-    """Connections to all members of a group, made when they are first asked."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measures:
+    """Snapshots since the process started: written, and received from another member."""
 
-    def __init__(self, timings: RaftTimings | None = None) -> None:
-        self._timings = timings
-        self._members: dict[str, MemberCalls] = {}
+    snapshots_count: int = 0
+    snapshots_s: float = 0.0
+    received_count: int = 0
+    received_s: float = 0.0
 
-    def at(self, address: str) -> MemberCalls:
-        if address not in self._members:
-            self._members[address] = MemberCalls(address, self._timings)
-        return self._members[address]
 
-    async def keep_only(self, addresses: set[str]) -> None:
-        """Close those to members that are none any more."""
-        for address in set(self._members) - addresses:
-            await self._members.pop(address).close()
+async def fetch_measures(address: str) -> Measures:
+    """The measures of the member at a client address. Raises `StoreUnavailable`."""
+    host, _, port = address.rpartition(":")
+    try:
+        async with asyncio.timeout(RAFT_REACH_S_MAX):
+            reader, writer = await asyncio.open_connection(host.strip("[]"), int(port))
+            try:
+                # HTTP/1.0: the answer ends with the connection, in one piece.
+                writer.write(f"GET /metrics HTTP/1.0\r\nHost: {address}\r\n\r\n".encode())
+                page = b""
+                while chunk := await reader.read(65_536):
+                    page += chunk
+                    if len(page) > RAFT_MEASURES_BYTES_MAX:
+                        break
+            finally:
+                writer.close()
+    except (OSError, TimeoutError) as error:
+        raise StoreUnavailable(f"the metrics of the member at {address}: {error}") from error
+    return read_measures(page.decode(errors="replace"))
 
-    async def close(self) -> None:
-        await self.keep_only(set())
+
+def read_measures(page: str) -> Measures:
+    """The measures on a page of metrics; what is not there is 0, since versions differ."""
+    sums: dict[str, float] = {}
+    for line in page.splitlines():
+        name, _, number = line.rpartition(" ")
+        # The labels say from whom; only the sum over all counts here.
+        name = name.partition("{")[0]
+        if name.startswith((_SAVED, _RECEIVED)):
+            try:
+                sums[name] = sums.get(name, 0.0) + float(number)
+            except ValueError:
+                continue
+    return Measures(
+        snapshots_count=int(sums.get(f"{_SAVED}_count", 0)),
+        snapshots_s=sums.get(f"{_SAVED}_sum", 0.0),
+        received_count=int(sums.get(f"{_RECEIVED}_count", 0)),
+        received_s=sums.get(f"{_RECEIVED}_sum", 0.0),
+    )

@@ -3,7 +3,7 @@
     async with StoreServer("127.0.0.1:0", folder="data") as server:
         print(server.address)
 
-Where etcd's API has more than a store of hansa's (users, adding members, its own kind of backups) the
+Where etcd's API has more than a store of hansa's (users, adding members, etcd's own kind of backups) the
 answer is gRPC's UNIMPLEMENTED, or etcd's own words for "not enabled".
 """
 
