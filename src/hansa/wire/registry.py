@@ -199,7 +199,6 @@ def _decode_ack(frames: Sequence[bytes]) -> RegisterAck:
 
 
 def _token(frames: Sequence[bytes], at: int) -> tuple[int | None, int | None]:
-    """Token and stamp."""
     for frame in frames[at:]:
         if frame.startswith(_TOKEN_TAG):
             number, said_at = frame[4:8], frame[8:]

@@ -25,11 +25,12 @@ import grpc
 
 from hansa.chance import Chance
 from hansa.clock import Clock
+from hansa.control.client import channel_credentials, open_blocking_channel
 from hansa.errors import LeaseLost
 from hansa.store.etcd import api_pb2 as api
+from hansa.store.etcd.access import CHANNEL_OPTIONS, EtcdAccess
 from hansa.store.etcd.caller import NOT_ENABLED
-from hansa.store.etcd.calls import AUTHENTICATE, LEASE_KEEP_ALIVE, EtcdCall, encode
-from hansa.store.etcd.channels import EtcdAccess, open_blocking_channel
+from hansa.store.etcd.calls import AUTHENTICATE, LEASE_KEEP_ALIVE, EtcdCall
 from hansa.store.etcd.failures import Doubt, judge
 from hansa.store.etcd.lease_keeping import KeptLease, LeaseBook
 from hansa.store.etcd.lineage import Lineage
@@ -87,7 +88,7 @@ class EtcdHeart:
         if self._thread is None:
             self._loop = asyncio.get_running_loop()
             self._ended = self._loop.create_future()
-            self._credentials = self._access.credentials()
+            self._credentials = channel_credentials(self._access.tls)
             # A daemon: a program that ends without closing its store is not held up by it.
             self._thread = threading.Thread(target=self._run, name=f"{self._name} heart", daemon=True)
             self._thread.start()
@@ -245,12 +246,10 @@ class EtcdHeart:
     def _stub(self, index: int, call: EtcdCall[Any, Any]) -> grpc.UnaryUnaryMultiCallable[Any, Any]:
         channel = self._channels.get(index)
         if channel is None:
-            channel = open_blocking_channel(self._access.endpoints[index], self._credentials)
-            self._channels[index] = channel
-        # A stream of one question and one answer is a plain call on the wire.
-        return channel.unary_unary(
-            call.path, request_serializer=encode, response_deserializer=call.response.FromString
-        )
+            channel = self._channels[index] = open_blocking_channel(
+                self._access.endpoints[index], credentials=self._credentials, options=CHANNEL_OPTIONS
+            )
+        return call.blocking_stub(channel)
 
     def _close_unused(self) -> None:
         """Close the channels to members that are none any more, and that owe no answer."""

@@ -5,24 +5,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Final
 
-import grpc
-import grpc.aio
-from google.protobuf.message import Message
-
-from hansa.errors import AlreadyClosed, Conflict, HansaError, StoreUnavailable, TimedOut
+from hansa.control.client import ControlClient
+from hansa.control.method import RequestT, ResponseT
+from hansa.errors import StoreUnavailable
 from hansa.limits import RAFT_MEASURES_BYTES_MAX, RAFT_REACH_S_MAX
 from hansa.store.etcd import api_pb2 as api
-from hansa.store.etcd import calls as calls
-from hansa.store.etcd.channels import DIAL_OPTIONS
+from hansa.store.etcd import calls
+from hansa.store.etcd.calls import EtcdCall
 from hansa.store.etcd.messages import commit_to_message, outcome_from_message
 from hansa.store.raft.join_steps import MemberView
 from hansa.store.raft.member_settings import RaftTimings, address_of, url
 from hansa.store.values import Compare, Operation, Outcome
 
-RequestT = TypeVar("RequestT", bound=Message)
-ResponseT = TypeVar("ResponseT", bound=Message)
 _SAVED: Final = "etcd_debugging_snap_save_total_duration_seconds"
 _RECEIVED: Final = "etcd_network_snapshot_receive_total_duration_seconds"
 
@@ -57,12 +53,10 @@ class MemberCalls:
     def __init__(self, address: str, timings: RaftTimings | None = None) -> None:
         self.address = address
         self.timings = timings or RaftTimings()
-        self._channel = grpc.aio.insecure_channel(address, options=DIAL_OPTIONS)
-        self._is_closed = False
+        self._client = ControlClient(address)
 
     async def close(self) -> None:
-        self._is_closed = True
-        await self._channel.close()
+        await self._client.close()
 
     async def status(self, *, timeout_s: float | None = None) -> api.StatusResponse:
         """How the member is, in its own words; within `rpc_timeout_s` if nothing else is said."""
@@ -108,40 +102,10 @@ class MemberCalls:
         return outcome_from_message(await self._ask(calls.TXN, commit_to_message(compares, then, otherwise)))
 
     async def _ask(
-        self,
-        call: calls.EtcdCall[RequestT, ResponseT],
-        request: RequestT,
-        timeout_s: float | None = None,
+        self, call: EtcdCall[RequestT, ResponseT], request: RequestT, timeout_s: float | None = None
     ) -> ResponseT:
         timeout_s = timeout_s or self.timings.replication_timeout_s
-        if self._is_closed:
-            raise AlreadyClosed(f"the connection to the member at {self.address} is closed")
-        method = self._channel.unary_unary(
-            call.path, request_serializer=calls.encode, response_deserializer=call.response.FromString
-        )
-        try:
-            answer: ResponseT = await method(request, timeout=timeout_s)
-        except grpc.aio.AioRpcError as error:
-            raise _translated(error, call.name, self.address) from error
-        except asyncio.CancelledError:
-            # Closing a channel cancels its calls. Who waits for one was not cancelled himself.
-            task = asyncio.current_task()
-            if self._is_closed and (task is None or not task.cancelling()):
-                raise AlreadyClosed(f"the connection to the member at {self.address} is closed") from None
-            raise
-        except grpc.aio.UsageError as error:
-            raise AlreadyClosed(f"the connection to the member at {self.address} is closed") from error
-        return answer
-
-
-def _translated(error: grpc.aio.AioRpcError, name: str, address: str) -> HansaError:
-    said = f"{name} at {address}: {error.details()}"
-    code = error.code()
-    if code in (grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.NOT_FOUND):
-        return Conflict(said)
-    if code is grpc.StatusCode.DEADLINE_EXCEEDED:
-        return TimedOut(said)
-    return StoreUnavailable(said)
+        return await self._client.ask(call, request, timeout_s=timeout_s)
 
 
 def _view(member: api.Member) -> MemberView:
