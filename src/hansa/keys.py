@@ -82,6 +82,10 @@ class Keys:
         """What an application's raft group consists of."""
         return self.prefix + b"raft/groups/" + as_name(app, "an application")
 
+    def raft_metadata(self, app: str) -> bytes:
+        """How an application's raft group began."""
+        return self.prefix + b"raft/metadata/" + as_name(app, "an application")
+
 
 def as_name(name: str, what: str) -> bytes:
     """One name in a key, as bytes. `what` is said in the error. Raises `BadArgument`."""

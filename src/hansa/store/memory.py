@@ -69,7 +69,7 @@ _HASTE: Final = 4
 _TIMER_S_MIN: Final = 0.001
 
 
-class MemoryStore:
+class MemoryStore(Store):
     """A `Store` in memory. See there for what the calls promise.
 
     `async with` may be entered more than once; leaving the last time closes it, and what it held is gone.

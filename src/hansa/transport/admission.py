@@ -49,10 +49,9 @@ class Door:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Admitted:
-    """The peer is `peer` from now on; whoever was so before has to go."""
+    """The peer is `peer` from now on; an older connection of that name has to go."""
 
     peer: bytes
-    takes_over: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +71,7 @@ class Admission:
     def admit(self, identity: bytes, *, node: str, taken: Container[bytes]) -> Admitted | NotAdmitted:
         """`node` is the name in the peer's certificate, empty without TLS; `taken` the ids connected now."""
         if not identity:
-            return Admitted(peer=anonymous_id(self._chance, taken), takes_over=False)
+            return Admitted(peer=anonymous_id(self._chance, taken))
         owner = self._bound.get(identity, node)
         if node != owner:
             return NotAdmitted(
@@ -85,7 +84,7 @@ class Admission:
             )
         if node:
             self._bind(identity, node, taken)
-        return Admitted(peer=identity, takes_over=identity in taken)
+        return Admitted(peer=identity)
 
     def _bind(self, identity: bytes, node: str, taken: Container[bytes]) -> None:
         # Re-inserted, so that the table is in order of last use.

@@ -53,6 +53,7 @@ from hansa.store.etcd.rotation import Trail
 from hansa.store.etcd.watch_book import WatchTape
 from hansa.store.etcd.watches import EtcdWatch, EtcdWatches
 from hansa.store.leases import check_ttl
+from hansa.store.store import Store
 from hansa.store.values import (
     FROM_KEY,
     Compare,
@@ -81,7 +82,7 @@ T = TypeVar("T")
 _GONE_PAUSE_S = 0.05
 
 
-class EtcdStore:
+class EtcdStore(Store):
     """A `Store` in an etcd group. See there for what the calls promise.
 
     `async with` may be entered more than once; leaving the last time closes it. Calls from another event loop

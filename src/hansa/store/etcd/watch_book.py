@@ -59,10 +59,6 @@ class WatchTape:
         self._open: list[Event] = []
 
     @property
-    def has_news(self) -> bool:
-        return bool(self._backlog) or self.error is not None
-
-    @property
     def is_surely_kept(self) -> bool:
         """Whether the store surely remembered all that was asked for: it began in the future, or has told."""
         return self.start_revision > self.created_revision or self.next_revision > self.start_revision

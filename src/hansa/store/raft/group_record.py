@@ -17,6 +17,7 @@ from typing import Any, Final, TypeVar, cast, get_args, get_origin, get_type_hin
 
 from hansa.endpoint import Endpoint
 from hansa.errors import BadArgument, BadEndpoint, BadRecord
+from hansa.keys import Keys
 from hansa.limits import RAFT_NAME_CHARS_MAX, RAFT_PEER_NOTES_BYTES_MAX, RAFT_PEERS_MAX
 
 V = TypeVar("V")
@@ -157,17 +158,19 @@ class JoinRecord:
 
 
 class RaftKeys:
-    """The keys of a group, below its cluster's prefix."""
+    """The keys of one group. Raises `BadArgument` for names that a group cannot have."""
 
     def __init__(self, cluster: str, app: str) -> None:
         check_name("cluster", cluster)
         check_name("application", app)
-        self.group = f"/hansa/{cluster}/raft/groups/{app}".encode()
-        self.metadata = f"/hansa/{cluster}/raft/metadata/{app}".encode()
-        self.requests = f"/hansa/{cluster}/join-requests/{app}/".encode()
+        self._app = app
+        self._keys = keys = Keys(cluster)
+        self.group = keys.raft_group(app)
+        self.metadata = keys.raft_metadata(app)
+        self.requests = keys.join_requests(app)
 
     def request(self, name: str) -> bytes:
-        return self.requests + name.encode()
+        return self._keys.join_request(self._app, name)
 
 
 def check_name(what: str, name: str) -> str:
