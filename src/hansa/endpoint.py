@@ -1,9 +1,9 @@
 """Where a socket listens or dials, as text and as a value.
 
 `tcp://host:port` and `tls://host:port` (IPv6 in brackets, `*` for every interface, port `*` or 0 for any free
-one), `ipc:///path` (a Unix socket) and `inproc://name` (inside this process). One endpoint has one spelling,
-the canonical one that `str()` gives, because service entries are keyed by it. What the operating system would
-read in surprising ways (`127.1`, `0`, `010.0.0.1`) is refused, so no spelling of a wildcard slips through.
+one), `ipc:///path` (a Unix socket) and `inproc://name` (inside this process). Each endpoint has one spelling,
+the one that `str()` gives, because service entries are keyed by it. Spellings that the operating system reads
+in surprising ways (`127.1`, `0`, `010.0.0.1`) are refused, so that no wildcard slips through in disguise.
 """
 
 import re

@@ -1,8 +1,9 @@
 """Every error hansa raises, as one small tree that says whose fault it is.
 
 The branches come first: `UsageError` (you), `PeerError` (them), `Unavailable` (the world, worth a retry),
-`Fenced` (ownership is lost, never retry) and `InvariantBroken` (us, stop). A leaf has a stable `code` for
-programs and for the wire, an `errno` where one says the same, and `retryable`. The text is for people.
+`Fenced` (ownership is lost, never retry) and `InvariantBroken` (us, stop). Only `StoreCorrupt` stands beside
+them and blames nobody. A leaf has a stable `code` for programs and for the wire, an `errno` where one says
+the same, and `retryable`. The text is for people.
 """
 
 from errno import (
@@ -122,6 +123,16 @@ class InvariantBroken(HansaError):
     """hansa itself is wrong. Stop, and report it."""
 
     code = "invariant-broken"
+
+
+class StoreCorrupt(HansaError):
+    """What a store kept on disk is damaged. The message says where, and what can be done.
+
+    It stands in no branch: a disk or a person did it, nobody who called; and trying again does not help.
+    """
+
+    code = "store-corrupt"
+    errno = EIO
 
 
 class BadEndpoint(UsageError):
@@ -395,13 +406,6 @@ class RaftRefused(UsageError):
 
     code = "raft-refused"
     errno = EINVAL
-
-
-class StoreCorrupt(UsageError):
-    """What a store kept on disk is damaged. The message says where, and what can be done."""
-
-    code = "store-corrupt"
-    errno = EIO
 
 
 class BadRecord(PeerError):

@@ -25,16 +25,6 @@ def routing_id(number: int) -> bytes:
     return _CHOSEN + number.to_bytes(4, "big")
 
 
-def routing_number(peer: bytes) -> int:
-    """The number in a five-byte routing id, by which ids are compared. Raises `BadArgument` for any other id.
-
-    Ids that begin with 0x00 count too: peers that follow the specification to the letter have them.
-    """
-    if len(peer) != 5 or peer[0] > 1:
-        raise BadArgument(f"routing id {format_id(peer)} holds no number: it is not 00 or 01 and four bytes")
-    return int.from_bytes(peer[1:], "big")
-
-
 def precedence(peer: bytes) -> tuple[int, bytes]:
     """What any two ids are compared by: the lower dials, and wins a topic. Ids without a number come last."""
     if len(peer) != 5 or peer[0] > 1:

@@ -1,7 +1,7 @@
-"""Where in the store everything is: the one place that knows the names of keys.
+"""Where everything is in the store: the one place that knows the names of keys.
 
-All of a cluster is below `/hansa/<cluster>/`. What others follow is a prefix that ends with a slash, so that
-the lock "a" does not see the keys of the lock "ab".
+All keys of a cluster stand below `/hansa/<cluster>/`. A prefix that somebody follows ends with a slash, so
+that a follower of the lock "a" does not see the keys of the lock "ab".
 """
 
 from typing import Final
@@ -81,6 +81,10 @@ class Keys:
     def raft_group(self, app: str) -> bytes:
         """What an application's raft group consists of."""
         return self.prefix + b"raft/groups/" + as_name(app, "an application")
+
+    def raft_metadata(self, app: str) -> bytes:
+        """How an application's raft group began."""
+        return self.prefix + b"raft/metadata/" + as_name(app, "an application")
 
 
 def as_name(name: str, what: str) -> bytes:

@@ -246,6 +246,12 @@ DEPARTURES_MAX: Final = 65_536
 # Of a PUB/SUB mesh: topics of which a node remembers whom they go to; beyond it all are looked up anew.
 OPEN_FEEDS_MAX: Final = 65_536
 
+# --- Control channels (gRPC) ------------------------------------------------------------------------------
+# For one attempt to connect: a busy machine takes a while even on loopback.
+CONTROL_CONNECT_S: Final = 2.0
+# Between two attempts to connect: a server that was away is found again soon.
+CONTROL_REDIAL_S_MAX: Final = 1.0
+
 # --- The store --------------------------------------------------------------------------------------------
 # How long a call waits for the store unless told otherwise: an election among its members fits in.
 STORE_TIMEOUT_S: Final = 5.0
@@ -282,8 +288,6 @@ STORE_TRY_DOUBLINGS_MAX: Final = 3
 # Between rounds over all members: an election takes a second or two, and all clients wait for it.
 STORE_RETRY_S_MIN: Final = 0.05
 STORE_RETRY_S_MAX: Final = 1.0
-# For one attempt to connect: a busy machine takes a while even on loopback.
-STORE_CONNECT_S: Final = 2.0
 STORE_RETRY_JITTER: Final = 0.5
 # Members of a group have one address each, and a group has at most a handful.
 STORE_ENDPOINTS_MAX: Final = 64

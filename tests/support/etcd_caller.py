@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 
 from hansa.store.etcd import api_pb2 as api
-from hansa.store.etcd import calls as calls
+from hansa.store.etcd import calls
 from hansa.store.etcd.calls import EtcdCall
 
 CALL_S_MAX = 20.0
@@ -22,10 +22,7 @@ class EtcdCaller:
         self._channel = channel
 
     async def ask(self, call: EtcdCall[Any, Any], **fields: Any) -> Any:
-        method = self._channel.unary_unary(
-            call.path, request_serializer=calls.encode, response_deserializer=call.response.FromString
-        )
-        return await method(call.request(**fields), timeout=CALL_S_MAX)
+        return await call.stub(self._channel)(call.request(**fields), timeout=CALL_S_MAX)
 
     async def refusal(self, call: EtcdCall[Any, Any], **fields: Any) -> tuple[str, str]:
         """The code's name and the words with which a call is refused."""
@@ -44,10 +41,7 @@ class EtcdCaller:
         return await self.ask(calls.RANGE, key=key.encode(), range_end=range_end, **fields)
 
     def stream(self, call: EtcdCall[Any, Any]) -> Any:
-        method = self._channel.stream_stream(
-            call.path, request_serializer=calls.encode, response_deserializer=call.response.FromString
-        )
-        return method(timeout=CALL_S_MAX)
+        return call.stream_stub(self._channel)(timeout=CALL_S_MAX)
 
     @asynccontextmanager
     async def watching(self) -> AsyncIterator[WatchCall]:

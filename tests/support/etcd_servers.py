@@ -47,11 +47,7 @@ def dying_with_us() -> list[str]:
 def wipe(endpoint: str) -> None:
     """Delete every key of a server that speaks etcd's API."""
     with grpc.insecure_channel(endpoint) as channel:
-        delete = channel.unary_unary(
-            calls.DELETE_RANGE.path,
-            request_serializer=calls.encode,
-            response_deserializer=calls.DELETE_RANGE.response.FromString,
-        )
+        delete = calls.DELETE_RANGE.blocking_stub(channel)
         request = calls.DELETE_RANGE.request(key=FROM_KEY, range_end=FROM_KEY)
         delete(request, timeout=SERVING_S_MAX, wait_for_ready=True)
 

@@ -194,10 +194,7 @@ def reset_raft_group(channel: grpc.Channel, peers_count: int) -> None:
     until_s = time.monotonic() + WITHIN_S
 
     def ask(call: calls.EtcdCall[Any, Any], **fields: Any) -> Any:
-        method = channel.unary_unary(
-            call.path, request_serializer=calls.encode, response_deserializer=call.response.FromString
-        )
-        return method(call.request(**fields), timeout=WITHIN_S, wait_for_ready=True)
+        return call.blocking_stub(channel)(call.request(**fields), timeout=WITHIN_S, wait_for_ready=True)
 
     while time.monotonic() < until_s:
         try:

@@ -96,7 +96,7 @@ LEAVES: list[tuple[type[HansaError], type[HansaError], str, int | None]] = [
     (StaleFence, Fenced, "stale-fence", errno.ESTALE),
     (NotHeld, UsageError, "not-held", errno.EPERM),
     (RaftRefused, UsageError, "raft-refused", errno.EINVAL),
-    (StoreCorrupt, UsageError, "store-corrupt", errno.EIO),
+    (StoreCorrupt, HansaError, "store-corrupt", errno.EIO),
     (BadRecord, PeerError, "bad-record", errno.EBADMSG),
     (Conflict, Unavailable, "conflict", errno.EAGAIN),
     (JoinRefused, Unavailable, "join-refused", errno.ECONNREFUSED),
@@ -152,7 +152,12 @@ def test_every_code_names_one_class_and_is_a_plain_word() -> None:
 
 def test_the_branches_do_not_overlap() -> None:
     branches = [UsageError, PeerError, Unavailable, Fenced, InvariantBroken]
-    assert set(HansaError.__subclasses__()) == set(branches)
+    assert set(HansaError.__subclasses__()) == {*branches, StoreCorrupt}
+
+
+def test_damage_on_disk_is_blamed_on_nobody_and_is_not_tried_again() -> None:
+    assert StoreCorrupt.__bases__ == (HansaError,)
+    assert not StoreCorrupt.retryable
 
 
 def test_an_error_shows_its_text() -> None:

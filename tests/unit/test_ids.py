@@ -13,7 +13,6 @@ from hansa.ids import (
     new_routing_id,
     precedence,
     routing_id,
-    routing_number,
 )
 
 uint32 = st.integers(0, 2**32 - 1)
@@ -35,24 +34,9 @@ def test_a_number_that_is_no_uint32_is_refused(number: int) -> None:
         routing_id(number)
 
 
-@given(uint32)
-def test_the_number_comes_back_from_the_id(number: int) -> None:
-    assert routing_number(routing_id(number)) == number
-
-
 @given(uint32, uint32)
 def test_ids_sort_as_their_numbers_do(a: int, b: int) -> None:
     assert (routing_id(a) < routing_id(b)) == (a < b)
-
-
-def test_the_number_of_an_id_as_the_specification_writes_it_is_read_too() -> None:
-    assert routing_number(bytes.fromhex("00 00000007")) == 7
-
-
-@pytest.mark.parametrize("peer", [b"", b"\x01", b"\x01\0\0\0", b"\x01\0\0\0\0\0", b"\x02\0\0\0\1", b"alice"])
-def test_an_id_without_a_number_is_refused(peer: bytes) -> None:
-    with pytest.raises(BadArgument):
-        routing_number(peer)
 
 
 @pytest.mark.spec("SPT-12")

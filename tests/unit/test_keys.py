@@ -17,6 +17,7 @@ def test_all_of_a_cluster_is_below_its_prefix() -> None:
     assert keys.barrier("x") == b"/hansa/docks/barriers/x/"
     assert keys.join_request("app", "crane-1") == b"/hansa/docks/join-requests/app/crane-1"
     assert keys.raft_group("app") == b"/hansa/docks/raft/groups/app"
+    assert keys.raft_metadata("app") == b"/hansa/docks/raft/metadata/app"
     assert keys.node("crane-1").startswith(keys.nodes)
     assert keys.suspect("crane-1").startswith(keys.suspects)
     assert keys.join_request("app", "n").startswith(keys.join_requests("app"))
@@ -39,7 +40,7 @@ def test_bad_names_are_refused_everywhere(name: str) -> None:
     for method in (keys.node, keys.suspect, keys.leader, keys.lock, keys.semaphore, keys.barrier):
         with pytest.raises(BadArgument, match="the name of a"):
             method(name)
-    for other in (keys.join_requests, keys.raft_group):
+    for other in (keys.join_requests, keys.raft_group, keys.raft_metadata):
         with pytest.raises(BadArgument, match="the name of a"):
             other(name)
     with pytest.raises(BadArgument, match="the name of a node"):

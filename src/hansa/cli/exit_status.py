@@ -8,7 +8,7 @@ import sys
 from typing import Final
 
 from hansa.cli.log_lines import visible
-from hansa.errors import HandlerFailed, HansaError, StoreUnavailable, TopicExists, UsageError
+from hansa.errors import HandlerFailed, HansaError, StoreCorrupt, StoreUnavailable, TopicExists, UsageError
 
 OK = 0
 FAILED = 1
@@ -22,9 +22,10 @@ ON_A_STORE: Final = frozenset({"lock", "lead", "members"})
 
 
 def status_of(error: HansaError) -> int:
-    """The exit status that says whose fault it is: yours (2) or the world's (1)."""
-    # A topic that exists now may be free the next time: what was typed is right.
-    return USAGE if isinstance(error, UsageError) and not isinstance(error, TopicExists) else FAILED
+    """The exit status that says what helps: to type something else (2), or to try again later (1)."""
+    # A topic that exists now may be free the next time: what was typed is right. A damaged folder stays so.
+    is_lasting = isinstance(error, UsageError | StoreCorrupt) and not isinstance(error, TopicExists)
+    return USAGE if is_lasting else FAILED
 
 
 def error_facts(error: HansaError) -> dict[str, str]:

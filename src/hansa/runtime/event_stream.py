@@ -1,4 +1,8 @@
-"""Events for a task that reads them when it gets to it."""
+"""Events for a task that reads them when it is ready.
+
+A source has one `EventFeeds`. Each listener opens an `EventStream` with a bounded buffer of its own; a
+listener that does not read loses its oldest events, counted, and slows nobody.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The event loop that an object lives in, and what it says to those who use it from somewhere else."""
+"""The event loop that an object lives in, and the error for callers from anywhere else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hands what arrives in callbacks to tasks that wait for it: a deque and one wake-up per burst."""
+"""Hands what callbacks deliver to tasks that wait for it: a deque, and one wake-up per burst."""
 
 from __future__ import annotations
 

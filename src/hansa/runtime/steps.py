@@ -1,12 +1,12 @@
-"""A way for any thread to have things done in the thread of one event loop.
+"""How any thread has something done in the thread of an event loop.
 
-Any thread hands *steps* to the loop and waits for them on a plain lock, the cheapest thing that one thread
-can wait for another on, and one that Ctrl-C interrupts. Steps go through a deque, and only the first after
-the loop has emptied it wakes the loop: many threads that call at once share one wake-up.
+A thread hands a *step* to the loop and waits for it on a plain lock: nothing cheaper lets one thread wait for
+another, and Ctrl-C interrupts it. Steps go through a deque, and only the first step after the loop has
+emptied it wakes the loop: threads that call at the same time share one wake-up.
 
-A step is carried out or refused, never forgotten: what is posted too late is refused by whoever notices
-first, the loop that ends or the thread that posts. In a child process, after a fork, everything is refused:
-the loop is the parent's.
+A step is carried out or refused, never forgotten. A step that is posted too late is refused by whichever side
+notices first: the loop that ends, or the thread that posts. After a fork the child process refuses
+everything, because the loop is the parent's.
 """
 
 from __future__ import annotations

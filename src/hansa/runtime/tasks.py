@@ -1,6 +1,7 @@
-"""Tasks with a parent. The one place that starts them: everything started here is gone after `close`.
+"""Tasks with a parent, and components that end once.
 
-And `Closing`, for components that several tasks may close at the same time.
+`TaskScope` is the one place that starts tasks: all of them have ended when its `close` returns. `Closing` is
+for components that several tasks may close at the same time.
 """
 
 from __future__ import annotations

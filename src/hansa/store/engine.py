@@ -1,9 +1,9 @@
 """The whole store as one machine: keys, leases and watchers, kept in step with each other. Pure.
 
-Every call hands in the time. Leases whose time is over end before anything else is done, so nobody sees a
-key of an expired lease, however late the driver's timer is. All changes go through one place, which tells the
-leases and the watchers of them. Who drives it asks `news` after each call for the watchers to wake, and
-`deadline` for when to call `tick` next.
+Every call hands in the time. Leases whose time is over end before anything else is done, so nobody sees a key
+of an expired lease, however late the driver's timer is. All changes go through one place, which tells the
+leases and the watchers of them. After each call the driver asks `news` which watchers to wake, and `deadline`
+when to call `tick` next.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,8 @@
 """Leases: rights that end by themselves unless they are renewed, and the keys that end with them. Pure.
 
-Who drives it hands in the time, asks for the `deadline` and calls `tick` when it has come. Which keys hang on
-a lease follows from the changes of the store alone (`follow`): a put takes its key off one and onto another.
+The driver hands in the time, asks for the `deadline`, and calls `tick` when it has come. Which keys hang on a
+lease follows from the changes of the store alone (`follow`): a put takes its key off one lease and onto
+another.
 """
 
 from dataclasses import dataclass, field

@@ -1,20 +1,20 @@
 """Keys with their past, under one counter of revisions. Pure.
 
-Every transaction that changes something takes the next revision, and all its changes carry it. An empty
-store stands at 1, so the first change is 2. Three views of the same truth are kept: the keys as they are now,
-the past of each key, and the log, which has for every revision its changes in order. Watchers read the log;
-reads at an old revision look into the past of each key in the range.
+Every transaction that changes something takes the next revision, and all its changes carry it. An empty store
+stands at 1, so the first change is 2. Three views of the same truth are kept: the keys as they are now, the
+past of each key, and the log, which has the changes of every revision in order. Watchers read the log; reads
+at an old revision look into the past of each key in the range. `KeyIndex` keeps keys sorted, so that a range
+is found without looking at the others.
 
 Revisions only grow, but they may leap: a store that is started again begins beyond all that it can ever have
-issued (`RecordedStore.begin_run`). The log has a batch without changes where a run begins, so it has exactly
-the revisions at which this store stood, and what was leapt over is remembered beyond a compaction. Whoever
-names another revision has it from a history that was lost, and is told so.
+issued (`RecordedStore.begin_run`). Where a run begins the log has a batch without changes, so it has exactly
+the revisions at which this store stood; what was leapt over is remembered beyond a compaction. A caller that
+names any other revision has it from a history that was lost, and is told so.
 
-Compaction at a revision C forgets what no read at C or later can see: of each key what was overwritten at C
-or before, and a deletion at C or before. Reads at C still work, and so do watchers that begin at C. Beyond a
-bound the machine compacts itself. Its cost is that of the changes it forgets, not that of the keys there are.
-
-Keys in their order, so that a range is found without a look at the others.
+Compaction at a revision C forgets what no read at C or later can see: values overwritten at C or before, and
+deletions at C or before. Reads at C still work, and so do watchers that begin at C. Beyond a bound the
+machine compacts itself. A compaction costs as much as the changes that it forgets, however many keys there
+are.
 """
 
 from bisect import bisect_left, bisect_right, insort
@@ -44,6 +44,10 @@ from hansa.store.values import (
     WatchBatch,
     check_commit,
 )
+
+FIRST_REVISION: Final = 1
+# What Python needs around one key, or one change of it, besides their own bytes: 220 to 370 were measured.
+OVERHEAD_BYTES: Final = 300
 
 
 class KeyIndex:
@@ -79,11 +83,6 @@ class KeyIndex:
     def between(self, first: int, last: int) -> list[bytes]:
         """The keys at these places, the last not included."""
         return self._keys[first:last]
-
-
-FIRST_REVISION: Final = 1
-# What Python needs around one key, or one change of it, besides their own bytes: 220 to 370 were measured.
-OVERHEAD_BYTES: Final = 300
 
 
 class Mvcc:

@@ -1,9 +1,10 @@
-"""The one interface of every store, shaped like etcd's: whoever coordinates needs to know no more than this.
+"""The one interface of every store, shaped like etcd's. Coordination needs to know no more than this.
 
-Every call ends by its deadline: `timeout` seconds from now (None waits for ever), then `TimedOut`, and what
-was asked may or may not have happened; so it is with a call that is cancelled. `StoreUnavailable` says that
-nothing happened. After closing, calls raise `AlreadyClosed`. Wrong arguments raise `BadArgument`. A store
-that went back in time behind what was seen of it is not changed: `StoreWentBack`.
+Every call ends by its deadline: `timeout` seconds from now (None waits for ever). Then it raises `TimedOut`,
+and what was asked may or may not have happened; the same holds for a call that is cancelled.
+`StoreUnavailable` says that nothing happened. After closing, calls raise `AlreadyClosed`. Wrong arguments
+raise `BadArgument`. A store that went back in time behind what was seen of it is read and not changed:
+`StoreWentBack`.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,11 +1,13 @@
-"""Watchers: who is told of which changes, without gap and without repeat. Pure.
+"""Watchers: which of them is told of which changes, without gap and without repeat. Pure.
 
-A watcher is in one of three stages. Catching up: it began in the past, and reads the log at its own pace,
-so it holds nothing and can fall behind a compaction. In step: it has read all there was, stands in the index,
-and what changes is put into its backlog. Ended: it fell behind, and is told so after what it was given.
+A watcher is in one of three stages. Catching up: it began in the past and reads the log at its own pace, so
+it holds nothing and can fall behind a compaction. In step: it has read all there was and stands in the index,
+and changes are put into its backlog. Ended: it fell behind, and is told so after everything that it was
+given.
 
-The index goes from a key to the watchers, never the other way: an exact key is looked up, and so is every
-beginning of the key that is as long as the prefix of some watcher. Watchers of one interest share batches.
+The index goes from a key to its watchers, never the other way: an exact key is looked up, and so is every
+beginning of the key that is as long as the prefix of some watcher. Watchers with the same interest share
+batches.
 """
 
 from collections import Counter, deque

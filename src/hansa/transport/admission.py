@@ -1,9 +1,11 @@
-"""Who may be which peer: routing ids given, made up, refused, taken over. Pure.
+"""Who may come in through a socket's doors, and as which peer. Pure.
 
-Under TLS an id belongs to the node whose certificate first used it, for as long as the socket lives; the
-certificate's name decides, not its bytes, so that a renewed certificate keeps its ids.
+A `Door` bounds the connections of one bound endpoint: all of them, and those that have not shaken hands yet.
+`Admission` decides about the routing id of a peer that has: accepted, made up for a peer that gave none,
+taken over from an older connection, or refused.
 
-How many may come in through one bound endpoint, and how many before they have shown who they are.
+Under TLS an id belongs to the node whose certificate first used it, for as long as the socket lives. The name
+in the certificate decides, not its bytes, so that a renewed certificate keeps its ids.
 """
 
 from __future__ import annotations
@@ -47,10 +49,9 @@ class Door:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Admitted:
-    """The peer is `peer` from now on; whoever was so before has to go."""
+    """The peer is `peer` from now on; an older connection of that name has to go."""
 
     peer: bytes
-    takes_over: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +71,7 @@ class Admission:
     def admit(self, identity: bytes, *, node: str, taken: Container[bytes]) -> Admitted | NotAdmitted:
         """`node` is the name in the peer's certificate, empty without TLS; `taken` the ids connected now."""
         if not identity:
-            return Admitted(peer=anonymous_id(self._chance, taken), takes_over=False)
+            return Admitted(peer=anonymous_id(self._chance, taken))
         owner = self._bound.get(identity, node)
         if node != owner:
             return NotAdmitted(
@@ -83,7 +84,7 @@ class Admission:
             )
         if node:
             self._bind(identity, node, taken)
-        return Admitted(peer=identity, takes_over=identity in taken)
+        return Admitted(peer=identity)
 
     def _bind(self, identity: bytes, node: str, taken: Container[bytes]) -> None:
         # Re-inserted, so that the table is in order of last use.

@@ -1,11 +1,12 @@
 """Reads a stream through one buffer per event loop.
 
-A loop that makes a new bytes object for every read makes it as large as could come, 256 KiB, and gives back
-what was not needed: a busy receiver then works on memory that is never in the cache. Measured with topics of
-64 bytes (`make bench`, case topic), receiving costs a third less through a buffer of 64 KiB that stays.
+An event loop that makes a new bytes object for every read makes it for the largest possible read, 256 KiB,
+and gives back what was not needed: a busy receiver then works on memory that is never in the cache. Measured
+with topics of 64 bytes (`make bench`, case topic), receiving costs a third less through a lasting buffer of
+64 KiB.
 
-Whoever reads is given the buffer, fills it and says so in one step of the loop, so one is enough for all of a
-loop's connections. (Loops that fill buffers in the background, as on Windows, would need one each.)
+A reader is given the buffer, fills it and says so within one step of the loop, so one buffer is enough for
+all connections of a loop. (Loops that fill buffers in the background, as on Windows, would need one each.)
 """
 
 from __future__ import annotations

@@ -1,20 +1,22 @@
 """One ZMTP connection as a machine: greeting, handshake, traffic, heartbeats. Pure.
 
 Theory of operation. A link goes through GREETING, HANDSHAKE and READY to CLOSED. Bytes go in through
-`receive`, which gives back whole messages; all else that the bytes mean becomes effects, and the driver
-performs them in order. Parsing stops at every command, so that a message is never seen before the effect of
-a command that was sent ahead of it: the driver calls `proceed` until the parser has nothing left.
+`receive`, which gives back whole messages; everything else that the bytes mean becomes effects, and the
+driver performs them in order. Parsing stops at every command, so that a message is never seen before the
+effect of a command that was sent ahead of it: the driver calls `proceed` until the parser has nothing left.
 
     GREETING  -- 64 bytes of ZMTP 3.x, mechanism NULL --> HANDSHAKE
     HANDSHAKE -- READY with a socket type that fits   --> READY      (effect Established)
     any       -- violation, refusal, silence          --> CLOSED     (effect Ended, once)
 
-The dialling side sends its READY with its greeting. The accepting side sends its own when the peer has been
-let in (`welcome`), or an ERROR instead: who dials is connected only where it is wanted, and waits no longer.
+The dialling side sends its READY with its greeting. The accepting side sends its READY when the peer has been
+let in (`welcome`), or an ERROR instead: a dialler counts as connected only where it is wanted, and does not
+have to wait to learn that it is not.
 
 Heartbeats do two jobs. Silence for `heartbeat_timeout_s` ends the link. And each PING carries the number of
-messages handed to the connection before it, which the PONG brings back: all of those have been read by the
-peer. What was handed over later is in doubt when the connection breaks, and the link can say how many.
+messages that were handed to the connection before it; the PONG brings the number back, so the peer has read
+all of those. Messages that were handed over later are in doubt when the connection breaks, and the link can
+say how many.
 """
 
 from __future__ import annotations

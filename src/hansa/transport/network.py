@@ -1,4 +1,4 @@
-"""What a socket stands on: something that listens and dials. The carriers are in the `over_*` modules."""
+"""What a socket stands on: something that listens and dials."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A connection that a socket keeps up: dialled, and dialled again after every end."""
+"""A connection that a socket keeps up: dialled, and dialled again whenever it ends."""
 
 from __future__ import annotations
 

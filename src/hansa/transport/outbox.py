@@ -1,11 +1,11 @@
 """What waits to be written to one peer, bounded in bytes and messages. Pure.
 
-Messages are kept in wire form, in batches that end at message boundaries, because a batch is what is handed
-to the connection in one write and what is carried over, whole, when the connection breaks first. The box also
-knows when its driver must act: a message that only joins others costs no call.
+Messages are kept in wire form, in batches that end at message boundaries: a batch is handed to the connection
+in one write, and is carried over whole when the connection breaks before that. The outbox also knows when its
+driver must act: a message that only joins others costs no call.
 
-Compiled by mypyc together with the frame encoder: every message that leaves passes through here
-(`make bench`, cases rr and pub).
+Compiled by mypyc together with the frame encoder: every message that leaves passes through here (`make
+bench`, cases rr and pub).
 """
 
 from collections import deque

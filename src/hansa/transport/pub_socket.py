@@ -1,4 +1,4 @@
-"""PUB: every message to all who subscribed to a prefix of its first part."""
+"""PUB: every message goes to all peers that subscribed to a prefix of its first part."""
 
 from __future__ import annotations
 

@@ -1,11 +1,10 @@
-"""One message to many: encoded once, put into the outbox of everyone who subscribed to it. Pure.
+"""Who wants which messages, and one message put into the outbox of each of them. Pure.
+
+Subscriptions are prefixes, kept in one table with their distinct lengths beside it: a message is matched with
+one look-up per length that occurs, however many prefixes and subscribers there are. A `Fan` encodes a message
+once for all of them.
 
 Compiled by mypyc with the outbox (`make bench`, case pub).
-
-Who wants which messages: subscriptions by prefix, matched without scanning them.
-
-Prefixes are kept in one table, and the distinct lengths beside it: a message is matched with one look-up per
-length that occurs, however many prefixes and subscribers there are.
 """
 
 from __future__ import annotations
@@ -17,6 +16,8 @@ from hansa.transport.outbox import FULL, QUIET, Outbox
 from hansa.wire.frames import encode
 
 T = TypeVar("T")
+# A publisher that never waits still lets the loop run this often, were it only to hear of subscribers.
+TURN_COUNT_MAX: Final = 1_000
 
 
 class Subscriptions(Generic[T]):
@@ -86,10 +87,6 @@ class Subscriptions(Generic[T]):
             del self._lengths[length]
         if len(self._lengths) != len(self._lengths_sorted):
             self._lengths_sorted = sorted(self._lengths)
-
-
-# A publisher that never waits still lets the loop run this often, were it only to hear of subscribers.
-TURN_COUNT_MAX: Final = 1_000
 
 
 class Fan:

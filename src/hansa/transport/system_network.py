@@ -1,12 +1,11 @@
 """The system's own networks: TCP, TLS, Unix sockets, and names inside this process.
 
-Finds the address of the interface on the default route: what a wildcard bind advertises.
-
-Accepts connections of TCP, TLS and Unix sockets, and counts its guests before it knows them.
-
-asyncio's own server will not do. Its TLS tells a protocol nothing before the handshake is over, and nothing
-at all when it fails, so connections that are not authenticated yet could be neither counted nor bounded; and
-a connection that is accepted while it closes stays open with nobody behind it.
+`SystemNetwork` listens and dials by an endpoint's scheme. `SocketListener` accepts connections, and counts
+them before it knows who they are. asyncio's own server cannot do that: its TLS tells a protocol nothing
+before the handshake is over, and nothing at all when it fails, so connections that are not authenticated yet
+could be neither counted nor bounded; and a connection that is accepted while the server closes would stay
+open with nobody behind it. `default_route_host` finds the address that a socket bound to a wildcard
+advertises.
 """
 
 from __future__ import annotations
@@ -38,57 +37,99 @@ from hansa.transport.memory_network import MemoryNetwork
 from hansa.transport.network import Listener, Network
 from hansa.transport.options import Tls
 
+Factory = Callable[[], StreamProtocol]
 Probe = Callable[[IpVersion], str]
 
 # Addresses set aside for documentation: nobody lives there, so it is the default route that leads to them.
 _FAR_AWAY: dict[IpVersion, str] = {4: "203.0.113.1", 6: "2001:db8::1"}
 _DISCARD_PORT = 9
+_inproc: WeakKeyDictionary[asyncio.AbstractEventLoop, MemoryNetwork] = WeakKeyDictionary()
 
 
-def probe_route(version: IpVersion) -> str:
-    """The local address a packet to the outside would carry. Raises `OSError` when there is no route.
+class SystemNetwork:
+    """Listens and dials by an endpoint's scheme. TLS needs credentials."""
 
-    Connecting a datagram socket only asks the kernel's routing table: no packet is sent, and nothing waits.
-    """
-    family = socket.AF_INET if version == 4 else socket.AF_INET6
-    with socket.socket(family, socket.SOCK_DGRAM) as probing:
-        probing.connect((_FAR_AWAY[version], _DISCARD_PORT))
-        host: str = probing.getsockname()[0]
-        return host
+    def __init__(self, tls: Tls | None = None, *, handshake_s_max: float = HANDSHAKE_S_MAX) -> None:
+        # Read at once, so that a wrong file is an error here and not in the middle of a connection.
+        self._server_context = None if tls is None else _context(tls, server=True)
+        self._client_context = None if tls is None else _context(tls, server=False)
+        self._handshake_s_max = handshake_s_max
 
+    def check(self, endpoint: Endpoint) -> None:
+        """Raises BadArgument for an endpoint that this network has no credentials for."""
+        if endpoint.scheme == "tls" and self._client_context is None:
+            raise BadArgument(
+                f"{endpoint} needs credentials: give the socket tls=Tls(cert=..., key=..., ca=...)"
+            )
 
-def default_route_host(version: IpVersion | None = None, *, probe: Probe = probe_route) -> str:
-    """This machine's address on its default route: of the given IP version, or of IPv4 before IPv6.
-
-    Raises `Unavailable` when no route leads outside or only through an address that others cannot dial.
-    """
-    versions: tuple[IpVersion, ...] = (4, 6) if version is None else (version,)
-    found: list[str] = []
-    cause: OSError | None = None
-    for each in versions:
+    async def listen(self, endpoint: Endpoint, factory: Factory) -> Listener:
         try:
-            host = probe(each)
-        except OSError as failed:
-            found.append(f"IPv{each}: {failed.strerror or failed}")
-            cause = failed
-            continue
-        if _can_be_dialed(host):
-            return host
-        found.append(f"IPv{each}: only {host}, which others cannot dial")
-    raise Unavailable(
-        f"cannot find this machine's address on its default route ({'; '.join(found)}): "
-        "give the endpoint to advertise, or bind to an address instead of a wildcard"
-    ) from cause
+            match endpoint.scheme:
+                case "tcp":
+                    listening, where = await bind_tcp(endpoint)
+                    return SocketListener(where, listening, factory)
+                case "tls":
+                    self.check(endpoint)
+                    listening, where = await bind_tcp(endpoint)
+                    return SocketListener(
+                        where,
+                        listening,
+                        factory,
+                        context=self._server_context,
+                        handshake_s_max=self._handshake_s_max,
+                    )
+                case "ipc":
+                    return SocketListener(endpoint, await bind_unix(endpoint), factory)
+                case _:
+                    return await _memory().listen(endpoint, factory)
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                raise AddressInUse(f"{endpoint} is in use; is another process bound to it?") from error
+            raise BadEndpoint(f"cannot listen on {endpoint}: {error.strerror or error}") from error
+
+    async def dial(self, endpoint: Endpoint, factory: Factory) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            match endpoint.scheme:
+                case "tcp":
+                    await loop.create_connection(factory, endpoint.host, endpoint.port)
+                case "tls":
+                    self.check(endpoint)
+                    await loop.create_connection(
+                        factory,
+                        endpoint.host,
+                        endpoint.port,
+                        ssl=self._client_context,
+                        ssl_handshake_timeout=self._handshake_s_max,
+                        ssl_shutdown_timeout=CLOSE_S_MAX,
+                    )
+                case "ipc":
+                    await loop.create_unix_connection(factory, endpoint.path)
+                case _:
+                    await _memory().dial(endpoint, factory)
+        except OSError as error:  # Also what ssl and name look-up raise.
+            raise Unavailable(f"cannot reach {endpoint}: {error.strerror or error}") from error
 
 
-def _can_be_dialed(host: str) -> bool:
-    address = ip_address(host)
-    # A link-local IPv6 address means something else on every interface, so it cannot be told to others.
-    zoned = address.version == 6 and address.is_link_local
-    return not (zoned or address.is_unspecified or address.is_loopback)
+def _context(tls: Tls, *, server: bool) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if server else ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.verify_mode = ssl.CERT_REQUIRED
+    try:
+        context.load_cert_chain(tls.cert, tls.key)
+        context.load_verify_locations(tls.ca)
+    except (OSError, ssl.SSLError) as error:
+        raise BadArgument(f"cannot use the credentials {tls}: {error}") from error
+    return context
 
 
-Factory = Callable[[], StreamProtocol]
+def _memory() -> Network:
+    """Names of inproc endpoints are known within one event loop."""
+    loop = asyncio.get_running_loop()
+    network = _inproc.get(loop)
+    if network is None:
+        network = _inproc[loop] = MemoryNetwork()
+    return network
 
 
 class SocketListener:
@@ -223,90 +264,44 @@ def unlink_socket(path: str) -> None:
             os.unlink(path)
 
 
-_inproc: WeakKeyDictionary[asyncio.AbstractEventLoop, MemoryNetwork] = WeakKeyDictionary()
+def probe_route(version: IpVersion) -> str:
+    """The local address a packet to the outside would carry. Raises `OSError` when there is no route.
+
+    Connecting a datagram socket only asks the kernel's routing table: no packet is sent, and nothing waits.
+    """
+    family = socket.AF_INET if version == 4 else socket.AF_INET6
+    with socket.socket(family, socket.SOCK_DGRAM) as probing:
+        probing.connect((_FAR_AWAY[version], _DISCARD_PORT))
+        host: str = probing.getsockname()[0]
+        return host
 
 
-class SystemNetwork:
-    """Listens and dials by an endpoint's scheme. TLS needs credentials."""
+def default_route_host(version: IpVersion | None = None, *, probe: Probe = probe_route) -> str:
+    """This machine's address on its default route: of the given IP version, or of IPv4 before IPv6.
 
-    def __init__(self, tls: Tls | None = None, *, handshake_s_max: float = HANDSHAKE_S_MAX) -> None:
-        # Read at once, so that a wrong file is an error here and not in the middle of a connection.
-        self._server_context = None if tls is None else _context(tls, server=True)
-        self._client_context = None if tls is None else _context(tls, server=False)
-        self._handshake_s_max = handshake_s_max
-
-    def check(self, endpoint: Endpoint) -> None:
-        """Raises BadArgument for an endpoint that this network has no credentials for."""
-        if endpoint.scheme == "tls" and self._client_context is None:
-            raise BadArgument(
-                f"{endpoint} needs credentials: give the socket tls=Tls(cert=..., key=..., ca=...)"
-            )
-
-    async def listen(self, endpoint: Endpoint, factory: Factory) -> Listener:
+    Raises `Unavailable` when no route leads outside or only through an address that others cannot dial.
+    """
+    versions: tuple[IpVersion, ...] = (4, 6) if version is None else (version,)
+    found: list[str] = []
+    cause: OSError | None = None
+    for each in versions:
         try:
-            match endpoint.scheme:
-                case "tcp":
-                    listening, where = await bind_tcp(endpoint)
-                    return SocketListener(where, listening, factory)
-                case "tls":
-                    self.check(endpoint)
-                    listening, where = await bind_tcp(endpoint)
-                    return SocketListener(
-                        where,
-                        listening,
-                        factory,
-                        context=self._server_context,
-                        handshake_s_max=self._handshake_s_max,
-                    )
-                case "ipc":
-                    return SocketListener(endpoint, await bind_unix(endpoint), factory)
-                case _:
-                    return await _memory().listen(endpoint, factory)
-        except OSError as error:
-            if error.errno == errno.EADDRINUSE:
-                raise AddressInUse(f"{endpoint} is in use; is another process bound to it?") from error
-            raise BadEndpoint(f"cannot listen on {endpoint}: {error.strerror or error}") from error
-
-    async def dial(self, endpoint: Endpoint, factory: Factory) -> None:
-        loop = asyncio.get_running_loop()
-        try:
-            match endpoint.scheme:
-                case "tcp":
-                    await loop.create_connection(factory, endpoint.host, endpoint.port)
-                case "tls":
-                    self.check(endpoint)
-                    await loop.create_connection(
-                        factory,
-                        endpoint.host,
-                        endpoint.port,
-                        ssl=self._client_context,
-                        ssl_handshake_timeout=self._handshake_s_max,
-                        ssl_shutdown_timeout=CLOSE_S_MAX,
-                    )
-                case "ipc":
-                    await loop.create_unix_connection(factory, endpoint.path)
-                case _:
-                    await _memory().dial(endpoint, factory)
-        except OSError as error:  # Also what ssl and name look-up raise.
-            raise Unavailable(f"cannot reach {endpoint}: {error.strerror or error}") from error
+            host = probe(each)
+        except OSError as failed:
+            found.append(f"IPv{each}: {failed.strerror or failed}")
+            cause = failed
+            continue
+        if _can_be_dialed(host):
+            return host
+        found.append(f"IPv{each}: only {host}, which others cannot dial")
+    raise Unavailable(
+        f"cannot find this machine's address on its default route ({'; '.join(found)}): "
+        "give the endpoint to advertise, or bind to an address instead of a wildcard"
+    ) from cause
 
 
-def _context(tls: Tls, *, server: bool) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if server else ssl.PROTOCOL_TLS_CLIENT)
-    context.minimum_version = ssl.TLSVersion.TLSv1_3
-    context.verify_mode = ssl.CERT_REQUIRED
-    try:
-        context.load_cert_chain(tls.cert, tls.key)
-        context.load_verify_locations(tls.ca)
-    except (OSError, ssl.SSLError) as error:
-        raise BadArgument(f"cannot use the credentials {tls}: {error}") from error
-    return context
-
-
-def _memory() -> Network:
-    """Names of inproc endpoints are known within one event loop."""
-    loop = asyncio.get_running_loop()
-    network = _inproc.get(loop)
-    if network is None:
-        network = _inproc[loop] = MemoryNetwork()
-    return network
+def _can_be_dialed(host: str) -> bool:
+    address = ip_address(host)
+    # A link-local IPv6 address means something else on every interface, so it cannot be told to others.
+    zoned = address.version == 6 and address.is_link_local
+    return not (zoned or address.is_unspecified or address.is_loopback)

@@ -1,8 +1,7 @@
-"""What all sockets share: doors and outbound connections, admission, events, the inbox, and a clean end.
+"""What all sockets share: endpoints, admission of peers, events, the inbox, and a clean end.
 
-A received message.
-
-What a socket has counted.
+The four kinds (`router_socket` and its neighbours) are subclasses of `ZmtpSocket`. `Message` is what they
+receive, `SocketStats` what they have counted.
 """
 
 from __future__ import annotations
@@ -38,6 +37,9 @@ from hansa.transport.network import Listener, Network
 from hansa.transport.options import SocketOptions, Tls
 from hansa.transport.outbound_socket import Outbound
 from hansa.transport.system_network import SystemNetwork
+
+OnMessages = Callable[[bytes, list[list[bytes]]], None]
+OnEvent = Callable[[SocketEvent], None]
 
 
 class Message(NamedTuple):
@@ -82,10 +84,6 @@ class Tally:
     ignored_count: int = 0
     events_dropped_count: int = 0
     ended: Counter[str] = field(default_factory=Counter)
-
-
-OnMessages = Callable[[bytes, list[list[bytes]]], None]
-OnEvent = Callable[[SocketEvent], None]
 
 
 class SocketSettings(TypedDict, total=False):

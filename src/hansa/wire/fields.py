@@ -1,7 +1,7 @@
-"""One frame, one field: bounded text and fixed-size unsigned integers, little-endian.
+"""One frame, one field: bounded text, and unsigned integers of a fixed size, little-endian.
 
-Decoders raise `BadFrame` and name the field; encoders raise `BadArgument`, so that what we send is always
-something that we would accept.
+Decoders raise `BadFrame` and name the field. Encoders raise `BadArgument`: hansa sends nothing that it would
+not accept itself.
 """
 
 from hansa.errors import BadArgument, BadFrame

@@ -234,7 +234,6 @@ def encode(parts: list[bytes], out: list[bytes]) -> int:
 
 
 def encode_command(body: bytes) -> bytes:
-    """One command frame."""
     length = len(body)
     if length < 256:
         return bytes((COMMAND, length)) + body

@@ -1,19 +1,20 @@
 """What providers, registries and discoveries say to each other: messages 0x0001 to 0x0007.
 
-Frame 0 is the message's number (u16), the rest are its fields in order. Frames after those a message is
-known to have are passed over, so that later versions may add some. UNREGISTER and HEARTBEAT carry the key of
-an entry, as the first two fields of REGISTER do. REGISTER carries no routing id: the registry takes it from
-the envelope. The two lists are in `listing`.
+Frame 0 is the message's number (u16), the rest are its fields in order. Frames behind the known ones are
+passed over, so that later versions may add some. UNREGISTER and HEARTBEAT carry the key of an entry: the
+first two fields of REGISTER. REGISTER carries no routing id: the registry takes it from the envelope. The two
+lists are in `listing`.
 
-REGISTER_ACK names neither what it answers nor the service. So a provider of hansa's adds a frame to what it
-says, a tag and a number (u32) of its choice, the token; the answer brings it back. A registry that knows
-nothing of tokens answers without, and a provider that knows nothing of them is answered without.
+REGISTER_ACK names neither the service nor the message that it answers. So a provider of hansa's adds a frame
+to what it says, a tag and a number (u32) of its choice, the token, and the answer brings the token back. A
+registry that does not know tokens answers without one; a provider that does not know them is answered without
+one.
 
-A stamp (u64) may follow in the token's frame: when the provider said it, as an epoch. By it a registry that
-reads something late knows that it is late; the answer's says which epoch the provider has to go beyond.
+A stamp (u64) may follow in the token's frame: the provider's epoch when it said this. A registry knows by it
+that what it reads is late; the stamp of the answer says which epoch the provider has to go beyond.
 
 A REGISTER_ACK that says yes may carry one more frame, a tag and a number of milliseconds (u32): the heartbeat
-timeout of the registry. A provider that knows it beats so often that it is never taken for dead.
+timeout of the registry. A provider that knows it sends heartbeats often enough never to be taken for dead.
 """
 
 from collections.abc import Sequence
@@ -198,7 +199,6 @@ def _decode_ack(frames: Sequence[bytes]) -> RegisterAck:
 
 
 def _token(frames: Sequence[bytes], at: int) -> tuple[int | None, int | None]:
-    """Token and stamp."""
     for frame in frames[at:]:
         if frame.startswith(_TOKEN_TAG):
             number, said_at = frame[4:8], frame[8:]

@@ -16,7 +16,7 @@ from hansa.chance import Chance
 from hansa.errors import LeaseLost, TimedOut
 from hansa.store.etcd import api_pb2 as api
 from hansa.store.etcd import calls as calls
-from hansa.store.etcd.calls import EtcdCall, encode
+from hansa.store.etcd.calls import EtcdCall
 from hansa.store.etcd.client import EtcdStore
 from hansa.store.values import Delete, Get, Put
 
@@ -66,7 +66,7 @@ class Scripted(grpc.GenericRpcHandler):
         return grpc.unary_unary_rpc_method_handler(
             answer,
             request_deserializer=call.request.FromString,
-            response_serializer=encode,
+            response_serializer=call.form.encode,
         )
 
 

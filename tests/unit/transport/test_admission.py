@@ -11,7 +11,7 @@ def admission(*, takeover: bool = False) -> Admission:
 
 
 def test_a_peer_keeps_the_id_it_gives() -> None:
-    assert admission().admit(b"a", node="", taken=()) == Admitted(peer=b"a", takes_over=False)
+    assert admission().admit(b"a", node="", taken=()) == Admitted(peer=b"a")
 
 
 def test_anonymous_peers_get_ids_of_their_own() -> None:
@@ -27,7 +27,7 @@ def test_an_id_in_use_is_refused_or_taken_over_as_asked() -> None:
     refused = admission().admit(b"a", node="", taken={b"a"})
     assert isinstance(refused, NotAdmitted)
     assert refused.reason is CloseReason.ID_IN_USE
-    assert admission(takeover=True).admit(b"a", node="", taken={b"a"}) == Admitted(peer=b"a", takes_over=True)
+    assert admission(takeover=True).admit(b"a", node="", taken={b"a"}) == Admitted(peer=b"a")
 
 
 def test_an_id_belongs_to_the_certificate_that_used_it_first_even_after_it_left() -> None:

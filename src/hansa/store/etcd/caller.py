@@ -1,7 +1,8 @@
 """Calls to an etcd group: to a member that answers, as often as is safe, and what is known when they fail.
 
-The head of each answer is compared with what was seen before (`Lineage`): a store that went back in time is
-told to `on_lost`, and one that may have is told to `on_doubt`, whose part it is to have it `confirm`ed.
+The header of each answer is compared with what was seen before (`Lineage`). A store that went back in time is
+reported to `on_lost`. A store that may have gone back is reported to `on_doubt`, whose part it is to
+`confirm` it.
 """
 
 from __future__ import annotations
@@ -17,18 +18,18 @@ import grpc
 import grpc.aio
 
 from hansa.chance import Chance
+from hansa.control.client import channel_credentials, open_channel
+from hansa.control.method import RequestT, ResponseT
 from hansa.errors import Compacted, FutureRevision, HandshakeRefused, HansaError, TimedOut
 from hansa.store.etcd import api_pb2 as api
+from hansa.store.etcd.access import CHANNEL_OPTIONS, EtcdAccess
 from hansa.store.etcd.calls import (
     AUTHENTICATE,
     LEASE_GRANT,
     RANGE,
     STATUS,
     EtcdCall,
-    RequestT,
-    ResponseT,
 )
-from hansa.store.etcd.channels import EtcdAccess, open_channel
 from hansa.store.etcd.failures import Doubt, Failure, judge
 from hansa.store.etcd.lineage import HistoryLost, Lineage, Mark, Question
 from hansa.store.etcd.messages import item_from_message
@@ -70,7 +71,7 @@ class EtcdCaller:
 
     def open(self) -> None:
         """Raises `BadArgument` for credentials that cannot be used."""
-        self._credentials = self.access.credentials()
+        self._credentials = channel_credentials(self.access.tls)
 
     async def close(self) -> None:
         while self._lines:
@@ -282,12 +283,7 @@ class EtcdCaller:
         line = self._line(index)
         stub = line.stubs.get(call.name)
         if stub is None:
-            # A stream of one question and one answer is a plain call on the wire.
-            stub = line.stubs[call.name] = line.channel.unary_unary(
-                call.path,
-                request_serializer=call.request.SerializeToString,
-                response_deserializer=call.response.FromString,
-            )
+            stub = line.stubs[call.name] = call.stub(line.channel)
         line.users_count += 1
         try:
             response: ResponseT = await stub(request, timeout=timeout_s, metadata=self.access.metadata())
@@ -300,7 +296,9 @@ class EtcdCaller:
     def _line(self, index: int) -> _Line:
         line = self._lines.get(index)
         if line is None:
-            channel = open_channel(self.access.endpoints[index], self._credentials)
+            channel = open_channel(
+                self.access.endpoints[index], credentials=self._credentials, options=CHANNEL_OPTIONS
+            )
             line = self._lines[index] = _Line(channel)
         return line
 

@@ -1,34 +1,20 @@
-"""The calls of etcd's API that hansa makes and answers: their paths, their messages, which side streams."""
+"""The methods of etcd's API that hansa calls and answers. `LeaseKeepAlive` and `Watch` stream both ways."""
 
 from dataclasses import dataclass
-from typing import Final, Generic, TypeVar
+from typing import Final
 
-from google.protobuf.message import Message
-
+from hansa.control.method import Method, RequestT, ResponseT
 from hansa.store.etcd import api_pb2 as api
-
-RequestT = TypeVar("RequestT", bound=Message)
-ResponseT = TypeVar("ResponseT", bound=Message)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EtcdCall(Generic[RequestT, ResponseT]):
-    """One method of a service. What streams is said for each side; neither is a plain call.
+class EtcdCall(Method[RequestT, ResponseT]):
+    """A method of etcd's API.
 
-    The head of an answer that `is_ordered` is not older than any that was told before it was asked for.
+    The header of an answer that `is_ordered` is not older than any that was told before it was asked for.
     """
 
-    service: str
-    name: str
-    request: type[RequestT]
-    response: type[ResponseT]
-    client_streams: bool = False
-    server_streams: bool = False
     is_ordered: bool = False
-
-    @property
-    def path(self) -> str:
-        return f"/{self.service}/{self.name}"
 
 
 KV: Final = "etcdserverpb.KV"
@@ -68,8 +54,6 @@ LEASE_KEEP_ALIVE: Final = EtcdCall(
     name="LeaseKeepAlive",
     request=api.LeaseKeepAliveRequest,
     response=api.LeaseKeepAliveResponse,
-    client_streams=True,
-    server_streams=True,
 )
 LEASE_TIME_TO_LIVE: Final = EtcdCall(
     service=LEASE,
@@ -85,8 +69,6 @@ WATCH: Final = EtcdCall(
     name="Watch",
     request=api.WatchRequest,
     response=api.WatchResponse,
-    client_streams=True,
-    server_streams=True,
 )
 MEMBER_ADD: Final = EtcdCall(
     service=CLUSTER, name="MemberAdd", request=api.MemberAddRequest, response=api.MemberAddResponse
@@ -109,13 +91,6 @@ STATUS: Final = EtcdCall(
 MOVE_LEADER: Final = EtcdCall(
     service=MAINTENANCE, name="MoveLeader", request=api.MoveLeaderRequest, response=api.MoveLeaderResponse
 )
-SNAPSHOT: Final = EtcdCall(
-    service=MAINTENANCE,
-    name="Snapshot",
-    request=api.SnapshotRequest,
-    response=api.SnapshotResponse,
-    server_streams=True,
-)
 DEFRAGMENT: Final = EtcdCall(
     service=MAINTENANCE, name="Defragment", request=api.DefragmentRequest, response=api.DefragmentResponse
 )
@@ -125,8 +100,3 @@ ALARM: Final = EtcdCall(
 AUTHENTICATE: Final = EtcdCall(
     service=AUTH, name="Authenticate", request=api.AuthenticateRequest, response=api.AuthenticateResponse
 )
-
-
-def encode(message: Message) -> bytes:
-    """A message as it goes over the wire. Which one is said by the call's path."""
-    return message.SerializeToString()

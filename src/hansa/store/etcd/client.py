@@ -21,6 +21,7 @@ from typing import Self, TypeVar
 
 from hansa.chance import Chance
 from hansa.clock import Clock, SystemClock
+from hansa.control.method import RequestT, ResponseT
 from hansa.errors import BadArgument, Compacted, Conflict, FutureRevision, LeaseLost, LimitExceeded
 from hansa.limits import (
     STORE_SCAN_PART_COUNT,
@@ -31,10 +32,10 @@ from hansa.limits import (
 from hansa.runtime.tasks import Closing
 from hansa.store.etcd import api_pb2 as api
 from hansa.store.etcd import calls as calls
+from hansa.store.etcd.access import EtcdAccess
 from hansa.store.etcd.address import checked_endpoints
 from hansa.store.etcd.caller import EtcdCaller
-from hansa.store.etcd.calls import EtcdCall, RequestT, ResponseT
-from hansa.store.etcd.channels import EtcdAccess
+from hansa.store.etcd.calls import EtcdCall
 from hansa.store.etcd.heart import EtcdHeart, EtcdKeeping
 from hansa.store.etcd.lease_keeping import KeptLease
 from hansa.store.etcd.life import StoreLife
@@ -52,6 +53,7 @@ from hansa.store.etcd.rotation import Trail
 from hansa.store.etcd.watch_book import WatchTape
 from hansa.store.etcd.watches import EtcdWatch, EtcdWatches
 from hansa.store.leases import check_ttl
+from hansa.store.store import Store
 from hansa.store.values import (
     FROM_KEY,
     Compare,
@@ -80,7 +82,7 @@ T = TypeVar("T")
 _GONE_PAUSE_S = 0.05
 
 
-class EtcdStore:
+class EtcdStore(Store):
     """A `Store` in an etcd group. See there for what the calls promise.
 
     `async with` may be entered more than once; leaving the last time closes it. Calls from another event loop

@@ -1,8 +1,8 @@
 """What an etcd server's refusal means: for the caller, and for whether the same may be asked again. Pure.
 
 A gRPC status has a code and a text. etcd gives several meanings to one code, so the text decides where it is
-known: etcd's own words, which have been the same since 3.0. What is not known is taken for the worst: it may
-have been done.
+known: etcd's own words, which have not changed since 3.0. A text that is not known means the worst: the call
+may have been carried out.
 """
 
 import re
@@ -44,6 +44,29 @@ class Failure:
     doubt: Doubt
     text: str
     error: HansaError | None = None
+
+
+def judge(code: str, text: str) -> Failure:
+    """What a gRPC status means, by its code's name and its text."""
+    said = text.lower()
+    shown = _PREAMBLE.sub("cannot connect to ", text) or code
+    for words, making in _REFUSALS:
+        if words in said:
+            return Failure(doubt=Doubt.REFUSED, text=shown, error=making(f"the store says: {shown}"))
+    if any(words in said for words in _STRANGERS):
+        return Failure(doubt=Doubt.STRANGER, text=shown)
+    if any(words in said for words in _UNDONE):
+        return Failure(doubt=Doubt.UNDONE, text=shown)
+    if _TOO_LARGE in said:
+        return Failure(
+            doubt=Doubt.DOUBTFUL, text=shown, error=LimitExceeded(f"an answer is too large: {shown}")
+        )
+    if code == "UNIMPLEMENTED":
+        # No etcd, but something else that answers there: the other members are asked.
+        return Failure(doubt=Doubt.UNDONE, text=f"this is no etcd, or one that cannot do it: {shown}")
+    if code in ("INVALID_ARGUMENT", "OUT_OF_RANGE", "FAILED_PRECONDITION"):
+        return Failure(doubt=Doubt.REFUSED, text=shown, error=BadArgument(f"the store says: {shown}"))
+    return Failure(doubt=Doubt.DOUBTFUL, text=shown)
 
 
 _Making = Callable[[str], HansaError]
@@ -90,30 +113,5 @@ _UNDONE = (
 )
 # Said by gRPC on our side, about an answer: what was asked has been done.
 _TOO_LARGE = "received message larger than max"
-
-
 # Before what happened, gRPC says that it happened to all addresses, and a code that is no news.
 _PREAMBLE = re.compile(r"failed to connect to all addresses; last error: ([A-Z_]+: )?", re.IGNORECASE)
-
-
-def judge(code: str, text: str) -> Failure:
-    """What a gRPC status means, by its code's name and its text."""
-    said = text.lower()
-    shown = _PREAMBLE.sub("cannot connect to ", text) or code
-    for words, making in _REFUSALS:
-        if words in said:
-            return Failure(doubt=Doubt.REFUSED, text=shown, error=making(f"the store says: {shown}"))
-    if any(words in said for words in _STRANGERS):
-        return Failure(doubt=Doubt.STRANGER, text=shown)
-    if any(words in said for words in _UNDONE):
-        return Failure(doubt=Doubt.UNDONE, text=shown)
-    if _TOO_LARGE in said:
-        return Failure(
-            doubt=Doubt.DOUBTFUL, text=shown, error=LimitExceeded(f"an answer is too large: {shown}")
-        )
-    if code == "UNIMPLEMENTED":
-        # No etcd, but something else that answers there: the other members are asked.
-        return Failure(doubt=Doubt.UNDONE, text=f"this is no etcd, or one that cannot do it: {shown}")
-    if code in ("INVALID_ARGUMENT", "OUT_OF_RANGE", "FAILED_PRECONDITION"):
-        return Failure(doubt=Doubt.REFUSED, text=shown, error=BadArgument(f"the store says: {shown}"))
-    return Failure(doubt=Doubt.DOUBTFUL, text=shown)

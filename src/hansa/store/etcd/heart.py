@@ -1,10 +1,13 @@
 """A thread that keeps the leases of one store alive, whatever its event loop is doing.
 
-`LeaseBook` decides; this drives. The thread must: look when the book says so, and whenever it gets news; ask
-the loop for a sign of life when the book wants one; note when it sent a renewal, before it sends it, and that
-it is under way; give each a deadline; turn to the next member and tell of it when one fails; tell of each
-answer; forget a lease that is lost or dropped. The loop, when it was late, must wake the thread, for what was
-held back, and tell all who keep a lease.
+`LeaseBook` decides; this drives. What the driver owes to it:
+
+    the thread  looks when the book says so, and whenever it gets news
+                asks the loop for a sign of life when the book wants one
+                notes when a renewal is sent, before it is sent, and that it is under way
+                gives each renewal a deadline, and turns to the next member when one fails
+                reports each answer and each failure, and forgets leases that are lost or dropped
+    the loop    wakes the thread when it was late itself, for what was held back, and tells all keepers
 """
 
 from __future__ import annotations
@@ -22,91 +25,18 @@ import grpc
 
 from hansa.chance import Chance
 from hansa.clock import Clock
+from hansa.control.client import channel_credentials, open_blocking_channel
 from hansa.errors import LeaseLost
 from hansa.store.etcd import api_pb2 as api
+from hansa.store.etcd.access import CHANNEL_OPTIONS, EtcdAccess
 from hansa.store.etcd.caller import NOT_ENABLED
-from hansa.store.etcd.calls import AUTHENTICATE, LEASE_KEEP_ALIVE, EtcdCall, encode
-from hansa.store.etcd.channels import EtcdAccess, open_blocking_channel
+from hansa.store.etcd.calls import AUTHENTICATE, LEASE_KEEP_ALIVE, EtcdCall
 from hansa.store.etcd.failures import Doubt, judge
 from hansa.store.etcd.lease_keeping import KeptLease, LeaseBook
 from hansa.store.etcd.lineage import Lineage
 from hansa.store.etcd.rotation import Rotation
 
 logger = logging.getLogger(__name__)
-
-
-class EtcdKeeping:
-    """A `Keeping` whose lease is renewed by the heart's thread."""
-
-    def __init__(self, heart: EtcdHeart, kept: KeptLease, on_change: Callable[[], None]) -> None:
-        self.kept = kept
-        self._heart = heart
-        self._on_change = on_change
-        self._is_stopped = False
-
-    @property
-    def kept_until_s(self) -> float:
-        return self.kept.kept_until_s
-
-    @property
-    def is_lost(self) -> bool:
-        return self.kept.is_lost
-
-    @property
-    def failures_count(self) -> int:
-        return self.kept.failures_count
-
-    @property
-    def loop_lag_s(self) -> float:
-        return self._heart.loop_lag_s
-
-    def stop(self) -> None:
-        self._is_stopped = True
-        self._heart.drop(self)
-
-    async def stopped(self) -> None:
-        # It has no task of its own: the thread is the store's, and ends with it.
-        self.stop()
-
-    def changed(self) -> None:
-        """On the event loop: something is new."""
-        if not self._is_stopped:
-            self._on_change()
-
-
-@dataclass(frozen=True, slots=True)
-class _Begun:
-    keeping: EtcdKeeping
-
-
-@dataclass(frozen=True, slots=True)
-class _Dropped:
-    keeping: EtcdKeeping
-
-
-@dataclass(frozen=True, slots=True)
-class _Answered:
-    keeping: EtcdKeeping
-    index: int
-    token: str | None
-    sent_s: float
-    call: Any
-
-
-class _Lost:
-    """The store went back in time."""
-
-
-class _Moved:
-    """There are other members."""
-
-
-class _Stopped:
-    """The store is being closed."""
-
-
-class _Woken:
-    """The loop runs again: look at what was held back."""
 
 
 class EtcdHeart:
@@ -158,7 +88,7 @@ class EtcdHeart:
         if self._thread is None:
             self._loop = asyncio.get_running_loop()
             self._ended = self._loop.create_future()
-            self._credentials = self._access.credentials()
+            self._credentials = channel_credentials(self._access.tls)
             # A daemon: a program that ends without closing its store is not held up by it.
             self._thread = threading.Thread(target=self._run, name=f"{self._name} heart", daemon=True)
             self._thread.start()
@@ -316,12 +246,10 @@ class EtcdHeart:
     def _stub(self, index: int, call: EtcdCall[Any, Any]) -> grpc.UnaryUnaryMultiCallable[Any, Any]:
         channel = self._channels.get(index)
         if channel is None:
-            channel = open_blocking_channel(self._access.endpoints[index], self._credentials)
-            self._channels[index] = channel
-        # A stream of one question and one answer is a plain call on the wire.
-        return channel.unary_unary(
-            call.path, request_serializer=encode, response_deserializer=call.response.FromString
-        )
+            channel = self._channels[index] = open_blocking_channel(
+                self._access.endpoints[index], credentials=self._credentials, options=CHANNEL_OPTIONS
+            )
+        return call.blocking_stub(channel)
 
     def _close_unused(self) -> None:
         """Close the channels to members that are none any more, and that owe no answer."""
@@ -337,3 +265,77 @@ class EtcdHeart:
         except RuntimeError:
             # The loop was closed without closing the store: nobody is left to renew for.
             self._news.put(_Stopped())
+
+
+class EtcdKeeping:
+    """A `Keeping` whose lease is renewed by the heart's thread."""
+
+    def __init__(self, heart: EtcdHeart, kept: KeptLease, on_change: Callable[[], None]) -> None:
+        self.kept = kept
+        self._heart = heart
+        self._on_change = on_change
+        self._is_stopped = False
+
+    @property
+    def kept_until_s(self) -> float:
+        return self.kept.kept_until_s
+
+    @property
+    def is_lost(self) -> bool:
+        return self.kept.is_lost
+
+    @property
+    def failures_count(self) -> int:
+        return self.kept.failures_count
+
+    @property
+    def loop_lag_s(self) -> float:
+        return self._heart.loop_lag_s
+
+    def stop(self) -> None:
+        self._is_stopped = True
+        self._heart.drop(self)
+
+    async def stopped(self) -> None:
+        # It has no task of its own: the thread is the store's, and ends with it.
+        self.stop()
+
+    def changed(self) -> None:
+        """On the event loop: something is new."""
+        if not self._is_stopped:
+            self._on_change()
+
+
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    keeping: EtcdKeeping
+
+
+@dataclass(frozen=True, slots=True)
+class _Dropped:
+    keeping: EtcdKeeping
+
+
+@dataclass(frozen=True, slots=True)
+class _Answered:
+    keeping: EtcdKeeping
+    index: int
+    token: str | None
+    sent_s: float
+    call: Any
+
+
+class _Lost:
+    """The store went back in time."""
+
+
+class _Moved:
+    """There are other members."""
+
+
+class _Stopped:
+    """The store is being closed."""
+
+
+class _Woken:
+    """The loop runs again: look at what was held back."""

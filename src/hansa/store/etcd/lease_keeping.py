@@ -1,12 +1,11 @@
-"""When leases are renewed by somebody who is not the event loop, and how it watches the event loop meanwhile.
+"""When leases are renewed by a thread that is not the event loop's, and how it watches the event loop. Pure.
 
-Pure.
+Two threads look at these objects: the one that renews makes all changes, except `Pulse.answered`, which the
+event loop calls. Each number has one writer, so nothing is locked.
 
-Two threads look at these: the one that renews calls all that changes something, except `Pulse.answered`,
-which the event loop calls. Each number has one writer, so nothing is locked.
-
-Code that holds the interpreter stops both threads. Nothing is renewed then, and nothing can be: a lease lives
-through it only if it is over before the lease's time is. The keeper sees it afterwards, by its own lateness.
+Code that holds the interpreter stops both threads. Nothing is renewed then, and nothing can be: a lease
+survives only if that is over before the lease's time is. The renewing thread sees it afterwards, by its own
+lateness.
 """
 
 from math import inf

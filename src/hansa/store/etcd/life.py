@@ -1,4 +1,4 @@
-"""The life of a store that is elsewhere: whose loop it is, who waits for it, and how they are let go."""
+"""The life of a store that is elsewhere: its event loop, its callers, and how they are released."""
 
 from __future__ import annotations
 

@@ -1,21 +1,21 @@
-"""Which history a store tells: whether the one that answers now is the one that answered before. Pure.
+"""Which history a store tells: whether the store that answers now is the one that answered before. Pure.
 
 A store may go back in time: an older copy or a snapshot of it was restored, or it was kept in memory only and
-is empty again. All that was told after the copy was made is lost then. Whoever goes on as if nothing had
-happened waits for revisions that come late or never, and believes in keys that are gone; and where revisions
-are given out once more, fences fall.
+is empty again. Then all that was told after the copy was made is lost. A client that goes on as if nothing
+had happened waits for revisions that come late or never, and believes in keys that are gone; and where
+revisions are given out a second time, fences fall.
 
-Every answer has a head: the cluster that answers, the term since when, the revision it is at. Three things
-are done with it.
+Every answer has a head: the cluster that answers, its term, the revision it is at. Three things are done with
+it.
 
     told       of a read or a change, which no older state may answer: cluster and revision are compared
-    strange    of a renewal or a status, by a member that may lag behind: it can only make us doubt
-    doubt      another term, or a broken connection. It is settled by two reads (`question`): the same
-               history has the revision that was seen last, and has the last change that was seen where it was
-               seen (`confirmed`); another one never had it (`denied`), or has something else there
+    strange    of a renewal or a status, by a member that may lag behind: it can only raise a doubt
+    doubt      another term, or a broken connection. It is settled by two reads (`question`): the same history
+               has the revision that was seen last, and has the last change that was seen where it was seen
+               (`confirmed`); another one never had it (`denied`), or has something else there
 
-A history that ended is told as a `HistoryLost`. Whoever drives this ends its watches, whose readers read
-anew, and its leases: what was given back may be there once more, on a lease that somebody still keeps. When
+A history that ended is reported as a `HistoryLost`. The driver then ends its watches, whose readers read
+anew, and its leases: a key that was given back may be there again, on a lease that somebody still keeps. When
 the new revision is lower than one that was seen, the revisions between are given out twice. Then changes are
 refused (`refusal`) until the store is beyond them: a fence could be lower than one that was shown already.
 """

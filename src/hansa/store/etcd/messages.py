@@ -1,8 +1,6 @@
-"""The store's values as etcd's messages, and back: for the client, and for the server that answers clients.
+"""The store's values as etcd's messages, and back: for the client and for the server. Pure.
 
-Pure.
-
-What comes from a message is checked as what a caller makes is: `BadArgument` says what cannot be. What etcd
+A value from a message is checked like one that a caller makes: `BadArgument` says what cannot be. What etcd
 has and hansa's store has not (transactions inside transactions, compares of ranges) is refused the same way.
 """
 
@@ -28,7 +26,6 @@ from hansa.store.values import (
     Put,
     PutResult,
     Result,
-    Scan,
 )
 
 _OPERATORS = {
@@ -114,31 +111,14 @@ def put_to_message(put: Put) -> api.PutRequest:
     return api.PutRequest(key=put.key, value=put.value, lease=put.lease)
 
 
-def put_from_message(message: api.PutRequest) -> Put:
-    """Raises `BadArgument`. Whether the key before it is asked for (`prev_kv`) is left to the caller."""
-    if message.ignore_value or message.ignore_lease:
-        raise BadArgument(f"put {message.key!r}: give both the value and the lease")
-    return Put(message.key, message.value, message.lease)
-
-
 def delete_to_message(delete: Delete) -> api.DeleteRangeRequest:
     return api.DeleteRangeRequest(key=delete.key, range_end=delete.range_end)
-
-
-def delete_from_message(message: api.DeleteRangeRequest) -> Delete:
-    """Raises `BadArgument`. Whether the keys before it are asked for (`prev_kv`) is left to the caller."""
-    return Delete(message.key, message.range_end)
 
 
 def get_to_message(get: Get, revision: int = 0) -> api.RangeRequest:
     return api.RangeRequest(
         key=get.key, range_end=get.range_end, limit=get.limit, keys_only=get.keys_only, revision=revision
     )
-
-
-def get_from_message(message: api.RangeRequest) -> Get:
-    """Raises `BadArgument`. Its revision, order, bounds and `count_only` are left to the caller."""
-    return Get(message.key, message.range_end, message.limit, message.keys_only)
 
 
 def operation_to_message(operation: Operation) -> api.RequestOp:
@@ -149,18 +129,6 @@ def operation_to_message(operation: Operation) -> api.RequestOp:
     return api.RequestOp(request_range=get_to_message(operation))
 
 
-def operation_from_message(message: api.RequestOp) -> Operation:
-    """Raises `BadArgument`, also for a transaction inside the transaction."""
-    kind = message.WhichOneof("request")
-    if kind == "request_put":
-        return put_from_message(message.request_put)
-    if kind == "request_delete_range":
-        return delete_from_message(message.request_delete_range)
-    if kind == "request_range":
-        return get_from_message(message.request_range)
-    raise BadArgument("a transaction is made of puts, deletes and gets, and of nothing else")
-
-
 def commit_to_message(
     compares: Sequence[Compare], then: Sequence[Operation], otherwise: Sequence[Operation]
 ) -> api.TxnRequest:
@@ -168,17 +136,6 @@ def commit_to_message(
         compare=[compare_to_message(compare) for compare in compares],
         success=[operation_to_message(operation) for operation in then],
         failure=[operation_to_message(operation) for operation in otherwise],
-    )
-
-
-def commit_from_message(
-    message: api.TxnRequest,
-) -> tuple[tuple[Compare, ...], tuple[Operation, ...], tuple[Operation, ...]]:
-    """The compares, and both branches. Raises `BadArgument`."""
-    return (
-        tuple(compare_from_message(compare) for compare in message.compare),
-        tuple(operation_from_message(operation) for operation in message.success),
-        tuple(operation_from_message(operation) for operation in message.failure),
     )
 
 
@@ -197,52 +154,11 @@ def result_from_message(message: api.ResponseOp) -> Result:
     )
 
 
-def result_to_message(result: Result, revision: int) -> api.ResponseOp:
-    """`revision` is the store's own after the transaction."""
-    header = api.ResponseHeader(revision=revision)
-    if isinstance(result, PutResult):
-        return api.ResponseOp(response_put=api.PutResponse(header=header))
-    if isinstance(result, DeleteResult):
-        return api.ResponseOp(
-            response_delete_range=api.DeleteRangeResponse(header=header, deleted=result.count)
-        )
-    items = [item_to_message(item) for item in result.items]
-    return api.ResponseOp(
-        response_range=api.RangeResponse(header=header, kvs=items, count=result.count, more=result.more)
-    )
-
-
 def outcome_from_message(message: api.TxnResponse) -> Outcome:
     return Outcome(
         is_success=message.succeeded,
         revision=message.header.revision,
         results=tuple(result_from_message(result) for result in message.responses),
-    )
-
-
-def outcome_to_message(outcome: Outcome) -> api.TxnResponse:
-    return api.TxnResponse(
-        header=api.ResponseHeader(revision=outcome.revision),
-        succeeded=outcome.is_success,
-        responses=[result_to_message(result, outcome.revision) for result in outcome.results],
-    )
-
-
-def scan_from_message(message: api.RangeResponse) -> Scan:
-    return Scan(
-        revision=message.header.revision,
-        items=tuple(item_from_message(item) for item in message.kvs),
-        count=message.count,
-        more=message.more,
-    )
-
-
-def scan_to_message(scan: Scan) -> api.RangeResponse:
-    return api.RangeResponse(
-        header=api.ResponseHeader(revision=scan.revision),
-        kvs=[item_to_message(item) for item in scan.items],
-        count=scan.count,
-        more=scan.more,
     )
 
 

@@ -1,16 +1,16 @@
 """Watches over one stream of an etcd server: put together, resumed, and bounded. Pure.
 
-A *tape* is what one watch has heard and not told yet. It knows the next revision that it wants, and whoever
-opens a new stream, at whichever member, asks from there: that is all there is to resuming without gap and
-without repeat. Which revision is "now" is asked for before, with a read that all members agree on; so a watch
-is never asked for without a start, and a member that lags cannot tell it what is older. A tape that is to
-begin beyond that revision comes from a history that was lost: etcd would let it wait, here it is ended.
+A *tape* is what one watch has heard and not told yet. It knows the next revision that it wants, and the
+driver asks every new stream, at whichever member, from there on: that is all there is to resuming without gap
+and without repeat. Which revision is "now" is asked first, with a read that all members agree on. So no watch
+is asked for without a start, and a member that lags cannot tell it anything older. A tape that wants to begin
+beyond that revision comes from a history that was lost: etcd would let it wait, here it is ended.
 
-etcd sends one revision whole, unless it is so large that the answer is sent in fragments; only the last of
-these says that it is one. So a revision is complete when a later one comes or an answer ends.
+etcd sends one revision whole, unless it is so large that the answer is sent in fragments; only the last
+fragment says that it is the last. So a revision is complete when a later one comes or an answer ends.
 
-How far a quiet tape has come is told by etcd in an answer without events under the watch's own number
-(`progress_notify`, every ten minutes unless it is told otherwise). It goes the same way as the events, behind
+etcd tells how far a quiet tape has come in an answer without events under the watch's own number
+(`progress_notify`, every ten minutes unless configured otherwise). It goes the same way as the events, behind
 them. The answer to a progress *request* goes another way, and before 3.4.25 and 3.5.8 it may overtake events
 that are older than it: its revision is never believed. It only shows that the member is alive.
 """
@@ -57,10 +57,6 @@ class WatchTape:
         self._backlog_bytes = 0
         # The revision that is being put together.
         self._open: list[Event] = []
-
-    @property
-    def has_news(self) -> bool:
-        return bool(self._backlog) or self.error is not None
 
     @property
     def is_surely_kept(self) -> bool:

@@ -1,4 +1,4 @@
-"""All watches of a store over one stream to one member of an etcd group; to the next when that one fails.
+"""All watches of a store over one stream to one etcd member, and to the next when that one fails.
 
 What this driver owes to its two machines, the book of the tapes (`WatchBook`) and the lineage:
 
@@ -21,7 +21,6 @@ from typing import Any, Self, TypeAlias
 
 import grpc
 import grpc.aio
-from google.protobuf.message import Message
 
 from hansa.chance import Chance
 from hansa.errors import (
@@ -37,7 +36,7 @@ from hansa.runtime.tasks import TaskScope
 from hansa.runtime.waiters import Waiters
 from hansa.store.etcd import api_pb2 as api
 from hansa.store.etcd.caller import EtcdCaller
-from hansa.store.etcd.calls import RANGE, WATCH, encode
+from hansa.store.etcd.calls import RANGE, WATCH
 from hansa.store.etcd.failures import Doubt, Failure, judge
 from hansa.store.etcd.life import StoreLife
 from hansa.store.etcd.lineage import HistoryLost
@@ -48,7 +47,7 @@ from hansa.store.values import WatchBatch
 
 logger = logging.getLogger(__name__)
 
-_Stream: TypeAlias = "grpc.aio.StreamStreamCall[Message, api.WatchResponse]"
+_Stream: TypeAlias = "grpc.aio.StreamStreamCall[api.WatchRequest, api.WatchResponse]"
 
 
 class EtcdWatches:
@@ -216,10 +215,7 @@ class EtcdWatches:
             await self.caller.release(index)
 
     async def _speak(self, channel: grpc.aio.Channel, index: int, ended: asyncio.Future[Failure]) -> Failure:
-        stub = channel.stream_stream(
-            WATCH.path, request_serializer=encode, response_deserializer=WATCH.response.FromString
-        )
-        stream: _Stream = stub(metadata=self.caller.access.metadata())
+        stream: _Stream = WATCH.stream_stub(channel)(metadata=self.caller.access.metadata())
         async with asyncio.TaskGroup() as group:
             tasks = [
                 group.create_task(work, name=f"watches: {name}")

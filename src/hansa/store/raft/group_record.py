@@ -1,12 +1,9 @@
-"""What a group writes about itself into its own store: its peers, how it began, the requests to join it.
+"""What a group writes about itself into its own store: peers, beginning, requests to join. Pure.
 
-Pure.
-
-Frozen dataclasses as JSON and back: the records of a group in its store, and what peers say to each other.
-
-A field is text, a whole number, a float, a bool, an enum of texts, a tuple of texts or of such dataclasses, a
-mapping of texts, or such a dataclass. Fields that are not known are passed over, so that a newer peer may say
-more; a missing one takes its default.
+`encode` and `decode` turn these records into JSON and back, and so what peers say to each other
+(`join_messages`). A field is text, a whole number, a float, a bool, an enum of texts, a tuple of texts or of
+such dataclasses, a mapping of texts, or such a dataclass. Unknown fields are passed over, so that a newer
+peer may say more; a missing one takes its default.
 """
 
 import json
@@ -20,62 +17,10 @@ from typing import Any, Final, TypeVar, cast, get_args, get_origin, get_type_hin
 
 from hansa.endpoint import Endpoint
 from hansa.errors import BadArgument, BadEndpoint, BadRecord
+from hansa.keys import Keys
 from hansa.limits import RAFT_NAME_CHARS_MAX, RAFT_PEER_NOTES_BYTES_MAX, RAFT_PEERS_MAX
 
 V = TypeVar("V")
-
-
-def encode(value: Any) -> bytes:
-    """A dataclass as JSON, with its keys in order: equal values are equal bytes."""
-    return json.dumps(asdict(value), separators=(",", ":"), sort_keys=True, ensure_ascii=False).encode()
-
-
-def decode(kind: type[V], data: bytes) -> V:
-    """The dataclass that was encoded. Raises `BadRecord`."""
-    try:
-        return cast(V, _read(kind, json.loads(data), kind.__name__))
-    except (ValueError, RecursionError) as error:
-        raise BadRecord(f"not a {kind.__name__}: {error}") from error
-
-
-def _read(kind: Any, found: Any, where: str) -> Any:
-    if is_dataclass(kind) and isinstance(kind, type):
-        return _read_fields(kind, found, where)
-    origin = get_origin(kind)
-    if origin is tuple:
-        if not isinstance(found, list):
-            raise ValueError(f"{where} is not a list")
-        return tuple(_read(get_args(kind)[0], item, where) for item in found)
-    if origin is not None and origin is not UnionType:
-        if not isinstance(found, dict):
-            raise ValueError(f"{where} is not an object")
-        return {str(key): _read(get_args(kind)[1], item, where) for key, item in found.items()}
-    if origin is UnionType:
-        (inner,) = (one for one in get_args(kind) if one is not type(None))
-        return None if found is None else _read(inner, found, where)
-    if isinstance(kind, type) and issubclass(kind, StrEnum):
-        return kind(found)
-    if kind is float and isinstance(found, int) and not isinstance(found, bool):
-        return float(found)
-    # A bool is an int to Python, and not to whoever wrote the record.
-    if not isinstance(found, kind) or (isinstance(found, bool) and kind is not bool):
-        raise ValueError(f"{where} is not {kind.__name__}")
-    return found
-
-
-def _read_fields(kind: type, found: Any, where: str) -> Any:
-    if not isinstance(found, dict):
-        raise ValueError(f"{where} is not an object")
-    hints = get_type_hints(kind)
-    given = {}
-    for one in fields(kind):
-        if one.name in found:
-            given[one.name] = _read(hints[one.name], found[one.name], f"{where}.{one.name}")
-        elif one.default is MISSING and one.default_factory is MISSING:
-            raise ValueError(f"{where}.{one.name} is missing")
-    return kind(**given)
-
-
 _NAME: Final = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{RAFT_NAME_CHARS_MAX - 1}}}\Z")
 
 
@@ -213,17 +158,19 @@ class JoinRecord:
 
 
 class RaftKeys:
-    """The keys of a group, below its cluster's prefix."""
+    """The keys of one group. Raises `BadArgument` for names that a group cannot have."""
 
     def __init__(self, cluster: str, app: str) -> None:
         check_name("cluster", cluster)
         check_name("application", app)
-        self.group = f"/hansa/{cluster}/raft/groups/{app}".encode()
-        self.metadata = f"/hansa/{cluster}/raft/metadata/{app}".encode()
-        self.requests = f"/hansa/{cluster}/join-requests/{app}/".encode()
+        self._app = app
+        self._keys = keys = Keys(cluster)
+        self.group = keys.raft_group(app)
+        self.metadata = keys.raft_metadata(app)
+        self.requests = keys.join_requests(app)
 
     def request(self, name: str) -> bytes:
-        return self.requests + name.encode()
+        return self._keys.join_request(self._app, name)
 
 
 def check_name(what: str, name: str) -> str:
@@ -294,3 +241,54 @@ def check_peer(peer: PeerInfo) -> PeerInfo:
             f"peer {peer.name}: zone, roles and metadata have more than {RAFT_PEER_NOTES_BYTES_MAX} bytes"
         )
     return peer
+
+
+def encode(value: Any) -> bytes:
+    """A dataclass as JSON, with its keys in order: equal values are equal bytes."""
+    return json.dumps(asdict(value), separators=(",", ":"), sort_keys=True, ensure_ascii=False).encode()
+
+
+def decode(kind: type[V], data: bytes) -> V:
+    """The dataclass that was encoded. Raises `BadRecord`."""
+    try:
+        return cast(V, _read(kind, json.loads(data), kind.__name__))
+    except (ValueError, RecursionError) as error:
+        raise BadRecord(f"not a {kind.__name__}: {error}") from error
+
+
+def _read(kind: Any, found: Any, where: str) -> Any:
+    if is_dataclass(kind) and isinstance(kind, type):
+        return _read_fields(kind, found, where)
+    origin = get_origin(kind)
+    if origin is tuple:
+        if not isinstance(found, list):
+            raise ValueError(f"{where} is not a list")
+        return tuple(_read(get_args(kind)[0], item, where) for item in found)
+    if origin is not None and origin is not UnionType:
+        if not isinstance(found, dict):
+            raise ValueError(f"{where} is not an object")
+        return {str(key): _read(get_args(kind)[1], item, where) for key, item in found.items()}
+    if origin is UnionType:
+        (inner,) = (one for one in get_args(kind) if one is not type(None))
+        return None if found is None else _read(inner, found, where)
+    if isinstance(kind, type) and issubclass(kind, StrEnum):
+        return kind(found)
+    if kind is float and isinstance(found, int) and not isinstance(found, bool):
+        return float(found)
+    # A bool is an int to Python, and not to whoever wrote the record.
+    if not isinstance(found, kind) or (isinstance(found, bool) and kind is not bool):
+        raise ValueError(f"{where} is not {kind.__name__}")
+    return found
+
+
+def _read_fields(kind: type, found: Any, where: str) -> Any:
+    if not isinstance(found, dict):
+        raise ValueError(f"{where} is not an object")
+    hints = get_type_hints(kind)
+    given = {}
+    for one in fields(kind):
+        if one.name in found:
+            given[one.name] = _read(hints[one.name], found[one.name], f"{where}.{one.name}")
+        elif one.default is MISSING and one.default_factory is MISSING:
+            raise ValueError(f"{where}.{one.name} is missing")
+    return kind(**given)

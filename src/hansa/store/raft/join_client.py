@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Self
 
-import grpc
-import grpc.aio
-
 from hansa.chance import Chance
 from hansa.clock import Clock, SystemClock
+from hansa.control.client import ControlClient
+from hansa.control.method import Method
 from hansa.errors import (
     AlreadyClosed,
     BadArgument,
     BadEndpoint,
+    Conflict,
     JoinRefused,
     RaftRefused,
     StoreUnavailable,
@@ -33,8 +33,7 @@ from hansa.limits import (
 )
 from hansa.runtime.backoff import Backoff
 from hansa.runtime.tasks import Closing
-from hansa.store.etcd.channels import DIAL_OPTIONS
-from hansa.store.raft.group_record import PeerInfo, decode, encode, read_address, read_approval
+from hansa.store.raft.group_record import PeerInfo, read_address, read_approval
 from hansa.store.raft.join_messages import (
     APPROVE,
     AWAIT,
@@ -44,7 +43,6 @@ from hansa.store.raft.join_messages import (
     LEAVE,
     REFUSE,
     REQUEST,
-    SERVICE,
     Answer,
     ApproveAsk,
     AwaitAsk,
@@ -63,7 +61,7 @@ from hansa.store.raft.raft_events import GroupStatus
 _TRY_S_MIN = 1.0
 # The code of an answer that no peer gave.
 _UNREACHED = "unreached"
-_OPTIONS = (*DIAL_OPTIONS, ("grpc.max_receive_message_length", RAFT_MESSAGE_BYTES_MAX))
+_OPTIONS = (("grpc.max_receive_message_length", RAFT_MESSAGE_BYTES_MAX),)
 
 
 class JoinClient:
@@ -89,7 +87,7 @@ class JoinClient:
         self._addresses = [read_address("the join address", address) for address in addresses]
         self._clock = clock or SystemClock()
         self._chance = chance or Chance.system()
-        self._channels: dict[str, grpc.aio.Channel] = {}
+        self._clients: dict[str, ControlClient] = {}
         self._closing = Closing()
         self._is_closed = False
 
@@ -107,9 +105,9 @@ class JoinClient:
 
     async def _close(self) -> None:
         self._is_closed = True
-        while self._channels:
-            _, channel = self._channels.popitem()
-            await channel.close()
+        while self._clients:
+            _, client = self._clients.popitem()
+            await client.close()
 
     async def describe(self, *, timeout: float = RAFT_CALL_S_MAX) -> GroupStatus:
         """The group as one of its peers sees it. Later calls try all the peers it names."""
@@ -175,12 +173,12 @@ class JoinClient:
         """Who lets peers join from now on: `automatic`, or `manual` for a person. Raises `BadArgument`."""
         await self._order(GOVERN, GovernAsk(app=self.app, approval=read_approval(approval)), timeout)
 
-    async def _order(self, method: str, ask: Any, timeout: float) -> None:
+    async def _order(self, method: Method[Any, Answer], ask: Any, timeout: float) -> None:
         answer = await self._ask(method, ask, timeout)
         if answer.code:
             raise RaftRefused(answer.text)
 
-    async def _ask(self, method: str, ask: Any, timeout: float) -> Answer:
+    async def _ask(self, method: Method[Any, Answer], ask: Any, timeout: float) -> Answer:
         """The first answer of a peer that is not a redirect, not pending and not worth another try."""
         end_at = self._clock.monotonic() + timeout
         backoff = Backoff(
@@ -193,7 +191,7 @@ class JoinClient:
                 remaining_s = end_at - self._clock.monotonic()
                 if remaining_s <= 0:
                     raise TimedOut(
-                        f"raft group {self.app}: {method} was not done in {timeout:.3g} s: "
+                        f"raft group {self.app}: {method.name} was not done in {timeout:.3g} s: "
                         f"{said or unreached}"
                     )
                 # One that does not answer at all leaves the others their share of the time.
@@ -212,12 +210,13 @@ class JoinClient:
                     backoff.reset()
             await asyncio.sleep(min(backoff.next_s(), max(0.0, end_at - self._clock.monotonic())))
 
-    async def _ask_following(self, method: str, ask: Any, address: str, remaining_s: float) -> Answer:
-        data = encode(ask)
+    async def _ask_following(
+        self, method: Method[Any, Answer], ask: Any, address: str, remaining_s: float
+    ) -> Answer:
         for _ in range(RAFT_REDIRECTS_MAX):
             try:
-                answer = await self._ask_once(method, data, address, remaining_s)
-            except (StoreUnavailable, TimedOut) as error:
+                answer = await self._ask_once(method, ask, address, remaining_s)
+            except (Conflict, StoreUnavailable, TimedOut) as error:
                 return Answer(code=_UNREACHED, text=str(error), is_retryable=True)
             if not answer.redirect:
                 return answer
@@ -227,22 +226,15 @@ class JoinClient:
                 self._addresses.append(address)
         return Answer(code="redirected", text="sent from peer to peer: the leader changes", is_retryable=True)
 
-    async def _ask_once(self, method: str, data: bytes, address: str, remaining_s: float) -> Answer:
+    async def _ask_once(
+        self, method: Method[Any, Answer], ask: Any, address: str, remaining_s: float
+    ) -> Answer:
         if self._is_closed:
             raise AlreadyClosed(f"the client of raft group {self.app} is closed")
-        if address not in self._channels:
-            self._channels[address] = grpc.aio.insecure_channel(address, options=_OPTIONS)
-        call: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = self._channels[address].unary_unary(
-            f"/{SERVICE}/{method}"
-        )
-        try:
-            found = await call(data, timeout=min(remaining_s, RAFT_POLL_S_MAX + 2 * RAFT_CALL_S_MAX))
-        except grpc.aio.AioRpcError as error:
-            said = f"{method} at {address}: {error.details()}"
-            if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
-                raise TimedOut(said) from error
-            raise StoreUnavailable(said) from error
-        return decode(Answer, found)
+        if address not in self._clients:
+            self._clients[address] = ControlClient(address, options=_OPTIONS)
+        timeout_s = min(remaining_s, RAFT_POLL_S_MAX + 2 * RAFT_CALL_S_MAX)
+        return await self._clients[address].ask(method, ask, timeout_s=timeout_s)
 
 
 def read_group_address(text: str) -> tuple[tuple[str, ...], str]:

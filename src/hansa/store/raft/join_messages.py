@@ -6,22 +6,25 @@ the leader's peer is (`redirect`); the client goes there.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from functools import partial
+from typing import Final, TypeVar
 
+from hansa.control.method import Form, Method
 from hansa.errors import BadArgument
 from hansa.limits import RAFT_REASON_CHARS_MAX
-from hansa.store.raft.group_record import Approval, Charter, JoinRecord, JoinState, PeerInfo, is_loopback
+from hansa.store.raft.group_record import (
+    Approval,
+    Charter,
+    JoinRecord,
+    JoinState,
+    PeerInfo,
+    decode,
+    encode,
+    is_loopback,
+)
 from hansa.store.raft.raft_events import GroupStatus
 
-SERVICE: Final = "hansa.raft.Join"
-REQUEST: Final = "RequestJoin"
-AWAIT: Final = "AwaitAcceptance"
-APPROVE: Final = "Approve"
-REFUSE: Final = "Refuse"
-COMPLETE: Final = "CompleteSync"
-GOVERN: Final = "SetApproval"
-DESCRIBE: Final = "Describe"
-LEAVE: Final = "Leave"
+_JSON: Final = Form(encode=encode, decoder=lambda kind: partial(decode, kind))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,6 +135,26 @@ class Answer:
     ticket: JoinTicket | None = None
     acceptance: JoinAcceptance | None = None
     group: GroupStatus | None = field(default=None)
+
+
+# A request of the join API: each names the application that it is about.
+AskT = TypeVar(
+    "AskT", JoinAsk, AwaitAsk, ApproveAsk, RefuseAsk, GovernAsk, CompleteAsk, DescribeAsk, LeaveAsk
+)
+
+
+def _method(name: str, ask: type[AskT]) -> Method[AskT, Answer]:
+    return Method(service="hansa.raft.Join", name=name, request=ask, response=Answer, form=_JSON)
+
+
+REQUEST: Final = _method("RequestJoin", JoinAsk)
+AWAIT: Final = _method("AwaitAcceptance", AwaitAsk)
+APPROVE: Final = _method("Approve", ApproveAsk)
+REFUSE: Final = _method("Refuse", RefuseAsk)
+COMPLETE: Final = _method("CompleteSync", CompleteAsk)
+GOVERN: Final = _method("SetApproval", GovernAsk)
+DESCRIBE: Final = _method("Describe", DescribeAsk)
+LEAVE: Final = _method("Leave", LeaveAsk)
 
 
 def misfit(group: GroupStatus, peer: PeerInfo, cluster: str, charter: Charter) -> str:

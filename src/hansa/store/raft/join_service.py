@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any, Protocol, TypeVar
-
-import grpc
-import grpc.aio
+from typing import Protocol
 
 from hansa.clock import Clock
-from hansa.errors import AddressInUse, BadArgument, Conflict, HansaError, StoreUnavailable
+from hansa.control.method import Method
+from hansa.control.server import ControlServer
+from hansa.errors import BadArgument, Conflict, HansaError, StoreUnavailable
 from hansa.limits import RAFT_ASKS_MAX, RAFT_MESSAGE_BYTES_MAX, RAFT_POLL_S_MAX, RAFT_REQUESTS_MAX
 from hansa.store.raft.group import Group, Request
-from hansa.store.raft.group_record import Approval, JoinRecord, JoinState, check_peer, decode, encode
+from hansa.store.raft.group_record import Approval, JoinRecord, JoinState, check_peer
 from hansa.store.raft.join_messages import (
     APPROVE,
     AWAIT,
@@ -23,9 +22,9 @@ from hansa.store.raft.join_messages import (
     LEAVE,
     REFUSE,
     REQUEST,
-    SERVICE,
     Answer,
     ApproveAsk,
+    AskT,
     AwaitAsk,
     CompleteAsk,
     DescribeAsk,
@@ -40,7 +39,6 @@ from hansa.store.raft.join_messages import (
 from hansa.store.raft.join_steps import OPEN, moved
 from hansa.store.raft.raft_events import GroupStatus
 
-A = TypeVar("A", JoinAsk, AwaitAsk, ApproveAsk, RefuseAsk, GovernAsk, CompleteAsk, DescribeAsk, LeaveAsk)
 # Between two looks of an answer that waits: short beside what a join takes.
 _LOOK_S = 0.05
 
@@ -94,58 +92,50 @@ class JoinService:
         self._clock = clock
         self._join_timeout_s = join_timeout_s
         self._approval_timeout_s = approval_timeout_s
-        self._server: grpc.aio.Server | None = None
+        self._server: ControlServer | None = None
 
     async def start(self, address: str) -> int:
-        """Serve at an address; gives the port. Raises `AddressInUse`."""
-        server = grpc.aio.server(
-            maximum_concurrent_rpcs=RAFT_ASKS_MAX,
-            options=[
+        """Serve at an address; gives the port. Raises `AddressInUse`, `BadEndpoint`."""
+        server = ControlServer(
+            _failed,
+            calls_max=RAFT_ASKS_MAX,
+            options=(
                 ("grpc.max_receive_message_length", RAFT_MESSAGE_BYTES_MAX),
                 ("grpc.max_send_message_length", RAFT_MESSAGE_BYTES_MAX),
-                # Two peers that were given one port must hear of it.
-                ("grpc.so_reuseport", 0),
-            ],
+            ),
         )
-        methods = {
-            REQUEST: self._method(JoinAsk, self._request),
-            AWAIT: self._method(AwaitAsk, self._await),
-            APPROVE: self._method(ApproveAsk, self._approve),
-            REFUSE: self._method(RefuseAsk, self._refuse),
-            GOVERN: self._method(GovernAsk, self._govern),
-            COMPLETE: self._method(CompleteAsk, self._complete),
-            DESCRIBE: self._method(DescribeAsk, self._describe),
-            LEAVE: self._method(LeaveAsk, self._leave),
-        }
-        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, methods),))
-        try:
-            port = server.add_insecure_port(address)
-        except RuntimeError as error:
-            raise AddressInUse(f"the join address {address} cannot be listened at: {error}") from error
-        await server.start()
+        self._answer(server, REQUEST, self._request)
+        self._answer(server, AWAIT, self._await)
+        self._answer(server, APPROVE, self._approve)
+        self._answer(server, REFUSE, self._refuse)
+        self._answer(server, GOVERN, self._govern)
+        self._answer(server, COMPLETE, self._complete)
+        self._answer(server, DESCRIBE, self._describe)
+        self._answer(server, LEAVE, self._leave)
+        port = await server.start(address, what="the join address ")
         self._server = server
         return port
 
     async def close(self) -> None:
         """Answer nobody any more; those who wait find another peer."""
         if self._server is not None:
-            await self._server.stop(None)
-            self._server = None
+            server, self._server = self._server, None
+            await server.stop()
 
-    def _method(self, kind: type[A], answer: Callable[[A, Beside], Awaitable[Answer]]) -> Any:
-        async def serve(data: bytes, context: Any) -> bytes:
-            try:
-                ask = decode(kind, data)
-                if ask.app != self._app:
-                    raise BadArgument(f"this peer is of {self._app}, not of {ask.app}")
-                if self.beside is None:
-                    raise StoreUnavailable("this peer is still starting")
-                found = await answer(ask, self.beside)
-            except HansaError as error:
-                found = refusal(error.code, str(error), is_retryable=error.retryable)
-            return encode(found)
+    def _answer(
+        self,
+        server: ControlServer,
+        method: Method[AskT, Answer],
+        answer: Callable[[AskT, Beside], Awaitable[Answer]],
+    ) -> None:
+        async def checked(ask: AskT) -> Answer:
+            if ask.app != self._app:
+                raise BadArgument(f"this peer is of {self._app}, not of {ask.app}")
+            if self.beside is None:
+                raise StoreUnavailable("this peer is still starting")
+            return await answer(ask, self.beside)
 
-        return grpc.unary_unary_rpc_method_handler(serve)
+        server.answer(method, checked)
 
     async def _request(self, ask: JoinAsk, beside: Beside) -> Answer:
         elsewhere = await beside.leader_join_address()
@@ -238,6 +228,10 @@ class JoinService:
     async def _leave(self, ask: LeaveAsk, beside: Beside) -> Answer:
         elsewhere = await beside.leader_join_address()
         return Answer(redirect=elsewhere or await beside.remove(ask.name))
+
+
+def _failed(error: HansaError) -> Answer:
+    return refusal(error.code, str(error), is_retryable=error.retryable)
 
 
 def _turned_away(beside: Beside, name: str, code: str, reason: str) -> Answer:

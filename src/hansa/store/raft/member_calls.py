@@ -1,26 +1,19 @@
-"""Questions to one member of a group, and the changes of membership, over etcd's API.
-
-What an etcd says of itself in numbers: the few that are told on, out of its page of metrics.
-
-Fetches an etcd's page of metrics.
-"""
+"""Questions to the members of a group: over etcd's API, and to their pages of metrics."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Final
 
-import grpc
-import grpc.aio
-from google.protobuf.message import Message
-
-from hansa.errors import AlreadyClosed, Conflict, HansaError, StoreUnavailable, TimedOut
+from hansa.control.client import ControlClient
+from hansa.control.method import RequestT, ResponseT
+from hansa.errors import StoreUnavailable
 from hansa.limits import RAFT_MEASURES_BYTES_MAX, RAFT_REACH_S_MAX
 from hansa.store.etcd import api_pb2 as api
-from hansa.store.etcd import calls as calls
-from hansa.store.etcd.channels import DIAL_OPTIONS
+from hansa.store.etcd import calls
+from hansa.store.etcd.calls import EtcdCall
 from hansa.store.etcd.messages import commit_to_message, outcome_from_message
 from hansa.store.raft.join_steps import MemberView
 from hansa.store.raft.member_settings import RaftTimings, address_of, url
@@ -30,59 +23,25 @@ _SAVED: Final = "etcd_debugging_snap_save_total_duration_seconds"
 _RECEIVED: Final = "etcd_network_snapshot_receive_total_duration_seconds"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Measures:
-    """Snapshots since the process started: written, and received from another member."""
+class MemberPool:
+    """Connections to all members of a group, made when they are first asked."""
 
-    snapshots_count: int = 0
-    snapshots_s: float = 0.0
-    received_count: int = 0
-    received_s: float = 0.0
+    def __init__(self, timings: RaftTimings | None = None) -> None:
+        self._timings = timings
+        self._members: dict[str, MemberCalls] = {}
 
+    def at(self, address: str) -> MemberCalls:
+        if address not in self._members:
+            self._members[address] = MemberCalls(address, self._timings)
+        return self._members[address]
 
-def read_measures(page: str) -> Measures:
-    """The measures on a page of metrics; what is not there is 0, since versions differ."""
-    sums: dict[str, float] = {}
-    for line in page.splitlines():
-        name, _, number = line.rpartition(" ")
-        # The labels say from whom; only the sum over all counts here.
-        name = name.partition("{")[0]
-        if name.startswith((_SAVED, _RECEIVED)):
-            try:
-                sums[name] = sums.get(name, 0.0) + float(number)
-            except ValueError:
-                continue
-    return Measures(
-        snapshots_count=int(sums.get(f"{_SAVED}_count", 0)),
-        snapshots_s=sums.get(f"{_SAVED}_sum", 0.0),
-        received_count=int(sums.get(f"{_RECEIVED}_count", 0)),
-        received_s=sums.get(f"{_RECEIVED}_sum", 0.0),
-    )
+    async def keep_only(self, addresses: set[str]) -> None:
+        """Close those to members that are none any more."""
+        for address in set(self._members) - addresses:
+            await self._members.pop(address).close()
 
-
-async def fetch_measures(address: str) -> Measures:
-    """The measures of the member at a client address. Raises `StoreUnavailable`."""
-    host, _, port = address.rpartition(":")
-    try:
-        async with asyncio.timeout(RAFT_REACH_S_MAX):
-            reader, writer = await asyncio.open_connection(host.strip("[]"), int(port))
-            try:
-                # HTTP/1.0: the answer ends with the connection, in one piece.
-                writer.write(f"GET /metrics HTTP/1.0\r\nHost: {address}\r\n\r\n".encode())
-                page = b""
-                while chunk := await reader.read(65_536):
-                    page += chunk
-                    if len(page) > RAFT_MEASURES_BYTES_MAX:
-                        break
-            finally:
-                writer.close()
-    except (OSError, TimeoutError) as error:
-        raise StoreUnavailable(f"the metrics of the member at {address}: {error}") from error
-    return read_measures(page.decode(errors="replace"))
-
-
-RequestT = TypeVar("RequestT", bound=Message)
-ResponseT = TypeVar("ResponseT", bound=Message)
+    async def close(self) -> None:
+        await self.keep_only(set())
 
 
 class MemberCalls:
@@ -94,12 +53,10 @@ class MemberCalls:
     def __init__(self, address: str, timings: RaftTimings | None = None) -> None:
         self.address = address
         self.timings = timings or RaftTimings()
-        self._channel = grpc.aio.insecure_channel(address, options=DIAL_OPTIONS)
-        self._is_closed = False
+        self._client = ControlClient(address)
 
     async def close(self) -> None:
-        self._is_closed = True
-        await self._channel.close()
+        await self._client.close()
 
     async def status(self, *, timeout_s: float | None = None) -> api.StatusResponse:
         """How the member is, in its own words; within `rpc_timeout_s` if nothing else is said."""
@@ -145,40 +102,10 @@ class MemberCalls:
         return outcome_from_message(await self._ask(calls.TXN, commit_to_message(compares, then, otherwise)))
 
     async def _ask(
-        self,
-        call: calls.EtcdCall[RequestT, ResponseT],
-        request: RequestT,
-        timeout_s: float | None = None,
+        self, call: EtcdCall[RequestT, ResponseT], request: RequestT, timeout_s: float | None = None
     ) -> ResponseT:
         timeout_s = timeout_s or self.timings.replication_timeout_s
-        if self._is_closed:
-            raise AlreadyClosed(f"the connection to the member at {self.address} is closed")
-        method = self._channel.unary_unary(
-            call.path, request_serializer=calls.encode, response_deserializer=call.response.FromString
-        )
-        try:
-            answer: ResponseT = await method(request, timeout=timeout_s)
-        except grpc.aio.AioRpcError as error:
-            raise _translated(error, call.name, self.address) from error
-        except asyncio.CancelledError:
-            # Closing a channel cancels its calls. Who waits for one was not cancelled himself.
-            task = asyncio.current_task()
-            if self._is_closed and (task is None or not task.cancelling()):
-                raise AlreadyClosed(f"the connection to the member at {self.address} is closed") from None
-            raise
-        except grpc.aio.UsageError as error:
-            raise AlreadyClosed(f"the connection to the member at {self.address} is closed") from error
-        return answer
-
-
-def _translated(error: grpc.aio.AioRpcError, name: str, address: str) -> HansaError:
-    said = f"{name} at {address}: {error.details()}"
-    code = error.code()
-    if code in (grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.NOT_FOUND):
-        return Conflict(said)
-    if code is grpc.StatusCode.DEADLINE_EXCEEDED:
-        return TimedOut(said)
-    return StoreUnavailable(said)
+        return await self._client.ask(call, request, timeout_s=timeout_s)
 
 
 def _view(member: api.Member) -> MemberView:
@@ -192,22 +119,52 @@ def _view(member: api.Member) -> MemberView:
     )
 
 
-class MemberPool:
-    """Connections to all members of a group, made when they are first asked."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measures:
+    """Snapshots since the process started: written, and received from another member."""
 
-    def __init__(self, timings: RaftTimings | None = None) -> None:
-        self._timings = timings
-        self._members: dict[str, MemberCalls] = {}
+    snapshots_count: int = 0
+    snapshots_s: float = 0.0
+    received_count: int = 0
+    received_s: float = 0.0
 
-    def at(self, address: str) -> MemberCalls:
-        if address not in self._members:
-            self._members[address] = MemberCalls(address, self._timings)
-        return self._members[address]
 
-    async def keep_only(self, addresses: set[str]) -> None:
-        """Close those to members that are none any more."""
-        for address in set(self._members) - addresses:
-            await self._members.pop(address).close()
+async def fetch_measures(address: str) -> Measures:
+    """The measures of the member at a client address. Raises `StoreUnavailable`."""
+    host, _, port = address.rpartition(":")
+    try:
+        async with asyncio.timeout(RAFT_REACH_S_MAX):
+            reader, writer = await asyncio.open_connection(host.strip("[]"), int(port))
+            try:
+                # HTTP/1.0: the answer ends with the connection, in one piece.
+                writer.write(f"GET /metrics HTTP/1.0\r\nHost: {address}\r\n\r\n".encode())
+                page = b""
+                while chunk := await reader.read(65_536):
+                    page += chunk
+                    if len(page) > RAFT_MEASURES_BYTES_MAX:
+                        break
+            finally:
+                writer.close()
+    except (OSError, TimeoutError) as error:
+        raise StoreUnavailable(f"the metrics of the member at {address}: {error}") from error
+    return read_measures(page.decode(errors="replace"))
 
-    async def close(self) -> None:
-        await self.keep_only(set())
+
+def read_measures(page: str) -> Measures:
+    """The measures on a page of metrics; what is not there is 0, since versions differ."""
+    sums: dict[str, float] = {}
+    for line in page.splitlines():
+        name, _, number = line.rpartition(" ")
+        # The labels say from whom; only the sum over all counts here.
+        name = name.partition("{")[0]
+        if name.startswith((_SAVED, _RECEIVED)):
+            try:
+                sums[name] = sums.get(name, 0.0) + float(number)
+            except ValueError:
+                continue
+    return Measures(
+        snapshots_count=int(sums.get(f"{_SAVED}_count", 0)),
+        snapshots_s=sums.get(f"{_SAVED}_sum", 0.0),
+        received_count=int(sums.get(f"{_RECEIVED}_count", 0)),
+        received_s=sums.get(f"{_RECEIVED}_sum", 0.0),
+    )

@@ -1,7 +1,4 @@
-"""Runs a group member's process under supervision: starts, watches, restarts and stops it.
-
-The end of an etcd's log, so that a person can read it.
-"""
+"""Runs a group member's process under supervision: starts, restarts and stops it, and shows its log's end."""
 
 from __future__ import annotations
 
@@ -23,33 +20,9 @@ from hansa.limits import RAFT_LOG_BYTES_MAX, RAFT_LOG_TAIL_BYTES, RAFT_STOP_S_MA
 from hansa.runtime.tasks import TaskScope
 from hansa.store.raft.supervision import Effect, Kill, Launch, ProcessState, Report, Supervision, Terminate
 
-_LINES_MAX: Final = 8
 # What every etcd says that was started again after the others had removed it, and then ends.
 REMOVED: Final = "permanently removed from the cluster"
-
-
-def readable(tail: str) -> str:
-    """The last few things that it said, each once: level, message and error, without stacks and times."""
-    said: list[str] = []
-    for line in tail.splitlines():
-        words = _words(line)
-        if words and words not in said:
-            said.append(words)
-    return "; ".join(said[-_LINES_MAX:]) or "(it said nothing)"
-
-
-def _words(line: str) -> str:
-    try:
-        entry = json.loads(line)
-    except (ValueError, RecursionError):
-        # The first line of a tail is cut; what another program printed is shown as it is.
-        return "" if '"level"' in line or '"stacktrace"' in line or '"error"' in line else line.strip()
-    if not isinstance(entry, dict):
-        return line.strip()
-    parts = [str(entry[name]) for name in ("level", "msg", "error") if name in entry]
-    return ": ".join(parts)
-
-
+_LINES_MAX: Final = 8
 # Between two looks at the size of the log.
 _LOG_LOOK_S: Final = 2.0
 # Sets that this process is killed when its parent dies (PR_SET_PDEATHSIG is 1), then becomes the program. Not
@@ -249,3 +222,25 @@ async def end_of(process: subprocess.Popen[bytes]) -> int:
 
     threading.Thread(target=work, name=f"end of process {process.pid}", daemon=True).start()
     return await ended
+
+
+def readable(tail: str) -> str:
+    """The last few things that it said, each once: level, message and error, without stacks and times."""
+    said: list[str] = []
+    for line in tail.splitlines():
+        words = _words(line)
+        if words and words not in said:
+            said.append(words)
+    return "; ".join(said[-_LINES_MAX:]) or "(it said nothing)"
+
+
+def _words(line: str) -> str:
+    try:
+        entry = json.loads(line)
+    except (ValueError, RecursionError):
+        # The first line of a tail is cut; what another program printed is shown as it is.
+        return "" if '"level"' in line or '"stacktrace"' in line or '"error"' in line else line.strip()
+    if not isinstance(entry, dict):
+        return line.strip()
+    parts = [str(entry[name]) for name in ("level", "msg", "error") if name in entry]
+    return ": ".join(parts)

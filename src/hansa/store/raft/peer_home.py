@@ -1,8 +1,7 @@
-"""Where a peer lives: its data folder, and the addresses that it remembers.
+"""Where a peer lives: its data folder and its addresses, held by one process at a time.
 
-Free ports for processes that cannot choose one themselves and tell it.
-
-A peer's data folder: whose it is, how far it came, and that only one process uses it.
+The folder remembers which peer it belongs to and how far that peer came. The ports are held because etcd can
+neither choose a free port itself nor tell which one it took.
 """
 
 from __future__ import annotations
@@ -22,150 +21,10 @@ from hansa.errors import AddressInUse, BadArgument, BadRecord, RaftRefused
 from hansa.store.raft.group_record import PeerInfo, check_peer, decode, encode
 from hansa.store.raft.member_settings import listening
 
-
-class HeldPorts:
-    """Ports that nobody else gets: each is bound by a socket that never listens.
-
-    The kernel gives such a port to nobody who asks for any port, and lets in those who ask for this one, as
-    long as both say SO_REUSEADDR, which etcd does. So a member that is started again finds its port free.
-    """
-
-    def __init__(self) -> None:
-        self._sockets: list[socket.socket] = []
-
-    def settle(self, address: str, listen_host: str = "") -> str:
-        """Hold the address, with a real port if it had 0. Raises `AddressInUse`."""
-        host = address.rpartition(":")[0]
-        bound_host, _, port = listening(address, listen_host).rpartition(":")
-        bound_host = bound_host.strip("[]")
-        family = socket.AF_INET6 if ":" in bound_host else socket.AF_INET
-        holding = socket.socket(family, socket.SOCK_STREAM)
-        try:
-            holding.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            holding.bind((bound_host, int(port)))
-        except OSError as error:
-            holding.close()
-            raise AddressInUse(f"nobody can listen at {bound_host}:{port} for {address}: {error}") from error
-        if sys.platform == "linux":
-            self._sockets.append(holding)
-        else:
-            # Elsewhere a bound socket keeps everybody out, also those it is held for.
-            port = str(holding.getsockname()[1])
-            holding.close()
-            return f"{host}:{port}"
-        return f"{host}:{holding.getsockname()[1]}"
-
-    def close(self) -> None:
-        for holding in self._sockets:
-            with suppress(OSError):
-                holding.close()
-        self._sockets.clear()
-
-
 _LOCK: Final = "peer.lock"
 _NOTE: Final = "peer.json"
 _MEMBER: Final = "etcd"
 _LOG: Final = "etcd.log"
-
-
-class FolderState(StrEnum):
-    """How far the peer came. A folder that was left is not used again."""
-
-    STARTING = "starting"
-    JOINING = "joining"
-    MEMBER = "member"
-    LEFT = "left"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FolderNote:
-    """What the folder remembers of its peer."""
-
-    app: str
-    cluster: str
-    name: str
-    state: FolderState
-    peer_address: str
-    client_address: str
-    join_address: str
-    peer_id: int = 0
-
-
-class DataFolder:
-    """Held from `open` to `close` by this process alone."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.member_path = path / _MEMBER
-        self.log_path = path / _LOG
-        self.log_before_path = path / f"{_LOG}.before"
-        self._lock_fd: int | None = None
-
-    def open(self) -> None:
-        """Make the folder if need be, and lock it. Raises `RaftRefused` when another process has it."""
-        try:
-            self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
-            fd = os.open(self.path / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
-        except OSError as error:
-            raise RaftRefused(f"the data folder {self.path} cannot be used: {error}") from error
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            holder = os.pread(fd, 32, 0).decode(errors="replace").strip() or "unknown"
-            os.close(fd)
-            raise RaftRefused(f"the data folder {self.path} is in use by process {holder}") from error
-        os.ftruncate(fd, 0)
-        os.pwrite(fd, str(os.getpid()).encode(), 0)
-        self._lock_fd = fd
-
-    def close(self) -> None:
-        if self._lock_fd is not None:
-            os.close(self._lock_fd)
-            self._lock_fd = None
-
-    @property
-    def has_data(self) -> bool:
-        """Whether a member has ever started here."""
-        return (self.member_path / "member" / "wal").is_dir()
-
-    def read(self) -> FolderNote | None:
-        """What is noted; None in a new folder. Raises `RaftRefused` when it cannot be read."""
-        try:
-            return decode(FolderNote, (self.path / _NOTE).read_bytes())
-        except FileNotFoundError:
-            return None
-        except (OSError, BadRecord) as error:
-            raise RaftRefused(f"{self.path / _NOTE} cannot be read: {error}") from error
-
-    def write(self, note: FolderNote) -> None:
-        """Note it, whole or not at all, also through a crash. Raises `RaftRefused`."""
-        path, new = self.path / _NOTE, self.path / f"{_NOTE}.new"
-        try:
-            with open(new, "wb") as file:
-                file.write(encode(note))
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(new, path)
-            folder = os.open(self.path, os.O_RDONLY)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
-        except OSError as error:
-            raise RaftRefused(f"{path} cannot be written: {error}") from error
-
-    def wipe(self) -> None:
-        """Delete the member's data: of a member that the group has removed. Raises `RaftRefused`.
-
-        Its log is put aside: what it says is not of the next one.
-        """
-        try:
-            with suppress(FileNotFoundError):
-                shutil.rmtree(self.member_path)
-            with suppress(FileNotFoundError):
-                os.replace(self.log_path, self.log_before_path)
-        except OSError as error:
-            raise RaftRefused(f"{self.member_path} cannot be emptied: {error}") from error
 
 
 class PeerHome:
@@ -260,3 +119,142 @@ class PeerHome:
                 join_address=settled(wanted.join_address, noted.join_address if noted else ""),
             )
         )
+
+
+class DataFolder:
+    """Held from `open` to `close` by this process alone."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.member_path = path / _MEMBER
+        self.log_path = path / _LOG
+        self.log_before_path = path / f"{_LOG}.before"
+        self._lock_fd: int | None = None
+
+    def open(self) -> None:
+        """Make the folder if need be, and lock it. Raises `RaftRefused` when another process has it."""
+        try:
+            self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+            fd = os.open(self.path / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+        except OSError as error:
+            raise RaftRefused(f"the data folder {self.path} cannot be used: {error}") from error
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            holder = os.pread(fd, 32, 0).decode(errors="replace").strip() or "unknown"
+            os.close(fd)
+            raise RaftRefused(f"the data folder {self.path} is in use by process {holder}") from error
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, str(os.getpid()).encode(), 0)
+        self._lock_fd = fd
+
+    def close(self) -> None:
+        if self._lock_fd is not None:
+            os.close(self._lock_fd)
+            self._lock_fd = None
+
+    @property
+    def has_data(self) -> bool:
+        """Whether a member has ever started here."""
+        return (self.member_path / "member" / "wal").is_dir()
+
+    def read(self) -> FolderNote | None:
+        """What is noted; None in a new folder. Raises `RaftRefused` when it cannot be read."""
+        try:
+            return decode(FolderNote, (self.path / _NOTE).read_bytes())
+        except FileNotFoundError:
+            return None
+        except (OSError, BadRecord) as error:
+            raise RaftRefused(f"{self.path / _NOTE} cannot be read: {error}") from error
+
+    def write(self, note: FolderNote) -> None:
+        """Note it, whole or not at all, also through a crash. Raises `RaftRefused`."""
+        path, new = self.path / _NOTE, self.path / f"{_NOTE}.new"
+        try:
+            with open(new, "wb") as file:
+                file.write(encode(note))
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(new, path)
+            folder = os.open(self.path, os.O_RDONLY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
+        except OSError as error:
+            raise RaftRefused(f"{path} cannot be written: {error}") from error
+
+    def wipe(self) -> None:
+        """Delete the member's data: of a member that the group has removed. Raises `RaftRefused`.
+
+        Its log is put aside: what it says is not of the next one.
+        """
+        try:
+            with suppress(FileNotFoundError):
+                shutil.rmtree(self.member_path)
+            with suppress(FileNotFoundError):
+                os.replace(self.log_path, self.log_before_path)
+        except OSError as error:
+            raise RaftRefused(f"{self.member_path} cannot be emptied: {error}") from error
+
+
+class FolderState(StrEnum):
+    """How far the peer came. A folder that was left is not used again."""
+
+    STARTING = "starting"
+    JOINING = "joining"
+    MEMBER = "member"
+    LEFT = "left"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FolderNote:
+    """What the folder remembers of its peer."""
+
+    app: str
+    cluster: str
+    name: str
+    state: FolderState
+    peer_address: str
+    client_address: str
+    join_address: str
+    peer_id: int = 0
+
+
+class HeldPorts:
+    """Ports that nobody else gets: each is bound by a socket that never listens.
+
+    The kernel gives such a port to nobody who asks for any port, and lets in those who ask for this one, as
+    long as both say SO_REUSEADDR, which etcd does. So a member that is started again finds its port free.
+    """
+
+    def __init__(self) -> None:
+        self._sockets: list[socket.socket] = []
+
+    def settle(self, address: str, listen_host: str = "") -> str:
+        """Hold the address, with a real port if it had 0. Raises `AddressInUse`."""
+        host = address.rpartition(":")[0]
+        bound_host, _, port = listening(address, listen_host).rpartition(":")
+        bound_host = bound_host.strip("[]")
+        family = socket.AF_INET6 if ":" in bound_host else socket.AF_INET
+        holding = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            holding.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            holding.bind((bound_host, int(port)))
+        except OSError as error:
+            holding.close()
+            raise AddressInUse(f"nobody can listen at {bound_host}:{port} for {address}: {error}") from error
+        if sys.platform == "linux":
+            self._sockets.append(holding)
+        else:
+            # Elsewhere a bound socket keeps everybody out, also those it is held for.
+            port = str(holding.getsockname()[1])
+            holding.close()
+            return f"{host}:{port}"
+        return f"{host}:{holding.getsockname()[1]}"
+
+    def close(self) -> None:
+        for holding in self._sockets:
+            with suppress(OSError):
+                holding.close()
+        self._sockets.clear()

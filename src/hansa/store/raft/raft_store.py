@@ -7,8 +7,9 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from functools import wraps
 from types import TracebackType
-from typing import Self
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from hansa.chance import Chance
 from hansa.clock import Clock, SystemClock
@@ -26,19 +27,15 @@ from hansa.runtime.tasks import Closing, TaskScope
 from hansa.store.etcd.client import EtcdStore
 from hansa.store.raft.group_record import GroupRecord, RaftKeys, decode
 from hansa.store.raft.join_client import JoinClient, read_group_address
-from hansa.store.store import Keeping, Watch
+from hansa.store.store import Store
 from hansa.store.values import (
-    Compare,
     EventKind,
-    KeyValue,
-    LeaseInfo,
-    Operation,
-    Outcome,
-    Scan,
-    StoreStatus,
 )
 
 _log = logging.getLogger(__name__)
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +47,19 @@ class Members:
     own: str = ""
 
 
-class RaftStore:
+def _forwarded(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[RaftStore, P], T]:
+    """The same method of the store that is open underneath, with the signature and promise of `Store`."""
+    name = method.__name__
+
+    @wraps(method)
+    def call(self: RaftStore, /, *arguments: P.args, **named: P.kwargs) -> T:
+        found: T = getattr(self._store, name)(*arguments, **named)
+        return found
+
+    return call
+
+
+class RaftStore(Store):
     """A `Store` in a raft group; see there. It goes to the members that the group's record names.
 
     When they change, watches go on at the new ones without gap, and kept leases are renewed there. When none
@@ -135,87 +144,20 @@ class RaftStore:
         if self._stack is not None:
             await self._closing.once(self._stack.aclose)
 
-    async def get(
-        self, key: bytes | str, *, revision: int = 0, timeout: float | None = STORE_TIMEOUT_S
-    ) -> KeyValue | None:
-        return await self._store.get(key, revision=revision, timeout=timeout)
-
-    async def scan(
-        self,
-        prefix_or_key: bytes | str,
-        range_end: bytes | str | None = None,
-        *,
-        limit: int = 0,
-        revision: int = 0,
-        keys_only: bool = False,
-        timeout: float | None = STORE_TIMEOUT_S,
-    ) -> Scan:
-        return await self._store.scan(
-            prefix_or_key, range_end, limit=limit, revision=revision, keys_only=keys_only, timeout=timeout
-        )
-
-    async def put(
-        self, key: bytes | str, value: bytes, *, lease: int = 0, timeout: float | None = STORE_TIMEOUT_S
-    ) -> int:
-        return await self._store.put(key, value, lease=lease, timeout=timeout)
-
-    async def delete(self, key: bytes | str, *, timeout: float | None = STORE_TIMEOUT_S) -> bool:
-        return await self._store.delete(key, timeout=timeout)
-
-    async def delete_prefix(self, prefix: bytes | str, *, timeout: float | None = STORE_TIMEOUT_S) -> int:
-        return await self._store.delete_prefix(prefix, timeout=timeout)
-
-    async def commit(
-        self,
-        compares: Sequence[Compare],
-        then: Sequence[Operation] = (),
-        otherwise: Sequence[Operation] = (),
-        *,
-        timeout: float | None = STORE_TIMEOUT_S,
-    ) -> Outcome:
-        return await self._store.commit(compares, then, otherwise, timeout=timeout)
-
-    async def grant(self, ttl_s: float, *, timeout: float | None = STORE_TIMEOUT_S) -> int:
-        return await self._store.grant(ttl_s, timeout=timeout)
-
-    async def keep_alive(self, lease: int, *, timeout: float | None = STORE_TIMEOUT_S) -> float:
-        return await self._store.keep_alive(lease, timeout=timeout)
-
-    def keep(
-        self,
-        lease: int,
-        *,
-        ttl_s: float,
-        granted_s: float,
-        interval_s: float,
-        loop_silence_s_max: float,
-        on_change: Callable[[], None],
-    ) -> Keeping:
-        return self._store.keep(
-            lease,
-            ttl_s=ttl_s,
-            granted_s=granted_s,
-            interval_s=interval_s,
-            loop_silence_s_max=loop_silence_s_max,
-            on_change=on_change,
-        )
-
-    async def revoke(self, lease: int, *, timeout: float | None = STORE_TIMEOUT_S) -> None:
-        await self._store.revoke(lease, timeout=timeout)
-
-    async def lease_info(self, lease: int, *, timeout: float | None = STORE_TIMEOUT_S) -> LeaseInfo | None:
-        return await self._store.lease_info(lease, timeout=timeout)
-
-    async def compact(self, revision: int, *, timeout: float | None = STORE_TIMEOUT_S) -> None:
-        await self._store.compact(revision, timeout=timeout)
-
-    def watch(
-        self, prefix: bytes | str, *, start_revision: int = 0, before: bool = False, exact: bool = False
-    ) -> Watch:
-        return self._store.watch(prefix, start_revision=start_revision, before=before, exact=exact)
-
-    async def status(self, *, timeout: float | None = STORE_TIMEOUT_S) -> StoreStatus:
-        return await self._store.status(timeout=timeout)
+    get = _forwarded(Store.get)
+    scan = _forwarded(Store.scan)
+    put = _forwarded(Store.put)
+    delete = _forwarded(Store.delete)
+    delete_prefix = _forwarded(Store.delete_prefix)
+    commit = _forwarded(Store.commit)
+    grant = _forwarded(Store.grant)
+    keep_alive = _forwarded(Store.keep_alive)
+    keep = _forwarded(Store.keep)
+    revoke = _forwarded(Store.revoke)
+    lease_info = _forwarded(Store.lease_info)
+    compact = _forwarded(Store.compact)
+    watch = _forwarded(Store.watch)
+    status = _forwarded(Store.status)
 
     @property
     def _store(self) -> EtcdStore:

@@ -1,8 +1,6 @@
-"""When a group member's process is started, stopped and started again: the decision, without the process.
+"""When a group member's process is started, stopped and started again: only the decision. Pure.
 
-Pure.
-
-The driver tells what happened and when, does what it is asked to, and comes back at `deadline`.
+The driver reports what happened and when, does what it is asked to, and comes back at `deadline`.
 """
 
 from dataclasses import dataclass

@@ -1,10 +1,10 @@
 """The journal as it is written: all changes that wait are flushed together, off the event loop.
 
-A change is safe when its record is flushed; until then nobody is told of it. While one flush runs, what comes
-meanwhile waits for the next one, so a slow disk makes groups larger and not the line longer. When the disk
-refuses a write or a flush, that is final: what it kept of the last block is not known, so nothing more is
-written, and `error` says why, until the store is started again. How far everything is flushed is marked
-beside the journal a moment later: for the next start, which believes only that.
+A change is safe when its record is flushed; until then nobody is told of it. While one flush runs, new
+records wait for the next one, so a slow disk makes the groups larger and not the line longer. A disk that
+refuses a write or a flush is final: nobody knows what it kept of the last block, so nothing more is written
+until the store is started again, and `error` says why. A moment after a flush, a mark beside the journal says
+how far everything is flushed: the next start believes only that.
 """
 
 from __future__ import annotations

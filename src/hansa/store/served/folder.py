@@ -4,9 +4,9 @@ Everything here blocks, and belongs to one thread at a time. The folder is locke
 process that wants it is refused. Damage is found before anything is changed.
 
 Every file but the mark and the last segment is made beside its place, flushed, and moved there: it is whole,
-or it is not there. Which files must be there the mark says, and their names.
+or it is not there. The mark, and the files' names, say which files must be there.
 
-A flush that failed is not made good by another one. The system reports the failure once, may drop what it
+Another flush does not make good a flush that failed. The system reports the failure once, may drop what it
 could not write, and shows it to every reader until then; a new process would read it, flush again without an
 error, and build on something that the disk never had. So a start believes only what the mark says was
 flushed. Every segment that has anything behind that is written anew, into a new file, flushed, and put in the

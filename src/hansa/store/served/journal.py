@@ -23,7 +23,7 @@ it said it had flushed, they are of the very last block, and the machine stops b
     segment  its head, as long as a cell: magic, first sequence, crc | block | block | ...
     block    one cell or more; in them, one after the other: head, records, zeros up to the last cell's end
       head   sequence of its first record, count of records, bytes of them, crc of the other cells' crcs
-      record length | its bytes, see `journal_records`
+      record length | its bytes, see `records`
     cell     first of a block, or not; 507 bytes; crc
     mark     magic, number, segment that is written to, last flushed sequence, whether the disk failed, crc
 

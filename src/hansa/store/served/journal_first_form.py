@@ -1,4 +1,4 @@
-"""The first form of a journal's segments, which is read and never written: a start writes it anew. Pure.
+"""The first form of a journal's segments, which is read and never written: a start rewrites it. Pure.
 
 It had one checksum a block, and no mark, so that a torn end cannot always be told from damage. Only a last
 block that the file's end cuts short is taken for torn; everything else is refused.

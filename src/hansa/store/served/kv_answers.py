@@ -1,11 +1,9 @@
-"""Etcd's requests about keys, carried out on a store: reads in every order, transactions in transactions.
-
-Pure.
+"""etcd's requests about keys, carried out on a store: reads, changes, nested transactions. Pure.
 
 A transaction is made flat before anything is done. All its conditions, also those of inner transactions, are
-decided on the store as it is before, as etcd does; that leaves one list of operations, which happens whole
-or not at all. No key is written twice in it, so what a key was before the transaction is what it was before
-its put.
+decided on the store as it is before, as etcd does. That leaves one list of operations, which happens whole or
+not at all. No key is written twice in it, so a key's value before its put is its value before the
+transaction.
 """
 
 from __future__ import annotations

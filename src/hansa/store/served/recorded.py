@@ -1,12 +1,13 @@
 """The store as a machine that tells every change as a record, and comes back by replaying them. Pure.
 
-Calls act at once and leave records behind; the driver takes them (`taken`), writes them down, and tells
-nobody of what a call did, or saw, before they are safe. Watchers therefore do not stand here: they read what
-is safe, and the driver says how far that is.
+Calls act at once and leave records behind. The driver takes them (`taken`) and writes them down; before they
+are safe it tells nobody what a call did or saw. Watchers are therefore not in here: they read what is safe,
+and the driver says how far that is.
 
     state = replay of all records, in order = image + replay of the records behind it
 
-Keys and leases that can be taken down and set up again as they were.
+`RestorableKeys` and `RestorableLeases` are the keys and leases of every store, which can also be written down
+and set up again as they were.
 """
 
 from collections.abc import Iterable, Sequence
@@ -46,6 +47,40 @@ from hansa.store.values import (
     Scan,
     WatchBatch,
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A change: its record, and what watchers are to be told of it, if anything."""
+
+    record: Record
+    batch: WatchBatch | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Image:
+    """The whole store at one moment. What it refers to does not change any more: a thread may read it.
+
+    `items` are all keys as they are now. Those that the log changed are found in the log as they were.
+    """
+
+    revision: int
+    compacted_revision: int
+    first_logged_revision: int
+    leaps: Sequence[tuple[int, int]]
+    items: Sequence[KeyValue]
+    log: Sequence[WatchBatch]
+    leases: Sequence[tuple[int, float]]
+
+    def base(self) -> list[KeyValue]:
+        """The keys as they were before the first change of the log, in order."""
+        found: dict[bytes, KeyValue | None] = {}
+        for batch in self.log:
+            for event in batch.events:
+                found.setdefault(event.item.key, event.before)
+        untouched = (item for item in self.items if item.key not in found)
+        before = (item for item in found.values() if item is not None)
+        return sorted(chain(untouched, before), key=lambda item: item.key)
 
 
 class RestorableKeys(Mvcc):
@@ -166,40 +201,6 @@ def set_up(
     for lease, ttl_s in granted:
         leases.grant(lease, ttl_s, now=now)
     leases.hang(keys.live_items())
-
-
-@dataclass(frozen=True, slots=True)
-class Told:
-    """A change: its record, and what watchers are to be told of it, if anything."""
-
-    record: Record
-    batch: WatchBatch | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Image:
-    """The whole store at one moment. What it refers to does not change any more: a thread may read it.
-
-    `items` are all keys as they are now. Those that the log changed are found in the log as they were.
-    """
-
-    revision: int
-    compacted_revision: int
-    first_logged_revision: int
-    leaps: Sequence[tuple[int, int]]
-    items: Sequence[KeyValue]
-    log: Sequence[WatchBatch]
-    leases: Sequence[tuple[int, float]]
-
-    def base(self) -> list[KeyValue]:
-        """The keys as they were before the first change of the log, in order."""
-        found: dict[bytes, KeyValue | None] = {}
-        for batch in self.log:
-            for event in batch.events:
-                found.setdefault(event.item.key, event.before)
-        untouched = (item for item in self.items if item.key not in found)
-        before = (item for item in found.values() if item is not None)
-        return sorted(chain(untouched, before), key=lambda item: item.key)
 
 
 class RecordedStore:

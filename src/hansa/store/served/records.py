@@ -1,8 +1,8 @@
 """What a store on disk writes down: every change as a record, and records as bytes. Pure.
 
 A record says what happened, not what was asked: replaying it needs no clock and decides nothing. Each carries
-the store's revision after it, so that a replay that went another way is found at once. Renewals of leases are
-not written: whoever starts again gives every lease its whole time.
+the store's revision after it, so that a replay that goes another way is noticed at once. Renewals of leases
+are not written: a start gives every lease its whole time again.
 """
 
 import struct

@@ -1,9 +1,9 @@
 """A recorded store on an event loop, with its journal: what the server answers from.
 
 Nobody is told of anything that is not safe on disk. A call that changes something, or that decides by what it
-sees, acts at once in memory and waits with its answer until all it did and saw is flushed. A plain read
-does not wait: it is given the keys as of the last safe revision, which has every change that anybody was told
-of. Watchers read the log up to the same revision. So also when the disk fails: reads go on, and changes are
+sees, acts at once in memory and answers when everything that it did and saw is flushed. A plain read does not
+wait: it gets the keys as of the last safe revision, which has every change that anybody was told of. Watchers
+read the log up to the same revision. The same holds when the disk fails: reads go on, and changes are
 refused.
 """
 

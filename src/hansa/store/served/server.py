@@ -3,27 +3,24 @@
     async with StoreServer("127.0.0.1:0", folder="data") as server:
         print(server.address)
 
-Where etcd's API has more than a store of hansa's (users, adding members, its own kind of backups) the
+Where etcd's API has more than a store of hansa's (users, adding members, etcd's own kind of backups) the
 answer is gRPC's UNIMPLEMENTED, or etcd's own words for "not enabled".
 """
 
 from __future__ import annotations
 
-import asyncio
-import logging
-import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import AsyncExitStack
-from errno import EADDRINUSE
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, NoReturn, Protocol, Self, TypeVar
+from typing import Final, NoReturn, Protocol, Self, TypeVar
 
 import grpc
 
 from hansa.chance import Chance
 from hansa.clock import Clock
-from hansa.errors import AddressInUse, BadArgument, BadEndpoint, HansaError, LeaseLost
+from hansa.control.server import Context, ControlServer, Status
+from hansa.errors import BadEndpoint, HansaError, LeaseLost
 from hansa.limits import (
     STORE_GRACE_S,
     STORE_JOURNAL_BYTES,
@@ -34,8 +31,7 @@ from hansa.limits import (
 )
 from hansa.runtime.tasks import Closing
 from hansa.store.etcd import api_pb2 as api
-from hansa.store.etcd import calls as calls
-from hansa.store.etcd.calls import EtcdCall
+from hansa.store.etcd import calls
 from hansa.store.etcd.messages import lease_info_to_message
 from hansa.store.served.kv_answers import answer_delete, answer_put, answer_range, answer_txn
 from hansa.store.served.recorded import RecordedStore
@@ -44,8 +40,6 @@ from hansa.store.served.served_store import ServedStore
 from hansa.store.served.watch_stream import WatchStats, WatchStream
 from hansa.store.values import as_lease
 from hansa.transport.options import Tls
-
-logger = logging.getLogger(__name__)
 
 # The API that is spoken. Clients look at it to know what they may ask for.
 API_VERSION: Final = "3.4.0"
@@ -57,15 +51,11 @@ class _Answer(Protocol):
 
 
 AnswerT = TypeVar("AnswerT", bound=_Answer)
-Handler = Callable[[Any], Awaitable[Any]]
-Context = grpc.aio.ServicerContext[Any, Any]
 
 _OPTIONS: Final = (
     ("grpc.max_receive_message_length", STORE_REQUEST_BYTES_MAX),
     ("grpc.max_send_message_length", -1),
     ("grpc.max_concurrent_streams", STORE_WATCHERS_MAX),
-    # Two servers on one port would each get some of the calls.
-    ("grpc.so_reuseport", 0),
     # Clients find out by pings whether a quiet server is there; they may do so every second.
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.min_ping_interval_without_data_ms", 1_000),
@@ -117,8 +107,6 @@ class StoreServer:
         )
         self._stack = AsyncExitStack()
         self._closing = Closing()
-        # The tasks of the calls that are being answered: gRPC starts them.
-        self._calls: set[asyncio.Task[Any]] = set()
 
     @property
     def address(self) -> str:
@@ -132,11 +120,10 @@ class StoreServer:
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(self.store)
-            server = grpc.aio.server(options=_OPTIONS)
-            server.add_generic_rpc_handlers((_Methods(self._methods()),))
-            self._port = self._bind(server)
-            await server.start()
-            stack.push_async_callback(self._stop, server)
+            server = ControlServer(_status, tls=self._tls, options=_OPTIONS)
+            self._give_methods(server)
+            self._port = await server.start(self.address)
+            stack.push_async_callback(server.stop, STORE_GRACE_S)
             self._stack = stack.pop_all()
         return self
 
@@ -149,80 +136,23 @@ class StoreServer:
         """End all calls, bring what was changed to the disk, free the port. Closing twice does no harm."""
         await self._closing.once(self._stack.aclose)
 
-    async def _stop(self, server: grpc.aio.Server) -> None:
-        await server.stop(STORE_GRACE_S)
-        # By now gRPC has told all calls to end, but it does not wait until they have.
-        for call in self._calls:
-            call.cancel()
-        if self._calls:
-            await asyncio.wait(self._calls)
-
-    def _follow_call(self) -> None:
-        """Said by every call when it begins."""
-        task = asyncio.current_task()
-        assert task is not None
-        self._calls.add(task)
-        task.add_done_callback(self._calls.discard)
-
-    def _bind(self, server: grpc.aio.Server) -> int:
-        _check_free(self._host, self._port)
-        try:
-            if self._tls is None:
-                return server.add_insecure_port(self.address)
-            return server.add_secure_port(self.address, _credentials(self._tls))
-        except RuntimeError as error:
-            raise AddressInUse(f"{self.address} cannot be listened at: {error}") from error
-
-    def _methods(self) -> dict[str, grpc.RpcMethodHandler[Any, Any]]:
-        answers: tuple[tuple[EtcdCall[Any, Any], Handler], ...] = (
-            (calls.RANGE, self._range),
-            (calls.PUT, self._put),
-            (calls.DELETE_RANGE, self._delete_range),
-            (calls.TXN, self._txn),
-            (calls.COMPACT, self._compact),
-            (calls.LEASE_GRANT, self._lease_grant),
-            (calls.LEASE_REVOKE, self._lease_revoke),
-            (calls.LEASE_TIME_TO_LIVE, self._lease_time_to_live),
-            (calls.LEASE_LEASES, self._lease_leases),
-            (calls.MEMBER_LIST, self._member_list),
-            (calls.STATUS, self._status),
-            (calls.ALARM, self._alarm),
-            (calls.DEFRAGMENT, self._defragment),
-            (calls.AUTHENTICATE, self._authenticate),
-        )
-        methods = {call.path: self._unary(call, answer) for call, answer in answers}
-        for call, serve in ((calls.LEASE_KEEP_ALIVE, self._keep_alive), (calls.WATCH, self._watch)):
-            methods[call.path] = self._stream(call, serve)
-        return methods
-
-    def _unary(self, call: EtcdCall[Any, Any], answer: Handler) -> grpc.RpcMethodHandler[Any, Any]:
-        async def serve(request: Any, context: Context) -> Any:
-            self._follow_call()
-            try:
-                return await answer(request)
-            except HansaError as error:
-                await _refuse(context, error)
-
-        return grpc.unary_unary_rpc_method_handler(
-            serve, request_deserializer=call.request.FromString, response_serializer=calls.encode
-        )
-
-    def _stream(
-        self, call: EtcdCall[Any, Any], run: Callable[[Context], Awaitable[None]]
-    ) -> grpc.RpcMethodHandler[Any, Any]:
-        async def serve(requests: object, context: Context) -> None:
-            self._follow_call()
-            try:
-                await run(context)
-            except HansaError as error:
-                await _refuse(context, error)
-            except grpc.aio.InternalError as error:
-                # So gRPC says that the client is gone: there is nobody to tell anything.
-                logger.debug("%s: the client is gone: %s", call.path, error)
-
-        return grpc.stream_stream_rpc_method_handler(
-            serve, request_deserializer=call.request.FromString, response_serializer=calls.encode
-        )
+    def _give_methods(self, server: ControlServer) -> None:
+        server.answer(calls.RANGE, self._range)
+        server.answer(calls.PUT, self._put)
+        server.answer(calls.DELETE_RANGE, self._delete_range)
+        server.answer(calls.TXN, self._txn)
+        server.answer(calls.COMPACT, self._compact)
+        server.answer(calls.LEASE_GRANT, self._lease_grant)
+        server.answer(calls.LEASE_REVOKE, self._lease_revoke)
+        server.answer(calls.LEASE_TIME_TO_LIVE, self._lease_time_to_live)
+        server.answer(calls.LEASE_LEASES, self._lease_leases)
+        server.answer(calls.MEMBER_LIST, self._member_list)
+        server.answer(calls.STATUS, self._status)
+        server.answer(calls.ALARM, self._alarm)
+        server.answer(calls.DEFRAGMENT, self._defragment)
+        server.answer(calls.AUTHENTICATE, self._authenticate)
+        server.stream(calls.LEASE_KEEP_ALIVE, self._keep_alive)
+        server.stream(calls.WATCH, self._watch)
 
     @property
     def _term(self) -> int:
@@ -373,46 +303,6 @@ class StoreServer:
         raise Refusal(*NO_AUTH)
 
 
-class _Methods(grpc.GenericRpcHandler):
-    """The methods by their path; gRPC answers UNIMPLEMENTED for all others."""
-
-    def __init__(self, methods: dict[str, grpc.RpcMethodHandler[Any, Any]]) -> None:
-        self._methods = methods
-
-    def service(
-        self, handler_call_details: grpc.HandlerCallDetails
-    ) -> grpc.RpcMethodHandler[Any, Any] | None:
-        return self._methods.get(handler_call_details.method)
-
-
-async def _refuse(context: Context, error: HansaError) -> NoReturn:
+def _status(error: HansaError) -> Status:
     refusal = refusal_of(error)
-    await context.abort(grpc.StatusCode[refusal.status], str(refusal))
-    raise AssertionError("abort raises")
-
-
-def _check_free(host: str, port: int) -> None:
-    """Raise `AddressInUse` or `BadEndpoint` for an address that cannot be listened at.
-
-    gRPC would only say that it failed, and write its own words to stderr.
-    """
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            host.strip("[]"), port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        with socket.socket(family, kind, protocol) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(address)
-    except OSError as error:
-        sentence = f"{host}:{port} cannot be listened at: {error.strerror}"
-        if error.errno == EADDRINUSE:
-            raise AddressInUse(sentence) from error
-        raise BadEndpoint(sentence) from error
-
-
-def _credentials(tls: Tls) -> grpc.ServerCredentials:
-    try:
-        key, cert, authority = (Path(file).read_bytes() for file in (tls.key, tls.cert, tls.ca))
-        return grpc.ssl_server_credentials([(key, cert)], authority, require_client_auth=True)
-    except (OSError, ValueError) as error:
-        raise BadArgument(f"the TLS files cannot be used: {error}") from error
+    return Status(refusal.status, str(refusal))

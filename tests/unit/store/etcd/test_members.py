@@ -1,7 +1,7 @@
 """Members of an etcd group that come and go keep their numbers; the one that answers is kept."""
 
 from hansa.chance import Chance
-from hansa.store.etcd.channels import EtcdAccess
+from hansa.store.etcd.access import EtcdAccess
 from hansa.store.etcd.rotation import Rotation
 
 
