@@ -266,7 +266,7 @@ class Writer:
                 f"{mirrored.name}.{name} has no docstring: write one, or one into mirrors/plan.py"
             )
         if any(_is_callback(each) for each in parameters):
-            doc = docstrings.with_sentence(doc, docstrings.CALLBACK)
+            doc = f"{doc}\n\n{docstrings.CALLBACK}"
         if name in mirrored.anywhere:
             doc = docstrings.with_sentence(doc, docstrings.ANYWHERE)
         if name in mirrored.bounded:

@@ -14,7 +14,7 @@ from typing import Final
 WIDTH: Final = 110
 THREAD: Final = "hansa's thread"
 CALLBACK: Final = (
-    f"What is called runs in {THREAD}, which all calls wait for: it must be quick and must not wait."
+    f"The function runs in {THREAD}, which all calls wait for: it must be quick and must not wait."
 )
 ANYWHERE: Final = "Asks nobody, and never waits."
 
@@ -60,9 +60,7 @@ def for_threads(doc: str) -> str:
 
 def with_sentence(doc: str, sentence: str) -> str:
     """The docstring with one more sentence at its end, unless it says so already."""
-    if sentence in doc:
-        return doc
-    return f"{doc} {sentence}" if "\n\n" in doc else f"{doc}\n\n{sentence}"
+    return doc if sentence in doc else f"{doc} {sentence}"
 
 
 def foreign_words(doc: str) -> list[str]:

@@ -150,10 +150,7 @@ class Session(EndingMirror):
         self._inner.check()
 
     def lost(self, timeout: float | None = None) -> SessionLost:
-        """Wait until it is lost; gives the reason.
-
-        Raises TimedOut, and AlreadyClosed when it is closed.
-        """
+        """Wait until it is lost; gives the reason. Raises TimedOut, and AlreadyClosed when it is closed."""
         return self._call(lambda: within(timeout, self._inner.lost, f"{self.name} still lives"), "lost")
 
     def renew(self, *, timeout: float | None = STORE_TIMEOUT_S) -> None:
@@ -549,10 +546,7 @@ class Members(EndingMirror):
 
     @property
     def is_member(self) -> bool:
-        """Whether this process is joined now, with a lease that lives.
-
-        Asks nobody, and never waits.
-        """
+        """Whether this process is joined now, with a lease that lives. Asks nobody, and never waits."""
         self._check_process()
         return self._inner.is_member
 
@@ -592,7 +586,7 @@ class Members(EndingMirror):
     def until(self, condition: Callable[[Roster], bool], *, timeout: float | None = None) -> Roster:
         """Wait until the view fulfils a condition; gives the view. Raises `TimedOut`, `AlreadyClosed`.
 
-        What is called runs in hansa's thread, which all calls wait for: it must be quick and must not wait.
+        The function runs in hansa's thread, which all calls wait for: it must be quick and must not wait.
         """
         return self._call(lambda: self._inner.until(condition, timeout=timeout), "until")
 

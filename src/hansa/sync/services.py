@@ -276,11 +276,6 @@ class Discovery(Mirror):
         return self._ask(lambda: self._inner.awaits_first_list)
 
     @property
-    def situation(self) -> str:
-        """Which registries are heard, and why none may be, for a person."""
-        return self._ask(lambda: self._inner.situation)
-
-    @property
     def lists_heard(self) -> dict[int, int]:
         """By which list goes what is shown: the number of each heard registry's newest one, by its id."""
         return self._ask(lambda: self._inner.lists_heard)
@@ -293,8 +288,9 @@ class Discovery(Mirror):
     def listen(self, callback: Callable[[DiscoveryEvent], None]) -> Callable[[], None]:
         """Call it with every event from now on, in hansa's thread and at once; call what is returned to stop.
 
-        A callback that raises is reported to the loop's exception handler and called again for the next. What
-        is called runs in hansa's thread, which all calls wait for: it must be quick and must not wait.
+        A callback that raises is reported to the loop's exception handler and called again for the next.
+
+        The function runs in hansa's thread, which all calls wait for: it must be quick and must not wait.
         """
         stop = self._ask(lambda: self._inner.listen(shielded(callback)))
         return lambda: self._ask(stop)
@@ -388,8 +384,9 @@ class Gateway(Requests):
         """Ask without waiting; the request id. `callback` gets the outcome, once, in hansa's thread.
 
         Raises what says that nothing was sent (NoProvider, BadArgument, AlreadyClosed), and Backlogged at the
-        in-flight limit or when the provider does not read; then there is no outcome to come. What is called
-        runs in hansa's thread, which all calls wait for: it must be quick and must not wait.
+        in-flight limit or when the provider does not read; then there is no outcome to come.
+
+        The function runs in hansa's thread, which all calls wait for: it must be quick and must not wait.
         """
         return self._held().run(
             lambda: self._inner.submit(
