@@ -48,12 +48,19 @@ class Module:
     """One module as text and tree."""
 
     name: str
-    text: str
+    lines: list[bytes]
     tree: ast.Module
+    imports: dict[str, str]
+    """From which module each imported name is."""
 
-    def segment(self, node: ast.AST) -> str:
-        """A node as it is written, in one line."""
-        return " ".join((ast.get_source_segment(self.text, node) or "").split())
+    def segment(self, node: ast.expr) -> str:
+        """An expression as it is written, in one line."""
+        assert node.end_lineno is not None
+        # Columns are counted in bytes. The end is cut first: it may be in the line of the beginning.
+        lines = self.lines[node.lineno - 1 : node.end_lineno]
+        lines[-1] = lines[-1][: node.end_col_offset]
+        lines[0] = lines[0][node.col_offset :]
+        return " ".join(b" ".join(lines).decode().split())
 
     def definition(self, name: str) -> ast.stmt | None:
         for node in self.tree.body:
@@ -65,28 +72,26 @@ class Module:
                 return node
         return None
 
-    def imported(self, name: str) -> str | None:
-        """The module that a name is imported from."""
-        for node in ast.walk(self.tree):
-            if isinstance(node, ast.ImportFrom) and node.module:
-                for alias in node.names:
-                    if (alias.asname or alias.name) == name:
-                        return node.module
-        return None
-
 
 @cache
 def module_of(name: str) -> Module:
     folder = SOURCE / Path(*name.split("."))
     path = folder / "__init__.py" if folder.is_dir() else folder.with_suffix(".py")
-    text = path.read_text(encoding="utf-8")
-    return Module(name, text, ast.parse(text))
+    text = path.read_bytes()
+    tree = ast.parse(text)
+    imports = {
+        alias.asname or alias.name: node.module
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and node.module
+        for alias in node.names
+    }
+    return Module(name, text.splitlines(), tree, imports)
 
 
 def home_of(module: str, name: str) -> str:
     """The module of hansa in which a name of this module is defined; follows what packages pass on."""
     while module.startswith("hansa") and module_of(module).definition(name) is None:
-        found = module_of(module).imported(name)
+        found = module_of(module).imports.get(name)
         if found is None:
             break
         module = found
@@ -116,7 +121,7 @@ class Member:
     def doc(self) -> str:
         return ast.get_docstring(self.node) or ""
 
-    def text(self, node: ast.AST) -> str:
+    def text(self, node: ast.expr) -> str:
         return _NAME.sub(lambda match: self.variables.get(match[0], match[0]), self.module.segment(node))
 
     @property
@@ -399,7 +404,7 @@ class Writer:
                 self._import_mirror(mirrored)
             elif module.definition(name) is not None:
                 self.imports.add((module.name, name))
-            elif (source := module.imported(name)) is not None:
+            elif (source := module.imports.get(name)) is not None:
                 self.imports.add((source, name))
 
 

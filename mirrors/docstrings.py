@@ -95,11 +95,12 @@ def _sentence(sentence: str) -> str:
     for pattern, instead in _SENTENCES:
         changed, count = re.subn(pattern, instead, sentence)
         if count:
-            sentence = changed
+            # It may have lost its beginning.
+            sentence = changed[:1].upper() + changed[1:]
             break
     for pattern, instead in _WORDS:
         sentence = re.sub(pattern, instead, sentence)
-    return sentence[:1].upper() + sentence[1:]
+    return sentence
 
 
 def _filled(paragraph: str, margin: str) -> str:

@@ -40,7 +40,7 @@ class Store(OpeningStore):
     ) -> KeyValue | None:
         """A key now, or at a revision; None when it is not there. Raises `Compacted`, `FutureRevision`.
 
-        Etcd does not tell reads what it still remembers, only watches: `compacted_revision` is 0 there.
+        etcd does not tell reads what it still remembers, only watches: `compacted_revision` is 0 there.
         """
         return self._call(lambda: self._inner.get(key, revision=revision, timeout=timeout), "get")
 

@@ -17,6 +17,7 @@ from mirrors import docstrings
         ("How late this process's event loop is.", "How late hansa's thread is."),
         ("False, also in a loop that is stuck.", "False, also while hansa's thread is stuck."),
         ("One a task.", "One a thread."),
+        ("etcd tells it. zenoh does not.", "etcd tells it. zenoh does not."),
         ("True. Any thread may ask.", "True. Asks nobody, and never waits."),
         (
             "Sails. It belongs to the event loop that it was entered in, and is used once.",
