@@ -57,13 +57,15 @@ test: compiled build/pure ## Run every test, then those of the compiled modules 
 quick: compiled ## Run the tests that need no servers, no other processes' faults and no seeds: two minutes
 	@$(PYTEST) -n $(JOBS) --dist=worksteal --without-servers $(ARGS) tests/unit tests/conformance
 
-check: compiled ## Check format, lint, types and layers
+check: compiled ## Check mirrors, format, lint, types and layers
+	@echo "== mirrors" && $(PY) -m mirrors.build --check
 	@echo "== format" && $(PY) -m ruff format --check --quiet . || { echo "run: make fix"; exit 1; }
 	@echo "== lint" && $(PY) -m ruff check --quiet .
 	@echo "== types" && $(PY) -m mypy
 	@echo "== layers" && $(PYTEST) --quiet --no-header tests/unit/test_layers.py
 
-fix: compiled ## Format the code and mend what the linter can mend
+fix: compiled ## Write the mirrors of hansa.sync, format the code, mend what the linter can mend
+	@$(PY) -m mirrors.build
 	@$(PY) -m ruff format .
 	@$(PY) -m ruff check --fix .
 
@@ -99,7 +101,7 @@ protos: build/protoc ## Write the messages of etcd's API from store/etcd/api.pro
 
 clean: ## Remove everything that these commands made
 	rm -rf .venv build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
-	find src tests bench docs -name __pycache__ -type d -prune -exec rm -rf {} +
+	find src tests bench docs mirrors -name __pycache__ -type d -prune -exec rm -rf {} +
 	find src -name '*.so' -delete
 
 # ---- how .venv comes to be -------------------------------------------------------------------

@@ -23,7 +23,7 @@ from hansa.coordination import NodeInfo, Roster
 from hansa.errors import AlreadyClosed, LeadershipLost, LockLost, SessionLost, UsageError
 from hansa.runtime.steps import Order
 from hansa.store import MemoryStore
-from hansa.sync.election import _Observing
+from hansa.sync.ownership import _Observing
 from tests.support.leftovers import no_thread_is_left
 from tests.support.sync_stage import WITHIN_S
 

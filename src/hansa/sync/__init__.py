@@ -17,24 +17,22 @@ A lock or a leadership that is lost cannot end what a thread does: `hold.is_held
 `hold.check()` raises, and so does the `with` block when it is left.
 
 Errors, values, events, balancers and Tls are those of `hansa`.
+
+The thread side, and what does not follow mechanically from the asynchronous classes, is by hand:
+- `background`: the thread and its event loop. `mirror`: what all objects share, from opened to closed.
+- `streams`: blocking iterators over events and changes.
+- `calls`: the gateway's hot path, and handlers. `opening`: `open_store`. `ownership`: the blocks of locks and
+  elections.
+The mirrors themselves, `services`, `topics`, `store` and `coordination`, are written by `mirrors/build.py`.
 """
 
-from hansa.sync.barrier import Barrier
-from hansa.sync.discovery import Discovery, DiscoveryEvents
-from hansa.sync.election import Campaign, Election, Leadership
-from hansa.sync.event_stream import EventStream
-from hansa.sync.fenced_key import FencedKey
-from hansa.sync.gateway import DirectRouter, Gateway
-from hansa.sync.lock import Hold, Lock, Semaphore
-from hansa.sync.members import Members
-from hansa.sync.news import News
-from hansa.sync.node_registry import MembershipWatcher, NodeRegistry
-from hansa.sync.provider import Provider
-from hansa.sync.registry import Registry
-from hansa.sync.routing_table import RoutingTableStore
-from hansa.sync.session import Session
-from hansa.sync.spot_node import SpotNode
-from hansa.sync.store import Store, Watch, open_store
+from hansa.sync.coordination import Barrier, Election, Hold, Leadership, Lock, Members, Semaphore, Session
+from hansa.sync.opening import open_store
+from hansa.sync.ownership import Campaign
+from hansa.sync.services import DirectRouter, Discovery, Gateway, Provider, Registry
+from hansa.sync.store import FencedKey, MembershipWatcher, NodeRegistry, RoutingTableStore, Store
+from hansa.sync.streams import DiscoveryEvents, EventStream, News, Watch
+from hansa.sync.topics import SpotNode
 
 __all__ = [
     "Barrier",

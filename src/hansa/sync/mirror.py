@@ -1,13 +1,17 @@
-"""What all blocking objects share: from opened to closed they hold the background thread."""
+"""What all blocking objects share: from opened to closed they hold the background thread.
+
+A `Mirror` has an asynchronous object behind it. Closing an `EndingMirror` also ends the calls that wait.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from _thread import get_ident
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from hansa.errors import AlreadyClosed, UsageError
+from hansa.errors import AlreadyClosed, TimedOut, UsageError
 from hansa.runtime.steps import Steps
 from hansa.sync.background import Background, hold, release
 
@@ -85,6 +89,78 @@ class Mirror:
                 raise AlreadyClosed(f"{self.name} is closed")
             raise UsageError(f"{self.name} is used before it was entered: write `with`")
         return steps
+
+
+class EndingMirror(Mirror):
+    """A mirror whose closing ends all calls that wait, with AlreadyClosed.
+
+    What it mirrors would not always do that: a store in memory lives on with its other users, and a session
+    that is left tells those who wait that it is lost.
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        # Of the loop's thread alone.
+        self._calls: dict[asyncio.Task[Any], None] = {}
+        self._is_ending = False
+
+    def _open(self, make_work: Callable[[], Coroutine[Any, Any, object]]) -> None:
+        async def begin() -> None:
+            await make_work()
+            self._is_ending = False
+
+        super()._open(begin)
+
+    def _close(self, make_work: Callable[[], Coroutine[Any, Any, object]]) -> None:
+        async def end() -> None:
+            self._is_ending = True
+            for task in self._calls:
+                task.cancel()
+            await make_work()
+
+        super()._close(end)
+
+    def _call(self, make_work: Callable[[], Coroutine[Any, Any, T]], what: str) -> T:
+        return super()._call(lambda: self._until_the_end(make_work, what), what)
+
+    def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        """A task that is cancelled when this object closes. Only in the loop's thread, while it is open."""
+        task = self._held().spawn(work, name)
+        self._calls[task] = None
+        task.add_done_callback(self._calls.pop)
+        return task
+
+    def _check_process(self) -> None:
+        """Before what any thread may read without asking the loop: raises UsageError after a fork."""
+        steps = self._steps
+        if steps is not None and (refusal := steps.refusal) is not None:
+            raise type(refusal)(str(refusal))
+
+    def _check_entered(self) -> None:
+        """As `_check_process`, for what there is from entering on: raises UsageError before."""
+        self._check_process()
+        if not self._was_open:
+            self._held()
+
+    async def _until_the_end(self, make_work: Callable[[], Coroutine[Any, Any, T]], what: str) -> T:
+        if self._is_ending:
+            raise AlreadyClosed(f"{what} of {self.name}: it is closed")
+        task = asyncio.current_task()
+        assert task is not None
+        self._calls[task] = None
+        try:
+            return await make_work()
+        finally:
+            del self._calls[task]
+
+
+async def within(timeout: float | None, wait: Callable[[], Coroutine[Any, Any, T]], otherwise: str) -> T:
+    """What it gives. Raises TimedOut, with this text and how long that was."""
+    try:
+        async with asyncio.timeout(timeout):
+            return await wait()
+    except TimeoutError:
+        raise TimedOut(f"{otherwise} after {timeout} s") from None
 
 
 def shielded(callback: Callable[[T], None]) -> Callable[[T], None]:

@@ -6,30 +6,44 @@ A thread cannot be cancelled. So a block that goes on after the loss is told in 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine
+from contextlib import aclosing, suppress
+from threading import get_ident
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from hansa.coordination.ownership import Ownership as AsyncOwnership
-from hansa.errors import AlreadyClosed, Fenced, NotHeld
-from hansa.store.values import Compare
-from hansa.sync.session import Session, within
+from hansa.coordination.election import Election as AsyncElection
+from hansa.coordination.election import LeaderInfo
+from hansa.coordination.session_times import farewell_s
+from hansa.errors import AlreadyClosed, Fenced, HansaError, NotHeld, UsageError
+from hansa.runtime.mailboxes import Mailbox
+from hansa.runtime.waiters import Waiters
+from hansa.sync.mirror import EndingMirror
+from hansa.sync.streams import EventStream
 
-E = TypeVar("E", bound=Fenced)
+if TYPE_CHECKING:
+    from hansa.sync.coordination import Hold, Leadership, Session
+
 A = TypeVar("A")
-O = TypeVar("O", bound="Ownership[Any] | None")  # noqa: E741
+O = TypeVar("O", bound="Ownership | None")  # noqa: E741
 
 
-class Ownership(Generic[E]):
-    """What holds and leaderships have in common. Made by `obtained`."""
+# ---- what is owned -------------------------------------------------------------------------------------
 
-    def __init__(self, session: Session, inner: AsyncOwnership[E], name: str) -> None:
-        self.name = name
+
+class Ownership:
+    """The `with` block of a hold or a leadership. Made by `obtained`."""
+
+    def __init__(
+        self, session: Session, check: Callable[[], None], give_back: Callable[[], Coroutine[Any, Any, bool]]
+    ) -> None:
         self._session = session
-        self._owned = inner
+        self._check_owned = check
+        self._give_back_owned = give_back
 
     def __enter__(self) -> Self:
-        self.check()
+        self._check_now()
         return self
 
     def __exit__(
@@ -37,44 +51,34 @@ class Ownership(Generic[E]):
     ) -> None:
         lost: Fenced | None = None
         try:
-            self.check()
+            self._check_now()
         except NotHeld:
             pass  # Given back in the block, while it was owned.
         except Fenced as loss:
             lost = loss
-        self._give_back(error)
+        with suppress(AlreadyClosed):  # Then it went with its session.
+            self._session._call(lambda: self._farewell(error), "giving back")
         # Errors of the body's own go first.
         if kind is None and lost is not None:
             raise lost
 
-    @property
-    def guard(self) -> Compare:
-        """Holds as long as this owner owns: put it into your own `commit` in the same store."""
-        return self._owned.guard
-
-    def check(self) -> None:
-        """Raise the loss, with its reason, or NotHeld once given back. Asks nobody, and never waits."""
+    def _check_now(self) -> None:
         self._session._check_process()
-        self._owned.check()
+        self._check_owned()
 
-    def refresh(self) -> None:
-        """Renew the session's lease now. Raises the loss; TimedOut and StoreUnavailable lose nothing."""
-        self._session._call(self._owned.refresh, "refresh")
-
-    def lost(self, timeout: float | None = None) -> E:
-        """Wait until it is lost; gives the reason. What was given back is never lost.
-
-        Raises TimedOut, and AlreadyClosed when the session is closed.
-        """
-        return self._session._call(
-            lambda: within(timeout, self._owned.lost, f"{self.name} is still owned after {timeout} s"), "lost"
-        )
-
-    def _give_back(self, error: BaseException | None = None) -> bool:
+    def _give_back(self) -> bool:
+        """Says whether it was owned."""
         try:
-            return self._session._call(lambda: self._owned._give_back(error), "giving back")
+            return self._session._call(self._give_back_owned, "giving back")
         except AlreadyClosed:
             return False  # It went with its session.
+
+    async def _farewell(self, error: BaseException | None) -> None:
+        """Give back with this error on its way to the caller, which a loss must reach soon."""
+        # What the store has not heard by then, it is told in the background.
+        with suppress(TimeoutError):
+            async with asyncio.timeout(farewell_s(error, failures_count=self._session.failures_count)):
+                await self._give_back_owned()
 
 
 def obtained(
@@ -97,3 +101,128 @@ def obtained(
             if each is not None:
                 each._give_back()
         raise
+
+
+# ---- what it is taken from -----------------------------------------------------------------------------
+
+
+class Line:
+    """The `with` blocks of one lock or semaphore. Several threads may be in blocks of one object."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        # By thread.
+        self._holds: dict[int, Hold] = {}
+
+    def acquire(self, timeout: float | None = None) -> Hold:
+        raise NotImplementedError
+
+    def __enter__(self) -> Hold:
+        ident = get_ident()
+        if ident in self._holds:
+            raise UsageError(f"{self._what}: this thread is in a block of it already")
+        hold = self.acquire()
+        self._holds[ident] = hold
+        return hold
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        hold = self._holds.pop(get_ident(), None)
+        if hold is None:
+            raise UsageError(f"{self._what}: a block is left by the thread that entered it")
+        hold.__exit__(kind, error, trace)
+
+
+class Contest:
+    """The part of a blocking election that is entered, and watched."""
+
+    def __init__(self, session: Session, inner: AsyncElection) -> None:
+        self._session = session
+        self._inner = inner
+
+    def win(self, *, timeout: float | None = None) -> Leadership:
+        raise NotImplementedError
+
+    def campaign(self, *, timeout: float | None = None) -> Campaign:
+        """`with election.campaign() as leadership:` waits to lead, and leads until the block is left.
+
+        Leaving it raises LeadershipLost when leadership was lost by then; until then the body has
+        `leadership.is_leading` and `leadership.check()`. For what entering raises see `win`.
+        """
+        return Campaign(self, timeout)
+
+    def observe(self) -> EventStream[LeaderInfo | None]:
+        """A blocking iterator: who leads, now and after each change; None for nobody. Terms never go back.
+
+        It waits for a store that cannot be reached, and then tells what it missed as one change. It ends when
+        it, the session or the store is closed. Needs no live session.
+        """
+        session = self._session
+        return session._held().run(lambda: EventStream(session, _Observing(session, self._inner)))
+
+
+class Campaign:
+    """What `Election.campaign` gives: enter it to lead."""
+
+    def __init__(self, election: Contest, timeout: float | None) -> None:
+        self._election = election
+        self._what = f"election {election._inner.name!r}"
+        self._timeout_s = timeout
+        self._leadership: Leadership | None = None
+
+    def __enter__(self) -> Leadership:
+        if self._leadership is not None:
+            raise UsageError(f"{self._what}: a campaign is entered once")
+        self._leadership = self._election.win(timeout=self._timeout_s)
+        return self._leadership
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._leadership is None:
+            raise UsageError(f"{self._what}: this campaign was not entered")
+        self._leadership.__exit__(kind, error, trace)
+
+
+class _Observing:
+    """Reads on while a reader waits, and waits for the reader: a step that is given up must lose nothing.
+
+    Giving up a step of the asynchronous iterator itself would end that one.
+    """
+
+    def __init__(self, session: EndingMirror, election: AsyncElection) -> None:
+        self.dropped_count = 0
+        self._told: Mailbox[LeaderInfo | None] = Mailbox(f"who leads {election.name!r}")
+        self._taken = Waiters()
+        self._error: HansaError | None = None
+        self._task = session._spawn(self._read(election), f"observes election {election.name!r}")
+
+    async def __anext__(self) -> LeaderInfo | None:
+        try:
+            leader = await self._told.get()
+        except AlreadyClosed:
+            if self._error is not None:
+                raise self._error from None
+            raise StopAsyncIteration from None
+        self._taken.wake_all()
+        return leader
+
+    def get_nowait(self) -> LeaderInfo | None:
+        return self._told.get_nowait()
+
+    def close(self) -> None:
+        self._task.cancel()
+        self._told.close()
+
+    async def _read(self, election: AsyncElection) -> None:
+        try:
+            async with aclosing(election.observe()) as news:
+                async for leader in news:
+                    self._told.put(leader)
+                    while len(self._told):
+                        await self._taken.wait()
+        except HansaError as error:
+            self._error = error
+        finally:
+            self._told.close()

@@ -1,53 +1,27 @@
-"""The store for threads."""
+"""The store, and what a cluster keeps in it, for threads."""
+
+# Written by `python -m mirrors.build` from the asynchronous classes: change those, or mirrors/plan.py.
 
 from __future__ import annotations
 
-import asyncio
-import os
-import threading
-from collections.abc import Callable, Sequence
-from types import TracebackType
-from typing import Any, Self
+from collections.abc import Sequence
 
+from hansa.chance import Chance
 from hansa.clock import Clock
-from hansa.errors import AlreadyClosed, TimedOut
+from hansa.coordination.fencing import FencedKey as AsyncFencedKey
+from hansa.coordination.node_info import NodeInfo
+from hansa.coordination.nodes import MembershipWatcher as AsyncMembershipWatcher
+from hansa.coordination.nodes import NodeEvent
+from hansa.coordination.nodes import NodeRegistry as AsyncNodeRegistry
+from hansa.coordination.routing_table import RoutingTable
+from hansa.coordination.routing_table import RoutingTableStore as AsyncRoutingTableStore
 from hansa.limits import STORE_TIMEOUT_S
-from hansa.store.opening import open_store as open_async_store
-from hansa.store.store import Store as AsyncStore
-from hansa.store.store import Watch as AsyncWatch
-from hansa.store.values import (
-    Compare,
-    KeyValue,
-    LeaseInfo,
-    Operation,
-    Outcome,
-    Scan,
-    StoreStatus,
-    WatchBatch,
-)
-from hansa.sync.ending_mirror import EndingMirror
-from hansa.transport import Tls
-
-# Threads that open one name at a time must find one store.
-_turn = threading.Lock()
+from hansa.store.values import Compare, KeyValue, LeaseInfo, Operation, Outcome, Scan, StoreStatus
+from hansa.sync.opening import OpeningStore
+from hansa.sync.streams import News, Watch
 
 
-def open_store(address: str, *, tls: Tls | None = None, **options: Any) -> Store:
-    """The store at an address, for threads; open it with `with`.
-
-    Addresses and options are those of the asynchronous `open_store`. A `memory://name` is shared by all who
-    open it here. Raises BadEndpoint, which says what to write, and never a password.
-    """
-
-    def make() -> AsyncStore:
-        with _turn:
-            return open_async_store(address, tls=tls, **options)
-
-    scheme, _, rest = address.partition("://")
-    return Store(make, name=f"{scheme}://{rest.rpartition('@')[2]}")
-
-
-class Store(EndingMirror):
+class Store(OpeningStore):
     """Keys with revisions, transactions, leases and watches. `open_store` gives one; use it with `with`.
 
     As the asynchronous store, for any number of threads. Every call ends by its deadline: `timeout` seconds
@@ -56,31 +30,18 @@ class Store(EndingMirror):
     BadArgument. When the store is closed, calls that wait end with AlreadyClosed.
     """
 
-    def __init__(self, make: Callable[[], AsyncStore], *, name: str = "store") -> None:
-        """`make` gives the asynchronous store; it is called now, and when a closed one is opened again."""
-        super().__init__(name)
-        self._make = make
-        self._inner = make()
-
-    def __enter__(self) -> Self:
-        self._open(self._enter)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """End it: who waits gets AlreadyClosed, watches end. Closing twice does no harm."""
-        self._close(lambda: self._inner.__aexit__(None, None, None))
-
-    # -- keys
+    @property
+    def clock(self) -> Clock:
+        """What the ends of leases are reckoned on, by those who hold them."""
+        return self._inner.clock
 
     def get(
         self, key: bytes | str, *, revision: int = 0, timeout: float | None = STORE_TIMEOUT_S
     ) -> KeyValue | None:
-        """A key now, or at a revision; None when it is not there. Raises Compacted, FutureRevision."""
+        """A key now, or at a revision; None when it is not there. Raises `Compacted`, `FutureRevision`.
+
+        etcd does not tell reads what it still remembers, only watches: `compacted_revision` is 0 there.
+        """
         return self._call(lambda: self._inner.get(key, revision=revision, timeout=timeout), "get")
 
     def scan(
@@ -93,15 +54,10 @@ class Store(EndingMirror):
         keys_only: bool = False,
         timeout: float | None = STORE_TIMEOUT_S,
     ) -> Scan:
-        """All keys with a prefix, or from a key to `range_end`. Raises Compacted, FutureRevision."""
+        """All keys with a prefix, or from a key to `range_end`. Raises `Compacted`, `FutureRevision`."""
         return self._call(
             lambda: self._inner.scan(
-                prefix_or_key,
-                range_end,
-                limit=limit,
-                revision=revision,
-                keys_only=keys_only,
-                timeout=timeout,
+                prefix_or_key, range_end, limit=limit, revision=revision, keys_only=keys_only, timeout=timeout
             ),
             "scan",
         )
@@ -109,7 +65,7 @@ class Store(EndingMirror):
     def put(
         self, key: bytes | str, value: bytes, *, lease: int = 0, timeout: float | None = STORE_TIMEOUT_S
     ) -> int:
-        """Set a key; gives the revision. Raises LeaseLost."""
+        """Set a key; gives the revision. Raises `LeaseLost`."""
         return self._call(lambda: self._inner.put(key, value, lease=lease, timeout=timeout), "put")
 
     def delete(self, key: bytes | str, *, timeout: float | None = STORE_TIMEOUT_S) -> bool:
@@ -128,8 +84,28 @@ class Store(EndingMirror):
         *,
         timeout: float | None = STORE_TIMEOUT_S,
     ) -> Outcome:
-        """Carry out `then` if all compares hold, else `otherwise`; whole or not. Raises LeaseLost."""
+        """Carry out `then` if all compares hold, else `otherwise`; whole or not. Raises `LeaseLost`."""
         return self._call(lambda: self._inner.commit(compares, then, otherwise, timeout=timeout), "commit")
+
+    def grant(self, ttl_s: float, *, timeout: float | None = STORE_TIMEOUT_S) -> int:
+        """A new lease. An engine may grant it for longer: see `lease_info`."""
+        return self._call(lambda: self._inner.grant(ttl_s, timeout=timeout), "grant")
+
+    def keep_alive(self, lease: int, *, timeout: float | None = STORE_TIMEOUT_S) -> float:
+        """Begin a lease's time anew; gives how many seconds it has. Raises `LeaseLost`."""
+        return self._call(lambda: self._inner.keep_alive(lease, timeout=timeout), "keep_alive")
+
+    def revoke(self, lease: int, *, timeout: float | None = STORE_TIMEOUT_S) -> None:
+        """End a lease and delete its keys, in one revision. Raises `LeaseLost`."""
+        self._call(lambda: self._inner.revoke(lease, timeout=timeout), "revoke")
+
+    def lease_info(self, lease: int, *, timeout: float | None = STORE_TIMEOUT_S) -> LeaseInfo | None:
+        """What is left of a lease, and its keys; None when it is gone."""
+        return self._call(lambda: self._inner.lease_info(lease, timeout=timeout), "lease_info")
+
+    def compact(self, revision: int, *, timeout: float | None = STORE_TIMEOUT_S) -> None:
+        """Forget what no read at this revision or later sees. Raises `Compacted`, `FutureRevision`."""
+        self._call(lambda: self._inner.compact(revision, timeout=timeout), "compact")
 
     def watch(
         self, prefix: bytes | str, *, start_revision: int = 0, before: bool = False, exact: bool = False
@@ -138,116 +114,141 @@ class Store(EndingMirror):
 
         `before` adds to each event what the key was. Trouble is told by the watch, not by this call.
         """
-        steps = self._held()
-        return Watch(
-            self,
-            steps.run(
-                lambda: self._inner.watch(prefix, start_revision=start_revision, before=before, exact=exact)
-            ),
+        return self._held().run(
+            lambda: Watch(
+                self, self._inner.watch(prefix, start_revision=start_revision, before=before, exact=exact)
+            )
         )
-
-    # -- leases
-
-    def grant(self, ttl_s: float, *, timeout: float | None = STORE_TIMEOUT_S) -> int:
-        """A new lease. An engine may grant it for longer: see `lease_info`."""
-        return self._call(lambda: self._inner.grant(ttl_s, timeout=timeout), "grant")
-
-    def keep_alive(self, lease: int, *, timeout: float | None = STORE_TIMEOUT_S) -> float:
-        """Begin a lease's time anew; gives how many seconds it has. Raises LeaseLost.
-
-        A `Session` does this by itself.
-        """
-        return self._call(lambda: self._inner.keep_alive(lease, timeout=timeout), "keep_alive")
-
-    def revoke(self, lease: int, *, timeout: float | None = STORE_TIMEOUT_S) -> None:
-        """End a lease and delete its keys, in one revision. Raises LeaseLost."""
-        self._call(lambda: self._inner.revoke(lease, timeout=timeout), "revoke")
-
-    def lease_info(self, lease: int, *, timeout: float | None = STORE_TIMEOUT_S) -> LeaseInfo | None:
-        """What is left of a lease, and its keys; None when it is gone."""
-        return self._call(lambda: self._inner.lease_info(lease, timeout=timeout), "lease_info")
-
-    # -- the store itself
-
-    def compact(self, revision: int, *, timeout: float | None = STORE_TIMEOUT_S) -> None:
-        """Forget what no read at this revision or later sees. Raises Compacted, FutureRevision."""
-        self._call(lambda: self._inner.compact(revision, timeout=timeout), "compact")
 
     def status(self, *, timeout: float | None = STORE_TIMEOUT_S) -> StoreStatus:
         """Which store answers, and how far it is."""
         return self._call(lambda: self._inner.status(timeout=timeout), "status")
 
-    @property
-    def clock(self) -> Clock:
-        """What the ends of leases are reckoned on, by those who hold them."""
-        return self._inner.clock
 
-    async def _enter(self) -> None:
-        try:
-            await self._inner.__aenter__()
-        except AlreadyClosed:
-            # Another thread has closed what both had found under one name.
-            self._inner = self._make()
-            await self._inner.__aenter__()
+class FencedKey:
+    """A key in a store, and beside it, with `/fence` at its end, the highest fence that was shown.
 
-
-class Watch:
-    """Changes as they happen: a blocking iterator of batches, one per revision, without gap and repeat.
-
-    A step raises Compacted when the history it should read is gone, WatchOverrun when it read too slowly; and
-    the same ever after. It ends after `close`, or when the store is closed. Several threads may share one:
-    each batch goes to one of them. An interrupted step takes nothing out.
+    The fences of one key come from one lock or one election. The value is the key's own, byte by byte:
+    anybody can read it with `store.get`.
     """
 
-    def __init__(self, store: Store, inner: AsyncWatch) -> None:
+    def __init__(self, store: Store, key: bytes | str) -> None:
+        """Raises BadArgument."""
         self._store = store
-        self._inner = inner
+        self._inner = AsyncFencedKey(store._inner, key)
 
-    def __iter__(self) -> Self:
-        return self
+    @property
+    def key(self) -> bytes:
+        """Where the value is."""
+        return self._inner.key
 
-    def __next__(self) -> WatchBatch:
-        try:
-            return self.get()
-        except AlreadyClosed:
-            raise StopIteration from None
+    @property
+    def fence_key(self) -> bytes:
+        """Where the highest fence is."""
+        return self._inner.fence_key
 
-    def get(self, timeout: float | None = None) -> WatchBatch:
-        """The next batch. Raises TimedOut, which takes nothing out, and AlreadyClosed after the end."""
-        return self._store._call(lambda: self._get(timeout), "watch")
+    def take(self, fence: int, *, timeout: float | None = STORE_TIMEOUT_S) -> bytes | None:
+        """Raise the fence, then read the value, in one transaction; None when there is none yet.
 
-    def ready(self, *, timeout: float | None = STORE_TIMEOUT_S) -> int:
-        """Wait until the store has it; gives the first revision that it tells of. Raises as a step does.
-
-        What is changed after that is surely told.
+        Taking again with the same fence is fine. Raises `StaleFence`; also `TimedOut` and `StoreUnavailable`:
+        then take again.
         """
-        return self._store._call(lambda: self._inner.ready(timeout=timeout), "ready")
+        return self._store._call(lambda: self._inner.take(fence, timeout=timeout), f"take of {self.key!r}")
 
-    def close(self) -> None:
-        """Watch no more; what was not read is dropped. A thread that waits in it gets the end."""
-        steps = self._store._steps
-        if steps is None:
-            return  # It has ended with the store.
-        try:
-            steps.run(self._inner.close)
-        except AlreadyClosed:
-            return
+    def write(self, fence: int, value: bytes, *, timeout: float | None = STORE_TIMEOUT_S) -> int:
+        """Set the value, if it and the fence are as this object's last call left them; gives the revision.
 
-    async def _get(self, timeout: float | None) -> WatchBatch:
-        try:
-            async with asyncio.timeout(timeout):
-                return await anext(self._inner)
-        except TimeoutError:
-            raise TimedOut(f"nothing changed in {self._store.name} within {timeout} s") from None
-        except StopAsyncIteration:
-            raise AlreadyClosed(f"this watch of {self._store.name} is closed") from None
+        Raises `StaleFence` when a newer owner has raised the fence, `NotHeld` when this one was never taken
+        here. After `TimedOut` it may have been written, now or later: `take` with the same fence again, then
+        a write that was given up is refused, if it comes after one that was not. `Conflict` says that such a
+        one came in between, or that the store went back in time behind the `take`: take again.
+        """
+        return self._store._call(
+            lambda: self._inner.write(fence, value, timeout=timeout), f"write of {self.key!r}"
+        )
 
 
-def _after_fork_in_child() -> None:
-    global _turn
-    # Whoever held the lock is a thread of the parent.
-    _turn = threading.Lock()
+class NodeRegistry:
+    """The nodes of a cluster, each with a lease of `ttl` seconds.
+
+    An id belongs to the process that registered it last: a restarted process does not wait for its
+    predecessor's lease, and a predecessor that still lives stops. With `takeover=False` the first one stays.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        cluster: str = "default",
+        ttl: float = 10.0,
+        takeover: bool = True,
+        chance: Chance | None = None,
+    ) -> None:
+        """Raises BadArgument."""
+        self._store = store
+        self._inner = AsyncNodeRegistry(
+            store._inner, cluster=cluster, ttl=ttl, takeover=takeover, chance=chance
+        )
+
+    def register(self, node: NodeInfo) -> str:
+        """Register a node and keep it registered: give it a thread of its own.
+
+        It returns, with the reason, when the node was deregistered or replaced by a newer process. Who is
+        interrupted stops renewing, and the lease ends by itself; so it is when the store is closed, with
+        AlreadyClosed. When the lease is lost it registers again, however long the store was away. Raises
+        Conflict for an id that is taken, without `takeover`; BadArgument.
+        """
+        return self._store._call(lambda: self._inner.register(node), "register of the node registry")
+
+    def deregister(self, node_id: str) -> bool:
+        """Remove a node at once, whoever registered it; says whether it was there.
+
+        Its `register` returns. Raises `StoreUnavailable` and `TimedOut`; `Conflict` when its record changes
+        faster than it can be removed.
+        """
+        return self._store._call(lambda: self._inner.deregister(node_id), "deregister of the node registry")
+
+    def list_nodes(self) -> list[NodeInfo]:
+        """The nodes that are there, by id. A record that cannot be read is left out, and logged."""
+        return self._store._call(self._inner.list_nodes, "list_nodes of the node registry")
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)
+class MembershipWatcher:
+    """Tells of nodes that join and leave a cluster."""
+
+    def __init__(self, store: Store, *, cluster: str = "default", chance: Chance | None = None) -> None:
+        """Raises BadArgument."""
+        self._store = store
+        self._inner = AsyncMembershipWatcher(store._inner, cluster=cluster, chance=chance)
+
+    def watch(self) -> News[NodeEvent]:
+        """From now on; those that are there already are told first, as joined."""
+        return self._store._held().run(lambda: News(self._store, self._inner.watch(), "the events of nodes"))
+
+
+class RoutingTableStore:
+    """The one routing table of a cluster. It hangs on no lease: it stays when whoever saved it is gone."""
+
+    def __init__(self, store: Store, *, cluster: str = "default", chance: Chance | None = None) -> None:
+        """Raises BadArgument."""
+        self._store = store
+        self._inner = AsyncRoutingTableStore(store._inner, cluster=cluster, chance=chance)
+
+    def save(self, table: RoutingTable, *, expected: int | None, timeout: float = STORE_TIMEOUT_S) -> int:
+        """Save a table over the one of revision `expected` (0: over none); gives the new revision.
+
+        None saves over whatever is there, if that is of a lower version. Raises `Conflict` when another table
+        is there or its version is not lower; `BadArgument` for one that is too large; `BadRecord` when what
+        is there is no table; `TimedOut`, after which it may have been saved; `StoreUnavailable`.
+        """
+        return self._store._call(
+            lambda: self._inner.save(table, expected=expected, timeout=timeout), "save of the routing table"
+        )
+
+    def load(self, *, timeout: float = STORE_TIMEOUT_S) -> RoutingTable | None:
+        """The table, with its revision; None without one. Raises `BadRecord` and what the store raises."""
+        return self._store._call(lambda: self._inner.load(timeout=timeout), "load of the routing table")
+
+    def watch(self) -> News[RoutingTable]:
+        """The current table, if there is one, then each new one. Who reads slowly gets the latest."""
+        return self._store._held().run(lambda: News(self._store, self._inner.watch(), "the routing tables"))

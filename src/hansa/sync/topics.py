@@ -1,4 +1,6 @@
-"""The node of the topic mesh for threads."""
+"""The node of the topic mesh, for threads."""
+
+# Written by `python -m mirrors.build` from the asynchronous classes: change those, or mirrors/plan.py.
 
 from __future__ import annotations
 
@@ -9,30 +11,35 @@ from typing import Literal, Self
 from hansa.chance import Chance
 from hansa.clock import Clock
 from hansa.endpoint import Endpoint
-from hansa.limits import (
-    CLAIM_TTL_S,
-    JOIN_S_MAX,
-    QUERY_INTERVAL_S,
-    REGISTER_TIMEOUT_S,
-    SURVEY_S,
-)
-from hansa.sync.discovery import Discovery
-from hansa.sync.event_stream import EventStream
+from hansa.limits import CLAIM_TTL_S, JOIN_S_MAX, QUERY_INTERVAL_S, REGISTER_TIMEOUT_S, SURVEY_S
 from hansa.sync.mirror import Mirror
+from hansa.sync.services import Discovery
 from hansa.sync.store import Store
-from hansa.topics import SpotEvent, SpotStats, TopicReport
-from hansa.topics import SpotNode as AsyncSpotNode
+from hansa.sync.streams import EventStream
+from hansa.topics.events import SpotEvent
 from hansa.topics.names import SERVICE
+from hansa.topics.node import SpotNode as AsyncSpotNode
+from hansa.topics.stats import SpotStats, TopicReport
 from hansa.topics.threads import ThreadsafeSpot
 from hansa.transport import Network, SocketOptions, Tls
 
 
 class SpotNode(Mirror):
-    """Knows all topics of the mesh and carries their messages. One serves any number of spots and threads.
+    """Knows all topics of the mesh and carries their messages. One serves any number of spots.
 
-    As `hansa.SpotNode`, for threads: use it once, in a `with` block, inside the discovery's. Without a
-    discovery it works LOCAL: its spots reach each other and nobody else. Leaving the block closes its spots
-    in the order in which they were made; calls that wait on one, in whatever thread, end with AlreadyClosed.
+    Without a discovery it works LOCAL: its spots reach each other and nobody else. With one it registers as
+    `service` with one of the `registries` (their ROUTERs), moves to another when that one fails, and connects
+    to every other node that is listed under the same service. Entering waits, `join_timeout_s` at most, until
+    these have told their topics; what is not reachable by then is found later. Nodes of `spot-node.blue` and
+    of `spot-node` do not see each other.
+
+    With a `store` a topic is claimed there before it is created, on a lease of `claim_ttl_s`, under `cluster`
+    and `service`: two nodes of a mesh in which all have that store never own one topic. A node that cannot
+    renew the lease gives its topics up before another one can claim them, and tells it by `TopicLost`; the
+    topics of one that was killed are free when the lease ends.
+
+    It is used once. Leaving the block closes its spots in the order in which they were made, tells the other
+    nodes and the registry, and ends every connection.
     """
 
     def __init__(
@@ -89,31 +96,44 @@ class SpotNode(Mirror):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        self._close(lambda: self._inner.__aexit__(kind, error, trace))
+
+    @property
+    def service(self) -> str:
+        """The name under which nodes of this mesh find each other."""
+        return self._inner.service
+
+    @property
+    def routing_id(self) -> bytes:
+        """The id of this node in the mesh."""
+        return self._inner.routing_id
 
     def close(self) -> None:
-        """Close the spots in order, tell the others, end every connection. Closing twice does no harm."""
-        self._close(self._inner.close)
+        """Close the spots in order, tell the others, end every connection. Closing twice does no harm.
+
+        Interrupting it takes away the time to tell others: claims in a store then end with their lease.
+        """
+        self.__exit__(None, None, None)
 
     def spot(self, name: str = "") -> ThreadsafeSpot:
         """A new spot, for any number of threads. Raises UsageError before entering, AlreadyClosed later."""
-        steps = self._held()
-        return steps.run(lambda: ThreadsafeSpot(self._inner.spot(name), steps))
-
-    # -- the mesh
+        return self._held().run(lambda: ThreadsafeSpot(self._inner.spot(name), self._held()))
 
     def unregister(self, *, timeout: float | None = REGISTER_TIMEOUT_S) -> None:
         """Leave the mesh without closing; returns when the registry has removed this node.
 
-        `register` undoes it. Raises NotRegistered, TimedOut, UsageError.
+        It and its peers let go of each other within a few seconds, so their topics have no owner here and its
+        topics none there; spots of this node still reach each other. `register` undoes it. Raises
+        NotRegistered when it is unregistered already, TimedOut, UsageError. Interrupted or timed out, it is
+        no longer kept registered: a registry that was not told drops it when heartbeats stay away.
         """
         self._call(lambda: self._inner.unregister(timeout=timeout), "unregister")
 
     def register(self, *, timeout: float | None = REGISTER_TIMEOUT_S) -> None:
         """Be part of the mesh again after `unregister`; returns as entering does, when it has joined.
 
-        Changes nothing when it is registered. Raises TimedOut, RegistrationRefused, UsageError; after these
-        it goes on in the background.
+        Changes nothing when it is registered. Raises TimedOut, RegistrationRefused, UsageError; after these,
+        or interrupted, it goes on in the background.
         """
         self._call(lambda: self._inner.register(timeout=timeout), "register")
 
@@ -128,27 +148,6 @@ class SpotNode(Mirror):
     def survey(self, timeout: float = SURVEY_S) -> tuple[TopicReport, ...]:
         """Ask every node for the counts of its topics; sorted by topic. Who is late is left out."""
         return self._call(lambda: self._inner.survey(timeout), "survey")
-
-    def events(self) -> EventStream[SpotEvent]:
-        """An iterator over everything that happens on this node from this call on; it blocks for more.
-
-        It keeps a bounded number of events for a slow reader; then the oldest go, counted.
-        """
-        return EventStream(self, self._held().run(self._inner.events))
-
-    def subscribers(self, topic: str) -> tuple[bytes, ...]:
-        """The other nodes that are subscribed to a topic of this node's."""
-        return self._ask(lambda: self._inner.subscribers(topic))
-
-    @property
-    def service(self) -> str:
-        """The name under which nodes of this mesh find each other."""
-        return self._inner.service
-
-    @property
-    def routing_id(self) -> bytes:
-        """The id of this node in the mesh."""
-        return self._inner.routing_id
 
     @property
     def endpoint(self) -> Endpoint | None:
@@ -180,10 +179,25 @@ class SpotNode(Mirror):
         """Topics that spots of this node want, and how many subscriptions match each."""
         return self._ask(lambda: self._inner.wanted)
 
+    def subscribers(self, topic: str) -> tuple[bytes, ...]:
+        """The other nodes that are subscribed to a topic of this node's."""
+        return self._ask(lambda: self._inner.subscribers(topic))
+
+    def subscribers_count(self, topic: str) -> int:
+        """To how many other nodes this one sends the topic: as its owner, or as anybody in a PUB/SUB mesh."""
+        return self._ask(lambda: self._inner.subscribers_count(topic))
+
     @property
     def has_owners(self) -> bool:
         """Whether topics of this mesh have owners: in a ROUTER mesh, not in a PUB/SUB mesh."""
         return self._inner.has_owners
+
+    def events(self) -> EventStream[SpotEvent]:
+        """Everything that happens on this node from this call on, as a blocking iterator.
+
+        It keeps a bounded number for a slow reader; then the oldest go, counted.
+        """
+        return self._held().run(lambda: EventStream(self, self._inner.events()))
 
     @property
     def stats(self) -> SpotStats:

@@ -1,0 +1,616 @@
+"""Sessions and what hangs on them, and the members of a cluster, for threads."""
+
+# Written by `python -m mirrors.build` from the asynchronous classes: change those, or mirrors/plan.py.
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Self
+
+from hansa.chance import Chance
+from hansa.coordination.barrier import Barrier as AsyncBarrier
+from hansa.coordination.election import Election as AsyncElection
+from hansa.coordination.election import LeaderInfo
+from hansa.coordination.election import Leadership as AsyncLeadership
+from hansa.coordination.line import LineStats
+from hansa.coordination.lock import Hold as AsyncHold
+from hansa.coordination.lock import HolderInfo
+from hansa.coordination.lock import Lock as AsyncLock
+from hansa.coordination.lock import Semaphore as AsyncSemaphore
+from hansa.coordination.member import Member, MembersEvent, MembersStats
+from hansa.coordination.members import Members as AsyncMembers
+from hansa.coordination.node_info import MemberStatus, NodeInfo
+from hansa.coordination.roster import Roster
+from hansa.coordination.session import Session as AsyncSession
+from hansa.errors import LeadershipLost, LockLost, SessionLost
+from hansa.keys import Keys
+from hansa.limits import MEMBER_HEARTBEAT_INTERVAL_S, MEMBER_HEARTBEAT_TIMEOUT_S, STORE_TIMEOUT_S
+from hansa.store.values import Compare
+from hansa.sync.mirror import EndingMirror, within
+from hansa.sync.ownership import Contest, Line, Ownership, obtained
+from hansa.sync.store import Store
+from hansa.sync.streams import EventStream
+
+
+class Session(EndingMirror):
+    """One lease in a store, renewed until the block is left; locks and leaderships hang on it.
+
+    As the asynchronous session, for any number of threads, which may share one. It is lost when the store
+    ends the lease, or when no renewal was answered until shortly (`margin_s`) before the lease could end:
+    then for good, and users open another one. If the store cannot be reached and comes back before that,
+    nothing is lost. `is_live`, `deadline_s`, `remaining_s` and `check` ask nobody: they are true at any
+    moment and never wait.
+
+    Entering raises StoreUnavailable and TimedOut. Leaving ends the lease, in a bounded time, or lets it end
+    by itself; calls that wait for something of this session end with AlreadyClosed.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        ttl: float = 10.0,
+        *,
+        cluster: str = "default",
+        margin_s: float | None = None,
+        name: str = "",
+        renew_interval_s: float | None = None,
+        loop_silence_s_max: float | None = None,
+        chance: Chance | None = None,
+    ) -> None:
+        """Raises BadArgument."""
+        super().__init__(f"session {name}" if name else "session")
+        self.store = store
+        self._inner = AsyncSession(
+            store._inner,
+            ttl,
+            cluster=cluster,
+            margin_s=margin_s,
+            name=name,
+            renew_interval_s=renew_interval_s,
+            loop_silence_s_max=loop_silence_s_max,
+            chance=chance,
+        )
+
+    def __enter__(self) -> Self:
+        self._open(self._inner.__aenter__)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._close(lambda: self._inner.__aexit__(kind, error, trace))
+
+    @property
+    def keys(self) -> Keys:
+        """Where what hangs on this session stands in the store."""
+        return self._inner.keys
+
+    @property
+    def lease(self) -> int:
+        """The lease's number in the store. Raises `UsageError` before the session was entered."""
+        self._check_entered()
+        return self._inner.lease
+
+    @property
+    def ttl_s(self) -> float:
+        """How long the lease lives without a renewal."""
+        return self._inner.ttl_s
+
+    @property
+    def margin_s(self) -> float:
+        """So long before the lease's end the session is lost."""
+        return self._inner.margin_s
+
+    @property
+    def is_live(self) -> bool:
+        """Whether what hangs on this session is still owned. False from the deadline on, and ever after.
+
+        Asks nobody, and never waits.
+        """
+        self._check_process()
+        return self._inner.is_live
+
+    @property
+    def deadline_s(self) -> float:
+        """When it is lost unless it is renewed, on the store's clock; each renewal moves it on."""
+        self._check_entered()
+        return self._inner.deadline_s
+
+    @property
+    def remaining_s(self) -> float:
+        """How long it surely lives from now on; 0.0 once it is lost."""
+        self._check_entered()
+        return self._inner.remaining_s
+
+    @property
+    def vacant_until_s(self) -> float:
+        """Until when nobody else can own what hangs on this session: its lease's end; 0.0 once that ended.
+
+        Who stops its work because the session was lost has until then.
+        """
+        self._check_entered()
+        return self._inner.vacant_until_s
+
+    @property
+    def loop_lag_s(self) -> float:
+        """How late hansa's thread was when the keeper last looked; grows while it is stuck."""
+        self._check_entered()
+        return self._inner.loop_lag_s
+
+    @property
+    def failures_count(self) -> int:
+        """Renewals in a row that the store did not answer; 0 when all is well."""
+        self._check_entered()
+        return self._inner.failures_count
+
+    def check(self) -> None:
+        """Raise `SessionLost`, with the reason, unless it lives. Raises `UsageError` when not open."""
+        self._check_entered()
+        self._inner.check()
+
+    def lost(self, timeout: float | None = None) -> SessionLost:
+        """Wait until it is lost; gives the reason. Raises TimedOut, and AlreadyClosed when it is closed."""
+        return self._call(lambda: within(timeout, self._inner.lost, f"{self.name} still lives"), "lost")
+
+    def renew(self, *, timeout: float | None = STORE_TIMEOUT_S) -> None:
+        """Renew the lease now, besides the renewals in the background.
+
+        Raises `SessionLost`; also `TimedOut` and `StoreUnavailable`, which lose nothing by themselves.
+        """
+        self._call(lambda: self._inner.renew(timeout=timeout), "renew")
+
+    def close(self) -> None:
+        """End the lease, as leaving the block does. Closing twice does no harm."""
+        self.__exit__(None, None, None)
+
+
+class Hold(Ownership):
+    """A lock, or a place in a semaphore, that is held. Give it back with `release`, or use `with hold:`.
+
+    A thread cannot be cancelled when the hold is lost: ask `is_held`, or call `check`, between the steps of
+    long work. A `with` block gives back when it is left, and raises LockLost if the hold was lost by then.
+    """
+
+    def __init__(self, session: Session, inner: AsyncHold) -> None:
+        super().__init__(session, inner.check, inner.release)
+        self._inner = inner
+
+    @property
+    def name(self) -> str:
+        """The name of the lock or semaphore."""
+        return self._inner.name
+
+    @property
+    def guard(self) -> Compare:
+        """Holds as long as this owner owns: put it into your own `commit` in the same store."""
+        return self._inner.guard
+
+    def check(self) -> None:
+        """Raise the loss, with its reason, or `NotHeld` once given back. Asks nobody, and never waits."""
+        self._session._check_process()
+        self._inner.check()
+
+    def refresh(self) -> None:
+        """Renew the session's lease now. Raises the loss; `TimedOut` and `StoreUnavailable` lose nothing."""
+        self._session._call(self._inner.refresh, f"refresh of {self.name!r}")
+
+    def lost(self, timeout: float | None = None) -> LockLost:
+        """Wait until it is lost; gives the reason. What was given back is never lost.
+
+        Raises TimedOut, and AlreadyClosed when the session is closed.
+        """
+        return self._session._call(
+            lambda: within(timeout, self._inner.lost, f"{self.name} is still owned"), f"lost of {self.name!r}"
+        )
+
+    @property
+    def fence(self) -> int:
+        """Grows from holder to holder: whoever guards something refuses fences lower than it has seen."""
+        return self._inner.fence
+
+    @property
+    def is_held(self) -> bool:
+        """Whether it is held now: False from the session's deadline on, also while hansa's thread is stuck.
+
+        Asks nobody, and never waits.
+        """
+        self._session._check_process()
+        return self._inner.is_held
+
+    def release(self) -> bool:
+        """Give it back: from now on it is not held. Says whether it was until now; never raises that.
+
+        Deletes this holder's own key and nothing else. When the store does not answer soon, that goes on in
+        the background, as it does when this is interrupted.
+        """
+        return self._give_back()
+
+
+class Lock(Line):
+    """A lock by name. Every `acquire` stands in line for itself, also with the same object.
+
+    `with Lock(session, name) as hold:` waits for its turn, and gives back at the end. It raises LockLost when
+    it is left after the lock was lost; until then the body has `hold.is_held` and `hold.check()`.
+    """
+
+    def __init__(self, session: Session, name: str, *, note: bytes = b"") -> None:
+        """Raises BadArgument for what cannot be a name."""
+        super().__init__(f"lock {name!r}")
+        self._session = session
+        self._inner = AsyncLock(session._inner, name, note=note)
+
+    @property
+    def name(self) -> str:
+        """The name under which all processes know it."""
+        return self._inner.name
+
+    @property
+    def stats(self) -> LineStats:
+        """What this object has seen so far."""
+        return self._session._ask(lambda: self._inner.stats)
+
+    def acquire(self, timeout: float | None = None) -> Hold:
+        """Wait in line, and hold. A store that cannot be reached is waited for as long as the session lives.
+
+        Raises `TimedOut`, `SessionLost`, and `LockLost` when somebody took this waiter out of the line.
+        Interrupting it leaves the line.
+        """
+        return obtained(
+            self._session,
+            lambda: self._inner.acquire(timeout),
+            lambda inner: Hold(self._session, inner),
+            f"acquire of lock {self.name!r}",
+        )
+
+    def try_acquire(self) -> Hold | None:
+        """Hold, if nobody holds it or waits for it; else None.
+
+        Raises `SessionLost`, `TimedOut`, `StoreUnavailable`. Interrupting it leaves the line.
+        """
+        return obtained(
+            self._session,
+            self._inner.try_acquire,
+            lambda inner: None if inner is None else Hold(self._session, inner),
+            f"try_acquire of lock {self.name!r}",
+        )
+
+    def holder(self) -> HolderInfo | None:
+        """Who holds it now. Raises what the store raises."""
+        return self._session._call(self._inner.holder, f"holder of lock {self.name!r}")
+
+    def waiting(self) -> tuple[HolderInfo, ...]:
+        """Who waits for it, in order. Raises what the store raises."""
+        return self._session._call(self._inner.waiting, f"waiting of lock {self.name!r}")
+
+
+class Semaphore(Line):
+    """Up to `limit` hold it. All who use a name at a time give the same limit, else BadArgument.
+
+    `with semaphore as hold:` is as that of a `Lock`.
+    """
+
+    def __init__(self, session: Session, name: str, limit: int, *, note: bytes = b"") -> None:
+        """Raises BadArgument."""
+        super().__init__(f"semaphore {name!r}")
+        self._session = session
+        self._inner = AsyncSemaphore(session._inner, name, limit, note=note)
+
+    @property
+    def name(self) -> str:
+        """The name under which all processes know it."""
+        return self._inner.name
+
+    @property
+    def limit(self) -> int:
+        """How many may hold it at once."""
+        return self._inner.limit
+
+    @property
+    def stats(self) -> LineStats:
+        """What this object has seen so far."""
+        return self._session._ask(lambda: self._inner.stats)
+
+    def acquire(self, timeout: float | None = None) -> Hold:
+        """Wait in line, and hold. A store that cannot be reached is waited for as long as the session lives.
+
+        Raises `TimedOut`, `SessionLost`, `BadArgument` for another limit than the others', and `LockLost`
+        when somebody took this waiter out of the line. Interrupting it leaves the line.
+        """
+        return obtained(
+            self._session,
+            lambda: self._inner.acquire(timeout),
+            lambda inner: Hold(self._session, inner),
+            f"acquire of semaphore {self.name!r}",
+        )
+
+    def try_acquire(self) -> Hold | None:
+        """Hold, if there is room and nobody waits for it; else None.
+
+        Raises `SessionLost`, `TimedOut`, `StoreUnavailable`, `BadArgument`. Interrupting it leaves the line.
+        """
+        return obtained(
+            self._session,
+            self._inner.try_acquire,
+            lambda inner: None if inner is None else Hold(self._session, inner),
+            f"try_acquire of semaphore {self.name!r}",
+        )
+
+    def holders(self) -> tuple[HolderInfo, ...]:
+        """Who holds it now, the oldest first. Raises what the store raises."""
+        return self._session._call(self._inner.holders, f"holders of semaphore {self.name!r}")
+
+    def waiting(self) -> tuple[HolderInfo, ...]:
+        """Who waits for it, in order. Raises what the store raises."""
+        return self._session._call(self._inner.waiting, f"waiting of semaphore {self.name!r}")
+
+
+class Leadership(Ownership):
+    """This process leads. Give it back with `resign`, or use `with leadership:`.
+
+    A thread cannot be cancelled when leadership is lost: ask `is_leading`, or call `check`, between the steps
+    of long work. A `with` block resigns when it is left, and raises LeadershipLost if it was lost by then.
+    """
+
+    def __init__(self, session: Session, inner: AsyncLeadership) -> None:
+        super().__init__(session, inner.check, inner.resign)
+        self._inner = inner
+
+    @property
+    def name(self) -> str:
+        """The name of the election."""
+        return self._inner.name
+
+    @property
+    def guard(self) -> Compare:
+        """Holds as long as this owner owns: put it into your own `commit` in the same store."""
+        return self._inner.guard
+
+    def check(self) -> None:
+        """Raise the loss, with its reason, or `NotHeld` once given back. Asks nobody, and never waits."""
+        self._session._check_process()
+        self._inner.check()
+
+    def refresh(self) -> None:
+        """Renew the session's lease now. Raises the loss; `TimedOut` and `StoreUnavailable` lose nothing."""
+        self._session._call(self._inner.refresh, f"refresh of leadership of {self.name!r}")
+
+    def lost(self, timeout: float | None = None) -> LeadershipLost:
+        """Wait until it is lost; gives the reason. What was given back is never lost.
+
+        Raises TimedOut, and AlreadyClosed when the session is closed.
+        """
+        return self._session._call(
+            lambda: within(timeout, self._inner.lost, f"{self.name} is still owned"),
+            f"lost of leadership of {self.name!r}",
+        )
+
+    @property
+    def term(self) -> int:
+        """Grows from leader to leader: whoever guards something refuses terms lower than it has seen."""
+        return self._inner.term
+
+    @property
+    def is_leading(self) -> bool:
+        """Whether it leads now: False from the session's deadline on, also while hansa's thread is stuck.
+
+        Asks nobody, and never waits.
+        """
+        self._session._check_process()
+        return self._inner.is_leading
+
+    def proclaim(self, value: bytes) -> None:
+        """Say something else of the leader; those who observe are told. Raises `LeadershipLost`.
+
+        Raises `TimedOut` and `StoreUnavailable` too: then try again, it does no harm.
+        """
+        self._session._call(lambda: self._inner.proclaim(value), f"proclaim of leadership of {self.name!r}")
+
+    def resign(self) -> bool:
+        """Lead no more, as of now. Says whether it led until now; never raises that it did not.
+
+        When the store does not answer soon it is told in the background, as it is when this is interrupted.
+        """
+        return self._give_back()
+
+
+class Election(Contest):
+    """An election by name. `value` is what this candidate says of itself, an address for example."""
+
+    def __init__(self, session: Session, name: str, *, value: bytes = b"") -> None:
+        """Raises BadArgument for what cannot be a name."""
+        super().__init__(session, AsyncElection(session._inner, name, value=value))
+
+    @property
+    def name(self) -> str:
+        """The name under which all processes know it."""
+        return self._inner.name
+
+    @property
+    def stats(self) -> LineStats:
+        """What this object has seen so far."""
+        return self._session._ask(lambda: self._inner.stats)
+
+    def win(self, *, timeout: float | None = None) -> Leadership:
+        """Wait until this process leads. A store that cannot be reached is waited for.
+
+        Raises `TimedOut`, `SessionLost`, and `LeadershipLost` when somebody took this candidate out of the
+        line. Interrupting it leaves the line.
+        """
+        return obtained(
+            self._session,
+            lambda: self._inner.win(timeout=timeout),
+            lambda inner: Leadership(self._session, inner),
+            f"win of election {self.name!r}",
+        )
+
+    def leader(self) -> LeaderInfo | None:
+        """Who leads now, if anybody. Raises what the store raises."""
+        return self._session._call(self._inner.leader, f"leader of election {self.name!r}")
+
+
+class Barrier:
+    """A meeting of so many parties, again and again. All who use a name at a time give the same number."""
+
+    def __init__(self, session: Session, name: str, parties: int) -> None:
+        """Raises BadArgument."""
+        self._session = session
+        self._inner = AsyncBarrier(session._inner, name, parties)
+
+    @property
+    def name(self) -> str:
+        """The name under which all processes know it."""
+        return self._inner.name
+
+    @property
+    def parties(self) -> int:
+        """How many meet."""
+        return self._inner.parties
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait until all parties have come. Gives the generation: one number for all who passed together.
+
+        It grows from one opening to the next. Raises `TimedOut` and `SessionLost`, and `BadArgument` for
+        another number of parties than the others'. Who gives up, or is interrupted, is counted no more, once
+        the store has heard of it: the others may pass with it before that.
+        """
+        return self._session._call(lambda: self._inner.wait(timeout), f"wait of barrier {self.name!r}")
+
+    def waiting_count(self) -> int:
+        """How many wait now. Raises what the store raises."""
+        return self._session._call(self._inner.waiting_count, f"waiting_count of barrier {self.name!r}")
+
+
+class Members(EndingMirror):
+    """A view of a cluster's members, and with `node` a place in it. Use it with `with`.
+
+    Entering reads who is there and joins; leaving says so, and the others see LEFT at once. While it is open
+    its lease is renewed every `heartbeat_interval`; without a renewal for `heartbeat_timeout` it is SUSPECT
+    to all, for twice that DOWN. A record that is gone is put there again, with a higher incarnation. The
+    latest process with an id wins, and the former one is told by `Expelled`; with `takeover=False` entering
+    raises `Conflict` instead. Without `node` it only looks.
+
+    When the store is away the view stays as it was, and `is_stale` says so; nobody is declared dead for it.
+    Entering raises `StoreUnavailable` or `TimedOut` when the store does not answer, `BadArgument`,
+    `AlreadyClosed`.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        node: NodeInfo | None = None,
+        *,
+        cluster: str = "default",
+        heartbeat_interval: float = MEMBER_HEARTBEAT_INTERVAL_S,
+        heartbeat_timeout: float = MEMBER_HEARTBEAT_TIMEOUT_S,
+        takeover: bool = True,
+        timeout: float = 2 * STORE_TIMEOUT_S,
+        chance: Chance | None = None,
+    ) -> None:
+        """Raises BadArgument."""
+        super().__init__(f"members of {cluster}" + (f" at {node.id}" if node is not None else ""))
+        self.store = store
+        self.cluster = cluster
+        self._inner = AsyncMembers(
+            store._inner,
+            node,
+            cluster=cluster,
+            heartbeat_interval=heartbeat_interval,
+            heartbeat_timeout=heartbeat_timeout,
+            takeover=takeover,
+            timeout=timeout,
+            chance=chance,
+        )
+
+    def __enter__(self) -> Self:
+        self._open(self._inner.__aenter__)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._close(lambda: self._inner.__aexit__(kind, error, trace))
+
+    @property
+    def view(self) -> Roster:
+        """All members as last heard. It is replaced, never changed."""
+        return self._ask(lambda: self._inner.view)
+
+    @property
+    def me(self) -> Member:
+        """This process as a member, as it is in the view; before that, as it says of itself.
+
+        DOWN when a newer process has its id. Raises `UsageError` without a node.
+        """
+        return self._ask(lambda: self._inner.me)
+
+    @property
+    def is_member(self) -> bool:
+        """Whether this process is joined now, with a lease that lives. Asks nobody, and never waits."""
+        self._check_process()
+        return self._inner.is_member
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether the store has not answered for the heartbeat timeout: the view may be old."""
+        return self._ask(lambda: self._inner.is_stale)
+
+    @property
+    def stale_s(self) -> float:
+        """How old the view may be; 0.0 while it is not stale."""
+        return self._ask(lambda: self._inner.stale_s)
+
+    @property
+    def loop_lag_s(self) -> float:
+        """How late hansa's thread is; while it is stuck, other threads see it grow.
+
+        Asks nobody, and never waits.
+        """
+        self._check_process()
+        return self._inner.loop_lag_s
+
+    @property
+    def heartbeats_s(self) -> Mapping[str, float]:
+        """How long ago those members renewed that this process looks after, at the last look."""
+        return self._ask(lambda: dict(self._inner.heartbeats_s))
+
+    @property
+    def stats(self) -> MembersStats:
+        """What it has counted."""
+        return self._ask(lambda: self._inner.stats)
+
+    def events(self) -> EventStream[MembersEvent]:
+        """All events from this call on. Who is there already is in `view`."""
+        return self._held().run(lambda: EventStream(self, self._inner.events()))
+
+    def until(self, condition: Callable[[Roster], bool], *, timeout: float | None = None) -> Roster:
+        """Wait until the view fulfils a condition; gives the view. Raises `TimedOut`, `AlreadyClosed`.
+
+        The function runs in hansa's thread, which all calls wait for: it must be quick and must not wait.
+        """
+        return self._call(lambda: self._inner.until(condition, timeout=timeout), "until")
+
+    def set_status(self, status: MemberStatus, *, reason: str = "") -> None:
+        """Say JOINING, UP or DRAINING of oneself; what may follow what is in `SAID`. Twice does no harm.
+
+        Raises `BadArgument`, `UsageError` without a node, `Conflict` while it is not joined, and what the
+        store raises.
+        """
+        self._call(lambda: self._inner.set_status(status, reason=reason), "set_status")
+
+    def update(
+        self,
+        *,
+        metadata: Mapping[str, str] | None = None,
+        roles: frozenset[str] | None = None,
+        zone: str | None = None,
+        version: str | None = None,
+    ) -> None:
+        """Say something else of oneself. What is not given stays as it is. Raises as `set_status`."""
+        self._call(
+            lambda: self._inner.update(metadata=metadata, roles=roles, zone=zone, version=version), "update"
+        )
+
+    def close(self) -> None:
+        """Leave, and look no more, as leaving the block does. Closing twice does no harm."""
+        self.__exit__(None, None, None)

@@ -1,0 +1,203 @@
+"""What asynchronous iterators become for threads: blocking iterators, which several threads may share.
+
+`EventStream` keeps events until somebody reads them. `News` follows something in a store. `Watch` tells every
+change in a store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Generic, Protocol, Self, TypeVar
+
+from hansa.errors import AlreadyClosed, TimedOut, WouldBlock
+from hansa.limits import STORE_TIMEOUT_S
+from hansa.runtime.steps import Order
+from hansa.services.discovery.events import DiscoveryEvent
+from hansa.store.store import Watch as AsyncWatch
+from hansa.store.values import WatchBatch
+from hansa.sync.mirror import Mirror
+
+E = TypeVar("E")
+E_co = TypeVar("E_co", covariant=True)
+
+
+class Feed(Protocol[E_co]):
+    """What an asynchronous stream of events is like. Cancelling a step takes nothing out."""
+
+    @property
+    def dropped_count(self) -> int: ...
+
+    async def __anext__(self) -> E_co: ...
+
+    def get_nowait(self) -> E_co: ...
+
+    def close(self) -> None: ...
+
+
+class EventStream(Generic[E]):
+    """A blocking iterator over events, from the call that made it on.
+
+    It ends after `close`, or when what it listens to closes, once what it kept is read. Several threads may
+    share one: each event goes to one of them. An interrupted step takes nothing out.
+    """
+
+    def __init__(self, source: Mirror, inner: Feed[E]) -> None:
+        self._source = source
+        self._inner = inner
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> E:
+        try:
+            return self.get()
+        except AlreadyClosed:
+            raise StopIteration from None
+
+    def get(self, timeout: float | None = None) -> E:
+        """The next event. Raises TimedOut, and AlreadyClosed after the end."""
+        try:
+            return self._source._call(lambda: self._get(timeout), "events")
+        except AlreadyClosed:
+            # There may be no loop any more, and something left.
+            return self._source._ask(self._get_kept)
+
+    @property
+    def dropped_count(self) -> int:
+        """Events that went unread because too many waited."""
+        return self._inner.dropped_count
+
+    def close(self) -> None:
+        """Listen no more; what was kept can still be read. A thread that waits in it gets the end."""
+        self._source._ask(self._inner.close)
+
+    def __del__(self) -> None:
+        # The loop's thread may be going over those who listen: what is thrown away leaves them there.
+        steps = self._source._steps
+        if steps is not None:
+            steps.post(Order(self._inner.close))
+
+    async def _get(self, timeout: float | None) -> E:
+        try:
+            async with asyncio.timeout(timeout):
+                return await self._inner.__anext__()
+        except TimeoutError:
+            raise TimedOut(f"nothing happened at {self._source.name} within {timeout} s") from None
+        except StopAsyncIteration:
+            raise AlreadyClosed(f"the events of {self._source.name} have ended") from None
+
+    def _get_kept(self) -> E:
+        try:
+            return self._inner.get_nowait()
+        except WouldBlock:
+            raise AlreadyClosed(f"the events of {self._source.name} have ended") from None
+
+
+class DiscoveryEvents(EventStream[DiscoveryEvent]):
+    """A blocking iterator over a discovery's events, from the call that made it on.
+
+    It ends after `close`, or when the discovery closes, once what it kept is read. Several threads may share
+    one: each event goes to one of them. An interrupted step takes nothing out.
+    """
+
+
+class Followed(Protocol[E_co]):
+    """What an asynchronous iterator is like that follows something. Cancelling a step takes nothing out."""
+
+    async def __anext__(self) -> E_co: ...
+
+    def close(self) -> None: ...
+
+
+class News(Generic[E]):
+    """A blocking iterator over what is new in a store.
+
+    It waits for a store that cannot be reached, and then tells what it missed. It ends after `close`, or when
+    the store is closed. Several threads may share one: each piece goes to one of them. An interrupted step
+    takes nothing out.
+    """
+
+    def __init__(self, store: Mirror, inner: Followed[E], what: str) -> None:
+        self._store = store
+        self._inner = inner
+        self._what = what
+        # What it mirrors is for one reader.
+        self._turn = asyncio.Lock()
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> E:
+        try:
+            return self.get()
+        except AlreadyClosed:
+            raise StopIteration from None
+
+    def get(self, timeout: float | None = None) -> E:
+        """The next piece. Raises TimedOut, which takes nothing out, and AlreadyClosed after the end."""
+        return self._store._call(lambda: self._get(timeout), self._what)
+
+    def close(self) -> None:
+        """Follow no more. A thread that waits in it gets the end."""
+        self._store._ask(self._inner.close)
+
+    async def _get(self, timeout: float | None) -> E:
+        try:
+            async with asyncio.timeout(timeout), self._turn:
+                return await self._inner.__anext__()
+        except TimeoutError:
+            raise TimedOut(f"{self._what} of {self._store.name}: nothing new within {timeout} s") from None
+        except StopAsyncIteration:
+            raise AlreadyClosed(f"{self._what} of {self._store.name}: it is closed") from None
+
+
+class Watch:
+    """Changes as they happen: a blocking iterator of batches, one per revision, without gap and repeat.
+
+    A step raises Compacted when the history it should read is gone, WatchOverrun when it read too slowly; and
+    the same ever after. It ends after `close`, or when the store is closed. Several threads may share one:
+    each batch goes to one of them. An interrupted step takes nothing out.
+    """
+
+    def __init__(self, store: Mirror, inner: AsyncWatch) -> None:
+        self._store = store
+        self._inner = inner
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> WatchBatch:
+        try:
+            return self.get()
+        except AlreadyClosed:
+            raise StopIteration from None
+
+    def get(self, timeout: float | None = None) -> WatchBatch:
+        """The next batch. Raises TimedOut, which takes nothing out, and AlreadyClosed after the end."""
+        return self._store._call(lambda: self._get(timeout), "watch")
+
+    def ready(self, *, timeout: float | None = STORE_TIMEOUT_S) -> int:
+        """Wait until the store has it; gives the first revision that it tells of. Raises as a step does.
+
+        What is changed after that is surely told.
+        """
+        return self._store._call(lambda: self._inner.ready(timeout=timeout), "ready")
+
+    def close(self) -> None:
+        """Watch no more; what was not read is dropped. A thread that waits in it gets the end."""
+        steps = self._store._steps
+        if steps is None:
+            return  # It has ended with the store.
+        try:
+            steps.run(self._inner.close)
+        except AlreadyClosed:
+            return
+
+    async def _get(self, timeout: float | None) -> WatchBatch:
+        try:
+            async with asyncio.timeout(timeout):
+                return await anext(self._inner)
+        except TimeoutError:
+            raise TimedOut(f"nothing changed in {self._store.name} within {timeout} s") from None
+        except StopAsyncIteration:
+            raise AlreadyClosed(f"this watch of {self._store.name} is closed") from None
