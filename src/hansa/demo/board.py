@@ -1,14 +1,13 @@
-"""What the demo shows: each process with its numbers, who knows what, and the story so far. Draws nothing.
+"""What the demo shows: each process with its last report, the books of the topics, and the story so far.
 
-The processes of the demo by what they reported last: a line of the board each.
+A process has one line, by what it reported last. `Board` puts the lines together; drawing is the director's.
 
-The books of the demo's topics: what every reader was due, and what became of it.
-
-A reader that was there before a stream began is due all of it, one that came later everything from the first
-message it got. Each of these messages was delivered, or hansa told the reader that it was dropped (its own
-queue was full) or missed (lost between nodes). Only a killed publisher leaves an open end: messages that it
-counted, or that another reader got, and that were still on their way when it died. They are cut off. Whatever
-is then left is missing, and should not be.
+The books say what every reader was due and what it got. A reader that was there before a stream began is due
+all of it; one that came later is due everything from its first message on. Each of these messages was
+delivered, or hansa told the reader that it was dropped (its own queue was full) or missed (lost between
+nodes). Only a killed publisher leaves an open end: messages that it counted, or that another reader got, and
+that were still on their way when it was killed. They are not due. Any other message that is not accounted for
+is missing, and there should be none.
 """
 
 from __future__ import annotations
@@ -27,6 +26,9 @@ from hansa.demo.ledger import Stream, streams_from_json
 
 # Rates and percentiles speak of this many of the latest reports, about one second.
 RECENT_COUNT = 5
+
+# As much of the story as fits under the table on a small terminal.
+STORY_LINES_MAX = 6
 
 
 class Recent:
@@ -266,10 +268,6 @@ def _enter(
 def is_wanted(topic: str, text: str) -> bool:
     """Whether a topic is what this name or pattern stands for."""
     return topic.startswith(text[:-1]) if text.endswith("*") else topic == text
-
-
-# As much of the story as fits under the table on a small terminal.
-STORY_LINES_MAX = 6
 
 
 @dataclass(slots=True)

@@ -1,9 +1,9 @@
 """A node of the demo's topic mesh: it owns topics, publishes, and reads everything.
 
-It owns `zone:N:state` and `zone:N:events`, and publishes there; node 2 also owns `chat`, where every node
-publishes, the others through node 2. A reader takes all messages of all topics as they come. One node has
-a second reader, which is slow on purpose: it looks now and then, and little waits for it meanwhile, so that
-most messages are dropped; how many is known exactly. All is counted by `demo_ledger`, and again by hansa.
+Node N owns `zone:N:state` and `zone:N:events`, and publishes there. Node 2 also owns `chat`, where every node
+publishes, the others through node 2. A reader takes all messages of all topics as they come. One node has a
+second reader that is slow on purpose: it reads now and then from a small queue, so most of its messages are
+dropped, and how many is known exactly. Everything is counted by `ledger`, and independently by hansa.
 """
 
 from __future__ import annotations

@@ -1,28 +1,26 @@
-"""One provider and its registries: who is the active one, what it has been told, and what it answered.
+"""One provider and its registries: which one is active, what it was told, and what it answered. Pure.
 
 Theory of operation. A provider keeps a list of registries and speaks to one of them. A registry that cannot
-be reached, breaks off or does not answer is left for the next in the list, round and round: at once after
-one that worked, else after a delay that doubles. Whatever is wanted is registered again with the new one.
+be reached, disconnects or does not answer is left for the next in the list, round and round: at once after
+one that worked, else after a delay that doubles. Every wanted service is registered again with the new one.
 
-Three waits spread a crowd. A service's very first registration goes out at once; after a failover the others
-come within `RETURN_S_MAX`; a registry that says it does not have an entry is told again within
-`REREGISTER_S_MAX`. A registry that refuses what it or another once accepted is asked again, ever more slowly,
-because the one who holds the entry may leave.
+Three delays spread the load of many providers. The very first registration of a service is sent at once.
+After a failover, the services are registered again within `RETURN_S_MAX`. A registry that says that it does
+not have an entry is told again within `REREGISTER_S_MAX`. A registry that refuses a service which some
+registry once accepted is asked again, ever more slowly, because the provider that holds the entry may leave.
 
 REGISTER_ACK names neither its question nor the service, so questions carry tokens. A registry without tokens
-answers REGISTER only, in order, so its answers belong to the oldest REGISTER; its silence on the rest means
-yes. Heartbeats carry a token too: who lacks the entry says so with it.
+answers REGISTER only, in order: its answer belongs to the oldest REGISTER, and its silence about anything
+else means yes. Heartbeats carry a token too, and a registry that lacks the entry answers with that token.
 
-A registry says with its yes after which silence it removes an entry. Heartbeats go out three times as often,
-or at the interval that the provider was given if that is shorter; each registry may have another timeout.
+A registry says with its yes after how much silence it removes an entry. Heartbeats are sent three times as
+often, or at the interval that the provider was given if that is shorter. Each registry may have another
+timeout.
 
-What the driver sends is stamped, so that a registry that reads it late knows that it is late. A registry that
-knows a higher epoch, from a clock that is ahead, says "behind" and which: that is stepped over at once, a few
-times in a row, and after that it is a refusal as any other.
-
-How far a provider has come with its registries: the connection, each entry, each question.
-
-What the machine of a provider's registrations asks its driver to do, and what it has to tell.
+The driver stamps what it sends, so that a registry that reads a message late knows that it is late. A
+registry that knows a higher epoch, from a clock that is ahead, answers "behind" and names that epoch. The
+next stamp is beyond it, and the question is repeated at once, a few times in a row; after that, "behind" is a
+refusal like any other.
 """
 
 from __future__ import annotations
@@ -55,6 +53,60 @@ from hansa.wire.registry import (
     Unregister,
     UpdateWeight,
 )
+
+_UINT32_MAX = 0xFFFF_FFFF
+# How a registry's answer to a heartbeat begins when it has no such entry.
+_MISSING = "not registered"
+# How it begins when it knows a later word about the entry.
+_BEHIND = "behind"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dial:
+    """Connect to this registry, and to no other."""
+
+    registry: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HangUp:
+    """End the connection to the active registry: it does not answer."""
+
+    registry: str
+
+
+ProviderMessage: TypeAlias = Register | Unregister | Heartbeat | UpdateWeight
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Send:
+    """Tell the active registry."""
+
+    message: ProviderMessage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Registered:
+    """The active registry has the service, with this weight."""
+
+    registration: Registration
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """The registry said no to what the program asked for."""
+
+    registration: Registration
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unregistered:
+    """No registry has the service from us any more, as far as we can know."""
+
+    service: str
+
+
+Effect = Dial | HangUp | Send | Registered | Refused | Unregistered
 
 
 class Phase(Enum):
@@ -114,61 +166,6 @@ class Question:
 
     message: Register | Unregister | UpdateWeight
     answer_by: float
-
-
-ProviderMessage: TypeAlias = Register | Unregister | Heartbeat | UpdateWeight
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Dial:
-    """Connect to this registry, and to no other."""
-
-    registry: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HangUp:
-    """End the connection to the active registry: it does not answer."""
-
-    registry: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Send:
-    """Tell the active registry."""
-
-    message: ProviderMessage
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Registered:
-    """The active registry has the service, with this weight."""
-
-    registration: Registration
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Refused:
-    """The registry said no to what the program asked for."""
-
-    registration: Registration
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unregistered:
-    """No registry has the service from us any more, as far as we can know."""
-
-    service: str
-
-
-Effect = Dial | HangUp | Send | Registered | Refused | Unregistered
-
-
-_UINT32_MAX = 0xFFFF_FFFF
-# How a registry's answer to a heartbeat begins when it has no such entry.
-_MISSING = "not registered"
-# How it begins when it knows a later word about the entry.
-_BEHIND = "behind"
 
 
 class Registrations:

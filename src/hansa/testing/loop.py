@@ -1,12 +1,12 @@
 """An asyncio event loop without a clock and without I/O: the same seed gives the same history, bit for bit.
 
-Time stands still while callbacks run, and jumps to the next timer when none is ready. What is ready together
-runs in an order drawn from the seed, within what asyncio promises: plain callbacks of one life keep the order
-in which they were scheduled, the steps of different tasks and of different lives do not. A turn runs what was
-ready when it began; what that schedules runs in the next turn.
+Time stands still while callbacks run, and jumps to the next timer when none is ready. Callbacks that are
+ready together run in an order drawn from the seed, within what asyncio promises: plain callbacks of one life
+keep the order in which they were scheduled; the steps of different tasks and of different lives do not. A
+turn runs what was ready when it began; what that schedules runs in the next turn.
 
-Hidden sources of chance are closed: the garbage collector runs at fixed steps only, and whatever needs a
-thread, a socket or a signal refuses.
+Hidden sources of chance are closed: the garbage collector runs at fixed steps only, and every method that
+needs a thread, a socket or a signal refuses.
 """
 
 from __future__ import annotations

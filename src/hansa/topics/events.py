@@ -1,4 +1,4 @@
-"""What happens to topics, subscriptions and nodes, as values."""
+"""What happens to topics, subscriptions and nodes, as values. Pure."""
 
 from __future__ import annotations
 

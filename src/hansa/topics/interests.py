@@ -1,9 +1,9 @@
-"""Which local subscription wants which topics. Pure.
+"""Which local subscription matches which topics. Pure.
 
 Theory of operation. A topic's own subscriptions are found by its name. Patterns are kept by their prefixes
-and matched with one look-up per length that occurs among them (`hansa.transport.subscriptions`): what a
-message costs depends on how many subscriptions it reaches, not on how many there are. Everything is given in
-the order in which it was added, so that one seed of a simulation makes one history.
+and matched with one look-up for each length that occurs among them (`hansa.transport.subscriptions`): what a
+message costs depends on how many subscriptions it reaches, not on how many there are. Subscriptions are given
+out in the order in which they were added, so that one seed of a simulation makes one history.
 """
 
 from __future__ import annotations

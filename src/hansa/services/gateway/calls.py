@@ -1,15 +1,12 @@
-"""Requests without an outcome yet, and when they run out of time. Pure.
+"""Requests that have no outcome yet, their tries and their deadlines. Pure.
 
 Each request is opened once and closed once: by its reply, by an error, by its deadline, or by its caller, who
-gave up. Whatever comes for it later finds nothing here. Deadlines cost a comparison a request: the alarm is
-set for the earliest one, and when it rings all open calls are looked at, at most once every `ALARM_S_MIN`.
+gave up. Anything that comes for it later finds nothing here. A deadline costs one comparison per request: the
+alarm is set for the earliest one, and when it rings all open calls are looked at, at most once every
+`ALARM_S_MIN`.
 
 A call has one try at a time, with `member`. An idempotent one may have more: when a try takes too long it
-stands *beside* the next. Whoever answers first ends the call, and the others are let go.
-
-How a request ended, as a value.
-
-What travels with the msgId of a request: how long its caller still waits, and its trace.
+stands *beside* the next. The first answer ends the call, and the other tries are forgotten.
 """
 
 from __future__ import annotations

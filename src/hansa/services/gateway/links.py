@@ -1,6 +1,6 @@
-"""A service's ROUTER socket: dials the providers that are listed, and knows whose connection is whose.
+"""The connections of a gateway's services: one ROUTER for each service, which dials its listed providers.
 
-And the services of a gateway: each has a socket while somebody offers it or waits for it, and no longer.
+A service has a socket while a provider is listed, or a request waits for one, and no longer.
 """
 
 from __future__ import annotations

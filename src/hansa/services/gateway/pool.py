@@ -1,8 +1,8 @@
-"""The providers of one service, as a gateway sees them: listed by the discovery, connected or not. Pure.
+"""The providers of one service, as a gateway sees them: listed or not, connected or not. Pure.
 
-A member is *ready* when it is connected under the very id that the list gives: another process may listen
-on that endpoint by now. Only ready members get requests, so that a stale entry costs nothing. A member that
-is no longer listed, or that says it is draining, gets no more requests and stays connected until it has
+A member is *ready* when it is connected under the very id that the list gives: by now, another process may
+listen on that endpoint. Only ready members get requests, so a stale entry costs nothing. A member that is no
+longer listed, or that says that it is draining, gets no more requests, and stays connected until it has
 answered those it has.
 
 A ready member is *suspected* when it let the time of a try pass: it may stand still, with its connection up.

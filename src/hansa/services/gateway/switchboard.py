@@ -1,9 +1,9 @@
 """The way of every request of a gateway: opened, posted, settled once.
 
-The short way is `open`, `_post` and, when the reply comes, `_replies` (`make bench`, case gateway).
-Everything else happens when something changes: a provider comes or goes, a deadline passes, a try fails.
+The short way is `open`, `_post` and, when the reply comes, `_replies` (`make bench`, case gateway). All
+else happens when something changes: a provider comes or goes, a deadline passes, a try fails.
 
-The timers of a gateway's calls, one for all deadlines and one for all tries that may take too long.
+All requests share two timers: one for the earliest deadline, one for the tries that may take too long.
 """
 
 from __future__ import annotations

@@ -1,30 +1,29 @@
-"""What a registry knows and how it decides. Pure.
+"""What a registry knows, and how it answers. Pure.
 
-Theory of operation. Three sources say who offers what: providers that registered here (`own`), the lists of
-the other registries (`Synced`), and the memory of what was removed (`Tombstones`). Each change of a source
-names the keys it touches, and only these are merged again (`claim` has the rule); the result is the list that
-discoveries see (`merged`). Nothing is ever rebuilt from scratch, and a heartbeat touches one entry.
+Theory of operation. Three sources tell who offers what: providers that registered here (`own`), the
+lists of other registries (`Synced`), and the record of what was removed (`Tombstones`). Each change of a
+source names the keys that it touches, and only these are merged again (`entries` has the rule). The result is
+the list that discoveries see (`merged`). Nothing is ever rebuilt from scratch, and a heartbeat touches one
+entry.
 
     REGISTER ------> own ------+
     REGISTRY_SYNC -> Synced ---+--> merged --> SERVICE_LIST
     UNREGISTER, ---> Tombstones+
     silence          own, own tombstones ----> REGISTRY_SYNC
 
-Entries are kept in the order in which they were last heard, so the next to expire is the first. Every call
-lets go what is overdue before it does anything else: a process that was stopped for a while must not take a
-heartbeat that waited in a buffer for a sign of life.
+Own entries are kept in the order in which they were last heard, so the first is the next to expire. Every
+call first lets overdue entries expire: after a stop of the process, a heartbeat that waited in a buffer must
+not pass for a sign of life.
 
-A registry gives up its own entry for what a peer says: that the provider has moved, that it was removed, or
-that another provider holds the key. Should that be wrong, the provider is told, or learns it from the answer
-to its next heartbeat, and registers again with a higher epoch.
+A registry gives up its own entry if another registry says that the provider has moved, that the entry was
+removed, or that another provider holds the key. If that is wrong, the provider is told, or learns it from the
+answer to its next heartbeat, and registers again with a higher epoch.
 
-What a provider says carries a stamp, and that is the epoch of what it says. A registry that was stopped, or
-behind a cut, may read it long after the provider has said something else elsewhere: then it is *behind* what
-is known, or hidden by that as soon as it is heard. A provider that is in touch and is behind, because another
-clock is ahead, is told the highest epoch and steps over it. The registry makes an epoch only for peers that
-give no stamp.
-
-The entries that were registered here, in the order in which they were last heard.
+What a provider says carries a stamp, which becomes the entry's epoch. A registry that was stopped, or cut
+off, may read a message long after its provider has said something newer elsewhere. Then the message is
+*behind* what is known, or is hidden as soon as the newer one is heard. If a connected provider is behind,
+because another clock is ahead, it is told the highest epoch and goes beyond it. The registry makes an epoch
+itself only for peers that give no stamp.
 """
 
 from __future__ import annotations
@@ -46,82 +45,6 @@ from hansa.services.registry.synced import Synced
 from hansa.services.registry.tombstones import NEVER, Tombstones
 from hansa.wire.listing import ProviderEntry, RegistrySync
 from hansa.wire.registry import AckStatus, Heartbeat, Register, RegisterAck, Unregister, UpdateWeight
-
-
-class Holding:
-    """An entry and when its provider last stood by it."""
-
-    __slots__ = ("entry", "heard_at")
-
-    def __init__(self, entry: ProviderEntry, heard_at: float) -> None:
-        self.entry = entry
-        self.heard_at = heard_at
-
-
-class Holdings:
-    """By key and by provider. A heartbeat moves one entry to the end, so the first is the next to expire."""
-
-    def __init__(self, *, timeout_s: float) -> None:
-        self.roster = Roster()
-        self._timeout_s = timeout_s
-        self._by_key: OrderedDict[Key, Holding] = OrderedDict()
-        self._keys_by_id: dict[bytes, dict[Key, None]] = {}
-
-    def __len__(self) -> int:
-        return len(self._by_key)
-
-    def get(self, key: Key) -> Holding | None:
-        return self._by_key.get(key)
-
-    def keys_of(self, routing_id: bytes) -> list[Key]:
-        return list(self._keys_by_id.get(routing_id, ()))
-
-    def count_of(self, routing_id: bytes) -> int:
-        return len(self._keys_by_id.get(routing_id, ()))
-
-    def put(self, key: Key, entry: ProviderEntry, now: float) -> None:
-        """Enter it as just heard, in place of whatever had this key."""
-        if key in self._by_key:
-            self.remove(key)
-        self._by_key[key] = Holding(entry, now)
-        self._keys_by_id.setdefault(entry.routing_id, {})[key] = None
-        self.roster.put(key[0], entry)
-
-    def heard(self, key: Key, now: float) -> None:
-        self._by_key[key].heard_at = now
-        self._by_key.move_to_end(key)
-
-    def reweigh(self, key: Key, weight: int, epoch: int) -> None:
-        holding = self._by_key[key]
-        holding.entry = replace(holding.entry, weight=weight, epoch=epoch)
-        self.roster.put(key[0], holding.entry)
-
-    def set_orphaned(self, key: Key, *, orphaned: bool) -> None:
-        holding = self._by_key[key]
-        holding.entry = replace(holding.entry, orphaned=orphaned)
-        self.roster.put(key[0], holding.entry)
-
-    def remove(self, key: Key) -> ProviderEntry:
-        entry = self._by_key.pop(key).entry
-        keys = self._keys_by_id[entry.routing_id]
-        del keys[key]
-        if not keys:
-            del self._keys_by_id[entry.routing_id]
-        self.roster.remove(*key)
-        return entry
-
-    def overdue(self, now: float) -> Key | None:
-        """The entry that has been silent for longest, if that is too long."""
-        for key, holding in self._by_key.items():
-            return key if holding.heard_at + self._timeout_s <= now else None
-        return None
-
-    def deadline(self) -> float | None:
-        """When the next entry is overdue."""
-        for holding in self._by_key.values():
-            return holding.heard_at + self._timeout_s
-        return None
-
 
 ProviderMessage: TypeAlias = Register | Unregister | Heartbeat | UpdateWeight
 
@@ -580,6 +503,81 @@ class Catalogue:
     def _take_answers(self) -> list[Answer]:
         answers, self._answers = self._answers, []
         return answers
+
+
+class Holdings:
+    """By key and by provider. A heartbeat moves one entry to the end, so the first is the next to expire."""
+
+    def __init__(self, *, timeout_s: float) -> None:
+        self.roster = Roster()
+        self._timeout_s = timeout_s
+        self._by_key: OrderedDict[Key, Holding] = OrderedDict()
+        self._keys_by_id: dict[bytes, dict[Key, None]] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_key)
+
+    def get(self, key: Key) -> Holding | None:
+        return self._by_key.get(key)
+
+    def keys_of(self, routing_id: bytes) -> list[Key]:
+        return list(self._keys_by_id.get(routing_id, ()))
+
+    def count_of(self, routing_id: bytes) -> int:
+        return len(self._keys_by_id.get(routing_id, ()))
+
+    def put(self, key: Key, entry: ProviderEntry, now: float) -> None:
+        """Enter it as just heard, in place of whatever had this key."""
+        if key in self._by_key:
+            self.remove(key)
+        self._by_key[key] = Holding(entry, now)
+        self._keys_by_id.setdefault(entry.routing_id, {})[key] = None
+        self.roster.put(key[0], entry)
+
+    def heard(self, key: Key, now: float) -> None:
+        self._by_key[key].heard_at = now
+        self._by_key.move_to_end(key)
+
+    def reweigh(self, key: Key, weight: int, epoch: int) -> None:
+        holding = self._by_key[key]
+        holding.entry = replace(holding.entry, weight=weight, epoch=epoch)
+        self.roster.put(key[0], holding.entry)
+
+    def set_orphaned(self, key: Key, *, orphaned: bool) -> None:
+        holding = self._by_key[key]
+        holding.entry = replace(holding.entry, orphaned=orphaned)
+        self.roster.put(key[0], holding.entry)
+
+    def remove(self, key: Key) -> ProviderEntry:
+        entry = self._by_key.pop(key).entry
+        keys = self._keys_by_id[entry.routing_id]
+        del keys[key]
+        if not keys:
+            del self._keys_by_id[entry.routing_id]
+        self.roster.remove(*key)
+        return entry
+
+    def overdue(self, now: float) -> Key | None:
+        """The entry that has been silent for longest, if that is too long."""
+        for key, holding in self._by_key.items():
+            return key if holding.heard_at + self._timeout_s <= now else None
+        return None
+
+    def deadline(self) -> float | None:
+        """When the next entry is overdue."""
+        for holding in self._by_key.values():
+            return holding.heard_at + self._timeout_s
+        return None
+
+
+class Holding:
+    """An entry and when its provider last stood by it."""
+
+    __slots__ = ("entry", "heard_at")
+
+    def __init__(self, entry: ProviderEntry, heard_at: float) -> None:
+        self.entry = entry
+        self.heard_at = heard_at
 
 
 def _dialable(text: str) -> str:

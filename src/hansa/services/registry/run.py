@@ -1,12 +1,12 @@
-"""One life of a registry: its sockets and its timer, from the start to the stop.
+"""One run of a registry: its sockets and its timer, from a start to a stop.
 
-What it owes to the machines. Every message and every end of a connection is told to the catalogue, with the
-time that `_look_at_clock` gives: that is where a stop of the process is noticed, before anything else is
-believed. The answers are posted and never sent again; a provider that misses one asks again. After each of
-these, and after a subscription, the one timer is armed for whatever is due first: a broadcast, an expiry, or
-the next look at the clock. A tick lets go what is overdue and then tells the lists, to discoveries and to
-registries; who subscribes is told the last ones at once. What belongs to a connection (strikes, the reader of
-its lists) goes with it.
+What the driver owes the machines. It tells the catalogue every message and every end of a connection, with
+the time of `_look_at_clock`, which notices a stop of the process before anything else is believed. It posts
+each answer once; a provider that misses one asks again. After each of these, and after a subscription, it
+sets its one timer to whatever is due first: a broadcast, an expiry, or the next look at the clock. A tick
+lets overdue entries expire, then publishes the lists, to discoveries and to other registries. A new
+subscriber gets the last lists at once. What belongs to a connection (strikes, the reader of its lists) ends
+with the connection.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The registry as a program uses it: start, stop, look inside.
 
-Each start makes new machines and sockets (a `Run`) and follows the same peers. What lasts from one run to the
-next: the peers, the last number of a list, so that the next run's are higher under the same id, and the last
-counts.
+Each start makes a new `Run`, with new machines and sockets, and follows the same peers. Three things last
+from one run to the next: the peers; the number of the last list, so that the next run's numbers are higher
+under the same id; and the last counts.
 """
 
 from __future__ import annotations

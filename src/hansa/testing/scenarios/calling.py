@@ -1,4 +1,4 @@
-"""What runs on the hosts that find providers and ask them."""
+"""The programs of hosts that find providers and send them requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who plays in the registry cluster, and what their programs share: the phase, the books, who is up."""
+"""What the programs of the registry cluster share: hosts, ports, the phase of the run, and the books."""
 
 from __future__ import annotations
 

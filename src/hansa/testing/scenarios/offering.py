@@ -1,4 +1,4 @@
-"""What runs on the hosts of providers: they offer, change their minds, leave and come back."""
+"""The programs of providers' hosts: they register, change weights, leave and come back."""
 
 from __future__ import annotations
 

@@ -2,14 +2,14 @@
 
 The registries r1 to r3 follow each other, with clocks that are seconds apart. The providers p1 to p5 register
 with one of them, change their weights, unregister, drain, and come back at the same endpoint under another
-id and with another clock. The callers d1 and d2 discover, are told of changes, ask in every way there is, and
-at times ask for more than they read, without a deadline.
+id and with another clock. The callers d1 and d2 discover, hear of changes, send requests in every way there
+is, and at times send more than they read, without a deadline.
 
 Always: one entry per key; the numbers of lists grow, and a discovery goes by the newest; only what was
 offered is shown, with a weight it was given; what was removed does not come back; a request ends once, is
 carried out at most once unless it is idempotent, and never if it ended as not started; a reply answers its
-request; an idempotent request with a few seconds' time does not fail while a provider is well, whoever else
-stands still or dies.
+request; an idempotent request with a few seconds' time does not fail while one provider is well, even if
+others stand still or die.
 
 When the faults are over: all lists are equal, and equal to what the providers believe; the gateways are
 connected to exactly these. Then one provider leaves and returns, and no request may fail that has another.

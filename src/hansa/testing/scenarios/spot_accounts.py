@@ -6,7 +6,7 @@ exactly that began, and where it ended for a connection that broke, is known onl
 know bounds for both, which mostly meet, and the counts must lie between them.
 
 A spot may have several subscriptions that match one topic, and change them while the owner is away. So there
-is a second kind of account, a stay: all that a spot has of one topic, through whichever subscription, from
+is a second kind of account, a stay: all that a spot has of one topic, through any of its subscriptions, from
 its first one that matches to the end of its last one.
 """
 

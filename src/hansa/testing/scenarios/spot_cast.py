@@ -1,4 +1,4 @@
-"""Who plays in the topic mesh, on which topics, and what their programs share: the phase, the books."""
+"""What the programs of the topic mesh share: nodes and topics, the phase of the run, and the books."""
 
 from __future__ import annotations
 

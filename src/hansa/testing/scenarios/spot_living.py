@@ -1,4 +1,4 @@
-"""What runs on the hosts of nodes: a node and its spots, which act, come to rest, and publish a last time."""
+"""The programs of nodes' hosts: a node and its spots, which act, come to rest, and publish a last time."""
 
 from __future__ import annotations
 
