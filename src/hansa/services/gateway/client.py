@@ -17,7 +17,7 @@ from hansa.ids import format_id
 from hansa.limits import BURST_COUNT, IN_FLIGHT_MAX, REQUEST_TIMEOUT_S
 from hansa.runtime.home import Home
 from hansa.runtime.mailboxes import Mailbox
-from hansa.services.discovery import Discovery
+from hansa.services.gateway.addresses import ProviderSource
 from hansa.services.gateway.balancers import Balancer, RoundRobin
 from hansa.services.gateway.calls import Call, Completion, as_parts, blocked
 from hansa.services.gateway.stats import GatewayStats
@@ -34,16 +34,17 @@ _PAUSE_S_MAX = 0.05
 class Gateway:
     """Calls services by name. Every request has one outcome: a reply, or an error that says what to do.
 
-    It follows the services that its discovery subscribes to, and connects to their providers by itself. Use
-    it within `async with`, inside the discovery's block; leaving the block ends every open request with
-    AlreadyClosed. It belongs to the event loop that it was entered in, and raises UsageError elsewhere;
-    threads use `hansa.sync.Gateway`. It lives by that loop's time, in a simulation too: `clock` is taken so
-    that all components are made alike.
+    `providers` is a `Discovery`: the gateway follows the services that it subscribes to, and connects to
+    their providers by itself. Where no registry is wanted it is `Addresses`: services with the endpoints of
+    their providers. Use the gateway within `async with`, inside the discovery's block; leaving the block ends
+    every open request with AlreadyClosed. It belongs to the event loop that it was entered in, and raises
+    UsageError elsewhere; threads use `hansa.sync.Gateway`. It lives by that loop's time, in a simulation too:
+    `clock` is taken so that all components are made alike.
     """
 
     def __init__(
         self,
-        discovery: Discovery,
+        providers: ProviderSource,
         *,
         in_flight_max: int = IN_FLIGHT_MAX,
         retry: RetryPolicy | None = None,
@@ -57,7 +58,7 @@ class Gateway:
         if in_flight_max < 1:
             raise BadArgument(f"in_flight_max is {in_flight_max}; it must be at least 1")
         self.name = name
-        self._discovery = discovery
+        self._providers = providers
         self._in_flight_max = in_flight_max
         self._retry = retry or RetryPolicy()
         self._chance = chance or Chance.system()
@@ -94,7 +95,7 @@ class Gateway:
         self._loop = self._home.loop
         self._board = board = Switchboard(
             self.name,
-            self._discovery,
+            self._providers,
             retry=self._retry,
             chance=self._chance,
             options=self._options,
@@ -103,7 +104,7 @@ class Gateway:
             balancers=self._balancers,
             on_room=self._make_room,
         )
-        self._stop_listening = self._discovery.listen(board.services.discovered)
+        self._stop_listening = self._providers.listen(board.services.discovered)
         board.services.begin()
         return self
 
@@ -314,7 +315,7 @@ class Gateway:
         except TimeoutError:
             raise TimedOut(
                 f"{self.connection_count(service)} of {count} providers of {service} were connected within "
-                f"{timeout} s; the discovery lists {self._discovery.provider_count(service)}"
+                f"{timeout} s; {self._providers.provider_count(service)} are listed"
             ) from None
 
     @property
@@ -448,7 +449,7 @@ class Gateway:
         except TimeoutError:
             raise TimedOut(
                 f"provider {format_id(routing_id)} of {service} was not connected within {timeout} s; "
-                f"nothing was sent; {self._discovery.situation}{self._blocked(timeout, deadline)}"
+                f"nothing was sent; {self._providers.situation}{self._blocked(timeout, deadline)}"
             ) from None
         return None if deadline is None else max(0.0, deadline - self._loop.time())
 

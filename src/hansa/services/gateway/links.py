@@ -15,12 +15,12 @@ from hansa.presence.provider_info import ProviderInfo
 from hansa.runtime.tasks import TaskScope
 from hansa.runtime.waiters import Waiters
 from hansa.services.discovery import (
-    Discovery,
     DiscoveryEvent,
     ProviderAdded,
     ProviderRemoved,
     WeightChanged,
 )
+from hansa.services.gateway.addresses import ProviderSource
 from hansa.services.gateway.balancers import Balancer, RoundRobin
 from hansa.services.gateway.calls import Call
 from hansa.services.gateway.pool import Member, Pool
@@ -89,7 +89,7 @@ class ServiceLink:
         self.waiters.wake_all()
 
     def listed(self, provider: ProviderInfo) -> None:
-        """The discovery has this provider: connect to it."""
+        """This provider is listed: connect to it."""
         member = self.pool.add(provider)
         if member is None:
             self.look()
@@ -106,7 +106,7 @@ class ServiceLink:
             self.look()
 
     def unlisted(self, provider: ProviderInfo) -> None:
-        """The discovery has it no more: let it answer what it has, then disconnect."""
+        """It is listed no more: let it answer what it has, then disconnect."""
         member = self.pool.members.get(provider.endpoint)
         if member is not None:
             self.dismiss(member)
@@ -185,7 +185,7 @@ class ServiceLinks:
 
     def __init__(
         self,
-        discovery: Discovery,
+        providers: ProviderSource,
         *,
         owner: LinkOwner,
         balancers: Mapping[str, Balancer],
@@ -196,7 +196,7 @@ class ServiceLinks:
         make_router: Callable[[ServiceLink], Router],
     ) -> None:
         self.links: dict[str, ServiceLink] = {}
-        self._discovery = discovery
+        self._providers = providers
         self._owner = owner
         self._balancers = balancers
         self._retry = retry
@@ -207,11 +207,11 @@ class ServiceLinks:
         self._is_stopped = False
 
     def begin(self) -> None:
-        """Connect to those that the discovery knows already. Before it has heard of any, all wait."""
-        if self._discovery.awaits_first_list:
+        """Connect to the providers that are known already. Before any can be known, all requests wait."""
+        if self._providers.awaits_first_list:
             self._tasks.spawn(self._look_at_first_list(), "first list")
-        for providers in self._discovery.services.values():
-            for provider in providers:
+        for listed in self._providers.services.values():
+            for provider in listed:
                 self.discovered(ProviderAdded(provider=provider))
 
     def stop(self) -> None:
@@ -234,9 +234,9 @@ class ServiceLinks:
 
     async def _look_at_first_list(self) -> None:
         """Tell those who wait for a service that is not listed as soon as that is known."""
-        # A discovery that closed will hear nobody, which is as good as an answer.
+        # A source that closed will know of nobody, which is as good as an answer.
         with suppress(AlreadyClosed):
-            await self._discovery.wait_heard()
+            await self._providers.wait_heard()
         for link in list(self.links.values()):
             link.look()
 
@@ -266,7 +266,7 @@ class ServiceLinks:
 
     def check_followed(self, service: str) -> None:
         """Raises BadArgument for a service that the discovery does not show."""
-        if not self._discovery.follows(service):
+        if not self._providers.follows(service):
             raise BadArgument(
                 f"the discovery does not follow {service!r}: call discovery.subscribe({service!r}) first"
             )
@@ -274,19 +274,19 @@ class ServiceLinks:
     def absent(self, service: str) -> ServiceLink:
         """A service that nobody is listed for: where to wait for somebody. Raises NoProvider, BadArgument."""
         self.check_followed(service)
-        if not self._discovery.awaits_first_list:
+        if not self._providers.awaits_first_list:
             raise self.nobody(service)
         return self._add(service)
 
     def is_hopeful(self, link: ServiceLink) -> bool:
         """Whether a provider may be there soon: one is being dialled, or nothing is known yet of any."""
-        return link.pool.is_hopeful or self._discovery.awaits_first_list
+        return link.pool.is_hopeful or self._providers.awaits_first_list
 
     def may_come(self, service: str, routing_id: bytes) -> bool:
         """Whether this provider is not ready, and perhaps will be soon."""
         link = self.links.get(service)
         if link is None:
-            return self._discovery.awaits_first_list
+            return self._providers.awaits_first_list
         return link.pool.ready_as(routing_id) is None and self.is_hopeful(link)
 
     def peers(self, service: str) -> tuple[bytes, ...]:
@@ -313,8 +313,8 @@ class ServiceLinks:
 
     def _known(self, service: str) -> str:
         """What a request that finds nobody is told of the service."""
-        count = self._discovery.provider_count(service)
-        return f"of {count} providers that the discovery lists none is connected; {self._discovery.situation}"
+        count = self._providers.provider_count(service)
+        return f"of {count} listed providers none is connected; {self._providers.situation}"
 
 
 def _has_missed(outbound: Outbound | None, address: str) -> bool:

@@ -1,9 +1,9 @@
 """The providers of one service, as a gateway sees them: listed or not, connected or not. Pure.
 
 A member is *ready* when it is connected under the very id that the list gives: by now, another process may
-listen on that endpoint. Only ready members get requests, so a stale entry costs nothing. A member that is no
-longer listed, or that says that it is draining, gets no more requests, and stays connected until it has
-answered those it has.
+listen on that endpoint. A member that is listed without an id is ready under any. Only ready members get
+requests, so a stale entry costs nothing. A member that is no longer listed, or that says that it is draining,
+gets no more requests, and stays connected until it has answered those it has.
 
 A ready member is *suspected* when it let the time of a try pass: it may stand still, with its connection up.
 It gets no requests while there are others, until it answers anything, is connected anew, or a while is over.
@@ -68,7 +68,7 @@ class Member:
 
     @property
     def is_ready(self) -> bool:
-        return self.peer == self.routing_id and not self.leaving
+        return bool(self.peer) and self.peer == (self.routing_id or self.peer) and not self.leaving
 
 
 class Pool:
@@ -93,7 +93,7 @@ class Pool:
         member = self.members.get(provider.endpoint)
         if member is None:
             self.members[provider.endpoint] = member = Member(provider)
-            self._listed[member.routing_id] = member
+            self._list(member)
             return member
         # Listed again before it had left, perhaps after a restart and so under another id.
         self._unlist(member)
@@ -102,7 +102,7 @@ class Pool:
         if member.leaving:
             member.leaving = False
             member.relisted_after = member.posted_count
-        self._listed[member.routing_id] = member
+        self._list(member)
         self._sort(member)
         return None
 
@@ -191,6 +191,10 @@ class Pool:
         if member in self.suspects:
             del self.suspects[member]
             self._sort(member)
+
+    def _list(self, member: Member) -> None:
+        if member.routing_id:
+            self._listed[member.routing_id] = member
 
     def _unlist(self, member: Member) -> None:
         if self._listed.get(member.routing_id) is member:

@@ -29,7 +29,7 @@ from hansa.ids import format_id, new_routing_id
 from hansa.limits import HEDGE_LOOK_S, TRY_S_MIN
 from hansa.presence.strikes import Strikes
 from hansa.runtime.tasks import TaskScope
-from hansa.services.discovery import Discovery
+from hansa.services.gateway.addresses import ProviderSource
 from hansa.services.gateway.balancers import Balancer
 from hansa.services.gateway.calls import (
     ALARM_S_MIN,
@@ -143,7 +143,7 @@ class Switchboard:
     def __init__(
         self,
         name: str,
-        discovery: Discovery,
+        providers: ProviderSource,
         *,
         retry: RetryPolicy,
         chance: Chance,
@@ -158,7 +158,7 @@ class Switchboard:
         self.calls = Calls(chance.uint32() << 31 | 1 << 62)
         self.tally = GatewayTally()
         self.strikes = Strikes()
-        self._discovery = discovery
+        self._providers = providers
         self._retry = retry
         self._chance = chance
         self._options = options
@@ -172,7 +172,7 @@ class Switchboard:
             name, partial(self._report, message=f"a task of {name} failed; please report this")
         )
         self.services = ServiceLinks(
-            discovery,
+            providers,
             owner=self,
             balancers=balancers,
             retry=retry,
@@ -542,7 +542,7 @@ class Switchboard:
 
     def _expired(self, call: Call, now: float, due_at: float) -> None:
         """A call that is open no more, because its time is over."""
-        problem = call.timed_out(self._discovery.situation, now=now, due_at=due_at)
+        problem = call.timed_out(self._providers.situation, now=now, due_at=due_at)
         self._withdraw(call)
         self._settle(call, problem)
 
@@ -555,7 +555,7 @@ class Switchboard:
 
     def service_hopeless(self, link: ServiceLink) -> None:
         """End what waited for a provider, once it is known that there is none."""
-        if not self._discovery.awaits_first_list:
+        if not self._providers.awaits_first_list:
             self._unpark(link)
             link.waiters.wake_all()
 

@@ -248,3 +248,17 @@ def test_a_member_that_is_lost_or_leaves_is_no_suspect() -> None:
     pool.forget(bob)
     assert not pool.suspects
     assert pool.choices(()) == [ann]
+
+
+def test_a_member_that_is_listed_without_an_id_is_ready_under_any() -> None:
+    pool = Pool("echo")
+    first, second = (added(pool, info(endpoint, b"")) for endpoint in ENDPOINTS[:2])
+    assert not first.is_ready
+    assert pool.connected(first, b"ann")
+    assert pool.connected(second, b"bob")
+    assert pool.ready == [first, second]
+    pool.disconnected(first)
+    assert pool.ready == [second]
+    assert pool.connected(first, b"eve")
+    pool.forget(second)
+    assert pool.ready == [first]
