@@ -20,7 +20,7 @@ from typing import Any
 from rich.console import Console
 from rich.live import Live
 
-from hansa.demo.board import STORY_LINES_MAX, Board, ClientLine, Line, NodeLine, ProviderLine, RegistryLine
+from hansa.demo.board import STORY_LINES_MAX, Board, ClientRow, NodeRow, ProviderRow, RegistryRow, Row
 from hansa.demo.node import owned_topics
 from hansa.runtime.fast_loop import loop_name
 
@@ -86,9 +86,9 @@ class Director:
         self._node_binds = [self._pubs.pop() for _ in range(NODES_COUNT)]
         self.board = Board(
             loop_name=loop_name(),
-            registries=[RegistryLine(number=i + 1, router=self._routers[i]) for i in range(REGISTRIES_COUNT)],
-            providers=[ProviderLine(number=i + 1) for i in range(PROVIDERS_COUNT)],
-            nodes=[NodeLine(number=i + 1) for i in range(NODES_COUNT)],
+            registries=[RegistryRow(number=i + 1, router=self._routers[i]) for i in range(REGISTRIES_COUNT)],
+            providers=[ProviderRow(number=i + 1) for i in range(PROVIDERS_COUNT)],
+            nodes=[NodeRow(number=i + 1) for i in range(NODES_COUNT)],
         )
         self._loop = asyncio.get_running_loop()
         self._started_at = self._loop.time()
@@ -148,7 +148,7 @@ class Director:
 
     # -- the acts
 
-    async def _lose_registry(self, registries: list[Player], i: int) -> None:
+    async def _lose_registry(self, registries: list[DemoProcess], i: int) -> None:
         line = self.board.registries[i]
         lost = [provider for provider in self.board.providers if provider.registry == line.router]
         killed_at = await self._kill(registries[i], line)
@@ -168,7 +168,7 @@ class Director:
             f"registry {line.number} is started again, and knew what the others know after {known_s:.2f} s"
         )
 
-    async def _lose_provider(self, providers: list[Player], i: int) -> None:
+    async def _lose_provider(self, providers: list[DemoProcess], i: int) -> None:
         line = self.board.providers[i]
         killed_at = await self._kill(providers[i], line)
         self.say(f"provider {line.number} is killed (SIGKILL)")
@@ -181,7 +181,7 @@ class Director:
         known_s = await self._until_everybody_knows(started_at)
         self.say(f"provider {line.number} is started again, and everybody knew after {known_s:.2f} s")
 
-    async def _lose_node(self, nodes: list[Player], i: int) -> None:
+    async def _lose_node(self, nodes: list[DemoProcess], i: int) -> None:
         line = self.board.nodes[i]
         killed_at = await self._kill(nodes[i], line)
         topics = " and ".join(line.owned)
@@ -201,12 +201,12 @@ class Director:
             f"{self.board.handover_s:.2f} s"
         )
 
-    async def _lose_client(self, client: Player) -> Player:
+    async def _lose_client(self, client: DemoProcess) -> DemoProcess:
         line = self.board.client
         await self._kill(client, line)
         self.say(f"the client is killed (SIGKILL) with {line.open_count} calls open")
         self.board.past_clients.append(line)
-        self.board.client = ClientLine()
+        self.board.client = ClientRow()
         started_at = self._loop.time()
         client = await self._client()
         known_s = await self._until_everybody_knows(started_at)
@@ -215,8 +215,8 @@ class Director:
 
     # -- processes
 
-    async def _registry(self, i: int) -> Player:
-        line = self.board.registries[i] = RegistryLine(number=i + 1, router=self._routers[i])
+    async def _registry(self, i: int) -> DemoProcess:
+        line = self.board.registries[i] = RegistryRow(number=i + 1, router=self._routers[i])
         settings = {
             "number": line.number,
             "pub": self._pubs[i],
@@ -225,14 +225,14 @@ class Director:
         }
         return await self._start(f"registry {line.number}", "registry", settings, line)
 
-    async def _provider(self, i: int) -> Player:
-        line = self.board.providers[i] = ProviderLine(number=i + 1)
+    async def _provider(self, i: int) -> DemoProcess:
+        line = self.board.providers[i] = ProviderRow(number=i + 1)
         # Each begins with another registry, so that the loss of one concerns one.
         first = i % REGISTRIES_COUNT
         settings = {"bind": self._binds[i], "registries": [*self._routers[first:], *self._routers[:first]]}
         return await self._start(f"provider {line.number}", "provider", settings, line)
 
-    async def _client(self) -> Player:
+    async def _client(self) -> DemoProcess:
         settings = {
             "registries": self._pubs,
             "in_flight_count": self.settings.in_flight_count,
@@ -240,8 +240,8 @@ class Director:
         }
         return await self._start("the client", "client", settings, self.board.client)
 
-    async def _node(self, i: int, *, life: int = 1) -> Player:
-        line = NodeLine(number=i + 1, life=life, owned=owned_topics(i + 1))
+    async def _node(self, i: int, *, life: int = 1) -> DemoProcess:
+        line = NodeRow(number=i + 1, life=life, owned=owned_topics(i + 1))
         self.board.nodes[i] = line
         first = i % REGISTRIES_COUNT
         settings = {
@@ -254,17 +254,17 @@ class Director:
         }
         return await self._start(f"node {line.number}", "node", settings, line)
 
-    async def _start(self, name: str, role: str, settings: dict[str, Any], line: Line) -> Player:
+    async def _start(self, name: str, role: str, settings: dict[str, Any], line: Row) -> DemoProcess:
         player = await self._stage.enter_async_context(cast(name, role, settings))
         self._followers.create_task(self._follow(player, line), name=f"following {name}")
         return player
 
-    async def _follow(self, player: Player, line: Line) -> None:
+    async def _follow(self, player: DemoProcess, line: Row) -> None:
         async for report in player.reports():
             line.hear(report, now=self._loop.time())
             self._heard.set()
 
-    async def _kill(self, player: Player, line: Line) -> float:
+    async def _kill(self, player: DemoProcess, line: Row) -> float:
         """SIGKILL; when it was sent."""
         killed_at = self._loop.time()
         player.kill()
@@ -297,7 +297,7 @@ class Director:
         return self._loop.time()
 
 
-class Player:
+class DemoProcess:
     """One process of the cast. What it tells is read as it comes; what is no JSON are its last words."""
 
     def __init__(self, name: str, process: asyncio.subprocess.Process) -> None:
@@ -339,7 +339,7 @@ class Player:
 
 
 @asynccontextmanager
-async def cast(name: str, role: str, settings: dict[str, Any]) -> AsyncIterator[Player]:
+async def cast(name: str, role: str, settings: dict[str, Any]) -> AsyncIterator[DemoProcess]:
     """A player, running for as long as the block."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
@@ -348,7 +348,7 @@ async def cast(name: str, role: str, settings: dict[str, Any]) -> AsyncIterator[
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
     )
-    player = Player(name, process)
+    player = DemoProcess(name, process)
     try:
         yield player
     finally:

@@ -28,7 +28,7 @@ class Stream:
     count: int
 
 
-class Ledger:
+class ReaderLedger:
     """The streams of one reader."""
 
     def __init__(self) -> None:

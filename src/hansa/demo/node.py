@@ -33,7 +33,7 @@ from hansa.demo.acting import (
     act,
 )
 from hansa.demo.latencies import Latencies
-from hansa.demo.ledger import Ledger, stream_name, write_message
+from hansa.demo.ledger import ReaderLedger, stream_name, write_message
 
 ZONES = "zone:*"
 CHAT = "chat"
@@ -85,7 +85,7 @@ class TopicReader:
 
     def __init__(self, spot: Spot, subscriptions: list[Subscription], interval_s: float = 0.0) -> None:
         self.subscriptions = subscriptions
-        self.ledger = Ledger()
+        self.ledger = ReaderLedger()
         self.latencies = Latencies()
         self._spot = spot
         self._interval_s = interval_s

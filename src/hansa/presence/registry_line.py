@@ -38,7 +38,7 @@ from hansa.presence.registrations import (
     Refused,
     Registered,
     Registrations,
-    Send,
+    TellRegistry,
     Unregistered,
 )
 from hansa.runtime.tasks import TaskScope
@@ -207,11 +207,11 @@ class RegistryLine:
                     self._dial(registry)
                 case HangUp():
                     self._hang_up()
-                case Send(message=message):
+                case TellRegistry(message=message):
                     problem = self._send(encode(self._stamped(message)))
                     if problem:
                         # The rest was for that connection too.
-                        todo = deque(effect for effect in todo if not isinstance(effect, Send))
+                        todo = deque(effect for effect in todo if not isinstance(effect, TellRegistry))
                         self._hang_up()
                         todo += self.machine.disconnected(problem, now=self._now())
                 case Registered(registration=registration):

@@ -110,7 +110,7 @@ class RouterMesh:
         self._dialled_later: set[bytes] = set()
         # Of topics that are published here and owned elsewhere: the owner, and the topic's frame.
         self._routes: dict[str, tuple[bytes, bytes]] = {}
-        self._surveys: dict[Survey, None] = {}
+        self._surveys: dict[TopicSurvey, None] = {}
         self._timer: asyncio.TimerHandle | None = None
         # Kept here, because uvloop's handle for a time that is past has none.
         self._timer_at = 0.0
@@ -341,7 +341,7 @@ class RouterMesh:
     async def survey(self, timeout_s: float) -> tuple[TopicReport, ...]:
         # Who has said nothing may be no node, and would be waited for in vain.
         nodes = [peer for peer, member in self._mesh.peers.items() if member.heard_count]
-        survey = Survey(self._routing_id, self._mesh.report(), nodes)
+        survey = TopicSurvey(self._routing_id, self._mesh.report(), nodes)
         self._surveys[survey] = None
         try:
             self._perform(self._mesh.survey())
@@ -519,7 +519,7 @@ class RouterMesh:
         )
 
 
-class Survey:
+class TopicSurvey:
     """Collects the answers until all have come, or the time is up. Who does not answer is left out."""
 
     def __init__(self, node: bytes, own: Iterable[tuple[str, TopicCounts]], peers: Iterable[bytes]) -> None:

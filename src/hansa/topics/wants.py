@@ -22,7 +22,7 @@ from hansa.topics.effects import Effect, Peer, Send, Tell
 from hansa.topics.events import MessagesMissed, SubscriptionActivated, SubscriptionSuspended
 from hansa.topics.fanout import Exchange, Feed
 from hansa.topics.inbox import Inbox, TopicMessage
-from hansa.topics.interests import Interest, Interests
+from hansa.topics.interests import Interests, TopicInterest
 from hansa.topics.owners import Owners, TopicIndex
 from hansa.topics.stats import MeshTally
 from hansa.wire.topics import Mark, Message, Subscribe, Unsubscribe
@@ -114,7 +114,7 @@ class Want:
         self.spots_before = dict.fromkeys(self._spots)
 
 
-class Subscriber(Interest, Protocol):
+class Subscriber(TopicInterest, Protocol):
     """A local subscription, as the machine sees it."""
 
     @property

@@ -23,7 +23,7 @@ from hansa.services.discovery import (
 from hansa.services.gateway.addresses import ProviderSource
 from hansa.services.gateway.balancers import Balancer, RoundRobin
 from hansa.services.gateway.calls import Call
-from hansa.services.gateway.pool import Member, Pool
+from hansa.services.gateway.pool import Pool, PoolMember
 from hansa.services.gateway.stats import GatewayTally
 from hansa.services.gateway.tries import Hedging, RetryPolicy
 from hansa.transport import Connected, Disconnected, HandshakeFailed, Outbound, Router, SocketEvent
@@ -38,7 +38,7 @@ class LinkOwner(Protocol):
     def service_hopeless(self, service: ServiceLink) -> None:
         """Nobody is ready, and nobody is about to be."""
 
-    def member_lost(self, service: ServiceLink, member: Member, event: Disconnected) -> None:
+    def member_lost(self, service: ServiceLink, member: PoolMember, event: Disconnected) -> None:
         """A connection ended; requests that were with that member have no reply to come."""
 
 
@@ -72,7 +72,7 @@ class ServiceLink:
         self._tally = tally
         self._forget_peer = forget_peer
         self._on_empty = on_empty
-        self._connected: dict[bytes, Member] = {}
+        self._connected: dict[bytes, PoolMember] = {}
         self._closing: set[str] = set()
         self._is_stopped = False
         self.router = make_router(self)
@@ -97,7 +97,7 @@ class ServiceLink:
             self._dial(member)
         # Else it left and came back: two connections at once with one peer would be one too many.
 
-    def _dial(self, member: Member) -> None:
+    def _dial(self, member: PoolMember) -> None:
         try:
             member.connection = self.router.connect(member.endpoint)
         except HansaError:  # A registry of somebody else's may list anything.
@@ -111,12 +111,12 @@ class ServiceLink:
         if member is not None:
             self.dismiss(member)
 
-    def dismiss(self, member: Member) -> None:
+    def dismiss(self, member: PoolMember) -> None:
         """No more requests for this member; when it owes nothing, its connection ends."""
         self.pool.dismiss(member)
         self.settled(member)
 
-    def settled(self, member: Member) -> None:
+    def settled(self, member: PoolMember) -> None:
         """One request less is with this member."""
         if not member.leaving or member.in_flight_count or self._is_stopped:
             return
@@ -127,7 +127,7 @@ class ServiceLink:
                 self._tasks.spawn(self._leave(member), f"leaving {member.endpoint}")
             self.look()
 
-    async def _leave(self, member: Member) -> None:
+    async def _leave(self, member: PoolMember) -> None:
         """Disconnect from a member that is forgotten, then dial whoever was listed there meanwhile."""
         outbound: Outbound = member.connection
         try:

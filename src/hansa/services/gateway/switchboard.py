@@ -44,7 +44,7 @@ from hansa.services.gateway.calls import (
     reserved,
 )
 from hansa.services.gateway.links import ServiceLink, ServiceLinks
-from hansa.services.gateway.pool import Member, Pool
+from hansa.services.gateway.pool import Pool, PoolMember
 from hansa.services.gateway.stats import GatewayTally
 from hansa.services.gateway.tries import NOT_STARTED, RetryPolicy
 from hansa.transport import Disconnected, Network, Router, SocketOptions, Tls
@@ -108,7 +108,7 @@ class CallTimers:
         if at < calls.look_at:
             self.look_at(at)
 
-    def suspect(self, pool: Pool, member: Member, now: float) -> None:
+    def suspect(self, pool: Pool, member: PoolMember, now: float) -> None:
         """The member has let the time of a try pass."""
         pool.suspect(member, now=now)
         if pool.suspects:
@@ -291,13 +291,13 @@ class Switchboard:
                 member = link.balancer.choose(ready, call.key, self._chance)
             except Exception as failure:  # The user's own, perhaps.
                 raise UsageError(f"the balancer of {link.name} failed for {call}: {failure!r}") from failure
-            if type(member) is not Member or not member.in_ready:
+            if type(member) is not PoolMember or not member.in_ready:
                 raise UsageError(f"the balancer of {link.name} chose {member!r}: not one that it was given")
         link.router.post(member.peer, encode_call(call.request_id, call.msg_id, call.parts, header))
         self._posted(call, member)
 
     @staticmethod
-    def _posted(call: Call, member: Member) -> None:
+    def _posted(call: Call, member: PoolMember) -> None:
         call.member = member
         call.peer = member.peer
         member.posted_count += 1
@@ -564,7 +564,7 @@ class Switchboard:
         for call in parked:
             self._go_on(call, link, self.services.nobody(call.service))
 
-    def member_lost(self, link: ServiceLink, member: Member, event: Disconnected) -> None:
+    def member_lost(self, link: ServiceLink, member: PoolMember, event: Disconnected) -> None:
         """What was handed to the connection may have been carried out; what was not goes to somebody else."""
         calls = self.calls.of_member(member, event.peer)
         unsent_after = member.posted_count - event.unsent_count

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from hansa.limits import BROADCAST_PAUSE_S_MAX, BROADCAST_PAUSE_S_MIN, BROADCAST_PAUSE_S_PER_ENTRY, WAKING_S
 from hansa.services.registry.catalogue import Catalogue
-from hansa.services.registry.entries import Roster
+from hansa.services.registry.entries import Entries
 from hansa.wire.listing import (
     REGISTRY_SYNC,
     SERVICE_LIST,
@@ -125,15 +125,15 @@ class Announcer:
 class _Blocks:
     """The services of one list in wire form, in the order of their names."""
 
-    def __init__(self, roster: Roster) -> None:
-        self._roster = roster
+    def __init__(self, entries: Entries) -> None:
+        self._entries = entries
         self._blocks: dict[str, ServiceBlock] = {}
         self._providers: dict[str, dict[str, ProviderBlock]] = {}
 
     def refreshed(self) -> list[ServiceBlock]:
         blocks, has_new = self._blocks, False
-        for service in self._roster.take_changed():
-            providers = self._roster.providers(service)
+        for service in self._entries.take_changed():
+            providers = self._entries.providers(service)
             if not providers:
                 blocks.pop(service, None)
                 self._providers.pop(service, None)

@@ -39,8 +39,8 @@ from hansa.ids import format_id
 from hansa.limits import BROADCASTS_MISSED_MAX, EPOCH_AHEAD_S_MAX, PROVIDER_ENTRIES_MAX
 from hansa.presence.epoch import EPOCH_MAX, epoch_wall_s, first_epoch
 from hansa.presence.provider_info import ProviderInfo
-from hansa.services.registry.entries import Claim, Key, Roster, newest_by_id, prevailing
-from hansa.services.registry.stats import Tally
+from hansa.services.registry.entries import Entries, EntryClaim, Key, newest_by_id, prevailing
+from hansa.services.registry.stats import CatalogueTally
 from hansa.services.registry.synced import Synced
 from hansa.services.registry.tombstones import NEVER, Tombstones
 from hansa.wire.listing import ProviderEntry, RegistrySync
@@ -54,8 +54,8 @@ _NEVER: Final = float("inf")
 _UINT32_MAX: Final = 0xFFFF_FFFF
 
 
-class Answer(NamedTuple):
-    """What to tell a provider."""
+class ProviderAnswer(NamedTuple):
+    """What to tell the provider that is connected as `peer`."""
 
     peer: bytes
     ack: RegisterAck
@@ -74,10 +74,10 @@ class Catalogue:
         provider_entries_max: int = PROVIDER_ENTRIES_MAX,
     ) -> None:
         self.registry_id = registry_id
-        self.tally = Tally()
-        self.merged = Roster()
+        self.tally = CatalogueTally()
+        self.merged = Entries()
         self._holdings = Holdings(timeout_s=heartbeat_timeout_s)
-        self.own = self._holdings.roster
+        self.own = self._holdings.entries
         silence_s = BROADCASTS_MISSED_MAX * broadcast_interval_s
         self.synced = Synced(silence_s=silence_s)
         # Nobody claims what was removed for longer than this: a peer that has not heard of it tells it for
@@ -91,7 +91,7 @@ class Catalogue:
         self._told_timeout_ms = max(1, min(self._late_ms, _UINT32_MAX))
         self._alive_s = _ALIVE_BEATS * heartbeat_interval_s
         self._left_out: dict[Key, None] = {}
-        self._answers: list[Answer] = []
+        self._answers: list[ProviderAnswer] = []
         # Nothing is overdue before this; often later, because heartbeats do not move it.
         self._due_at = _NEVER
 
@@ -124,7 +124,9 @@ class Catalogue:
 
     # -- what providers say
 
-    def hear(self, peer: bytes, message: ProviderMessage, *, now: float, wall_ms: int) -> list[Answer]:
+    def hear(
+        self, peer: bytes, message: ProviderMessage, *, now: float, wall_ms: int
+    ) -> list[ProviderAnswer]:
         """A provider says something; what to answer, to it and perhaps to others."""
         self._expire(now)
         match message:
@@ -138,7 +140,7 @@ class Catalogue:
                 self._update_weight(peer, message, now, wall_ms)
         return self._take_answers()
 
-    def provider_gone(self, peer: bytes, *, now: float) -> list[Answer]:
+    def provider_gone(self, peer: bytes, *, now: float) -> list[ProviderAnswer]:
         """A provider's connection has ended: its entries stay, orphaned, for as long as it may return."""
         self._expire(now)
         for key in self._holdings.keys_of(peer):
@@ -150,7 +152,7 @@ class Catalogue:
 
     # -- what peers say
 
-    def sync(self, message: RegistrySync, connection: bytes, *, now: float) -> list[Answer]:
+    def sync(self, message: RegistrySync, connection: bytes, *, now: float) -> list[ProviderAnswer]:
         """Another registry's list has come over one of our connections."""
         self._expire(now)
         if message.registry_id == self.registry_id:
@@ -165,7 +167,7 @@ class Catalogue:
         self._must_look_at(self.tombstones.deadline())
         return self._take_answers()
 
-    def registry_gone(self, connection: bytes, *, now: float) -> list[Answer]:
+    def registry_gone(self, connection: bytes, *, now: float) -> list[ProviderAnswer]:
         """A connection to another registry has ended."""
         self._expire(now)
         self._merge(self.synced.disconnected(connection))
@@ -177,12 +179,12 @@ class Catalogue:
         """When to call `expire`; it may turn out that nothing is overdue yet."""
         return None if self._due_at == _NEVER else self._due_at
 
-    def expire(self, *, now: float) -> list[Answer]:
+    def expire(self, *, now: float) -> list[ProviderAnswer]:
         """Let go what is overdue: entries, silent peers, tombstones."""
         self._expire(now)
         return self._take_answers()
 
-    def overslept(self, *, now: float) -> list[Answer]:
+    def overslept(self, *, now: float) -> list[ProviderAnswer]:
         """The process was stopped. What seems overdue may only not have been heard.
 
         It goes as with a new start, without a tombstone: whoever lives registers again.
@@ -284,7 +286,7 @@ class Catalogue:
         ack = RegisterAck(
             status=AckStatus.OK, endpoint=endpoint, heartbeat_timeout_ms=timeout_ms, token=message.token
         )
-        self._answers.append(Answer(peer, ack))
+        self._answers.append(ProviderAnswer(peer, ack))
 
     def _unregister(self, peer: bytes, message: Unregister, now: float, wall_ms: int) -> None:
         key = (message.service, _canonical(message.endpoint))
@@ -357,7 +359,9 @@ class Catalogue:
         self._refuse(peer, message, AckStatus.OTHER, message.endpoint, text)
         return True
 
-    def _living_holder(self, key: Key, newest: dict[bytes, Claim], peer: bytes, now: float) -> bytes | None:
+    def _living_holder(
+        self, key: Key, newest: dict[bytes, EntryClaim], peer: bytes, now: float
+    ) -> bytes | None:
         """Another provider that holds the key and is alive, as far as can be known."""
         for routing_id, claim in newest.items():
             if routing_id == peer or not claim.is_alive:
@@ -390,11 +394,11 @@ class Catalogue:
         self._must_look_at(self.tombstones.deadline())
         self._merge((key, *evicted))
 
-    def _claims(self, key: Key) -> list[Claim]:
+    def _claims(self, key: Key) -> list[EntryClaim]:
         claims = self.synced.claims(key)
         holding = self._holdings.get(key)
         if holding is not None:
-            claims.append(Claim(holding.entry, self.registry_id, not holding.entry.orphaned))
+            claims.append(EntryClaim(holding.entry, self.registry_id, not holding.entry.orphaned))
         return claims
 
     def _merge(self, keys: Iterable[Key]) -> None:
@@ -407,7 +411,7 @@ class Catalogue:
             self._show(key, None if winner is None else winner.entry)
 
     def _concede(
-        self, key: Key, entry: ProviderEntry, newest: dict[bytes, Claim], winner: Claim | None
+        self, key: Key, entry: ProviderEntry, newest: dict[bytes, EntryClaim], winner: EntryClaim | None
     ) -> None:
         """Our own claim does not prevail: give it up, unless the one that does is orphaned as well."""
         service, endpoint = key
@@ -459,7 +463,7 @@ class Catalogue:
 
     def _answer(self, peer: bytes, status: AckStatus, endpoint: str, error: str, token: int | None) -> None:
         ack = RegisterAck(status=status, endpoint=endpoint, error=error, token=token)
-        self._answers.append(Answer(peer, ack))
+        self._answers.append(ProviderAnswer(peer, ack))
 
     def _answer_not_registered(self, peer: bytes, message: Heartbeat | Unregister | UpdateWeight) -> None:
         text = f"not registered: {message.service} at {message.endpoint} is no entry of yours here"
@@ -477,7 +481,7 @@ class Catalogue:
             token=message.token,
             stamp=known_epoch,
         )
-        self._answers.append(Answer(peer, ack))
+        self._answers.append(ProviderAnswer(peer, ack))
 
     def _refuse(
         self,
@@ -500,7 +504,7 @@ class Catalogue:
         )
         self._refuse(peer, message, AckStatus.OTHER, message.endpoint, text)
 
-    def _take_answers(self) -> list[Answer]:
+    def _take_answers(self) -> list[ProviderAnswer]:
         answers, self._answers = self._answers, []
         return answers
 
@@ -509,7 +513,7 @@ class Holdings:
     """By key and by provider. A heartbeat moves one entry to the end, so the first is the next to expire."""
 
     def __init__(self, *, timeout_s: float) -> None:
-        self.roster = Roster()
+        self.entries = Entries()
         self._timeout_s = timeout_s
         self._by_key: OrderedDict[Key, Holding] = OrderedDict()
         self._keys_by_id: dict[bytes, dict[Key, None]] = {}
@@ -532,7 +536,7 @@ class Holdings:
             self.remove(key)
         self._by_key[key] = Holding(entry, now)
         self._keys_by_id.setdefault(entry.routing_id, {})[key] = None
-        self.roster.put(key[0], entry)
+        self.entries.put(key[0], entry)
 
     def heard(self, key: Key, now: float) -> None:
         self._by_key[key].heard_at = now
@@ -541,12 +545,12 @@ class Holdings:
     def reweigh(self, key: Key, weight: int, epoch: int) -> None:
         holding = self._by_key[key]
         holding.entry = replace(holding.entry, weight=weight, epoch=epoch)
-        self.roster.put(key[0], holding.entry)
+        self.entries.put(key[0], holding.entry)
 
     def set_orphaned(self, key: Key, *, orphaned: bool) -> None:
         holding = self._by_key[key]
         holding.entry = replace(holding.entry, orphaned=orphaned)
-        self.roster.put(key[0], holding.entry)
+        self.entries.put(key[0], holding.entry)
 
     def remove(self, key: Key) -> ProviderEntry:
         entry = self._by_key.pop(key).entry
@@ -554,7 +558,7 @@ class Holdings:
         del keys[key]
         if not keys:
             del self._keys_by_id[entry.routing_id]
-        self.roster.remove(*key)
+        self.entries.remove(*key)
         return entry
 
     def overdue(self, now: float) -> Key | None:

@@ -28,7 +28,7 @@ _SERVICE_FRAMES = 2
 _PROVIDER_FRAMES = 3
 
 
-class Claim(NamedTuple):
+class EntryClaim(NamedTuple):
     """A provider's entry and the registry that says so. Living: neither of the two is away."""
 
     entry: ProviderEntry
@@ -36,9 +36,9 @@ class Claim(NamedTuple):
     is_alive: bool
 
 
-def newest_by_id(claims: Iterable[Claim], dead_epoch: int) -> dict[bytes, Claim]:
+def newest_by_id(claims: Iterable[EntryClaim], dead_epoch: int) -> dict[bytes, EntryClaim]:
     """Of each provider the claim that counts, by its routing id."""
-    newest: dict[bytes, Claim] = {}
+    newest: dict[bytes, EntryClaim] = {}
     for claim in claims:
         if claim.entry.epoch <= dead_epoch:
             continue
@@ -48,21 +48,21 @@ def newest_by_id(claims: Iterable[Claim], dead_epoch: int) -> dict[bytes, Claim]
     return newest
 
 
-def prevailing(newest: Mapping[bytes, Claim]) -> Claim | None:
+def prevailing(newest: Mapping[bytes, EntryClaim]) -> EntryClaim | None:
     """The claim that everybody shows, of those that `newest_by_id` gave."""
     return min(newest.values(), key=_rank, default=None)
 
 
-def _novelty(claim: Claim) -> tuple[int, bool, int]:
+def _novelty(claim: EntryClaim) -> tuple[int, bool, int]:
     return claim.entry.epoch, claim.is_alive, -claim.registry_id
 
 
-def _rank(claim: Claim) -> tuple[bool, int, int]:
+def _rank(claim: EntryClaim) -> tuple[bool, int, int]:
     epoch = claim.entry.epoch
     return not claim.is_alive, epoch if claim.is_alive else -epoch, claim.registry_id
 
 
-class Roster:
+class Entries:
     """What one list holds. Entries of a service are given out in the order of their endpoints."""
 
     def __init__(self) -> None:

@@ -23,7 +23,7 @@ from hansa.endpoint import Endpoint
 from hansa.errors import BadFrame, Unavailable
 from hansa.presence.strikes import Strikes
 from hansa.services.registry.announcer import Announcement, Announcer
-from hansa.services.registry.catalogue import Answer, Catalogue, ProviderMessage
+from hansa.services.registry.catalogue import Catalogue, ProviderAnswer, ProviderMessage
 from hansa.services.registry.stats import RegistryStats
 from hansa.transport import Disconnected, Network, Overflow, Pub, Router, SocketEvent, SocketOptions, Sub, Tls
 from hansa.wire.listing import REGISTRY_SYNC, SERVICE_LIST, ListReader, RegistrySync
@@ -44,7 +44,7 @@ _REGISTRY_SYNC_TOPIC: Final = REGISTRY_SYNC.to_bytes(2, "little")
 _MISPLACED: Final = "misplaced"
 
 
-class Run:
+class RegistryRun:
     """Moves messages between the sockets and the machines. It is opened once and closed once."""
 
     def __init__(
@@ -201,13 +201,15 @@ class Run:
 
     def _strike(self, peer: bytes, error: BadFrame) -> bool:
         """Tell a peer that it makes no sense; whether it has been sent away for it."""
-        self._answer([Answer(peer, RegisterAck(status=AckStatus.OTHER, error=f"not understood: {error}"))])
+        self._answer(
+            [ProviderAnswer(peer, RegisterAck(status=AckStatus.OTHER, error=f"not understood: {error}"))]
+        )
         if not self._strikes.strike(peer, error):
             return False
         self._router.expel(peer, f"too many messages that make no sense, the last: {error}")
         return True
 
-    def _answer(self, answers: list[Answer]) -> None:
+    def _answer(self, answers: list[ProviderAnswer]) -> None:
         for peer, ack in answers:
             try:
                 if not self._router.post(peer, encode(ack)):

@@ -37,7 +37,7 @@ from hansa.testing.scenarios.cluster import (
     ROUTER_PORT,
     SERVICES,
     Cluster,
-    Phase,
+    ClusterPhase,
     socket_options,
 )
 from hansa.testing.scenarios.offering import Offering, registered
@@ -94,7 +94,7 @@ class RegistryCluster(Scenario):
         return tuple(sorted((*plan, still), key=lambda fault: fault.at_s))
 
     def calm(self) -> None:
-        self.cluster.phase = Phase.CALM
+        self.cluster.phase = ClusterPhase.CALM
 
     def unsettled(self) -> str:
         cluster = self.cluster
@@ -102,20 +102,22 @@ class RegistryCluster(Scenario):
         if missing:
             return f"{cluster.phase.name}: {missing}"
         match cluster.phase:
-            case Phase.CALM if waiting := cluster.errands.waiting(cluster.callers_now):
+            case ClusterPhase.CALM if waiting := cluster.errands.waiting(cluster.callers_now):
                 return f"{waiting[0]} and {len(waiting) - 1} others have no outcome"
-            case Phase.CALM:
-                cluster.phase = Phase.ROLLING
+            case ClusterPhase.CALM:
+                cluster.phase = ClusterPhase.ROLLING
                 return f"{cluster.leaver} did not leave"
-            case Phase.ROLLING if not cluster.has_left:
+            case ClusterPhase.ROLLING if not cluster.has_left:
                 return f"{cluster.leaver} did not leave and return"
-            case Phase.ROLLING:
-                cluster.phase = Phase.CLOSING
+            case ClusterPhase.ROLLING:
+                cluster.phase = ClusterPhase.CLOSING
                 return "nobody was asked for the last time"
         return ", ".join(one.label for one in cluster.callers.values() if not one.has_finished)
 
     def check(self) -> None:
-        if self.cluster.phase is Phase.CLOSING and not any(host.is_up for host in self.world.hosts.values()):
+        if self.cluster.phase is ClusterPhase.CLOSING and not any(
+            host.is_up for host in self.world.hosts.values()
+        ):
             unended = self.cluster.errands.unended(excused=self.world.crashed_lives)
             if unended:
                 self.world.fail("every request ends", "\n".join(unended[:20]))
@@ -177,7 +179,7 @@ class RegistryCluster(Scenario):
             options=socket_options(chance.fork("options")),
             name=str(host.life),
         )
-        witness = Witness(host, cluster)
+        witness = ListWitness(host, cluster)
         cluster.registries[host.name] = registry
         run_number = 0
         async with (
@@ -204,7 +206,7 @@ class RegistryCluster(Scenario):
                 await registry.start()
 
 
-class Witness:
+class ListWitness:
     """Stands beside a registry and hears every list that it tells."""
 
     def __init__(self, host: Host, cluster: Cluster) -> None:

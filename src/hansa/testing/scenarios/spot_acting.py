@@ -23,7 +23,7 @@ from hansa.errors import (
 )
 from hansa.testing.host import Host
 from hansa.testing.scenarios.spot_accounts import Account
-from hansa.testing.scenarios.spot_cast import Cast, Player, Session
+from hansa.testing.scenarios.spot_cast import Cast, NodeRun, SpotPlayer
 from hansa.testing.scenarios.spot_posts import Fate, Post
 from hansa.testing.scenarios.spot_witness import Witness, floor_of, is_asked
 from hansa.topics.events import (
@@ -50,7 +50,7 @@ NOBODYS_TOPIC = "nobody:home"
 class Acting:
     """The deeds of one session. Each is one call, with the errors that it may end with."""
 
-    def __init__(self, host: Host, cast: Cast, session: Session, witness: Witness, chance: Chance) -> None:
+    def __init__(self, host: Host, cast: Cast, session: NodeRun, witness: Witness, chance: Chance) -> None:
         self._host = host
         self._cast = cast
         self._session = session
@@ -60,14 +60,14 @@ class Acting:
 
     # Spots.
 
-    def open_spot(self, group: asyncio.TaskGroup) -> Player:
+    def open_spot(self, group: asyncio.TaskGroup) -> SpotPlayer:
         """One more spot, with somebody who reads it."""
         self._spots_count += 1
         label = f"{self._session.label}.s{self._spots_count}"
         chance = self._chance.fork(f"spot {self._spots_count}")
         pace_s = chance.choose(PACES_S)
         is_roomy = self._cast.is_restless and chance.flip(0.7)
-        player = Player(self._session.node.spot(label), label, pace_s=pace_s, is_roomy=is_roomy)
+        player = SpotPlayer(self._session.node.spot(label), label, pace_s=pace_s, is_roomy=is_roomy)
         reading = Reading(self._host, self._cast, player, chance)
         group.create_task(reading.read(), name=f"{label} reader")
         group.create_task(reading.listen(), name=f"{label} listener")
@@ -75,7 +75,7 @@ class Acting:
         self._host.record(f"opens {label}")
         return player
 
-    async def close_spot(self, player: Player) -> None:
+    async def close_spot(self, player: SpotPlayer) -> None:
         self._host.record(f"closes {player.label}")
         self._session.players.remove(player)
         topics = player.spot.owned
@@ -85,7 +85,7 @@ class Acting:
             await self._witness.end(topic)
         await self._try_closed(player)
 
-    async def _try_closed(self, player: Player) -> None:
+    async def _try_closed(self, player: SpotPlayer) -> None:
         """Whatever is asked of a closed spot is an error that says so."""
         spot = player.spot
         topic = self._chance.choose(self._cast.topics)
@@ -108,7 +108,7 @@ class Acting:
 
     # Topics.
 
-    async def create(self, player: Player, topic: str) -> bool:
+    async def create(self, player: SpotPlayer, topic: str) -> bool:
         """Whether the spot owns it now."""
         retain = topic in self._cast.retained
         try:
@@ -119,7 +119,7 @@ class Acting:
         self._host.record(f"{player.label} creates {topic}{', retained' if retain else ''}")
         return True
 
-    async def destroy(self, player: Player, topic: str) -> None:
+    async def destroy(self, player: SpotPlayer, topic: str) -> None:
         is_owned = topic in player.spot.owned
         try:
             await player.spot.destroy_topic(topic)
@@ -134,7 +134,7 @@ class Acting:
 
     # Publishing.
 
-    async def publish(self, player: Player, topic: str) -> Post:
+    async def publish(self, player: SpotPlayer, topic: str) -> Post:
         """Publish one message, waiting for room or not."""
         posts, chance = self._cast.posts, self._chance
         size_bytes = chance.choose((0, 10, 100, 700)) if self._cast.is_chaotic else 10
@@ -160,7 +160,7 @@ class Acting:
 
     # Subscribing.
 
-    async def subscribe(self, player: Player, text: str) -> None:
+    async def subscribe(self, player: SpotPlayer, text: str) -> None:
         chance = self._chance
         if player.is_roomy:
             await self.subscribe_roomily(player, text)
@@ -169,11 +169,11 @@ class Acting:
         count_max = chance.choose((1, 3, ROOMY_COUNT, ROOMY_COUNT))
         await self._subscribe(player, text, count_max=count_max, when_slow=when_slow)
 
-    async def subscribe_roomily(self, player: Player, text: str) -> None:
+    async def subscribe_roomily(self, player: SpotPlayer, text: str) -> None:
         """So that nothing is ever dropped."""
         await self._subscribe(player, text, count_max=ROOMY_COUNT, when_slow=WhenSlow.DROP_OLDEST)
 
-    async def _subscribe(self, player: Player, text: str, *, count_max: int, when_slow: WhenSlow) -> None:
+    async def _subscribe(self, player: SpotPlayer, text: str, *, count_max: int, when_slow: WhenSlow) -> None:
         if text in player.accounts:
             await self._subscribe_again(player, text)
             return
@@ -197,7 +197,7 @@ class Acting:
         player.subscriptions[text] = subscription
         self._host.record(f"subscribes {account}, {count_max}, {when_slow.value}")
 
-    async def _subscribe_again(self, player: Player, text: str) -> None:
+    async def _subscribe_again(self, player: SpotPlayer, text: str) -> None:
         former = player.subscriptions[text]
         try:
             again = await player.spot.subscribe(text)
@@ -206,7 +206,7 @@ class Acting:
         if again is not former:
             self._cast.world.fail("subscribing again changes nothing", f"{player.label}: {text}")
 
-    async def unsubscribe(self, player: Player, text: str) -> None:
+    async def unsubscribe(self, player: SpotPlayer, text: str) -> None:
         if text not in player.accounts:
             try:
                 await player.spot.unsubscribe(text)
@@ -221,7 +221,7 @@ class Acting:
         else:
             await subscription.close()
 
-    async def change(self, player: Player, topic: str) -> None:
+    async def change(self, player: SpotPlayer, topic: str) -> None:
         """Receive the topic through another subscription than before, without a time without any."""
         texts = [text for text in (*self._cast.patterns, topic) if _matches(text, topic)]
         held = [text for text in texts if text in player.accounts]
@@ -231,7 +231,7 @@ class Acting:
             text = self._chance.choose([text for text in texts if text not in held])
             await self.subscribe_roomily(player, text)
 
-    async def await_state(self, player: Player, text: str) -> None:
+    async def await_state(self, player: SpotPlayer, text: str) -> None:
         """Wait a while for the subscription to become active, or pending."""
         subscription, chance = player.subscriptions[text], self._chance
         wait = subscription.active if chance.flip(0.7) else subscription.pending
@@ -280,7 +280,7 @@ class Acting:
 class Reading:
     """What is read from one spot goes into the books of its subscriptions."""
 
-    def __init__(self, host: Host, cast: Cast, player: Player, chance: Chance) -> None:
+    def __init__(self, host: Host, cast: Cast, player: SpotPlayer, chance: Chance) -> None:
         self._host = host
         self._cast = cast
         self._player = player

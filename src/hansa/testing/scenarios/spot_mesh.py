@@ -29,7 +29,7 @@ from hansa.services.registry import Registry
 from hansa.testing.host import Host
 from hansa.testing.scenario import Scenario
 from hansa.testing.scenarios.cluster import HEARTBEAT_INTERVAL_S, HEARTBEAT_TIMEOUT_S, socket_options
-from hansa.testing.scenarios.spot_cast import PUB_PORT, ROUTER_PORT, Cast, Phase, Session
+from hansa.testing.scenarios.spot_cast import PUB_PORT, ROUTER_PORT, Cast, MeshPhase, NodeRun
 from hansa.testing.scenarios.spot_living import Living
 from hansa.testing.world import World
 from hansa.topics.events import SubscriptionState
@@ -67,7 +67,7 @@ class SpotMesh(Scenario):
         return list(combinations(cast.nodes, 2)) * 3 + list(product(cast.registries, cast.nodes))
 
     def calm(self) -> None:
-        self.cast.phase = Phase.CALM
+        self.cast.phase = MeshPhase.CALM
 
     def check(self) -> None:
         """A crashed node's books are closed where they are: its objects stay as they were when it died."""
@@ -77,9 +77,9 @@ class SpotMesh(Scenario):
 
     def unsettled(self) -> str:
         cast = self.cast
-        if cast.phase is Phase.CLOSING:
+        if cast.phase is MeshPhase.CLOSING:
             return ""
-        if cast.phase is Phase.CALM:
+        if cast.phase is MeshPhase.CALM:
             return self._unagreed()
         busy = [session.label for session in cast.sessions.values() if not session.has_finished]
         if busy:
@@ -103,14 +103,14 @@ class SpotMesh(Scenario):
             return missing
         self._agreed_s = self._agreed_s or now
         if now >= self._agreed_s + AGREED_S:
-            self.cast.phase = Phase.ROUNDS
+            self.cast.phase = MeshPhase.ROUNDS
             self.cast.round_called.set()
         return "the final round has not been published"
 
     def _judge(self) -> None:
         """Close the books and look into them."""
         cast = self.cast
-        cast.phase = Phase.CLOSING
+        cast.phase = MeshPhase.CLOSING
         for session in cast.sessions.values():
             if session.witness is not None:
                 session.witness.drain()
@@ -165,7 +165,7 @@ def disagreement(cast: Cast) -> str:
     return _surplus_connections(cast)
 
 
-def _unlisted(cast: Cast, sessions: list[Session]) -> str:
+def _unlisted(cast: Cast, sessions: list[NodeRun]) -> str:
     """Registries and discoveries show exactly the nodes there are; before, the mesh cannot rest."""
     nodes = {session.node.routing_id for session in sessions}
     shown = {name: registry.services for name, registry in cast.keepers.items()}
@@ -177,7 +177,7 @@ def _unlisted(cast: Cast, sessions: list[Session]) -> str:
     return ""
 
 
-def _known(session: Session, owners: dict[str, bytes], nodes: Iterable[bytes]) -> str:
+def _known(session: NodeRun, owners: dict[str, bytes], nodes: Iterable[bytes]) -> str:
     """Whom and what a node knows."""
     node = session.node
     others = set(nodes) - {node.routing_id}
@@ -193,7 +193,7 @@ def _known(session: Session, owners: dict[str, bytes], nodes: Iterable[bytes]) -
     return ""
 
 
-def _wanted(session: Session, owners: Iterable[str]) -> dict[str, int]:
+def _wanted(session: NodeRun, owners: Iterable[str]) -> dict[str, int]:
     """How many subscriptions of the node match each topic: those that are owned, and those named exactly.
 
     Patterns may remember others that had an owner once.
@@ -204,7 +204,7 @@ def _wanted(session: Session, owners: Iterable[str]) -> dict[str, int]:
     return {topic: count for topic, count in wanted.items() if count}
 
 
-def _subscribed(session: Session, owners: dict[str, bytes], wanted: dict[bytes, dict[str, int]]) -> str:
+def _subscribed(session: NodeRun, owners: dict[str, bytes], wanted: dict[bytes, dict[str, int]]) -> str:
     """Who receives what: reference counts, the owner's subscribers, the states of subscriptions."""
     node = session.node
     if node.wanted != wanted[node.routing_id]:

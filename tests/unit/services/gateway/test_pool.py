@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from hansa.presence.provider_info import ProviderInfo
-from hansa.services.gateway.pool import Member, Pool
+from hansa.services.gateway.pool import Pool, PoolMember
 
 ENDPOINTS = ["tcp://127.0.0.1:1", "tcp://127.0.0.1:2", "tcp://127.0.0.1:3"]
 IDS = [b"ann", b"bob", b"cyd"]
@@ -20,7 +20,7 @@ def info(endpoint: str = ENDPOINTS[0], routing_id: bytes = b"ann", weight: int =
     )
 
 
-def added(pool: Pool, provider: ProviderInfo) -> Member:
+def added(pool: Pool, provider: ProviderInfo) -> PoolMember:
     member = pool.add(provider)
     assert member is not None
     return member
@@ -174,7 +174,7 @@ TestPoolMachine.settings = settings(max_examples=100, stateful_step_count=40)
 # -- suspicion
 
 
-def connected_pool(*names: str) -> tuple[Pool, list[Member]]:
+def connected_pool(*names: str) -> tuple[Pool, list[PoolMember]]:
     pool = Pool("echo")
     members = []
     for name in names:
