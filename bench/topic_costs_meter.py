@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from bench.topic_costs_flow import ANNOUNCE, ANSWER, CONFIRM, GREETING, UNCHANGED, Flow, Share, Traffic
 from hansa.testing import World
-from hansa.testing.network import Connection, HostView, NetworkSettings, SimNetwork
+from hansa.testing.network import HostView, NetworkSettings, SimConnection, SimNetwork
 from hansa.testing.wire import SimWire
 from hansa.transport.memory_network import MemoryListener, MemoryTransport, Wire
 from hansa.wire import topics
@@ -146,7 +146,7 @@ class MeteredView(HostView):
         here, there = self._host, listener.place[1]
         to = MeteredWire(self._meters, near, far, here, there)
         back = MeteredWire(self._meters, far, near, there, here)
-        self._meters.add(Connection(there=to, back=back))
+        self._meters.add(SimConnection(there=to, back=back))
         return to, back
 
 

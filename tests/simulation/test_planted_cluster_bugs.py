@@ -7,7 +7,7 @@ import pytest
 
 from hansa.services.discovery.directory import Directory
 from hansa.services.gateway.links import ServiceLink
-from hansa.services.gateway.pool import Member
+from hansa.services.gateway.pool import PoolMember
 from hansa.services.gateway.switchboard import Switchboard
 from hansa.services.gateway.tries import RetryPolicy
 from hansa.services.provider.handlers import HandlerRunner
@@ -61,7 +61,7 @@ def test_a_registry_that_numbers_its_lists_anew_is_caught(monkeypatch: pytest.Mo
 def test_a_gateway_that_takes_what_is_in_doubt_for_unsent_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     original = Switchboard.member_lost
 
-    def hopeful(self: Switchboard, link: ServiceLink, member: Member, event: Any) -> None:
+    def hopeful(self: Switchboard, link: ServiceLink, member: PoolMember, event: Any) -> None:
         original(self, link, member, dataclasses.replace(event, unsent_count=member.posted_count))
 
     monkeypatch.setattr(Switchboard, "member_lost", hopeful)
@@ -74,7 +74,7 @@ def test_a_gateway_that_takes_what_is_in_doubt_for_unsent_is_caught(monkeypatch:
 def test_a_gateway_that_leaves_before_the_replies_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     original = ServiceLink.settled
 
-    def hasty(self: ServiceLink, member: Member) -> None:
+    def hasty(self: ServiceLink, member: PoolMember) -> None:
         if member.leaving:
             member.in_flight_count = 0
         original(self, member)

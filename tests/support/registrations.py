@@ -4,7 +4,7 @@ from typing import TypeVar
 
 from hansa.chance import Chance
 from hansa.presence.provider_info import Registration
-from hansa.presence.registrations import Dial, Effect, Registered, Registrations, Send
+from hansa.presence.registrations import Dial, Effect, Registered, Registrations, TellRegistry
 from hansa.wire.registry import AckStatus, Heartbeat, Register, RegisterAck, Unregister, UpdateWeight
 
 T = TypeVar("T")
@@ -72,7 +72,7 @@ class Played:
 
 
 def sent(effects: list[Effect]) -> Register | Unregister | Heartbeat | UpdateWeight:
-    messages = [effect.message for effect in effects if isinstance(effect, Send)]
+    messages = [effect.message for effect in effects if isinstance(effect, TellRegistry)]
     assert len(messages) == 1, effects
     return messages[0]
 

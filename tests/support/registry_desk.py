@@ -2,7 +2,7 @@
 
 from hansa.limits import PROVIDER_ENTRIES_MAX
 from hansa.services.registry.announcer import Announcer
-from hansa.services.registry.catalogue import Answer, Catalogue
+from hansa.services.registry.catalogue import Catalogue, ProviderAnswer
 from hansa.wire.listing import ProviderEntry, RegistrySync, Tombstone
 from hansa.wire.registry import AckStatus, Heartbeat, Register, RegisterAck, Unregister, UpdateWeight
 
@@ -31,7 +31,7 @@ class Desk:
             provider_entries_max=provider_entries_max,
         )
         self.announcer = Announcer(self.catalogue, interval_s=30.0, list_seq=1000 * registry_id, now=self.now)
-        self.told: list[Answer] = []
+        self.told: list[ProviderAnswer] = []
         self._list_seq = 0
 
     @property
@@ -102,7 +102,7 @@ class Desk:
         tombstones: tuple[Tombstone, ...] = (),
         service: str = PAY,
         settling: bool = False,
-    ) -> list[Answer]:
+    ) -> list[ProviderAnswer]:
         """The whole list of another registry."""
         self._list_seq += 1
         message = RegistrySync(

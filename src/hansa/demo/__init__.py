@@ -1,6 +1,8 @@
-"""`hansa demo`: a whole cluster of processes that is played, killed and counted.
+"""`hansa demo`: a whole cluster of processes; some are killed and brought back, and every message is counted.
 
-- `director`: starts the cast, kills one of each, brings it back, and settles the books.
-- `cast`, `node`, `acting`: what the processes do, and how they take orders and report.
-- `board`: what is shown. `ledger`: what readers received, in numbers that do not depend on hansa's own.
+- `director`: starts the processes, kills one of each kind, brings it back, and adds up the books.
+- `cast`: what the processes do. `node`: the same for a node of the topic mesh.
+- `acting`: how each process takes orders and reports.
+- `board`: what is shown, and the books of the topics.
+- `ledger`: what a reader received, in numbers that do not depend on hansa's own. `latencies`: percentiles.
 """

@@ -1,7 +1,7 @@
 """How every process of the demo takes orders and reports.
 
-It tells its state on stdout as lines of JSON, and does what it reads from stdin: "go" means begin, "stop"
-means begin nothing more; the end of stdin means end at once, so that nothing outlives a demo that was killed.
+It reports its state on stdout as lines of JSON, and obeys what it reads from stdin: "go" means begin, "stop"
+means begin nothing more, and the end of stdin means end at once, so that no process outlives a killed demo.
 """
 
 from __future__ import annotations

@@ -1,14 +1,13 @@
-"""What the demo shows: each process with its numbers, who knows what, and the story so far. Draws nothing.
+"""What the demo shows: each process with its last report, the books of the topics, and the story so far.
 
-The processes of the demo by what they reported last: a line of the board each.
+A process has one line, by what it reported last. `Board` puts the lines together; drawing is the director's.
 
-The books of the demo's topics: what every reader was due, and what became of it.
-
-A reader that was there before a stream began is due all of it, one that came later everything from the first
-message it got. Each of these messages was delivered, or hansa told the reader that it was dropped (its own
-queue was full) or missed (lost between nodes). Only a killed publisher leaves an open end: messages that it
-counted, or that another reader got, and that were still on their way when it died. They are cut off. Whatever
-is then left is missing, and should not be.
+The books say what every reader was due and what it got. A reader that was there before a stream began is due
+all of it; one that came later is due everything from its first message on. Each of these messages was
+delivered, or hansa told the reader that it was dropped (its own queue was full) or missed (lost between
+nodes). Only a killed publisher leaves an open end: messages that it counted, or that another reader got, and
+that were still on their way when it was killed. They are not due. Any other message that is not accounted for
+is missing, and there should be none.
 """
 
 from __future__ import annotations
@@ -27,6 +26,9 @@ from hansa.demo.ledger import Stream, streams_from_json
 
 # Rates and percentiles speak of this many of the latest reports, about one second.
 RECENT_COUNT = 5
+
+# As much of the story as fits under the table on a small terminal.
+STORY_LINES_MAX = 6
 
 
 class Recent:
@@ -47,7 +49,7 @@ class Recent:
 
 
 @dataclass(slots=True, kw_only=True)
-class RegistryLine:
+class RegistryRow:
     """One registry: what it lists (endpoint and routing id) and which others it hears."""
 
     number: int
@@ -62,7 +64,7 @@ class RegistryLine:
 
 
 @dataclass(slots=True, kw_only=True)
-class ProviderLine:
+class ProviderRow:
     """One provider: where it is registered, and what it has answered."""
 
     number: int
@@ -82,7 +84,7 @@ class ProviderLine:
 
 
 @dataclass(slots=True, kw_only=True)
-class ClientLine:
+class ClientRow:
     """One life of the client: its books and what it knows."""
 
     pid: int = 0
@@ -120,7 +122,7 @@ class ClientLine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReaderLine:
+class ReaderRow:
     """One reader of topics: what it subscribed, what it received, and what hansa told it that it did not."""
 
     wants: list[str]
@@ -131,12 +133,12 @@ class ReaderLine:
     dropped_count: int
 
     @classmethod
-    def from_json(cls, plain: Mapping[str, Any]) -> ReaderLine:
+    def from_json(cls, plain: Mapping[str, Any]) -> ReaderRow:
         return cls(**{**plain, "streams": streams_from_json(plain["streams"])})
 
 
 @dataclass(slots=True, kw_only=True)
-class NodeLine:
+class NodeRow:
     """One life of a node: whom it knows, what it published, and its readers."""
 
     number: int
@@ -150,7 +152,7 @@ class NodeLine:
     handover_s: float | None = None
     is_quiet: bool = False
     published: dict[str, int] = field(default_factory=dict)
-    readers: dict[str, ReaderLine] = field(default_factory=dict)
+    readers: dict[str, ReaderRow] = field(default_factory=dict)
     recent: Recent = field(default_factory=Recent)
     _latencies: deque[Latencies] = field(default_factory=lambda: deque(maxlen=RECENT_COUNT))
 
@@ -158,7 +160,7 @@ class NodeLine:
         for name in ("pid", "id", "handover_s", "is_quiet", "published"):
             setattr(self, name, report[name])
         self.peers, self.active = set(report["peers"]), set(report["active"])
-        self.readers = {name: ReaderLine.from_json(plain) for name, plain in report["readers"].items()}
+        self.readers = {name: ReaderRow.from_json(plain) for name, plain in report["readers"].items()}
         self.recent.hear(self.received_count, now)
         self._latencies.append(Latencies.from_json(report["latencies"]))
 
@@ -179,7 +181,7 @@ class NodeLine:
         return total(self._latencies)
 
 
-Line: TypeAlias = RegistryLine | ProviderLine | ClientLine | NodeLine
+Row: TypeAlias = RegistryRow | ProviderRow | ClientRow | NodeRow
 
 
 def total(all_latencies: Iterable[Latencies]) -> Latencies:
@@ -214,7 +216,7 @@ class MeshBooks:
         return not self.missing_count and not self.unordered_count
 
 
-def mesh_books(living: Sequence[NodeLine], past: Sequence[NodeLine]) -> MeshBooks:
+def mesh_books(living: Sequence[NodeRow], past: Sequence[NodeRow]) -> MeshBooks:
     """The books by what everybody reported last."""
     books = MeshBooks()
     open_ends = _open_ends(living, past)
@@ -226,7 +228,7 @@ def mesh_books(living: Sequence[NodeLine], past: Sequence[NodeLine]) -> MeshBook
     return books
 
 
-def _open_ends(living: Iterable[NodeLine], past: Iterable[NodeLine]) -> dict[str, int]:
+def _open_ends(living: Iterable[NodeRow], past: Iterable[NodeRow]) -> dict[str, int]:
     """How many messages the streams of killed nodes had, as far as anybody knows."""
     ends = {name: count for node in past for name, count in node.published.items()}
     for node in living:
@@ -235,7 +237,7 @@ def _open_ends(living: Iterable[NodeLine], past: Iterable[NodeLine]) -> dict[str
     return ends
 
 
-def _last(node: NodeLine, name: str) -> int:
+def _last(node: NodeRow, name: str) -> int:
     """The last message of a stream that came to a node: to any of its readers, one may have dropped it."""
     return max(
         (reader.streams[name].last for reader in node.readers.values() if name in reader.streams), default=0
@@ -243,7 +245,7 @@ def _last(node: NodeLine, name: str) -> int:
 
 
 def _enter(
-    books: MeshBooks, node: NodeLine, reader: ReaderLine, closed: dict[str, int], open_ends: dict[str, int]
+    books: MeshBooks, node: NodeRow, reader: ReaderRow, closed: dict[str, int], open_ends: dict[str, int]
 ) -> None:
     for name, count in (*closed.items(), *open_ends.items()):
         topic, source = name.rsplit(" ", 1)
@@ -268,21 +270,17 @@ def is_wanted(topic: str, text: str) -> bool:
     return topic.startswith(text[:-1]) if text.endswith("*") else topic == text
 
 
-# As much of the story as fits under the table on a small terminal.
-STORY_LINES_MAX = 6
-
-
 @dataclass(slots=True)
 class Board:
     """Everything on the screen."""
 
     loop_name: str = ""
-    registries: list[RegistryLine] = field(default_factory=list)
-    providers: list[ProviderLine] = field(default_factory=list)
-    client: ClientLine = field(default_factory=ClientLine)
-    past_clients: list[ClientLine] = field(default_factory=list)
-    nodes: list[NodeLine] = field(default_factory=list)
-    past_nodes: list[NodeLine] = field(default_factory=list)
+    registries: list[RegistryRow] = field(default_factory=list)
+    providers: list[ProviderRow] = field(default_factory=list)
+    client: ClientRow = field(default_factory=ClientRow)
+    past_clients: list[ClientRow] = field(default_factory=list)
+    nodes: list[NodeRow] = field(default_factory=list)
+    past_nodes: list[NodeRow] = field(default_factory=list)
     story: list[str] = field(default_factory=list)
 
     # -- who knows what
@@ -368,7 +366,7 @@ class Board:
 
     # -- pictures
 
-    def registry_name(self, provider: ProviderLine) -> str:
+    def registry_name(self, provider: ProviderRow) -> str:
         """The number of the registry that a provider is registered with."""
         names = {registry.router: str(registry.number) for registry in self.registries}
         return names.get(provider.registry or "", "-") if provider.is_up else "-"
@@ -434,7 +432,7 @@ class Board:
             f"{client.failed_count:,}",
         ]
 
-    def _node_row(self, node: NodeLine) -> list[str | Text]:
+    def _node_row(self, node: NodeRow) -> list[str | Text]:
         cells: list[str | Text] = [f"node {node.number}", *state(node, "publishing")]
         if not node.is_up:
             return cells
@@ -449,7 +447,7 @@ class Board:
         ]
 
 
-def state(line: Line, word: str) -> tuple[str, Text]:
+def state(line: Row, word: str) -> tuple[str, Text]:
     """The cells for pid and state."""
     if not line.is_up:
         return "-", Text("killed", "bold red")

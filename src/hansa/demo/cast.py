@@ -1,9 +1,9 @@
-"""The processes of the demo: registries, providers, a client that calls and keeps the books, nodes of topics.
+"""The processes of the demo: registries, providers, nodes of topics, and a client that calls and counts.
 
-Each is started as `python -m hansa.demo.cast ROLE SETTINGS`; `demo_acting` says what it tells and obeys.
+Each is started as `python -m hansa.demo.cast ROLE SETTINGS`; `acting` says how it takes orders and reports.
 
-The books: a request is open from the moment it is asked until its one outcome, which is an answer or a
-failure. The client marks its requests idempotent, so that one whose provider was killed goes to another.
+The client's books: a request is open from the call until its one outcome, an answer or a failure. The client
+marks its requests as idempotent, so that one whose provider was killed goes to another.
 """
 
 from __future__ import annotations

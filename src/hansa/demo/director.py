@@ -1,11 +1,7 @@
-"""The demo's director: starts the cast, kills one of each, brings it back, and settles the books.
+"""The demo's director: starts the processes, kills one of each kind, brings it back, and adds up the books.
 
-Every member of the cast is a real process (see `demo_cast`). In a terminal the numbers are drawn in
-place; elsewhere a line a second is printed.
-
-A process of the demo's cast, as its director sees it.
-
-The last lines of the demo: what became of every call and of every message.
+Every process is a real one (`cast`). In a terminal the numbers are drawn in place; elsewhere a line a second
+is printed.
 """
 
 from __future__ import annotations
@@ -24,119 +20,13 @@ from typing import Any
 from rich.console import Console
 from rich.live import Live
 
-from hansa.demo.board import STORY_LINES_MAX, Board, ClientLine, Line, NodeLine, ProviderLine, RegistryLine
+from hansa.demo.board import STORY_LINES_MAX, Board, ClientRow, NodeRow, ProviderRow, RegistryRow, Row
 from hansa.demo.node import owned_topics
 from hansa.runtime.fast_loop import loop_name
 
 LAST_WORDS_MAX = 20
 # Below what operating systems give to outgoing connections: while a process is away, nobody takes its port.
 PORTS = (20_000, 30_000)
-
-
-class DemoFailed(Exception):
-    """Something happened that the play does not foresee."""
-
-
-class Player:
-    """One process of the cast. What it tells is read as it comes; what is no JSON are its last words."""
-
-    def __init__(self, name: str, process: asyncio.subprocess.Process) -> None:
-        self.name = name
-        self.process = process
-        self.dismissed = False
-        self._last_words: deque[str] = deque(maxlen=LAST_WORDS_MAX)
-
-    async def reports(self) -> AsyncIterator[dict[str, Any]]:
-        """Everything it tells, until it ends. Raises DemoFailed when it ends without being dismissed."""
-        assert self.process.stdout is not None
-        async for line in self.process.stdout:
-            try:
-                yield json.loads(line)
-            except ValueError:
-                self._last_words.append(line.decode(errors="replace").rstrip())
-        status = await self.process.wait()
-        if not self.dismissed:
-            words = "\n".join(self._last_words)
-            raise DemoFailed(f"{self.name} ended by itself with status {status}\n{words}".rstrip())
-
-    async def stop(self) -> None:
-        """Ask it to end when everything has its outcome."""
-        self.dismissed = True
-        await self.order("stop")
-
-    async def order(self, word: str) -> None:
-        """Tell it what to do next."""
-        assert self.process.stdin is not None
-        with suppress(ConnectionError):
-            self.process.stdin.write(word.encode() + b"\n")
-            await self.process.stdin.drain()
-
-    def kill(self) -> None:
-        """SIGKILL: no clean-up, no goodbye."""
-        self.dismissed = True
-        with suppress(ProcessLookupError):
-            self.process.kill()
-
-
-@asynccontextmanager
-async def cast(name: str, role: str, settings: dict[str, Any]) -> AsyncIterator[Player]:
-    """A player, running for as long as the block."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        *("-m", "hansa.demo.cast", role, json.dumps(settings)),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-    )
-    player = Player(name, process)
-    try:
-        yield player
-    finally:
-        player.kill()
-        await process.wait()
-
-
-def free_endpoints(count: int) -> list[str]:
-    """Endpoints on this machine that nobody listens on."""
-    ports: set[int] = set()
-    while len(ports) < count:
-        port = randrange(*PORTS)
-        with socket.socket() as probe, suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            ports.add(port)
-    return [f"tcp://127.0.0.1:{port}" for port in ports]
-
-
-def settle(console: Console, board: Board) -> int:
-    """Print the books; 1 when a call failed or has no outcome, or a message is not accounted for."""
-    failed_count, missing_count = sum(board.failed.values()), board.client.open_count
-    console.print(
-        f"asked {board.asked_count:,}, answered {board.answered_count:,}, failed {failed_count:,}, "
-        f"missing {missing_count:,}  (open when the client was killed: {board.open_when_killed_count:,}; "
-        f"asked again because a provider was lost: {board.retried_count:,})",
-        style="bold",
-        soft_wrap=True,
-    )
-    for code, count in sorted(board.failed.items()):
-        console.print(f"failed with {code}: {count:,}", style="bold red", soft_wrap=True)
-    is_balanced = settle_mesh(console, board)
-    return 1 if failed_count or missing_count or not is_balanced else 0
-
-
-def settle_mesh(console: Console, board: Board) -> bool:
-    """Print the books of the topics; whether every message is accounted for."""
-    books = board.mesh_books()
-    console.print(
-        f"published {books.published_count:,}, due to readers {books.due_count:,} = delivered "
-        f"{books.delivered_count:,} + dropped {books.dropped_count:,} + missed {books.missed_count:,} + cut "
-        f"off by the kill {books.cut_off_count:,}; missing {books.missing_count:,}",
-        style="bold",
-        soft_wrap=True,
-    )
-    if books.unordered_count:
-        console.print(f"twice or out of order: {books.unordered_count:,}", style="bold red", soft_wrap=True)
-    return books.is_balanced
-
 
 DRAW_INTERVAL_S = 0.25
 # How long everybody may take to know what has changed: many times what it takes, also where ten processes
@@ -152,6 +42,10 @@ SLOW_READER_NODE = 3
 REGISTRY_ACT, PROVIDER_ACT, NODE_ACT, CLIENT_ACT = 0.1, 0.35, 0.6, 0.82
 
 
+class DemoFailed(Exception):
+    """Something happened that the play does not foresee."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """How long the demo is, and how much the client asks."""
@@ -159,6 +53,26 @@ class Settings:
     run_s: float = 12.0
     in_flight_count: int = 16
     payload_bytes: int = 64
+
+
+async def play(settings: Settings) -> int:
+    """The whole demo with its pictures; the exit status: 0 when every call and message is accounted for."""
+    console = Console(highlight=False)
+    director = Director(settings)
+    problems: list[str] = []
+    try:
+        async with asyncio.TaskGroup() as group:
+            draw = draw_in_place if console.is_terminal else print_lines
+            picture = group.create_task(draw(console, director), name="picture")
+            try:
+                await director.play()
+            finally:
+                picture.cancel()
+    except* DemoFailed as failures:
+        problems = [str(failure) for failure in leaves(failures)]
+    for problem in problems:
+        console.print(f"the demo failed: {problem}", style="bold red", markup=False, soft_wrap=True)
+    return settle(console, director.board) or (1 if problems else 0)
 
 
 class Director:
@@ -172,9 +86,9 @@ class Director:
         self._node_binds = [self._pubs.pop() for _ in range(NODES_COUNT)]
         self.board = Board(
             loop_name=loop_name(),
-            registries=[RegistryLine(number=i + 1, router=self._routers[i]) for i in range(REGISTRIES_COUNT)],
-            providers=[ProviderLine(number=i + 1) for i in range(PROVIDERS_COUNT)],
-            nodes=[NodeLine(number=i + 1) for i in range(NODES_COUNT)],
+            registries=[RegistryRow(number=i + 1, router=self._routers[i]) for i in range(REGISTRIES_COUNT)],
+            providers=[ProviderRow(number=i + 1) for i in range(PROVIDERS_COUNT)],
+            nodes=[NodeRow(number=i + 1) for i in range(NODES_COUNT)],
         )
         self._loop = asyncio.get_running_loop()
         self._started_at = self._loop.time()
@@ -234,7 +148,7 @@ class Director:
 
     # -- the acts
 
-    async def _lose_registry(self, registries: list[Player], i: int) -> None:
+    async def _lose_registry(self, registries: list[DemoProcess], i: int) -> None:
         line = self.board.registries[i]
         lost = [provider for provider in self.board.providers if provider.registry == line.router]
         killed_at = await self._kill(registries[i], line)
@@ -254,7 +168,7 @@ class Director:
             f"registry {line.number} is started again, and knew what the others know after {known_s:.2f} s"
         )
 
-    async def _lose_provider(self, providers: list[Player], i: int) -> None:
+    async def _lose_provider(self, providers: list[DemoProcess], i: int) -> None:
         line = self.board.providers[i]
         killed_at = await self._kill(providers[i], line)
         self.say(f"provider {line.number} is killed (SIGKILL)")
@@ -267,7 +181,7 @@ class Director:
         known_s = await self._until_everybody_knows(started_at)
         self.say(f"provider {line.number} is started again, and everybody knew after {known_s:.2f} s")
 
-    async def _lose_node(self, nodes: list[Player], i: int) -> None:
+    async def _lose_node(self, nodes: list[DemoProcess], i: int) -> None:
         line = self.board.nodes[i]
         killed_at = await self._kill(nodes[i], line)
         topics = " and ".join(line.owned)
@@ -287,12 +201,12 @@ class Director:
             f"{self.board.handover_s:.2f} s"
         )
 
-    async def _lose_client(self, client: Player) -> Player:
+    async def _lose_client(self, client: DemoProcess) -> DemoProcess:
         line = self.board.client
         await self._kill(client, line)
         self.say(f"the client is killed (SIGKILL) with {line.open_count} calls open")
         self.board.past_clients.append(line)
-        self.board.client = ClientLine()
+        self.board.client = ClientRow()
         started_at = self._loop.time()
         client = await self._client()
         known_s = await self._until_everybody_knows(started_at)
@@ -301,8 +215,8 @@ class Director:
 
     # -- processes
 
-    async def _registry(self, i: int) -> Player:
-        line = self.board.registries[i] = RegistryLine(number=i + 1, router=self._routers[i])
+    async def _registry(self, i: int) -> DemoProcess:
+        line = self.board.registries[i] = RegistryRow(number=i + 1, router=self._routers[i])
         settings = {
             "number": line.number,
             "pub": self._pubs[i],
@@ -311,14 +225,14 @@ class Director:
         }
         return await self._start(f"registry {line.number}", "registry", settings, line)
 
-    async def _provider(self, i: int) -> Player:
-        line = self.board.providers[i] = ProviderLine(number=i + 1)
+    async def _provider(self, i: int) -> DemoProcess:
+        line = self.board.providers[i] = ProviderRow(number=i + 1)
         # Each begins with another registry, so that the loss of one concerns one.
         first = i % REGISTRIES_COUNT
         settings = {"bind": self._binds[i], "registries": [*self._routers[first:], *self._routers[:first]]}
         return await self._start(f"provider {line.number}", "provider", settings, line)
 
-    async def _client(self) -> Player:
+    async def _client(self) -> DemoProcess:
         settings = {
             "registries": self._pubs,
             "in_flight_count": self.settings.in_flight_count,
@@ -326,8 +240,8 @@ class Director:
         }
         return await self._start("the client", "client", settings, self.board.client)
 
-    async def _node(self, i: int, *, life: int = 1) -> Player:
-        line = NodeLine(number=i + 1, life=life, owned=owned_topics(i + 1))
+    async def _node(self, i: int, *, life: int = 1) -> DemoProcess:
+        line = NodeRow(number=i + 1, life=life, owned=owned_topics(i + 1))
         self.board.nodes[i] = line
         first = i % REGISTRIES_COUNT
         settings = {
@@ -340,17 +254,17 @@ class Director:
         }
         return await self._start(f"node {line.number}", "node", settings, line)
 
-    async def _start(self, name: str, role: str, settings: dict[str, Any], line: Line) -> Player:
+    async def _start(self, name: str, role: str, settings: dict[str, Any], line: Row) -> DemoProcess:
         player = await self._stage.enter_async_context(cast(name, role, settings))
         self._followers.create_task(self._follow(player, line), name=f"following {name}")
         return player
 
-    async def _follow(self, player: Player, line: Line) -> None:
+    async def _follow(self, player: DemoProcess, line: Row) -> None:
         async for report in player.reports():
             line.hear(report, now=self._loop.time())
             self._heard.set()
 
-    async def _kill(self, player: Player, line: Line) -> float:
+    async def _kill(self, player: DemoProcess, line: Row) -> float:
         """SIGKILL; when it was sent."""
         killed_at = self._loop.time()
         player.kill()
@@ -383,32 +297,105 @@ class Director:
         return self._loop.time()
 
 
-async def play(settings: Settings) -> int:
-    """The whole demo with its pictures; the exit status: 0 when every call and message is accounted for."""
-    console = Console(highlight=False)
-    director = Director(settings)
-    problems: list[str] = []
-    try:
-        async with asyncio.TaskGroup() as group:
-            draw = draw_in_place if console.is_terminal else print_lines
-            picture = group.create_task(draw(console, director), name="picture")
+class DemoProcess:
+    """One process of the cast. What it tells is read as it comes; what is no JSON are its last words."""
+
+    def __init__(self, name: str, process: asyncio.subprocess.Process) -> None:
+        self.name = name
+        self.process = process
+        self.dismissed = False
+        self._last_words: deque[str] = deque(maxlen=LAST_WORDS_MAX)
+
+    async def reports(self) -> AsyncIterator[dict[str, Any]]:
+        """Everything it tells, until it ends. Raises DemoFailed when it ends without being dismissed."""
+        assert self.process.stdout is not None
+        async for line in self.process.stdout:
             try:
-                await director.play()
-            finally:
-                picture.cancel()
-    except* DemoFailed as failures:
-        problems = [str(failure) for failure in leaves(failures)]
-    for problem in problems:
-        console.print(f"the demo failed: {problem}", style="bold red", markup=False, soft_wrap=True)
-    return settle(console, director.board) or (1 if problems else 0)
+                yield json.loads(line)
+            except ValueError:
+                self._last_words.append(line.decode(errors="replace").rstrip())
+        status = await self.process.wait()
+        if not self.dismissed:
+            words = "\n".join(self._last_words)
+            raise DemoFailed(f"{self.name} ended by itself with status {status}\n{words}".rstrip())
+
+    async def stop(self) -> None:
+        """Ask it to end when everything has its outcome."""
+        self.dismissed = True
+        await self.order("stop")
+
+    async def order(self, word: str) -> None:
+        """Tell it what to do next."""
+        assert self.process.stdin is not None
+        with suppress(ConnectionError):
+            self.process.stdin.write(word.encode() + b"\n")
+            await self.process.stdin.drain()
+
+    def kill(self) -> None:
+        """SIGKILL: no clean-up, no goodbye."""
+        self.dismissed = True
+        with suppress(ProcessLookupError):
+            self.process.kill()
 
 
-def leaves(group: BaseExceptionGroup[Any]) -> list[BaseException]:
-    """The exceptions of a group and of the groups in it."""
-    nested = [
-        leaves(error) if isinstance(error, BaseExceptionGroup) else [error] for error in group.exceptions
-    ]
-    return [error for errors in nested for error in errors]
+@asynccontextmanager
+async def cast(name: str, role: str, settings: dict[str, Any]) -> AsyncIterator[DemoProcess]:
+    """A player, running for as long as the block."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *("-m", "hansa.demo.cast", role, json.dumps(settings)),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    player = DemoProcess(name, process)
+    try:
+        yield player
+    finally:
+        player.kill()
+        await process.wait()
+
+
+def free_endpoints(count: int) -> list[str]:
+    """Endpoints on this machine that nobody listens on."""
+    ports: set[int] = set()
+    while len(ports) < count:
+        port = randrange(*PORTS)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            ports.add(port)
+    return [f"tcp://127.0.0.1:{port}" for port in ports]
+
+
+def settle(console: Console, board: Board) -> int:
+    """Print the books; 1 when a call failed or has no outcome, or a message is not accounted for."""
+    failed_count, missing_count = sum(board.failed.values()), board.client.open_count
+    console.print(
+        f"asked {board.asked_count:,}, answered {board.answered_count:,}, failed {failed_count:,}, "
+        f"missing {missing_count:,}  (open when the client was killed: {board.open_when_killed_count:,}; "
+        f"asked again because a provider was lost: {board.retried_count:,})",
+        style="bold",
+        soft_wrap=True,
+    )
+    for code, count in sorted(board.failed.items()):
+        console.print(f"failed with {code}: {count:,}", style="bold red", soft_wrap=True)
+    is_balanced = settle_mesh(console, board)
+    return 1 if failed_count or missing_count or not is_balanced else 0
+
+
+def settle_mesh(console: Console, board: Board) -> bool:
+    """Print the books of the topics; whether every message is accounted for."""
+    books = board.mesh_books()
+    console.print(
+        f"published {books.published_count:,}, due to readers {books.due_count:,} = delivered "
+        f"{books.delivered_count:,} + dropped {books.dropped_count:,} + missed {books.missed_count:,} + cut "
+        f"off by the kill {books.cut_off_count:,}; missing {books.missing_count:,}",
+        style="bold",
+        soft_wrap=True,
+    )
+    if books.unordered_count:
+        console.print(f"twice or out of order: {books.unordered_count:,}", style="bold red", soft_wrap=True)
+    return books.is_balanced
 
 
 async def draw_in_place(console: Console, director: Director) -> None:
@@ -429,3 +416,11 @@ async def print_lines(console: Console, director: Director) -> None:
     while True:
         await asyncio.sleep(1.0)
         console.print(director.board.as_line(director.elapsed_s), markup=False, soft_wrap=True)
+
+
+def leaves(group: BaseExceptionGroup[Any]) -> list[BaseException]:
+    """The exceptions of a group and of the groups in it."""
+    nested = [
+        leaves(error) if isinstance(error, BaseExceptionGroup) else [error] for error in group.exceptions
+    ]
+    return [error for errors in nested for error in errors]

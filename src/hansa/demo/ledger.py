@@ -1,8 +1,8 @@
 """What a reader of topics received, in numbers that do not depend on hansa's own.
 
 Every message carries its source (a node in one of its lives), a number that counts from 1 for each stream
-(one source in one topic), and when it was sent. So a reader can say without asking anybody what is missing
-between the first and the last, and whether anything came twice or out of order.
+(one source in one topic), and when it was sent. So a reader knows by itself what is missing between the first
+and the last, and whether a message came twice or out of order.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Stream:
     count: int
 
 
-class Ledger:
+class ReaderLedger:
     """The streams of one reader."""
 
     def __init__(self) -> None:

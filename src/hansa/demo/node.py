@@ -1,9 +1,9 @@
 """A node of the demo's topic mesh: it owns topics, publishes, and reads everything.
 
-It owns `zone:N:state` and `zone:N:events`, and publishes there; node 2 also owns `chat`, where every node
-publishes, the others through node 2. A reader takes all messages of all topics as they come. One node has
-a second reader, which is slow on purpose: it looks now and then, and little waits for it meanwhile, so that
-most messages are dropped; how many is known exactly. All is counted by `demo_ledger`, and again by hansa.
+Node N owns `zone:N:state` and `zone:N:events`, and publishes there. Node 2 also owns `chat`, where every node
+publishes, the others through node 2. A reader takes all messages of all topics as they come. One node has a
+second reader that is slow on purpose: it reads now and then from a small queue, so most of its messages are
+dropped, and how many is known exactly. Everything is counted by `ledger`, and independently by hansa.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from hansa.demo.acting import (
     act,
 )
 from hansa.demo.latencies import Latencies
-from hansa.demo.ledger import Ledger, stream_name, write_message
+from hansa.demo.ledger import ReaderLedger, stream_name, write_message
 
 ZONES = "zone:*"
 CHAT = "chat"
@@ -85,7 +85,7 @@ class TopicReader:
 
     def __init__(self, spot: Spot, subscriptions: list[Subscription], interval_s: float = 0.0) -> None:
         self.subscriptions = subscriptions
-        self.ledger = Ledger()
+        self.ledger = ReaderLedger()
         self.latencies = Latencies()
         self._spot = spot
         self._interval_s = interval_s

@@ -1,4 +1,8 @@
-"""What a settling registry has not said again yet: believed a little longer, as who hears it knew it."""
+"""The list of a registry that has just started, completed with the entries that it had before. Pure.
+
+Such a registry is *settling*: its providers are still on their way back. An entry that it listed before and
+does not list yet is therefore kept, marked as orphaned, until the registry says that it has settled.
+"""
 
 from __future__ import annotations
 

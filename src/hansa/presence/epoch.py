@@ -1,12 +1,9 @@
-"""When a provider says something, as an epoch. Pure.
+"""Epochs: which of several statements about one entry was made last. Pure.
 
-The registries take it for the epoch of the entry. So of all that a provider has said, to whichever registry
-and however late it is read, the last word counts.
-
-Epochs: which of several words about one entry was said last.
-
-The wall clock in milliseconds, shifted left. So an epoch grows with time, even from one process to the next,
-and says when its claim was made.
+An epoch is the wall clock in milliseconds, shifted left. So epochs grow with time, even from one process to
+the next, and each one tells when it was made. A provider stamps whatever it tells a registry, and registries
+use that stamp as the epoch of the entry. The provider's last statement therefore wins, whichever registry
+received it and however late it was read.
 """
 
 from __future__ import annotations
@@ -20,6 +17,9 @@ EPOCH_MAX: Final = 0xFFFF_FFFF_FFFF_FFFF
 # Room for 65,536 changes of one key within a millisecond.
 _SHIFT: Final = 16
 
+# Beyond this there is no room for the stamps that follow.
+_STEPPED_OVER_MAX: Final = EPOCH_MAX - 0xFFFF
+
 
 def first_epoch(wall_ms: int) -> int:
     """The lowest epoch of a claim or a list made at this time."""
@@ -29,10 +29,6 @@ def first_epoch(wall_ms: int) -> int:
 def epoch_wall_s(epoch: int) -> float:
     """When a claim of this epoch was made, in wall seconds; 0.0 for none."""
     return (epoch >> _SHIFT) / 1000
-
-
-# Beyond this there is no room for the stamps that follow.
-_STEPPED_OVER_MAX: Final = EPOCH_MAX - 0xFFFF
 
 
 class Stamps:

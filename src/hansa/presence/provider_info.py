@@ -1,10 +1,6 @@
-"""How a service stands with the registries: values that the program sees.
+"""Values about providers that programs see, reserved service names, and the heartbeat's interval. Pure.
 
-How often a provider says that it is alive: a registry and its providers go by the same rule. Pure.
-
-Service names that are not for providers.
-
-One provider of a service, as registries and discoveries show it to the program.
+The interval is here because a registry and its providers derive it from the same rule.
 """
 
 from __future__ import annotations
@@ -15,20 +11,6 @@ from typing import Final
 
 from hansa.limits import BEAT_S_MIN, BEATS_PER_TIMEOUT, HEARTBEAT_INTERVAL_S
 from hansa.wire.registry import AckStatus
-
-
-def beat_s(timeout_s: float, interval_s: float = HEARTBEAT_INTERVAL_S) -> float:
-    """The time between two heartbeats for a registry with this timeout: no longer than the interval."""
-    return min(interval_s, max(timeout_s / BEATS_PER_TIMEOUT, BEAT_S_MIN))
-
-
-NODES: Final = "spot-node"
-"""The nodes of topic meshes find each other by it, alone or followed by a dot and a cluster's name."""
-
-
-def is_reserved(service: str) -> bool:
-    """Whether only nodes of a mesh register this name: it, and whatever begins with it and a dot."""
-    return f"{service}.".startswith(f"{NODES}.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,3 +67,17 @@ class RegistrationTally:
     heartbeats_count: int = 0
     stray_answers_count: int = 0
     """Answers to nothing that was asked."""
+
+
+NODES: Final = "spot-node"
+"""The nodes of topic meshes find each other by it, alone or followed by a dot and a cluster's name."""
+
+
+def is_reserved(service: str) -> bool:
+    """Whether only nodes of a mesh register this name: it, and whatever begins with it and a dot."""
+    return f"{service}.".startswith(f"{NODES}.")
+
+
+def beat_s(timeout_s: float, interval_s: float = HEARTBEAT_INTERVAL_S) -> float:
+    """The time between two heartbeats for a registry with this timeout: no longer than the interval."""
+    return min(interval_s, max(timeout_s / BEATS_PER_TIMEOUT, BEAT_S_MIN))

@@ -1,28 +1,26 @@
-"""One provider and its registries: who is the active one, what it has been told, and what it answered.
+"""One provider and its registries: which one is active, what it was told, and what it answered. Pure.
 
 Theory of operation. A provider keeps a list of registries and speaks to one of them. A registry that cannot
-be reached, breaks off or does not answer is left for the next in the list, round and round: at once after
-one that worked, else after a delay that doubles. Whatever is wanted is registered again with the new one.
+be reached, disconnects or does not answer is left for the next in the list, round and round: at once after
+one that worked, else after a delay that doubles. Every wanted service is registered again with the new one.
 
-Three waits spread a crowd. A service's very first registration goes out at once; after a failover the others
-come within `RETURN_S_MAX`; a registry that says it does not have an entry is told again within
-`REREGISTER_S_MAX`. A registry that refuses what it or another once accepted is asked again, ever more slowly,
-because the one who holds the entry may leave.
+Three delays spread the load of many providers. The very first registration of a service is sent at once.
+After a failover, the services are registered again within `RETURN_S_MAX`. A registry that says that it does
+not have an entry is told again within `REREGISTER_S_MAX`. A registry that refuses a service which some
+registry once accepted is asked again, ever more slowly, because the provider that holds the entry may leave.
 
 REGISTER_ACK names neither its question nor the service, so questions carry tokens. A registry without tokens
-answers REGISTER only, in order, so its answers belong to the oldest REGISTER; its silence on the rest means
-yes. Heartbeats carry a token too: who lacks the entry says so with it.
+answers REGISTER only, in order: its answer belongs to the oldest REGISTER, and its silence about anything
+else means yes. Heartbeats carry a token too, and a registry that lacks the entry answers with that token.
 
-A registry says with its yes after which silence it removes an entry. Heartbeats go out three times as often,
-or at the interval that the provider was given if that is shorter; each registry may have another timeout.
+A registry says with its yes after how much silence it removes an entry. Heartbeats are sent three times as
+often, or at the interval that the provider was given if that is shorter. Each registry may have another
+timeout.
 
-What the driver sends is stamped, so that a registry that reads it late knows that it is late. A registry that
-knows a higher epoch, from a clock that is ahead, says "behind" and which: that is stepped over at once, a few
-times in a row, and after that it is a refusal as any other.
-
-How far a provider has come with its registries: the connection, each entry, each question.
-
-What the machine of a provider's registrations asks its driver to do, and what it has to tell.
+The driver stamps what it sends, so that a registry that reads a message late knows that it is late. A
+registry that knows a higher epoch, from a clock that is ahead, answers "behind" and names that epoch. The
+next stamp is beyond it, and the question is repeated at once, a few times in a row; after that, "behind" is a
+refusal like any other.
 """
 
 from __future__ import annotations
@@ -56,67 +54,11 @@ from hansa.wire.registry import (
     UpdateWeight,
 )
 
-
-class Phase(Enum):
-    """Of the connection to the active registry."""
-
-    IDLE = "no registry to dial"
-    DIALLING = "until it has shaken hands"
-    UP = "connected"
-    RESTING = "until the next dial"
-
-
-class Step(Enum):
-    """Of one entry at the active registry."""
-
-    DUE = "REGISTER goes out at due_at"
-    ASKED = "REGISTER is out"
-    REGISTERED = "HEARTBEAT goes out at due_at"
-
-
-@dataclass(slots=True, kw_only=True)
-class Entry:
-    """A service that is to be registered, and how far that has come."""
-
-    service: str
-    endpoint: str
-    weight: int
-    backoff: Backoff
-    step: Step = Step.DUE
-    due_at: float = 0.0
-    token: int = 0
-    """Of the newest REGISTER, then of the heartbeats."""
-    entered: str = ""
-    """The endpoint as the active registry has it."""
-    is_sent: bool = False
-    """Some registry may have it."""
-    is_accepted: bool = False
-    """Some registry had it once."""
-    is_asked_for: bool = True
-    """The program waits for the answer."""
-    behind_count: int = 0
-    """Times in a row that REGISTER was behind."""
-    answer: Registration | None = None
-    """What a registry last said about it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gone:
-    """What is left of an entry that is wanted no more."""
-
-    answer: Registration | None
-    is_accepted: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
-    """What a registry has been asked and has not answered."""
-
-    message: Register | Unregister | UpdateWeight
-    answer_by: float
-
-
-ProviderMessage: TypeAlias = Register | Unregister | Heartbeat | UpdateWeight
+_UINT32_MAX = 0xFFFF_FFFF
+# How a registry's answer to a heartbeat begins when it has no such entry.
+_MISSING = "not registered"
+# How it begins when it knows a later word about the entry.
+_BEHIND = "behind"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,8 +75,11 @@ class HangUp:
     registry: str
 
 
+ProviderMessage: TypeAlias = Register | Unregister | Heartbeat | UpdateWeight
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Send:
+class TellRegistry:
     """Tell the active registry."""
 
     message: ProviderMessage
@@ -161,14 +106,66 @@ class Unregistered:
     service: str
 
 
-Effect = Dial | HangUp | Send | Registered | Refused | Unregistered
+Effect = Dial | HangUp | TellRegistry | Registered | Refused | Unregistered
 
 
-_UINT32_MAX = 0xFFFF_FFFF
-# How a registry's answer to a heartbeat begins when it has no such entry.
-_MISSING = "not registered"
-# How it begins when it knows a later word about the entry.
-_BEHIND = "behind"
+class DialPhase(Enum):
+    """How far the connection to the active registry has come."""
+
+    IDLE = "no registry to dial"
+    DIALLING = "until it has shaken hands"
+    UP = "connected"
+    RESTING = "until the next dial"
+
+
+class EntryStep(Enum):
+    """How far one entry has come at the active registry."""
+
+    DUE = "REGISTER goes out at due_at"
+    ASKED = "REGISTER is out"
+    REGISTERED = "HEARTBEAT goes out at due_at"
+
+
+@dataclass(slots=True, kw_only=True)
+class WantedService:
+    """A service that is to be registered, and how far that has come."""
+
+    service: str
+    endpoint: str
+    weight: int
+    backoff: Backoff
+    step: EntryStep = EntryStep.DUE
+    due_at: float = 0.0
+    token: int = 0
+    """Of the newest REGISTER, then of the heartbeats."""
+    entered: str = ""
+    """The endpoint as the active registry has it."""
+    is_sent: bool = False
+    """Some registry may have it."""
+    is_accepted: bool = False
+    """Some registry had it once."""
+    is_asked_for: bool = True
+    """The program waits for the answer."""
+    behind_count: int = 0
+    """Times in a row that REGISTER was behind."""
+    answer: Registration | None = None
+    """What a registry last said about it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gone:
+    """What is left of an entry that is wanted no more."""
+
+    answer: Registration | None
+    is_accepted: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenQuestion:
+    """What a registry has been asked and has not answered."""
+
+    message: Register | Unregister | UpdateWeight
+    answer_by: float
 
 
 class Registrations:
@@ -190,17 +187,17 @@ class Registrations:
         )
         self._chance = chance
         self._backoff = self._new_backoff()
-        self._phase = Phase.IDLE
+        self._phase = DialPhase.IDLE
         self._until = 0.0
         self._turn = 0
         self._dialled_at = 0.0
         self._worked = False
         self._knows_tokens: bool | None = None
         self._last_token = 0
-        self._entries: dict[str, Entry] = {}
+        self._entries: dict[str, WantedService] = {}
         self._leaving: dict[tuple[str, str], int] = {}
         """What is being taken back, and how often that was behind."""
-        self._questions: dict[int, Question] = {}
+        self._questions: dict[int, OpenQuestion] = {}
         self._gone: dict[str, Gone] = {}
         self._effects: list[Effect] = []
         self._is_started = False
@@ -214,7 +211,7 @@ class Registrations:
     @property
     def registry(self) -> str | None:
         """The active registry, while it is connected."""
-        return self._registries[self._turn] if self._phase is Phase.UP else None
+        return self._registries[self._turn] if self._phase is DialPhase.UP else None
 
     @property
     def services(self) -> tuple[str, ...]:
@@ -233,21 +230,21 @@ class Registrations:
 
     def state(self, service: str) -> ProviderState:
         entry = self._entries.get(service)
-        if entry is not None and entry.step is Step.REGISTERED:
+        if entry is not None and entry.step is EntryStep.REGISTERED:
             return ProviderState.REGISTERED
         if entry is None and (gone := self._gone.get(service)) is not None and gone.is_accepted:
             return ProviderState.UNREGISTERED
-        return ProviderState.CONNECTED if self._phase is Phase.UP else ProviderState.BOUND
+        return ProviderState.CONNECTED if self._phase is DialPhase.UP else ProviderState.BOUND
 
     def deadline(self) -> float | None:
         """When `tick` has something to do, if nothing else happens before."""
         match self._phase:
-            case Phase.IDLE:
+            case DialPhase.IDLE:
                 return None
-            case Phase.DIALLING | Phase.RESTING:
+            case DialPhase.DIALLING | DialPhase.RESTING:
                 return self._until
-            case Phase.UP:
-                due = [entry.due_at for entry in self._entries.values() if entry.step is not Step.ASKED]
+            case DialPhase.UP:
+                due = [entry.due_at for entry in self._entries.values() if entry.step is not EntryStep.ASKED]
                 due += [question.answer_by for question in self._questions.values()]
                 return min(due, default=None)
 
@@ -256,7 +253,7 @@ class Registrations:
     def start(self, *, now: float) -> list[Effect]:
         """Begin with the first registry."""
         self._is_started = True
-        if self._registries and self._phase is Phase.IDLE:
+        if self._registries and self._phase is DialPhase.IDLE:
             self._dial(now)
         return self._taken()
 
@@ -270,7 +267,9 @@ class Registrations:
         """Register this service, or update it, and keep it registered until `unwant`."""
         entry = self._entries.get(service)
         if entry is None:
-            entry = Entry(service=service, endpoint=endpoint, weight=weight, backoff=self._new_backoff())
+            entry = WantedService(
+                service=service, endpoint=endpoint, weight=weight, backoff=self._new_backoff()
+            )
             self._entries[service] = entry
             if (gone := self._gone.pop(service, None)) is not None:
                 entry.answer = gone.answer
@@ -280,7 +279,7 @@ class Registrations:
             entry.endpoint, entry.entered = endpoint, ""
         entry.weight = weight
         entry.is_asked_for = True
-        entry.step = Step.DUE
+        entry.step = EntryStep.DUE
         entry.due_at = now
         if self._leaving.pop((service, endpoint), None) is not None:
             self._effects.append(Unregistered(service=service))  # Overtaken: nobody waits for it in vain.
@@ -299,20 +298,20 @@ class Registrations:
         """Change the weight. `Registered` tells when the registry has it, by one way or another."""
         entry = self._entries[service]
         entry.weight = weight
-        if entry.step is Step.REGISTERED:
+        if entry.step is EntryStep.REGISTERED:
             message = UpdateWeight(
                 service=service, endpoint=entry.entered, weight=weight, token=self._new_token()
             )
             self._ask(message, now)
-        elif entry.step is Step.ASKED:
-            entry.step, entry.due_at = Step.DUE, now
+        elif entry.step is EntryStep.ASKED:
+            entry.step, entry.due_at = EntryStep.DUE, now
         return self.tick(now=now)
 
     # -- what happens
 
     def connected(self, *, now: float) -> list[Effect]:
         """The registry that was dialled has shaken hands."""
-        self._phase = Phase.UP
+        self._phase = DialPhase.UP
         self._knows_tokens = None
         self._beat_s = self._interval_s_max
         self._questions.clear()
@@ -320,20 +319,20 @@ class Registrations:
             self._success()
         for entry in self._entries.values():
             spread_s = self._chance.uniform(0.0, RETURN_S_MAX) if entry.is_accepted else 0.0
-            entry.step, entry.due_at, entry.entered = Step.DUE, now + spread_s, ""
+            entry.step, entry.due_at, entry.entered = EntryStep.DUE, now + spread_s, ""
         for service, endpoint in list(self._leaving):
             self._ask(Unregister(service=service, endpoint=endpoint, token=self._new_token()), now)
         return self.tick(now=now)
 
     def disconnected(self, problem: str, *, now: float) -> list[Effect]:
         """The dialled or connected registry is gone."""
-        if self._phase in (Phase.DIALLING, Phase.UP):
+        if self._phase in (DialPhase.DIALLING, DialPhase.UP):
             self._lose(problem, now)
         return self.tick(now=now)
 
     def ack(self, ack: RegisterAck, *, now: float) -> list[Effect]:
         """The active registry has answered something, or said something by itself."""
-        if self._phase is not Phase.UP:
+        if self._phase is not DialPhase.UP:
             self.tally.stray_answers_count += 1
             return []
         question = None
@@ -346,23 +345,23 @@ class Registrations:
         match question:
             case None:
                 self._hear_unasked(ack, now)
-            case Question(message=Register() as message):
+            case OpenQuestion(message=Register() as message):
                 self._hear_registered(message, ack, now)
-            case Question(message=UpdateWeight() as message):
+            case OpenQuestion(message=UpdateWeight() as message):
                 self._hear_reweighted(message, ack, now)
-            case Question(message=Unregister() as message):
+            case OpenQuestion(message=Unregister() as message):
                 self._hear_unregistered(message, ack, now)
         return self.tick(now=now)
 
     def tick(self, *, now: float) -> list[Effect]:
         """Do what is due."""
-        if self._phase is Phase.UP:
+        if self._phase is DialPhase.UP:
             self._check_answers(now)
-        elif self._phase is Phase.DIALLING and self._until <= now:
+        elif self._phase is DialPhase.DIALLING and self._until <= now:
             self._give_up(f"did not shake hands within {REGISTRY_ANSWER_S_MAX} s", now)
-        if self._phase is Phase.RESTING and self._until <= now:
+        if self._phase is DialPhase.RESTING and self._until <= now:
             self._dial(now)
-        if self._phase is Phase.UP:
+        if self._phase is DialPhase.UP:
             for entry in self._entries.values():
                 if entry.due_at <= now:
                     self._speak(entry, now)
@@ -371,7 +370,7 @@ class Registrations:
     # -- the active registry
 
     def _dial(self, now: float) -> None:
-        self._phase = Phase.DIALLING
+        self._phase = DialPhase.DIALLING
         self._dialled_at = now
         self._until = now + REGISTRY_ANSWER_S_MAX
         self._effects.append(Dial(registry=self._registries[self._turn]))
@@ -383,14 +382,14 @@ class Registrations:
 
     def _lose(self, problem: str, now: float) -> None:
         self.problems[self._registries[self._turn]] = problem
-        if self._phase is Phase.UP:
+        if self._phase is DialPhase.UP:
             self.tally.failovers_count += 1
         else:
             self.tally.dials_failed_count += 1
         self._questions.clear()
         for entry in self._entries.values():
-            entry.step = Step.DUE
-        self._phase = Phase.RESTING
+            entry.step = EntryStep.DUE
+        self._phase = DialPhase.RESTING
         self._turn = (self._turn + 1) % len(self._registries)
         if self._worked:
             # At once, as the specification wants, but a registry that takes everyone in and throws everyone
@@ -407,38 +406,42 @@ class Registrations:
 
     # -- speaking
 
-    def _speak(self, entry: Entry, now: float) -> None:
-        if entry.step is Step.DUE:
-            entry.step, entry.is_sent, entry.token = Step.ASKED, True, self._new_token()
+    def _speak(self, entry: WantedService, now: float) -> None:
+        if entry.step is EntryStep.DUE:
+            entry.step, entry.is_sent, entry.token = EntryStep.ASKED, True, self._new_token()
             self._ask(
                 Register(
                     service=entry.service, endpoint=entry.endpoint, weight=entry.weight, token=entry.token
                 ),
                 now,
             )
-        elif entry.step is Step.REGISTERED:
+        elif entry.step is EntryStep.REGISTERED:
             entry.due_at = now + self._beat_s
             self.tally.heartbeats_count += 1
             self._effects.append(
-                Send(message=Heartbeat(service=entry.service, endpoint=entry.entered, token=entry.token))
+                TellRegistry(
+                    message=Heartbeat(service=entry.service, endpoint=entry.entered, token=entry.token)
+                )
             )
 
-    def _leave(self, entry: Entry, now: float) -> None:
+    def _leave(self, entry: WantedService, now: float) -> None:
         endpoint = entry.entered or entry.endpoint
         self._leaving[entry.service, endpoint] = 0
-        if self._phase is not Phase.UP:
+        if self._phase is not DialPhase.UP:
             return
         message = Unregister(service=entry.service, endpoint=endpoint, token=self._new_token())
         if self._knows_tokens is False:
-            self._effects.append(Send(message=message))
+            self._effects.append(TellRegistry(message=message))
             self._unregistered(message)  # Such a registry never says a word about it.
         else:
             self._ask(message, now)
 
     def _ask(self, message: Register | Unregister | UpdateWeight, now: float) -> None:
         if message.token is not None:
-            self._questions[message.token] = Question(message=message, answer_by=now + REGISTRY_ANSWER_S_MAX)
-        self._effects.append(Send(message=message))
+            self._questions[message.token] = OpenQuestion(
+                message=message, answer_by=now + REGISTRY_ANSWER_S_MAX
+            )
+        self._effects.append(TellRegistry(message=message))
 
     def _check_answers(self, now: float) -> None:
         overdue = [token for token, question in self._questions.items() if question.answer_by <= now]
@@ -465,11 +468,11 @@ class Registrations:
 
     def _hear_registered(self, message: Register, ack: RegisterAck, now: float) -> None:
         entry = self._entries.get(message.service)
-        if entry is None or entry.step is not Step.ASKED or entry.token != message.token:
+        if entry is None or entry.step is not EntryStep.ASKED or entry.token != message.token:
             return  # No longer wanted, or asked again meanwhile: the newer question counts.
         if self._is_behind(ack) and entry.behind_count < BEHIND_MAX:
             entry.behind_count += 1
-            entry.step, entry.due_at = Step.DUE, now
+            entry.step, entry.due_at = EntryStep.DUE, now
             return
         entry.behind_count = 0
         registration = Registration(
@@ -492,7 +495,7 @@ class Registrations:
             self.tally.reregistrations_count += 1
         else:
             self.tally.registrations_count += 1
-        entry.step, entry.due_at = Step.REGISTERED, now + self._beat_s
+        entry.step, entry.due_at = EntryStep.REGISTERED, now + self._beat_s
         entry.entered, entry.token = registration.endpoint, self._new_token()
         entry.is_accepted, entry.is_asked_for = True, False
         entry.backoff.reset()
@@ -516,9 +519,9 @@ class Registrations:
             "or none, or raise the registry's timeout"
         )
 
-    def _hear_refused(self, entry: Entry, registration: Registration, now: float) -> None:
+    def _hear_refused(self, entry: WantedService, registration: Registration, now: float) -> None:
         self.tally.refusals_count += 1
-        entry.step, entry.due_at = Step.DUE, now + entry.backoff.next_s()
+        entry.step, entry.due_at = EntryStep.DUE, now + entry.backoff.next_s()
         if entry.is_asked_for:
             entry.is_asked_for = False
             self._effects.append(Refused(registration=registration))
@@ -527,11 +530,11 @@ class Registrations:
 
     def _hear_reweighted(self, message: UpdateWeight, ack: RegisterAck, now: float) -> None:
         entry = self._entries.get(message.service)
-        if entry is None or entry.answer is None or entry.step is not Step.REGISTERED:
+        if entry is None or entry.answer is None or entry.step is not EntryStep.REGISTERED:
             return  # Being registered anew, with its weight of now.
         if self._is_behind(ack):
             # Not this weight again: a newer one may be on its way, and a later stamp would undo it.
-            entry.step, entry.due_at = Step.DUE, now
+            entry.step, entry.due_at = EntryStep.DUE, now
             return
         if ack.status is not AckStatus.OK:
             self._miss(entry, now)
@@ -567,7 +570,7 @@ class Registrations:
             entry
             for entry in self._entries.values()
             if ack.status is not AckStatus.OK
-            and entry.step is Step.REGISTERED
+            and entry.step is EntryStep.REGISTERED
             and (
                 entry.token == ack.token
                 if ack.token is not None
@@ -579,14 +582,14 @@ class Registrations:
         for entry in lost:
             self._miss(entry, now)
 
-    def _miss(self, entry: Entry, now: float) -> None:
+    def _miss(self, entry: WantedService, now: float) -> None:
         self.tally.missing_count += 1
-        entry.step = Step.DUE
+        entry.step = EntryStep.DUE
         entry.due_at = now + self._chance.uniform(0.0, REREGISTER_S_MAX)
 
     # -- small things
 
-    def _forget(self, service: str) -> Entry:
+    def _forget(self, service: str) -> WantedService:
         """It is wanted no more. What was said of it last is kept, until enough others have gone after it."""
         entry = self._entries.pop(service)
         self._gone[service] = Gone(answer=entry.answer, is_accepted=entry.is_accepted)

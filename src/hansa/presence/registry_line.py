@@ -1,13 +1,13 @@
-"""Drives a provider's registrations: one connection to one registry at a time, one timer, and who waits.
+"""Drives `Registrations`: one connection to one registry at a time, one timer, and the calls that wait.
 
-Each dial gets a DEALER of its own, so that what a former registry still says or does is nobody's concern.
+Each dial gets a DEALER of its own, so nothing that a former registry still says or does reaches the machine.
 
-What it owes to the machine. Everything that happens on the present DEALER (connected, disconnected, an
-answer) and every wish of the program is told to it, and the effects are performed in order. After each of
-them the one timer is set to the machine's deadline, and calls `tick`. It sends nothing again by itself: a
-message that cannot leave counts as a lost connection, what else was for that connection is left out, and the
-machine says what to do with the next. Everything but a heartbeat is stamped as it leaves. Waiters end by an
-effect, their deadline, or `close`.
+What the driver owes the machine. It tells the machine whatever happens on the present DEALER (connected,
+disconnected, an answer) and every wish of the program, and performs the effects in order. After each of these
+it sets its one timer to the machine's deadline, where it calls `tick`. It never repeats a message by itself:
+if one cannot be sent, that counts as a lost connection, the other messages for that connection are dropped,
+and the machine decides what to tell the next registry. It stamps everything but heartbeats. A call that waits
+ends by an effect, by its deadline, or by `close`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from hansa.presence.registrations import (
     Refused,
     Registered,
     Registrations,
-    Send,
+    TellRegistry,
     Unregistered,
 )
 from hansa.runtime.tasks import TaskScope
@@ -207,11 +207,11 @@ class RegistryLine:
                     self._dial(registry)
                 case HangUp():
                     self._hang_up()
-                case Send(message=message):
+                case TellRegistry(message=message):
                     problem = self._send(encode(self._stamped(message)))
                     if problem:
                         # The rest was for that connection too.
-                        todo = deque(effect for effect in todo if not isinstance(effect, Send))
+                        todo = deque(effect for effect in todo if not isinstance(effect, TellRegistry))
                         self._hang_up()
                         todo += self.machine.disconnected(problem, now=self._now())
                 case Registered(registration=registration):

@@ -1,4 +1,4 @@
-"""Counts what makes no sense, by peer, and says when a peer has had enough chances."""
+"""Counts the bad messages of each peer, and says when its connection is to be ended. Pure."""
 
 from __future__ import annotations
 

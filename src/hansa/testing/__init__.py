@@ -11,7 +11,18 @@
 
 Programs run on hosts unchanged: they are given the host, and through it a network, a clock and chance.
 
+- `simulation`: plays a `scenario` from a seed. `faults`, `store_faults`: what goes wrong, drawn beforehand.
+- `world`: the hosts, their network and the clock. `history`: what happened, in order.
+- `host`: a simulated machine. `life`: one run of its program.
+- `loop`: the event loop without a clock. `refusals`: what it refuses to do.
+- `network`: streams between hosts. `wire`: one direction of a connection.
+- `store_host`: a store on a host. `store_link`: the store as another host sees it. `store_way`: between them.
+- `scenarios`: what `make sim` plays, with the command `python -m hansa.testing`.
+
 And a judge of what clients saw, in a simulation or anywhere else: `check_linearizability`.
+
+- `calls`: the log of what was asked and answered. `models`: what a sequential system would answer.
+- `linearizability`: the verdict. `linearization`: the search. `counterexample`: what is shown on failure.
 """
 
 from hansa.testing.calls import Call, CallLog, OpenCall

@@ -27,7 +27,7 @@ PLAIN_REPORTS_COUNT = 10
 
 
 @dataclass(slots=True, kw_only=True)
-class Tally:
+class RunTotals:
     """What the runs of one scenario add up to."""
 
     scenario: str
@@ -74,9 +74,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 1 if any(tally.failed_seeds for tally in tallies) else 0
 
 
-def _play(console: Console, scenario: type[Scenario], seeds: range) -> Tally:
+def _play(console: Console, scenario: type[Scenario], seeds: range) -> RunTotals:
     """Play the seeds in turn; stop early when enough of them failed to keep a reader busy."""
-    tally = Tally(scenario=scenario.name)
+    tally = RunTotals(scenario=scenario.name)
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -105,7 +105,7 @@ def _play(console: Console, scenario: type[Scenario], seeds: range) -> Tally:
     return tally
 
 
-def _table(tallies: Sequence[Tally]) -> Table:
+def _table(tallies: Sequence[RunTotals]) -> Table:
     table = Table(title="simulations")
     for heading in ("scenario", "passed", "failed", "faults", "steps", "virtual time", "real time"):
         table.add_column(heading, justify="left" if heading == "scenario" else "right", no_wrap=True)

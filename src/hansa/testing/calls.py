@@ -26,7 +26,8 @@ class Call:
     """One call of one process. `returned_s` None: its outcome is unknown, and `answer` means nothing.
 
     A call with an unknown outcome may take effect at any time after it was made, or never. Raises
-    `BadArgument` for one that returned before it was made.
+    `BadArgument` for one that returned before it was made. A gateway's `Call` is a request under
+    way; this one is a line of a history.
     """
 
     process: str

@@ -173,7 +173,7 @@ class SlowLink:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """Nobody gets a new connection to the host."""
+    """Nobody gets a new connection to the host. A fault, unlike the refusals of the wire and of a store."""
 
     at_s: float
     lasting_s: float

@@ -1,4 +1,4 @@
-"""What happened in a run, in order: for the digest that proves a replay, and for the reader of a failure."""
+"""What happened in a run, in order: for the digest that proves a replay, and for reading a failure."""
 
 from __future__ import annotations
 

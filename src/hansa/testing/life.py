@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from hansa.errors import invariant
 
 if TYPE_CHECKING:
-    from hansa.testing.loop import Call
+    from hansa.testing.loop import ScheduledCall
 
 __all__ = ["Life", "LifeState", "current_life", "enter", "life_of"]
 
@@ -37,7 +37,7 @@ class Life:
         self.number = number
         self.state = LifeState.RUNNING
         # What came due while paused, or can never run because of a crash; bounded by the loop's step limit.
-        self.held: list[Call] = []
+        self.held: list[ScheduledCall] = []
 
     def __repr__(self) -> str:
         return f"<Life {self} {self.state.value}>"

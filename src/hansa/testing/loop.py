@@ -1,12 +1,12 @@
 """An asyncio event loop without a clock and without I/O: the same seed gives the same history, bit for bit.
 
-Time stands still while callbacks run, and jumps to the next timer when none is ready. What is ready together
-runs in an order drawn from the seed, within what asyncio promises: plain callbacks of one life keep the order
-in which they were scheduled, the steps of different tasks and of different lives do not. A turn runs what was
-ready when it began; what that schedules runs in the next turn.
+Time stands still while callbacks run, and jumps to the next timer when none is ready. Callbacks that are
+ready together run in an order drawn from the seed, within what asyncio promises: plain callbacks of one life
+keep the order in which they were scheduled; the steps of different tasks and of different lives do not. A
+turn runs what was ready when it began; what that schedules runs in the next turn.
 
-Hidden sources of chance are closed: the garbage collector runs at fixed steps only, and whatever needs a
-thread, a socket or a signal refuses.
+Hidden sources of chance are closed: the garbage collector runs at fixed steps only, and every method that
+needs a thread, a socket or a signal refuses.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from hansa.errors import InvariantBroken
 from hansa.testing.life import Life, LifeState, current_life, enter, life_of
 from hansa.testing.refusals import NotSimulated, RealWorldRefused
 
-__all__ = ["Call", "Deadlocked", "SimLoop", "Stuck"]
+__all__ = ["Deadlocked", "ScheduledCall", "SimLoop", "Stuck"]
 
 T = TypeVar("T")
 ExceptionHandler = Callable[[asyncio.AbstractEventLoop, dict[str, Any]], object]
@@ -57,7 +57,7 @@ class Stuck(InvariantBroken):
     code = "simulation-stuck"
 
 
-class Call(asyncio.TimerHandle):
+class ScheduledCall(asyncio.TimerHandle):
     """A scheduled callback, with the life it belongs to and the lane whose order it keeps."""
 
     __slots__ = ("lane", "life", "what")
@@ -105,8 +105,8 @@ class SimLoop(RealWorldRefused):
         self._steps = 0
         self._steps_max = steps_max
         self._instant_steps = 0
-        self._ready: list[Call] = []
-        self._timers: list[tuple[float, int, Call]] = []
+        self._ready: list[ScheduledCall] = []
+        self._timers: list[tuple[float, int, ScheduledCall]] = []
         self._timer_number = 0
         self._cancelled_timers = 0
         self._tasks: list[tuple[asyncio.Task[Any], Life | None]] = []
@@ -140,29 +140,31 @@ class SimLoop(RealWorldRefused):
 
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
-    ) -> Call:
+    ) -> ScheduledCall:
         self._check_open()
-        call = Call(self._now_s, callback, args, self, copy_context() if context is None else context)
+        call = ScheduledCall(
+            self._now_s, callback, args, self, copy_context() if context is None else context
+        )
         self._enqueue(call)
         return call
 
     def call_soon_threadsafe(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
-    ) -> Call:
+    ) -> ScheduledCall:
         if self._thread_id is not None and threading.get_ident() != self._thread_id:
             raise NotSimulated("call_soon_threadsafe from another thread: the simulator has one thread only")
         return self.call_soon(callback, *args, context=context)
 
     def call_later(  # type: ignore[override]
         self, delay: float, callback: Callable[..., object], *args: Any, context: Context | None = None
-    ) -> Call:
+    ) -> ScheduledCall:
         return self.call_at(self._now_s + delay, callback, *args, context=context)
 
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
-    ) -> Call:
+    ) -> ScheduledCall:
         self._check_open()
-        call = Call(when, callback, args, self, copy_context() if context is None else context)
+        call = ScheduledCall(when, callback, args, self, copy_context() if context is None else context)
         self._timer_number += 1
         heappush(self._timers, (when, self._timer_number, call))
         return call
@@ -225,7 +227,7 @@ class SimLoop(RealWorldRefused):
         """The life's tasks that are not done, oldest first."""
         return [task for task, owner in self._tasks if owner is life and not task.done()]
 
-    def timers_of(self, life: Life | None) -> list[Call]:
+    def timers_of(self, life: Life | None) -> list[ScheduledCall]:
         """The life's timers that are still set, soonest first."""
         return [call for _, _, call in sorted(self._timers) if call.life is life and not call.cancelled()]
 
@@ -312,7 +314,7 @@ class SimLoop(RealWorldRefused):
             self._count_step(call)
             call._run()
 
-    def _enqueue(self, call: Call) -> None:
+    def _enqueue(self, call: ScheduledCall) -> None:
         life = call.life
         if life is None or life.state is LifeState.RUNNING or self._dismantling:
             self._ready.append(call)
@@ -339,9 +341,9 @@ class SimLoop(RealWorldRefused):
             self._instant_steps = 0
             self._promote_due()
 
-    def _drawn_order(self, calls: list[Call]) -> list[Call]:
+    def _drawn_order(self, calls: list[ScheduledCall]) -> list[ScheduledCall]:
         """Shuffle the lanes and keep the order within each."""
-        lanes: dict[object, list[Call]] = {}
+        lanes: dict[object, list[ScheduledCall]] = {}
         for call in calls:
             lanes.setdefault(call.lane, []).append(call)
         if len(lanes) == 1:
@@ -351,7 +353,7 @@ class SimLoop(RealWorldRefused):
         queues = {lane: iter(queued) for lane, queued in lanes.items()}
         return [next(queues[lane]) for lane in turns]
 
-    def _count_step(self, call: Call) -> None:
+    def _count_step(self, call: ScheduledCall) -> None:
         self._steps += 1
         self._instant_steps += 1
         if self._dismantling:
@@ -397,7 +399,7 @@ class SimLoop(RealWorldRefused):
                 task.exception()
 
     @staticmethod
-    def _release(life: Life) -> list[Call]:
+    def _release(life: Life) -> list[ScheduledCall]:
         held, life.held = life.held, []
         return held
 

@@ -70,7 +70,7 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """Set the value. The answer does not matter."""
+    """Set the value. The answer does not matter. An operation of a model, not a step of the transport."""
 
     value: Hashable
 

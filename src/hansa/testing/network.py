@@ -63,7 +63,7 @@ class NetworkSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Connection:
+class SimConnection:
     """Two ends and the two wires between them."""
 
     there: SimWire
@@ -89,7 +89,7 @@ class SimNetwork:
         self._chance = chance
         self._history = history
         self._views: dict[str, HostView] = {}
-        self._connections: list[Connection] = []
+        self._connections: list[SimConnection] = []
         # Cuts are counted, because two faults may cut the same way.
         self._cuts: Counter[tuple[str, str]] = Counter()
         self._rates: dict[tuple[str, str], float] = {}
@@ -226,7 +226,7 @@ class SimNetwork:
         if delay_s > 0:
             await asyncio.wait([self._change], timeout=delay_s)
 
-    def add(self, connection: Connection) -> None:
+    def add(self, connection: SimConnection) -> None:
         """Remember a connection, to break it when its time comes."""
         self._connections = self._living()
         self._connections.append(connection)
@@ -237,7 +237,7 @@ class SimNetwork:
     def is_refusing(self, host: str) -> bool:
         return self._refusing[host] > 0
 
-    def _living(self) -> list[Connection]:
+    def _living(self) -> list[SimConnection]:
         return [one for one in self._connections if not one.is_over]
 
     def _changed(self) -> None:
@@ -292,7 +292,7 @@ class HostView(MemoryNetwork):
     ) -> tuple[Wire, Wire]:
         there = SimWire(self._network, near, far, source_host=self._host, target_host=listener.place[1])
         back = SimWire(self._network, far, near, source_host=listener.place[1], target_host=self._host)
-        self._network.add(Connection(there=there, back=back))
+        self._network.add(SimConnection(there=there, back=back))
         return there, back
 
     def name_of_dialler(self, endpoint: Endpoint, number: int) -> str:

@@ -24,7 +24,7 @@ STOP_S_MAX = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """A run that kept every invariant."""
+    """A run that kept every invariant. Not the outcome of a transaction, which is `hansa.store.Outcome`."""
 
     scenario: str
     seed: int
@@ -37,7 +37,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """A run that broke an invariant: which one, under which faults, and what happened last."""
+    """A run that broke an invariant: which one, under which faults, and what happened last. Not an error."""
 
     broken: Broken
     plan: FaultPlan

@@ -1,4 +1,4 @@
-"""What goes wrong between a store and those who use it: drawn so that leases are lost, and almost lost."""
+"""What goes wrong between a store and its users: drawn so that leases are lost, and almost lost."""
 
 from __future__ import annotations
 

@@ -1,14 +1,13 @@
-"""A store on a simulated host, for programs on other hosts, which use it through a `StoreLink`.
+"""A store on a simulated host, which programs on other hosts use through a `StoreLink`.
 
-What it has survives crashes and restarts, as if each change had been written to a disk before it was
-answered; its time stands still meanwhile, and afterwards each lease has all its time again. While its host is
+What it holds survives crashes and restarts, as if each change had been written to a disk before it was
+answered. Its time stands still meanwhile, and afterwards each lease has all its time again. While its host is
 paused nothing is answered and no lease ends. Now and then it forgets its history. When an older copy of its
 disk is put back (`Rewind`), it has lost what was changed since. As `hansa store` does, it begins each start
 beyond all revisions that it ever issued.
 
-A host's clock that runs a little fast or slow, as crystals do, and whose date somebody sets to and fro.
-
-A simulated store that can be copied, and be started again as it was: with an older copy, too.
+`RestorableEngine` is the store's engine with copies that can be put back. `DriftingClock` gives a host a
+clock that runs a little fast or slow, as crystals do, and whose date is changed to and fro.
 """
 
 from __future__ import annotations
@@ -37,78 +36,6 @@ __all__ = ["DriftingClock", "Polled", "RestorableEngine", "StoreHost", "StoreTro
 # The date is put on by so much, and back again, after so long each: whoever measures with it goes far wrong.
 WALL_STEP_S: Final = 3600.0
 WALL_STEP_EVERY_S: Final = 5.0
-
-
-class DriftingClock:
-    """Begins with another clock and goes at `rate` times its pace; its date is right half of the time.
-
-    Timers of the simulator's loop go by true time: by this clock they come up to `1 - rate` early or late.
-    """
-
-    def __init__(self, clock: Clock, *, rate: float) -> None:
-        self.rate = rate
-        self._clock = clock
-        self._start_s = clock.monotonic()
-
-    def monotonic(self) -> float:
-        return self._start_s + (self._clock.monotonic() - self._start_s) * self.rate
-
-    def wall(self) -> float:
-        steps_count = int((self._clock.monotonic() - self._start_s) / WALL_STEP_EVERY_S)
-        return self._clock.wall() + WALL_STEP_S * (steps_count % 2)
-
-
-class RestorableEngine(Engine):
-    """An `Engine`, and what a disk holds of it: all but its watchers and the time of its leases."""
-
-    def __init__(self, chance: Chance) -> None:
-        super().__init__(chance)
-        self._mvcc: RestorableKeys = RestorableKeys()
-        self._leases: RestorableLeases = RestorableLeases()
-        self._watchers = Watchers(self._mvcc)
-
-    @property
-    def items(self) -> Sequence[KeyValue]:
-        """All keys as they are now."""
-        return self._mvcc.live_items()
-
-    @property
-    def compacted_revision(self) -> int:
-        return self._mvcc.compacted_revision
-
-    def image(self) -> Image:
-        """A copy of everything."""
-        return Image(
-            revision=self._mvcc.revision,
-            compacted_revision=self._mvcc.compacted_revision,
-            first_logged_revision=self._mvcc.first_logged_revision,
-            leaps=self._mvcc.old_leaps(),
-            items=self._mvcc.live_items(),
-            log=self._mvcc.whole_log(),
-            leases=self._leases.granted(),
-        )
-
-    def restored(self, image: Image, *, now: float) -> RestorableEngine:
-        """A new one that has what the image has, and draws other numbers than this one did."""
-        engine = RestorableEngine(self._chance)
-        set_up(
-            engine._mvcc,
-            engine._leases,
-            image.base(),
-            map(record_of, image.log),
-            image.leases,
-            base_revision=image.first_logged_revision - 1,
-            compacted_revision=image.compacted_revision,
-            leaps=image.leaps,
-            now=now,
-        )
-        return engine
-
-    def begin_run(self, revision: int, *, now: float) -> None:
-        """A start: go on from this revision, beyond all that were ever issued. Leases have all their time."""
-        self._mvcc.begin_run(revision)
-        self._leases.renew_all(now=now)
-
 
 T = TypeVar("T")
 
@@ -420,6 +347,77 @@ class StoreHost:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+
+class RestorableEngine(Engine):
+    """An `Engine`, and what a disk holds of it: all but its watchers and the time of its leases."""
+
+    def __init__(self, chance: Chance) -> None:
+        super().__init__(chance)
+        self._mvcc: RestorableKeys = RestorableKeys()
+        self._leases: RestorableLeases = RestorableLeases()
+        self._watchers = Watchers(self._mvcc)
+
+    @property
+    def items(self) -> Sequence[KeyValue]:
+        """All keys as they are now."""
+        return self._mvcc.live_items()
+
+    @property
+    def compacted_revision(self) -> int:
+        return self._mvcc.compacted_revision
+
+    def image(self) -> Image:
+        """A copy of everything."""
+        return Image(
+            revision=self._mvcc.revision,
+            compacted_revision=self._mvcc.compacted_revision,
+            first_logged_revision=self._mvcc.first_logged_revision,
+            leaps=self._mvcc.old_leaps(),
+            items=self._mvcc.live_items(),
+            log=self._mvcc.whole_log(),
+            leases=self._leases.granted(),
+        )
+
+    def restored(self, image: Image, *, now: float) -> RestorableEngine:
+        """A new one that has what the image has, and draws other numbers than this one did."""
+        engine = RestorableEngine(self._chance)
+        set_up(
+            engine._mvcc,
+            engine._leases,
+            image.base(),
+            map(record_of, image.log),
+            image.leases,
+            base_revision=image.first_logged_revision - 1,
+            compacted_revision=image.compacted_revision,
+            leaps=image.leaps,
+            now=now,
+        )
+        return engine
+
+    def begin_run(self, revision: int, *, now: float) -> None:
+        """A start: go on from this revision, beyond all that were ever issued. Leases have all their time."""
+        self._mvcc.begin_run(revision)
+        self._leases.renew_all(now=now)
+
+
+class DriftingClock:
+    """Begins with another clock and goes at `rate` times its pace; its date is right half of the time.
+
+    Timers of the simulator's loop go by true time: by this clock they come up to `1 - rate` early or late.
+    """
+
+    def __init__(self, clock: Clock, *, rate: float) -> None:
+        self.rate = rate
+        self._clock = clock
+        self._start_s = clock.monotonic()
+
+    def monotonic(self) -> float:
+        return self._start_s + (self._clock.monotonic() - self._start_s) * self.rate
+
+    def wall(self) -> float:
+        steps_count = int((self._clock.monotonic() - self._start_s) / WALL_STEP_EVERY_S)
+        return self._clock.wall() + WALL_STEP_S * (steps_count % 2)
 
 
 def _shown(batch: WatchBatch, origin: str) -> str:

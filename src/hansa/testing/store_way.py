@@ -1,8 +1,9 @@
-"""How a store and those who use it reach each other in the simulator: whole messages, one by one.
+"""How a store and its users reach each other in the simulator: whole messages, one by one.
 
-A message takes the network's delay, and more on a slow link. Where the way is cut when it arrives it waits,
-and comes late, when its sender has given up perhaps; or it is lost with its connection. Now and then one is
-lost so without any cut. Who waits for a lost message hears of the broken connection, once the way is free.
+A message takes the network's delay, and more on a slow link. If the way is cut when it arrives, it waits and
+comes late, perhaps after its sender has given up, or it is lost with its connection. Now and then a message
+is lost without any cut. A caller that waits for a lost message hears of the broken connection as soon as the
+way is free.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Protocol
 
-from hansa.testing.loop import Call, SimLoop
+from hansa.testing.loop import ScheduledCall, SimLoop
 from hansa.transport.memory_network import END_OF_STREAM, MemoryTransport, Wire
 
 if TYPE_CHECKING:
@@ -57,8 +57,8 @@ class SimWire(Wire):
         # When each piece lands; None is a reset.
         self._flight: deque[tuple[float, bytes | None]] = deque()
         self._last_landing_s = 0.0
-        self._landing: Call | None = None
-        self._patience: Call | None = None
+        self._landing: ScheduledCall | None = None
+        self._patience: ScheduledCall | None = None
         self._stalled = False
         self._unacknowledged_bytes = 0
         self._source_dead = False

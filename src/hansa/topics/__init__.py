@@ -2,15 +2,21 @@
 
 In the order in which a message goes from `publish` to `recv`:
 
-- `node`: a process's part in the mesh. `spot`: what a program publishes and reads with, with subscriptions.
-- `fanout`: the hot path: one message to all who subscribed. `inbox`: what waits to be read.
-- `mesh_driver`: what a node and its spots expect of a mesh, of which there are two:
-  `router_mesh` drives `mesh`, where each topic has an owner; `pubsub_mesh` drives `open_mesh`, where none
-  has one.
-- `wants`, `owners`, `interests`: which topics are wanted here, who owns them, which subscription wants which.
+- `spot`: what a program publishes and reads with, and its subscriptions.
+- `node`: a process's part in the mesh, and where its spots come from.
+- `fanout`: the hot path: one message to all its subscribers.
+- `inbox`: what waits to be read.
+
+The mesh behind them, of which there are two kinds:
+
+- `mesh_driver`: what a node and its spots expect of either kind.
+- `router_mesh` drives `mesh`, where each topic has an owner; `pubsub_mesh` drives `open_mesh`: none has.
+- `wants`: which topics are wanted here. `owners`: who owns which topic. `interests`: which subscription
+  matches which topic.
 - `doorkeeper`: which nodes this one stays connected with. `claims`: topics claimed in a store.
-- `threads`, `tap`: spots for threads, and messages on their way to them.
-- `effects`, `events`, `stats`, `names`: values. `cluster_events`: events of members, bridged onto a topic.
+- `effects`, `events`, `stats`, `names`: values.
+
+Beside them: `threads` and `tap` are spots for threads; `cluster_events` bridges members' events onto a topic.
 """
 
 from hansa.runtime.event_stream import EventStream

@@ -1,21 +1,21 @@
 """Which nodes this one stays connected with: those that are listed, and that speak as nodes do. Pure.
 
-Theory of operation. The discovery says who is listed. It has its own patience with registries that restart or
-fall silent, so what it says is believed here; but news travel at different speeds, and a mesh that works is
-not torn down in a hurry.
+Theory of operation. The discovery says which nodes are listed. It already waits for registries that restart
+or fall silent, so its word is believed here. But news travels at different speeds, and a working mesh is not
+torn down in a hurry.
 
-- A connected node that is listed no more is let go when it has said nothing for `PARTING_S`, or after
+- A connected node that is no longer listed is let go when it has said nothing for `PARTING_S`, or after
   `PARTING_S_MAX`. A node that closes has said its last words by then, and one that is listed again within
-  that time has not been missed.
+  that time was never missed.
 - A node that dialled us and is not listed yet has `UNLISTED_S_MAX` to appear; in that time every registry has
-  told its whole list. While no registry is heard there is no list to judge by, and it stays.
-- Whoever was let go for that is not let in again until it is listed.
+  published its whole list. While no registry is heard there is no list to judge by, and it stays.
+- A node that was let go for that is not let in again until it is listed.
 - A peer that has said nothing `STRANGER_S` after it connected is no node: nodes ask at once. It is let go,
   and tried again after `STRANGER_REST_S`.
 - A node that has unregistered is *apart*: it lets go of all others as if they were not listed, and lets
   nobody in, until it registers again.
 
-Who dials, and what is said, is not decided here.
+Which side dials, and what is said, is not decided here.
 """
 
 from __future__ import annotations

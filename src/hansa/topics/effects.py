@@ -1,4 +1,4 @@
-"""What the machine of a mesh asks its driver to do, and what it knows of a connected peer."""
+"""What the machine of a mesh asks its driver to do, and what it knows of a connected peer. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What happens to topics, subscriptions and nodes, as values."""
+"""What happens to topics, subscriptions and nodes, as values. Pure."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class PublishesInDoubt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeerJoined:
-    """Another node of the mesh is connected."""
+    """Another node of the mesh is connected. (The peers of a raft group have events of the same names.)"""
 
     peer: bytes
 

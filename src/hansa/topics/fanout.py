@@ -1,16 +1,17 @@
-"""The hot path of topics: a message to all who subscribed, and messages of other nodes to local inboxes.
+"""The hot path of topics: one message to all its subscribers, and other nodes' messages to local inboxes.
 
 Pure.
 
 Theory of operation. An Outlet is a topic that this node owns: it numbers its messages, encodes each once and
-puts it into the outboxes of the subscribed nodes. A Feed is a topic that somebody here wants: it knows the
-inboxes and the number of the last message, wherever the owner is. Publishing at the owner goes through both.
+puts it into the outboxes of the subscribed nodes. A Feed is a topic that a local subscription wants: it knows
+the inboxes and the number of the last message, wherever the owner is. Publishing at the owner uses both.
 
 `receive` goes over a chunk of messages from one peer and handles the usual ones: the next message of a feed,
-something to publish for a topic of ours. It stops at everything else (another command, a gap, a message that
-nobody wants), which the machine decides.
+or a message to publish for a topic of ours. It stops at everything else (another command, a gap, a message
+that nobody wants), which the machine decides.
 
-Nothing here touches the loop. Whom to wake, and which outboxes to flush, is left in lists for the driver.
+Nothing here touches the loop. Which readers to wake and which outboxes to flush is left in lists for the
+driver.
 
 Compiled by mypyc with the outbox and the inbox (`make bench`, cases topic, routed and local).
 """

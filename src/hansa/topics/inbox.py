@@ -1,13 +1,13 @@
-"""What waits to be read from a subscription: a bounded queue with a policy for readers that are slow. Pure.
+"""What waits to be read from a subscription: a bounded queue with a policy for slow readers. Pure.
 
-Theory of operation. Messages come in at the end of one list and leave from the end of another, which is the
+Theory of operation. Messages enter at the end of one list and leave from the end of another, which is the
 first one reversed when it ran empty: appending and taking cost a few instructions each, and taking everything
 costs nothing at all. Messages are shared by all inboxes that hold them; only references are queued.
 
-A spot reads its subscriptions through one Reader. With one subscription that is its inbox; with more the
-reader also keeps the line in which messages came, one token each. A token may outlive its message, when a
-policy dropped it or somebody read the subscription itself; then it is passed over, and when such tokens are
-many the line is made anew.
+A spot reads its subscriptions through one Reader. With one subscription that is its inbox; with more, the
+reader also keeps the order in which messages came, one token each. A token may outlive its message, when a
+policy dropped it or the program read the subscription itself. Such a token is skipped, and when there are
+many the line of tokens is made anew.
 
 Compiled by mypyc with the fan-out (`make bench`, cases topic and local).
 """

@@ -1,9 +1,9 @@
-"""Which local subscription wants which topics. Pure.
+"""Which local subscription matches which topics. Pure.
 
 Theory of operation. A topic's own subscriptions are found by its name. Patterns are kept by their prefixes
-and matched with one look-up per length that occurs among them (`hansa.transport.subscriptions`): what a
-message costs depends on how many subscriptions it reaches, not on how many there are. Everything is given in
-the order in which it was added, so that one seed of a simulation makes one history.
+and matched with one look-up for each length that occurs among them (`hansa.transport.subscriptions`): what a
+message costs depends on how many subscriptions it reaches, not on how many there are. Subscriptions are given
+out in the order in which they were added, so that one seed of a simulation makes one history.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from hansa.errors import invariant
 from hansa.transport.subscriptions import Subscriptions
 
 
-class Interest(Protocol):
+class TopicInterest(Protocol):
     """What a subscription tells about itself. It is found again by its hash."""
 
     @property
@@ -30,7 +30,7 @@ class Interest(Protocol):
     def is_pattern(self) -> bool: ...
 
 
-I = TypeVar("I", bound=Interest)  # noqa: E741
+I = TypeVar("I", bound=TopicInterest)  # noqa: E741
 
 
 class Interests(Generic[I]):
@@ -99,7 +99,7 @@ class Interests(Generic[I]):
         return sorted(chosen.values(), key=self._numbers.__getitem__)
 
 
-def _goes_before(interest: Interest, rival: Interest) -> bool:
+def _goes_before(interest: TopicInterest, rival: TopicInterest) -> bool:
     if interest.is_pattern != rival.is_pattern:
         return rival.is_pattern
     return len(interest.prefix) > len(rival.prefix)

@@ -2,15 +2,15 @@
 
 Theory of operation. Each connected peer has told which topics it owns (QUERY, then TOPIC_ANNOUNCE and
 TOPIC_REMOVE in order over one connection), so every node knows every topic without a hub, and a topic's
-owner knows its subscribed nodes. Losing a connection is losing all of that, at once; the next one begins with
+owner knows its subscribed nodes. Losing a connection loses all of that at once; the next one begins with
 QUERY again. QUERY is also repeated slowly, with a digest of what is known, in case something was missed.
 
-If two nodes own a topic the lower id wins; the other is demoted and says nothing about it, because everybody
-hears the winner too. Who comes to believe a claim that had lost before asks whether it still stands. A topic
-that is claimed in a store yields to nobody: a rival is one who has lost its own claim and does not know yet.
+If two nodes own a topic, the lower id wins; the other is demoted and says nothing about it, because everybody
+hears the winner too. A node that comes to believe a claim which had lost before asks whether it still stands.
+A topic that is claimed in a store yields to nobody: its rival has lost its own claim and does not know yet.
 
-What local subscriptions want is `wants`. Messages themselves go through `fanout.receive`; what that does not
-handle comes to `hear`.
+What local subscriptions want is decided in `wants`. Messages go through `fanout.receive`; what that leaves
+comes to `hear`.
 """
 
 from __future__ import annotations

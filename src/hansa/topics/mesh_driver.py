@@ -1,4 +1,4 @@
-"""What a node and its spots expect of a mesh, whichever it is."""
+"""What a node and its spots expect of a mesh, of either kind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What topics, patterns and the service of a mesh may be called.
+"""What topics, patterns and the service of a mesh may be called. Pure.
 
 Every name that a program gives is checked here, once, and goes on as the bytes of its frame.
 """

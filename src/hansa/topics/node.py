@@ -1,4 +1,8 @@
-"""SpotNode: a process's part in the topic mesh, and where its spots come from."""
+"""SpotNode: a process's part in the topic mesh, and where its spots come from.
+
+A node binds its mesh, registers at a registry, and follows the other nodes that its discovery lists. Spots
+share the node's connections.
+"""
 
 from __future__ import annotations
 

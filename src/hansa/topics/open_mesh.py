@@ -1,28 +1,22 @@
-"""A node's part in the PUB/SUB mesh, which is open: no topic has an owner, and everybody may publish.
+"""A node's part in the PUB/SUB mesh, which is open: no topic has an owner, and every node may publish. Pure.
 
 Theory of operation. What is published goes to the local subscriptions and out on the node's PUB, numbered for
-its topic; what others published comes in on the SUB, which has asked them for the prefix of every local
-subscription. A prefix brings too much (`zone:1` also brings `zone:12`), so every publication is matched again
-here. Numbers that are not the next ones say how much was lost on the way.
+its topic (`Departures`). What others published comes in on the SUB, which has asked them for the prefix of
+every local subscription. A prefix brings too much (`zone:1` also brings `zone:12`), so every publication is
+matched again here. The numbers say how much was lost on the way (`Arrivals`).
 
-For each topic that is published or comes in there is a feed: whose inboxes get it. Feeds are only a cache,
-made when first needed and thrown away when subscriptions change or when they are too many.
+For each topic that is published or comes in there is a feed: which inboxes get it. Feeds are only a cache,
+made when first needed, and dropped when subscriptions change or when there are too many.
 
-Which publication of every origin and topic came last, so that what is missing can be counted.
+Arrivals. The first publication of an origin (a node and its epoch) says where to begin; from then on a number
+that is not the next one says how many were lost, whatever lost them. The memory is bounded in two
+generations, which cost nothing while it suffices: whatever arrives is in the young one, or is moved there.
+When that is full it becomes the old one, and what was still in the old one, silent for longer than anything
+else, is forgotten: counting begins anew for that origin and topic.
 
-Theory of operation. Publishers of a PUB/SUB mesh number what they publish, each topic by itself. The first
-publication that comes of an origin (a node and its epoch) says where to begin; from then on a number that is
-not the next one says how many were lost, whatever lost them.
-
-The memory is bounded in generations, which cost nothing while it suffices: whatever arrives is in the young
-one, or is moved there. When that is full it becomes the old one, and what was still in the old one, silent
-for longer than anything else, is forgotten. Of that origin and topic counting begins anew.
-
-What this node of a PUB/SUB mesh has published: a count for every topic, under an epoch.
-
-A number must never come twice, or receivers take it for one that they have. So a topic that had to be
-forgotten begins at 1 again under a later epoch: epochs are raised whenever topics are forgotten. The memory
-is bounded in two generations, as that of `arrivals`.
+Departures. A number must never come twice, or receivers take the second message for a repeated one. So
+whenever topics are forgotten the epoch is raised, and a forgotten topic begins at 1 again under the later
+epoch. The memory is bounded in the same two generations.
 """
 
 from __future__ import annotations
@@ -50,133 +44,6 @@ REPEATED: Final = -1
 
 # The last sequence by topic and origin.
 _Generation: TypeAlias = dict[bytes, dict[bytes, int]]
-
-
-class Arrivals:
-    """The last sequences, at most `count_max` of them. Topics are frames; origins are compared whole."""
-
-    def __init__(self, count_max: int = ARRIVALS_MAX) -> None:
-        self._generation_max = max(1, count_max // 2)
-        self._young: _Generation = {}
-        self._young_count = 0
-        self._old: _Generation = {}
-        self._old_count = 0
-        self._topics = TopicIndex()
-        self.forgotten_count = 0
-        """Origins of topics that had to go for others."""
-
-    def __len__(self) -> int:
-        return self._young_count + self._old_count
-
-    def note(self, topic: bytes, origin: bytes, sequence: int) -> int:
-        """This one came; how many are missing before it, or REPEATED."""
-        known = self._young.get(topic)
-        if known is not None:
-            last = known.get(origin)
-            if last is not None:
-                if sequence <= last:
-                    return REPEATED
-                known[origin] = sequence
-                return sequence - last - 1
-        return self._note_rare(topic, origin, sequence)
-
-    def forget(self, topic: bytes) -> None:
-        """Nobody wants this topic any more: what comes meanwhile is not missing."""
-        if topic in self._topics:
-            self._topics.discard(topic)
-            self._young_count -= len(self._young.pop(topic, ()))
-            self._old_count -= len(self._old.pop(topic, ()))
-
-    def forget_unwanted(self, prefix: bytes, is_wanted: Callable[[bytes], bool]) -> None:
-        """A pattern is gone: forget the topics that begin so and that nobody else wants."""
-        for topic in self._topics.starting_with(prefix):
-            if not is_wanted(topic):
-                self.forget(topic)
-
-    def _note_rare(self, topic: bytes, origin: bytes, sequence: int) -> int:
-        """One that is not in the young generation: it is new, or was silent for long."""
-        older = self._old.get(topic)
-        last = None if older is None else older.get(origin)
-        if older is not None and last is not None:
-            if sequence <= last:
-                return REPEATED
-            del older[origin]
-            self._old_count -= 1
-            if not older:
-                del self._old[topic]
-        if self._young_count >= self._generation_max:
-            self._age()
-        self._topics.add(topic)
-        self._young.setdefault(topic, {})[origin] = sequence
-        self._young_count += 1
-        return 0 if last is None else sequence - last - 1
-
-    def _age(self) -> None:
-        self.forgotten_count += self._old_count
-        for topic in self._old:
-            if topic not in self._young:
-                self._topics.discard(topic)
-        self._old, self._old_count = self._young, self._young_count
-        self._young, self._young_count = {}, 0
-
-
-class Departure:
-    """One topic's count."""
-
-    __slots__ = ("frame", "origin", "sequence")
-
-    def __init__(self, frame: bytes, origin: bytes) -> None:
-        self.frame = frame
-        self.origin = origin
-        self.sequence = 0
-
-
-class Departures:
-    """The topics that this node publishes, at most `count_max` of them."""
-
-    def __init__(self, node: bytes, epoch: int, count_max: int = DEPARTURES_MAX) -> None:
-        self._node = node
-        self._epoch = epoch
-        self._origin = encode_origin(node, epoch)
-        self._generation_max = max(1, count_max // 2)
-        self._young: dict[str, Departure] = {}
-        self._old: dict[str, Departure] = {}
-        self.forgotten_count = 0
-        """Topics that had to go for others."""
-
-    def __len__(self) -> int:
-        return len(self._young) + len(self._old)
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """How many of each topic were published, in the order of their names."""
-        both = {**self._old, **self._young}
-        return {topic: both[topic].sequence for topic in sorted(both)}
-
-    def count(self, topic: str) -> Departure:
-        """The topic's count, one higher than before: the number of this publication. Raises BadArgument."""
-        departure = self._young.get(topic)
-        if departure is None:
-            departure = self._find_rare(topic)
-        departure.sequence += 1
-        return departure
-
-    def _find_rare(self, topic: str) -> Departure:
-        departure = self._old.pop(topic, None)
-        if departure is None:
-            departure = Departure(check_topic(topic), self._origin)
-        if len(self._young) >= self._generation_max:
-            self._age()
-        self._young[topic] = departure
-        return departure
-
-    def _age(self) -> None:
-        if self._old:
-            self.forgotten_count += len(self._old)
-            self._epoch += 1
-            invariant(self._epoch <= EPOCH_MAX, "there are no epochs left")
-            self._origin = encode_origin(self._node, self._epoch)
-        self._old, self._young = self._young, {}
 
 
 class OpenMesh:
@@ -290,3 +157,130 @@ class OpenMesh:
             self._exchange.feeds.clear()
         else:
             self._exchange.feeds.pop(subscriber.prefix, None)
+
+
+class Arrivals:
+    """The last sequences, at most `count_max` of them. Topics are frames; origins are compared whole."""
+
+    def __init__(self, count_max: int = ARRIVALS_MAX) -> None:
+        self._generation_max = max(1, count_max // 2)
+        self._young: _Generation = {}
+        self._young_count = 0
+        self._old: _Generation = {}
+        self._old_count = 0
+        self._topics = TopicIndex()
+        self.forgotten_count = 0
+        """Origins of topics that had to go for others."""
+
+    def __len__(self) -> int:
+        return self._young_count + self._old_count
+
+    def note(self, topic: bytes, origin: bytes, sequence: int) -> int:
+        """This one came; how many are missing before it, or REPEATED."""
+        known = self._young.get(topic)
+        if known is not None:
+            last = known.get(origin)
+            if last is not None:
+                if sequence <= last:
+                    return REPEATED
+                known[origin] = sequence
+                return sequence - last - 1
+        return self._note_rare(topic, origin, sequence)
+
+    def forget(self, topic: bytes) -> None:
+        """Nobody wants this topic any more: what comes meanwhile is not missing."""
+        if topic in self._topics:
+            self._topics.discard(topic)
+            self._young_count -= len(self._young.pop(topic, ()))
+            self._old_count -= len(self._old.pop(topic, ()))
+
+    def forget_unwanted(self, prefix: bytes, is_wanted: Callable[[bytes], bool]) -> None:
+        """A pattern is gone: forget the topics that begin so and that nobody else wants."""
+        for topic in self._topics.starting_with(prefix):
+            if not is_wanted(topic):
+                self.forget(topic)
+
+    def _note_rare(self, topic: bytes, origin: bytes, sequence: int) -> int:
+        """One that is not in the young generation: it is new, or was silent for long."""
+        older = self._old.get(topic)
+        last = None if older is None else older.get(origin)
+        if older is not None and last is not None:
+            if sequence <= last:
+                return REPEATED
+            del older[origin]
+            self._old_count -= 1
+            if not older:
+                del self._old[topic]
+        if self._young_count >= self._generation_max:
+            self._age()
+        self._topics.add(topic)
+        self._young.setdefault(topic, {})[origin] = sequence
+        self._young_count += 1
+        return 0 if last is None else sequence - last - 1
+
+    def _age(self) -> None:
+        self.forgotten_count += self._old_count
+        for topic in self._old:
+            if topic not in self._young:
+                self._topics.discard(topic)
+        self._old, self._old_count = self._young, self._young_count
+        self._young, self._young_count = {}, 0
+
+
+class Departures:
+    """The topics that this node publishes, at most `count_max` of them."""
+
+    def __init__(self, node: bytes, epoch: int, count_max: int = DEPARTURES_MAX) -> None:
+        self._node = node
+        self._epoch = epoch
+        self._origin = encode_origin(node, epoch)
+        self._generation_max = max(1, count_max // 2)
+        self._young: dict[str, Departure] = {}
+        self._old: dict[str, Departure] = {}
+        self.forgotten_count = 0
+        """Topics that had to go for others."""
+
+    def __len__(self) -> int:
+        return len(self._young) + len(self._old)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many of each topic were published, in the order of their names."""
+        both = {**self._old, **self._young}
+        return {topic: both[topic].sequence for topic in sorted(both)}
+
+    def count(self, topic: str) -> Departure:
+        """The topic's count, one higher than before: the number of this publication. Raises BadArgument."""
+        departure = self._young.get(topic)
+        if departure is None:
+            departure = self._find_rare(topic)
+        departure.sequence += 1
+        return departure
+
+    def _find_rare(self, topic: str) -> Departure:
+        departure = self._old.pop(topic, None)
+        if departure is None:
+            departure = Departure(check_topic(topic), self._origin)
+        if len(self._young) >= self._generation_max:
+            self._age()
+        self._young[topic] = departure
+        return departure
+
+    def _age(self) -> None:
+        if self._old:
+            self.forgotten_count += len(self._old)
+            self._epoch += 1
+            invariant(self._epoch <= EPOCH_MAX, "there are no epochs left")
+            self._origin = encode_origin(self._node, self._epoch)
+        self._old, self._young = self._young, {}
+
+
+class Departure:
+    """One topic's count."""
+
+    __slots__ = ("frame", "origin", "sequence")
+
+    def __init__(self, frame: bytes, origin: bytes) -> None:
+        self.frame = frame
+        self.origin = origin
+        self.sequence = 0

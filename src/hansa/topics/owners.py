@@ -1,19 +1,17 @@
-"""Who claims which topic, by each peer's own word, and who of them owns it. Pure.
+"""Who claims which topic, by each peer's own word, and which of them owns it. Pure.
 
-Each peer's claims are what it said last, over one connection, in order. Two peers may claim the same topic,
-for a while or for as long as they do not hear each other: the lower id owns it for everybody who hears both.
-The other claim is kept, because its peer may turn out to be the only one left.
+The claims of a peer are what it said last, over one connection, in order. Two peers may claim the same topic,
+for a while or for as long as they do not hear each other: the lower id owns it for every node that hears
+both. The other claim is kept, because its peer may turn out to be the only one left.
 
-The known topics, found by what they begin with.
+`TopicIndex` finds known topics by their beginning. All topics stand in one sorted list, so those with a
+common beginning stand side by side and two bisections find them. The list is sorted only for a look-up:
+between two look-ups additions are merely noted, and removed topics stay in the list, to be skipped. So a
+whole mesh that tells its topics at once is sorted once.
 
-Theory of operation. All topics stand in one sorted list, so those with a common beginning stand side by side
-and two bisections find them. The list is put in order only when somebody looks: between two looks additions
-are merely noted, and removals leave their entry in the list, to be skipped. A whole mesh that tells its
-topics at once is therefore sorted once.
-
-With n topics: adding and discarding cost O(1) (a list of which a half is gone is purged, which spreads over
-the removals that made it so). A look costs O(log n + found), after k additions once O(k log k + n) more; if k
-is small, k bisections and moves of memory instead, so that looks between single additions stay cheap.
+With n topics, adding and discarding cost O(1) (a list of which a half is gone is purged, which spreads over
+the removals that made it so). A look-up costs O(log n + found), after k additions once O(k log k + n) more;
+if k is small, k bisections and moves of memory instead, so that look-ups between single additions stay cheap.
 """
 
 from __future__ import annotations
@@ -27,65 +25,6 @@ from hansa.wire.topics import topic_digest
 
 # Up to so many additions are put in place one by one; beyond it one sort of everything is cheaper.
 _INSERTED_COUNT_MAX: Final = 16
-
-
-class TopicIndex:
-    """A set of topics, as frames, that can be asked for all that begin alike."""
-
-    def __init__(self) -> None:
-        self._topics: dict[bytes, None] = {}
-        self._sorted: list[bytes] = []
-        # Topics that are not in the sorted list yet, and entries of that list that are no topics any more.
-        self._added: dict[bytes, None] = {}
-        self._gone: dict[bytes, None] = {}
-
-    def __len__(self) -> int:
-        return len(self._topics)
-
-    def __contains__(self, topic: object) -> bool:
-        return topic in self._topics
-
-    def add(self, topic: bytes) -> None:
-        """Know this topic; adding it again changes nothing."""
-        if topic in self._topics:
-            return
-        self._topics[topic] = None
-        if topic in self._gone:
-            del self._gone[topic]
-        else:
-            self._added[topic] = None
-
-    def discard(self, topic: bytes) -> None:
-        """Forget this topic, if it is known."""
-        if topic not in self._topics:
-            return
-        del self._topics[topic]
-        if topic in self._added:
-            del self._added[topic]
-            return
-        self._gone[topic] = None
-        if 2 * len(self._gone) > len(self._sorted):
-            self._sorted = [known for known in self._sorted if known not in self._gone]
-            self._gone.clear()
-
-    def starting_with(self, prefix: bytes) -> list[bytes]:
-        """All topics that begin so, sorted; every topic begins with nothing."""
-        self._put_in_order()
-        size = len(prefix)
-        first = bisect_left(self._sorted, prefix)
-        end = bisect_right(self._sorted, prefix, first, key=lambda topic: topic[:size])
-        found = self._sorted[first:end]
-        return [topic for topic in found if topic not in self._gone] if self._gone else found
-
-    def _put_in_order(self) -> None:
-        if len(self._added) <= _INSERTED_COUNT_MAX:
-            for topic in self._added:
-                insort(self._sorted, topic)
-        else:
-            # Two sorted runs one after the other: the sort sees them, and merges.
-            self._sorted += sorted(self._added)
-            self._sorted.sort()
-        self._added.clear()
 
 
 class Owners:
@@ -166,3 +105,62 @@ class Owners:
             del self._owner[topic]
         if rivals is not None and not rivals:
             del self._rivals[topic]
+
+
+class TopicIndex:
+    """A set of topics, as frames, that can be asked for all that begin alike."""
+
+    def __init__(self) -> None:
+        self._topics: dict[bytes, None] = {}
+        self._sorted: list[bytes] = []
+        # Topics that are not in the sorted list yet, and entries of that list that are no topics any more.
+        self._added: dict[bytes, None] = {}
+        self._gone: dict[bytes, None] = {}
+
+    def __len__(self) -> int:
+        return len(self._topics)
+
+    def __contains__(self, topic: object) -> bool:
+        return topic in self._topics
+
+    def add(self, topic: bytes) -> None:
+        """Know this topic; adding it again changes nothing."""
+        if topic in self._topics:
+            return
+        self._topics[topic] = None
+        if topic in self._gone:
+            del self._gone[topic]
+        else:
+            self._added[topic] = None
+
+    def discard(self, topic: bytes) -> None:
+        """Forget this topic, if it is known."""
+        if topic not in self._topics:
+            return
+        del self._topics[topic]
+        if topic in self._added:
+            del self._added[topic]
+            return
+        self._gone[topic] = None
+        if 2 * len(self._gone) > len(self._sorted):
+            self._sorted = [known for known in self._sorted if known not in self._gone]
+            self._gone.clear()
+
+    def starting_with(self, prefix: bytes) -> list[bytes]:
+        """All topics that begin so, sorted; every topic begins with nothing."""
+        self._put_in_order()
+        size = len(prefix)
+        first = bisect_left(self._sorted, prefix)
+        end = bisect_right(self._sorted, prefix, first, key=lambda topic: topic[:size])
+        found = self._sorted[first:end]
+        return [topic for topic in found if topic not in self._gone] if self._gone else found
+
+    def _put_in_order(self) -> None:
+        if len(self._added) <= _INSERTED_COUNT_MAX:
+            for topic in self._added:
+                insort(self._sorted, topic)
+        else:
+            # Two sorted runs one after the other: the sort sees them, and merges.
+            self._sorted += sorted(self._added)
+            self._sorted.sort()
+        self._added.clear()

@@ -1,13 +1,13 @@
 """Drives a node of the PUB/SUB mesh: one PUB for what it publishes, one SUB at the PUB of every listed node.
 
 There are no owners, so there is nothing to ask and nothing to confirm. A subscription is active at once,
-which promises less than in a ROUTER mesh: a publisher that has not been dialled yet, or that has not read of
-the subscription yet, is not heard.
+which promises less than in a ROUTER mesh: a publisher that has not been dialled yet, or that has not read the
+subscription yet, is not heard.
 
-What the driver owes: a prefix is subscribed on the SUB for exactly as long as the machine has the
-subscription; whatever changes who is linked (joined, unlisted, closed) wakes those who wait to be in step;
-whatever was delivered is flushed before the loop goes on, because nothing else wakes a reader. There is no
-timer: nothing is told later, and a SUB dials again by itself.
+What the driver owes the machine. A prefix is subscribed on the SUB for exactly as long as the machine has the
+subscription. Whatever changes which nodes are linked (joined, unlisted, closed) wakes the callers of
+`in_step`. Whatever was delivered is flushed before the loop goes on, because nothing else wakes a reader.
+There is no timer: nothing is told later, and a SUB dials again by itself.
 """
 
 from __future__ import annotations

@@ -1,18 +1,15 @@
-"""Drives a node's machine over one ROUTER: connections, timers, and what is written and woken.
+"""Drives a node of the ROUTER mesh over one ROUTER: connections, timers, writing and waking.
 
-Of two nodes the one with the lower id dials, so that a pair shares one connection. Whoever dials us is let
-in for a while: who is listed is the discovery's word, and its news may be older than the peer's
-(`doorkeeper`).
+Of two nodes the one with the lower id dials, so that a pair shares one connection. A node that dials us is
+let in for a while: the discovery says who is listed, and its news may be older than the peer (`doorkeeper`).
 
-What the driver owes the machines, whatever else it does:
+What the driver owes the machines:
 
 - every effect is performed in order, and afterwards what the exchange says is due is flushed;
 - whatever may change a deadline is followed by `_set_timer`: every input of the mesh and of the doorkeeper,
-  and a flush that found somebody lagging, because the publisher that caused it calls nothing else;
-- a connection that ended is told to the mesh, the doorkeeper and the surveys, and then dialled again if that
-  is ours to do; one that the peer refused is dialled ever more slowly.
-
-One question to all nodes: how are your topics?
+  and a flush that found a lagging subscriber, because the publisher that caused it calls nothing else;
+- a connection that ended is told to the mesh, the doorkeeper and the surveys, and then dialled again if this
+  node is the one that dials; one that the peer refused is dialled ever more slowly.
 """
 
 from __future__ import annotations
@@ -61,53 +58,6 @@ from hansa.transport.events import CloseReason
 from hansa.transport.lane import Lane
 from hansa.transport.outbox import BURST, ROUSE, Outbox
 from hansa.wire.topics import PUBLISH, QueryResp, TopicCounts, decode, encode
-
-
-class Survey:
-    """Collects the answers until all have come, or the time is up. Who does not answer is left out."""
-
-    def __init__(self, node: bytes, own: Iterable[tuple[str, TopicCounts]], peers: Iterable[bytes]) -> None:
-        self._missing = dict.fromkeys(peers)
-        self._reports = [_report(topic, node, counts) for topic, counts in own]
-        self._all_there = asyncio.Event()
-        self._look()
-
-    def hear(self, peer: bytes, answer: QueryResp, *, is_hansa: bool) -> None:
-        # An answer without a report is one to an earlier question, unless the peer gives none.
-        if peer not in self._missing or (is_hansa and answer.report is None):
-            return
-        counts = answer.report or (None,) * len(answer.topics)
-        self._reports += [_report(topic, peer, one) for topic, one in zip(answer.topics, counts, strict=True)]
-        self.left(peer)
-
-    def left(self, peer: bytes) -> None:
-        self._missing.pop(peer, None)
-        self._look()
-
-    def end(self) -> None:
-        self._all_there.set()
-
-    async def result(self, timeout_s: float) -> tuple[TopicReport, ...]:
-        try:
-            async with asyncio.timeout(timeout_s):
-                await self._all_there.wait()
-        except TimeoutError:
-            pass  # Who has not answered by now is left out.
-        return tuple(sorted(self._reports, key=lambda report: (report.topic, report.owner)))
-
-    def _look(self) -> None:
-        if not self._missing:
-            self._all_there.set()
-
-
-def _report(topic: str, owner: bytes, counts: TopicCounts | None) -> TopicReport:
-    return TopicReport(
-        topic=topic,
-        owner=owner,
-        subscribers_count=None if counts is None else counts.subscribers_count,
-        published_count=None if counts is None else counts.published_count,
-        dropped_count=None if counts is None else counts.dropped_count,
-    )
 
 
 class RouterMesh:
@@ -160,7 +110,7 @@ class RouterMesh:
         self._dialled_later: set[bytes] = set()
         # Of topics that are published here and owned elsewhere: the owner, and the topic's frame.
         self._routes: dict[str, tuple[bytes, bytes]] = {}
-        self._surveys: dict[Survey, None] = {}
+        self._surveys: dict[TopicSurvey, None] = {}
         self._timer: asyncio.TimerHandle | None = None
         # Kept here, because uvloop's handle for a time that is past has none.
         self._timer_at = 0.0
@@ -391,7 +341,7 @@ class RouterMesh:
     async def survey(self, timeout_s: float) -> tuple[TopicReport, ...]:
         # Who has said nothing may be no node, and would be waited for in vain.
         nodes = [peer for peer, member in self._mesh.peers.items() if member.heard_count]
-        survey = Survey(self._routing_id, self._mesh.report(), nodes)
+        survey = TopicSurvey(self._routing_id, self._mesh.report(), nodes)
         self._surveys[survey] = None
         try:
             self._perform(self._mesh.survey())
@@ -567,3 +517,50 @@ class RouterMesh:
         asyncio.get_running_loop().call_exception_handler(
             {"message": f"a task of {self._name} failed; please report this", "exception": error}
         )
+
+
+class TopicSurvey:
+    """Collects the answers until all have come, or the time is up. Who does not answer is left out."""
+
+    def __init__(self, node: bytes, own: Iterable[tuple[str, TopicCounts]], peers: Iterable[bytes]) -> None:
+        self._missing = dict.fromkeys(peers)
+        self._reports = [_report(topic, node, counts) for topic, counts in own]
+        self._all_there = asyncio.Event()
+        self._look()
+
+    def hear(self, peer: bytes, answer: QueryResp, *, is_hansa: bool) -> None:
+        # An answer without a report is one to an earlier question, unless the peer gives none.
+        if peer not in self._missing or (is_hansa and answer.report is None):
+            return
+        counts = answer.report or (None,) * len(answer.topics)
+        self._reports += [_report(topic, peer, one) for topic, one in zip(answer.topics, counts, strict=True)]
+        self.left(peer)
+
+    def left(self, peer: bytes) -> None:
+        self._missing.pop(peer, None)
+        self._look()
+
+    def end(self) -> None:
+        self._all_there.set()
+
+    async def result(self, timeout_s: float) -> tuple[TopicReport, ...]:
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._all_there.wait()
+        except TimeoutError:
+            pass  # Who has not answered by now is left out.
+        return tuple(sorted(self._reports, key=lambda report: (report.topic, report.owner)))
+
+    def _look(self) -> None:
+        if not self._missing:
+            self._all_there.set()
+
+
+def _report(topic: str, owner: bytes, counts: TopicCounts | None) -> TopicReport:
+    return TopicReport(
+        topic=topic,
+        owner=owner,
+        subscribers_count=None if counts is None else counts.subscribers_count,
+        published_count=None if counts is None else counts.published_count,
+        dropped_count=None if counts is None else counts.dropped_count,
+    )

@@ -1,17 +1,17 @@
 """Messages on their way from the loop's thread to the threads that read them.
 
 Theory of operation. A thread that finds nothing here stands in line and asks the loop to look. The loop takes
-what waits, up to a bound, puts it here and wakes as many of the line as there are messages; if nothing waits
-one task waits for all of the line. So most reads cost a popleft, many readers share one look, and the loop
-does nothing for a tap at which nobody stands.
+what waits, up to a bound, puts it here and wakes as many threads as there are messages. If nothing waits, one
+task waits for the whole line. So most reads cost a popleft, many readers share one look, and the loop does
+nothing for a tap at which no thread stands.
 
-Only the loop's thread moves messages in, without a wait between taking and putting: a reader that is
-interrupted loses none. Being woken promises nothing, somebody may have been quicker: then it stands in line
-again. Nobody holds the lock while it waits for anything.
+Only the loop's thread moves messages in, and does not wait between taking and putting: a reader that is
+interrupted loses none. A woken thread may find that another was quicker; then it stands in line again. No
+thread holds the lock while it waits for anything.
 
-What the tap owes: as many of the line are woken as messages were put; one that was woken and takes nothing
-wakes the next; the last one to leave the line ends the task that waits for it, and a task that has ended
-while somebody stands in line is asked for again.
+What the tap owes its readers. As many threads are woken as messages were put. A woken thread that takes
+nothing wakes the next. The last thread to leave the line ends the task that waits for it, and a task that has
+ended while a thread stands in line is asked for again.
 """
 
 from __future__ import annotations

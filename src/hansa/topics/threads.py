@@ -1,7 +1,7 @@
 """Spots and subscriptions for threads: the same, blocking, for any number of threads at once.
 
-Everything happens in the thread of the node's loop; threads hand it steps and wait for them. What is received
-comes over in bunches, through a tap (`over_tap`).
+Everything happens in the thread of the node's loop; threads hand it steps and wait for them. Received
+messages come over in batches, through a `Tap`.
 """
 
 from __future__ import annotations

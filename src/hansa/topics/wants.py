@@ -1,16 +1,14 @@
-"""The topics that somebody on this node wants, and how each comes by its messages. Pure.
+"""The topics that local subscriptions want, and how each comes by its messages. Pure.
 
     PENDING -- an owner is known: SUBSCRIBE           --> ASKED
     ASKED   -- the owner confirms                     --> ACTIVE    (a raw owner confirms nothing: at once)
     any     -- the owner leaves, removes, is replaced --> PENDING
 
-A confirmation says where the owner stands: its epoch of this topic and the number of its last message. A feed
-that is asked for again after a broken connection therefore knows exactly what it missed, as long as the owner
-is the same. Of a topic that only patterns match, and whose owner was lost, the feed is kept for that reason,
-as long as a spot stays that received it. Every matching subscription joins such a topic as if it had an
-owner, so a spot stays whichever of its subscriptions it ends, as long as it has begun another one before.
-
-A topic that somebody on this node wants, and how far it has come.
+A confirmation says where the owner stands: its epoch of this topic and the number of its last message. So a
+feed that is asked for again after a broken connection knows exactly what it missed, as long as the owner is
+the same. That is why the feed of a topic that only patterns match outlives its owner, as long as a spot stays
+that received it. Every matching subscription joins such a topic as if it had an owner, so a spot that
+replaces one subscription by another stays, if the new one begins first.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ from hansa.topics.effects import Effect, Peer, Send, Tell
 from hansa.topics.events import MessagesMissed, SubscriptionActivated, SubscriptionSuspended
 from hansa.topics.fanout import Exchange, Feed
 from hansa.topics.inbox import Inbox, TopicMessage
-from hansa.topics.interests import Interest, Interests
+from hansa.topics.interests import Interests, TopicInterest
 from hansa.topics.owners import Owners, TopicIndex
 from hansa.topics.stats import MeshTally
 from hansa.wire.topics import Mark, Message, Subscribe, Unsubscribe
@@ -116,7 +114,7 @@ class Want:
         self.spots_before = dict.fromkeys(self._spots)
 
 
-class Subscriber(Interest, Protocol):
+class Subscriber(TopicInterest, Protocol):
     """A local subscription, as the machine sees it."""
 
     @property

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from hansa.demo.board import Board, ClientLine, NodeLine, ProviderLine, Recent, RegistryLine
+from hansa.demo.board import Board, ClientRow, NodeRow, ProviderRow, Recent, RegistryRow
 from hansa.demo.director import settle
 from hansa.demo.latencies import Latencies
 
@@ -34,8 +34,8 @@ def client_report(**changes: Any) -> dict[str, Any]:
 def full_board() -> Board:
     """Two registries, two providers and a client who all know each other."""
     board = Board(
-        registries=[RegistryLine(number=1, router="tcp://r:1"), RegistryLine(number=2, router="tcp://r:2")],
-        providers=[ProviderLine(number=1), ProviderLine(number=2)],
+        registries=[RegistryRow(number=1, router="tcp://r:1"), RegistryRow(number=2, router="tcp://r:2")],
+        providers=[ProviderRow(number=1), ProviderRow(number=2)],
         story=["it began"],
     )
     for registry in board.registries:
@@ -125,7 +125,7 @@ def test_a_provider_that_is_not_registered_yet_is_not_known() -> None:
 
 
 def test_open_calls_are_those_without_an_outcome() -> None:
-    line = ClientLine()
+    line = ClientRow()
     line.hear(client_report(asked_count=40, answered_count=30, failed={"timed-out": 2}), now=1.0)
     assert line.failed_count == 2
     assert line.open_count == 8
@@ -184,7 +184,7 @@ def test_who_is_where_stands_in_the_line_and_on_the_screen() -> None:
 
 
 def test_a_process_that_has_not_spoken_yet_is_starting() -> None:
-    board = Board(registries=[RegistryLine(number=1, router="tcp://r:1")], providers=[ProviderLine(number=1)])
+    board = Board(registries=[RegistryRow(number=1, router="tcp://r:1")], providers=[ProviderRow(number=1)])
     console = Console(width=160, record=True, file=StringIO())
     console.print(board.as_screen(0.1))
     assert console.export_text().count("starting") == 3
@@ -211,7 +211,7 @@ def node_report(number: int, **changes: Any) -> dict[str, Any]:
 
 
 def mesh_board() -> Board:
-    board = Board(nodes=[NodeLine(number=number, owned=[f"zone:{number}"]) for number in (1, 2)])
+    board = Board(nodes=[NodeRow(number=number, owned=[f"zone:{number}"]) for number in (1, 2)])
     for node in board.nodes:
         node.hear(node_report(node.number), now=1.0)
     return board
@@ -232,7 +232,7 @@ def test_a_killed_node_is_known_when_its_topics_are_pending() -> None:
     assert not board.mesh_knows()
     board.nodes[1].hear(node_report(2, peers=[], active=["zone:2"]), now=2.0)
     assert board.mesh_knows()
-    board.nodes[0] = NodeLine(number=1, life=2, owned=["zone:1"])
+    board.nodes[0] = NodeRow(number=1, life=2, owned=["zone:1"])
     assert not board.mesh_knows()
 
 

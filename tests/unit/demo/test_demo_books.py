@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hansa.demo.board import NodeLine, ReaderLine, is_wanted, mesh_books
-from hansa.demo.ledger import Ledger, Stream, streams_from_json, write_message
+from hansa.demo.board import NodeRow, ReaderRow, is_wanted, mesh_books
+from hansa.demo.ledger import ReaderLedger, Stream, streams_from_json, write_message
 
 # -- the ledger of one reader
 
 
 def test_a_ledger_counts_each_stream_by_itself() -> None:
-    ledger = Ledger()
+    ledger = ReaderLedger()
     for topic, source, number in (
         ("a", "1.1", 1),
         ("a", "2.1", 7),
@@ -33,7 +33,7 @@ def test_a_ledger_counts_each_stream_by_itself() -> None:
 
 @given(st.lists(st.integers(1, 20), min_size=1, max_size=30))
 def test_what_comes_twice_or_late_is_counted_apart(numbers: list[int]) -> None:
-    ledger = Ledger()
+    ledger = ReaderLedger()
     for number in numbers:
         ledger.note("a", write_message("1.1", number, 0.0))
     rising = [number for at, number in enumerate(numbers) if number > max(numbers[:at], default=0)]
@@ -59,8 +59,8 @@ def test_who_wants_what(topic: str, text: str, expected: bool) -> None:
 
 def reader(
     streams: dict[str, tuple[int, int, int]], *, missed_count: int = 0, dropped_count: int = 0
-) -> ReaderLine:
-    return ReaderLine(
+) -> ReaderRow:
+    return ReaderRow(
         wants=["zone:*", "chat"],
         streams={name: Stream(*numbers) for name, numbers in streams.items()},
         received_count=sum(numbers[2] for numbers in streams.values()),
@@ -71,9 +71,9 @@ def reader(
 
 
 def node(
-    number: int, *, life: int = 1, published: dict[str, int] | None = None, **readers: ReaderLine
-) -> NodeLine:
-    return NodeLine(number=number, life=life, published=published or {}, readers=readers)
+    number: int, *, life: int = 1, published: dict[str, int] | None = None, **readers: ReaderRow
+) -> NodeRow:
+    return NodeRow(number=number, life=life, published=published or {}, readers=readers)
 
 
 def test_everything_that_was_published_is_due_to_every_reader_that_wants_it() -> None:
@@ -97,7 +97,7 @@ def test_everything_that_was_published_is_due_to_every_reader_that_wants_it() ->
     assert books.is_balanced
 
 
-Spoil = Callable[[ReaderLine], ReaderLine]
+Spoil = Callable[[ReaderRow], ReaderRow]
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import pytest
 
 from hansa.limits import REREGISTER_S_MAX
 from hansa.presence.provider_info import ProviderState, Registration
-from hansa.presence.registrations import Dial, Refused, Registered, Send, Unregistered
+from hansa.presence.registrations import Dial, Refused, Registered, TellRegistry, Unregistered
 from hansa.wire.registry import AckStatus, Register, RegisterAck
 from tests.support.registrations import HERE, OK, A, B, Played, outcome, sent
 
@@ -135,7 +135,7 @@ def test_with_a_token_only_the_service_that_is_missing_registers_again() -> None
     played.registered("pay")
     played.answer(played.want("user"))
     _, effects = played.pass_time()
-    beats = {e.message.service: e.message for e in effects if isinstance(e, Send)}
+    beats = {e.message.service: e.message for e in effects if isinstance(e, TellRegistry)}
     missing = RegisterAck(status=AckStatus.OTHER, error="not registered", token=beats["user"].token)
     played.machine.ack(missing, now=played.now)
     assert played.machine.state("pay") is ProviderState.REGISTERED

@@ -4,7 +4,7 @@ import pytest
 
 from hansa.limits import GONE_SERVICES_MAX, REGISTRY_ANSWER_S_MAX
 from hansa.presence.provider_info import ProviderState
-from hansa.presence.registrations import Refused, Registered, Send, Unregistered
+from hansa.presence.registrations import Refused, Registered, TellRegistry, Unregistered
 from hansa.wire.registry import AckStatus, Register, RegisterAck, Unregister, UpdateWeight
 from tests.support.registrations import HERE, OK, A, B, Played, dialled, outcome, sent
 
@@ -62,7 +62,7 @@ def test_a_new_endpoint_takes_the_old_entry_back() -> None:
     played = Played(A)
     played.registered()
     effects = played.want(endpoint="tcp://new:1")
-    messages = [effect.message for effect in effects if isinstance(effect, Send)]
+    messages = [effect.message for effect in effects if isinstance(effect, TellRegistry)]
     assert [(type(m), m.endpoint) for m in messages] == [(Unregister, HERE), (Register, "tcp://new:1")]
 
 

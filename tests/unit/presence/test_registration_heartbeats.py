@@ -3,7 +3,7 @@
 import pytest
 
 from hansa.presence.provider_info import ProviderState
-from hansa.presence.registrations import Effect, Refused, Registered, Send
+from hansa.presence.registrations import Effect, Refused, Registered, TellRegistry
 from hansa.wire.registry import AckStatus, Heartbeat, Unregister
 from tests.support.registrations import HERE, A, B, Played, outcome, sent
 
@@ -76,7 +76,7 @@ def test_a_given_interval_that_the_registrys_timeout_does_not_bear_is_refused_wi
     assert "interval of 2.5 s" in refusal.error
     assert "silent for 2.5 s" in refusal.error
     # The registry has entered it: it is taken back.
-    taken_back = [effect.message for effect in effects if isinstance(effect, Send)]
+    taken_back = [effect.message for effect in effects if isinstance(effect, TellRegistry)]
     assert [(type(message), message.endpoint) for message in taken_back] == [(Unregister, HERE)]
     assert played.machine.services == ()
     assert played.machine.state("pay") is ProviderState.CONNECTED

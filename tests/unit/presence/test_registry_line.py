@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hansa.errors import AlreadyClosed
-from hansa.presence.registrations import Send
+from hansa.presence.registrations import TellRegistry
 from hansa.services.provider import Provider
 from hansa.transport import CloseReason, Disconnected
 from hansa.transport.memory_network import MemoryNetwork
@@ -16,7 +16,7 @@ from hansa.wire.registry import Heartbeat, Unregister
 from tests.support.lanes import Lane, quick
 from tests.support.scripted import ScriptedRegistry, until
 
-BEAT = Send(message=Heartbeat(service="pay", endpoint="tcp://h:1"))
+BEAT = TellRegistry(message=Heartbeat(service="pay", endpoint="tcp://h:1"))
 LOST = Disconnected(
     peer=b"", address="", reason=CloseReason.CONNECTION_LOST, detail="", unsent_count=0, in_doubt_count=0
 )

@@ -1,8 +1,9 @@
-"""Discovery: who provides what, by the word of several registries.
+"""Discovery: who provides what, according to several registries.
 
-- `client`: hears the lists of registries on a SUB, and answers its users.
-- `directory`: the machine that puts the lists together. `events`: what it tells.
-- `listeners`: hands events to everyone who listens, each in order.
+- `client`: receives the lists of registries on a SUB, and answers the program's questions.
+- `directory`: the machine that merges the lists.
+- `events`: what changed, as values.
+- `listeners`: gives each event to every listener, in order.
 """
 
 from hansa.services.discovery.client import Discovery, DiscoveryEvents, DiscoveryStats

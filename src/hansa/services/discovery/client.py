@@ -1,8 +1,8 @@
-"""Discovery: hears the lists of registries on a SUB, and answers who provides what.
+"""Discovery: receives the lists of registries on a SUB, and knows who provides what.
 
-What a discovery has counted.
-
-A discovery's events, for a task that reads them when it gets to it.
+It drives a `Directory`. Every list and every lost connection is told to it, with the loop's time; the events
+that it returns go to the listeners, in order, before anything else happens. One timer is set to the
+directory's deadline.
 """
 
 from __future__ import annotations
@@ -28,6 +28,9 @@ from hansa.services.discovery.events import DiscoveryEvent, ServiceAvailable, Se
 from hansa.services.discovery.listeners import Listeners
 from hansa.transport import Disconnected, Network, Outbound, SocketEvent, SocketOptions, Sub, Tls
 from hansa.wire.listing import SERVICE_LIST, ListReader, RegistrySync
+
+_PREFIX = SERVICE_LIST.to_bytes(2, "little")
+_SILENCE_S = BROADCAST_INTERVAL_S * BROADCASTS_MISSED_MAX
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,10 +62,6 @@ class DiscoveryEvents(EventStream[DiscoveryEvent]):
     It ends after `close`, or when the discovery closes, once what it kept is read. Cancelling a step takes
     nothing out. One that is thrown away costs nothing more.
     """
-
-
-_PREFIX = SERVICE_LIST.to_bytes(2, "little")
-_SILENCE_S = BROADCAST_INTERVAL_S * BROADCASTS_MISSED_MAX
 
 
 class Discovery:

@@ -1,34 +1,33 @@
-"""Who provides what, by the word of several registries. Pure.
+"""Who provides what, according to several registries. Pure.
 
 Theory of operation. Every registry sends its whole list again and again, numbered. A *voice* is one registry
-that counts now, with its newest list; it is *heard* while a connection (*source*) speaks for it. What is
-known is the union of the voices' lists; of one provider (service and endpoint) in several lists the claim
-with the highest epoch counts, then that of the lower registry id, and a tombstone in any of the lists hides
-claims up to its epoch.
+whose list counts now; it is *heard* while at least one connection (*source*) speaks for it. What is known is
+the union of the voices' lists. If several lists have the same provider (service and endpoint), the claim with
+the highest epoch counts, then that of the lower registry id. A tombstone in any list hides claims up to its
+epoch.
 
-- A voice whose last source is lost counts on for a *grace*, like any other: a provider that registered there
-  moments ago may be known to nobody else yet, and is on its way to the next registry. If the registry speaks
-  again within the grace, its voice goes on.
+- A voice whose last source is lost keeps counting for a *grace*: a provider that registered there moments ago
+  may be known to no other registry yet, and is on its way to the next one. If the registry speaks again
+  within the grace, its voice goes on.
 - A voice ends with its grace or when it is silent for too long, whichever is sooner, and its list goes with
   it. Its tombstones stay for a while (`Buried`): the other registries may not have heard of them yet, and
-  would bring back what the user has seen go.
+  would bring back what the program has seen removed.
 - While no voice is heard, what is known stays as it is, whichever grace ends: silence is no news. The next
-  list of anybody replaces it (beside those in their grace), except that a registry which says that it is
-  settling only adds to it, until it or another one speaks as settled.
+  list of any registry replaces it (beside those in their grace). A registry that says that it is settling
+  only adds to it, until it or another one speaks as settled.
 - A registry is settling when it has just started, or woken from a long stop, and its providers are on their
-  way back. Until it has settled its lists only add to its own earlier ones, too; what it removes meanwhile
+  way back. Until it has settled, its lists only add to its own earlier ones, too; what it removes meanwhile
   has a tombstone.
-- The number of an ended voice is remembered for a while, so that nothing older is believed from whoever comes
-  back under that id. The same number is: a registry gives a newcomer the list that it last gave to all.
+- The number of an ended voice is remembered for a while, and no list with a lower number is believed from a
+  registry that returns under that id. A list with the same number is believed: a registry gives a newcomer
+  the list that it last gave to all.
 - After that while any number is believed, so that a registry whose clock was set back is heard again.
-- A list with the same number as before says nothing new, but that its registry lives.
+- A list with the same number as before brings nothing new, except that its registry is alive.
 
-Registries send tuples that are the same object while a service does not change (`ListReader`), so one change
-among ten thousand providers costs one comparison per service, and merging only the service that changed.
+The tuples of a registry's list are the same objects while a service does not change (`ListReader`). So one
+change among ten thousand providers costs one comparison per service, and merging the changed service only.
 
-Subscriptions are a local filter: everything is known, only what is subscribed is shown and told of.
-
-Tombstones that nobody tells any more, kept for a while: another registry may not have heard them.
+Subscriptions are a local filter: everything is known, only subscribed services are shown and reported.
 """
 
 from __future__ import annotations
@@ -47,6 +46,7 @@ from hansa.limits import (
     TOMBSTONES_MAX,
 )
 from hansa.presence.carried import carried
+from hansa.presence.epoch import epoch_wall_s
 from hansa.presence.provider_info import ProviderInfo
 from hansa.services.discovery.events import (
     DiscoveryEvent,
@@ -57,57 +57,6 @@ from hansa.services.discovery.events import (
 )
 from hansa.wire.fields import encode_text
 from hansa.wire.listing import ProviderEntry, ServiceList, Tombstone
-
-
-class Buried:
-    """By service and endpoint the highest epoch. Each stands for `keep_s`; beyond a bound the oldest go."""
-
-    def __init__(self, *, keep_s: float, count_max: int = TOMBSTONES_MAX) -> None:
-        self._keep_s = keep_s
-        self._count_max = count_max
-        # All stand equally long, so they are in the order of their ends.
-        self._stones: OrderedDict[tuple[str, str], tuple[int, float]] = OrderedDict()
-
-    def remember(self, stones: Iterable[Tombstone], *, now: float) -> set[str]:
-        """These are told no longer. Services of which older ones had to go."""
-        for stone in stones:
-            key = (stone.service, stone.endpoint)
-            epoch, _ = self._stones.pop(key, (stone.epoch, now))
-            self._stones[key] = max(epoch, stone.epoch), now + self._keep_s
-        return {self._stones.popitem(last=False)[0][0] for _ in range(len(self._stones) - self._count_max)}
-
-    def expire(self, *, now: float) -> set[str]:
-        """Services of which some have stood long enough and are gone."""
-        gone: set[str] = set()
-        while self._stones and next(iter(self._stones.values()))[1] <= now:
-            gone.add(self._stones.popitem(last=False)[0][0])
-        return gone
-
-    def hides(self, service: str, entry: ProviderEntry) -> bool:
-        stone = self._stones.get((service, entry.endpoint))
-        return stone is not None and stone[0] >= entry.epoch
-
-
-# An epoch is wall milliseconds, shifted by this many bits.
-_EPOCH_SHIFT = 16
-
-
-@dataclass(slots=True, kw_only=True)
-class _Voice:
-    list_seq: int
-    heard_at: float
-    services: Mapping[str, tuple[ProviderEntry, ...]]
-    tombstones: tuple[Tombstone, ...]
-    buried: dict[str, dict[str, int]]
-    sources: set[bytes]
-    # When the last source was lost; means nothing while there is one.
-    lost_at: float = 0.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Ended:
-    list_seq: int
-    at: float
 
 
 class Directory:
@@ -351,6 +300,53 @@ class Directory:
         return events
 
 
+@dataclass(slots=True, kw_only=True)
+class _Voice:
+    list_seq: int
+    heard_at: float
+    services: Mapping[str, tuple[ProviderEntry, ...]]
+    tombstones: tuple[Tombstone, ...]
+    buried: dict[str, dict[str, int]]
+    sources: set[bytes]
+    # When the last source was lost; means nothing while there is one.
+    lost_at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ended:
+    list_seq: int
+    at: float
+
+
+class Buried:
+    """By service and endpoint the highest epoch. Each stands for `keep_s`; beyond a bound the oldest go."""
+
+    def __init__(self, *, keep_s: float, count_max: int = TOMBSTONES_MAX) -> None:
+        self._keep_s = keep_s
+        self._count_max = count_max
+        # All stand equally long, so they are in the order of their ends.
+        self._stones: OrderedDict[tuple[str, str], tuple[int, float]] = OrderedDict()
+
+    def remember(self, stones: Iterable[Tombstone], *, now: float) -> set[str]:
+        """These are told no longer. Services of which older ones had to go."""
+        for stone in stones:
+            key = (stone.service, stone.endpoint)
+            epoch, _ = self._stones.pop(key, (stone.epoch, now))
+            self._stones[key] = max(epoch, stone.epoch), now + self._keep_s
+        return {self._stones.popitem(last=False)[0][0] for _ in range(len(self._stones) - self._count_max)}
+
+    def expire(self, *, now: float) -> set[str]:
+        """Services of which some have stood long enough and are gone."""
+        gone: set[str] = set()
+        while self._stones and next(iter(self._stones.values()))[1] <= now:
+            gone.add(self._stones.popitem(last=False)[0][0])
+        return gone
+
+    def hides(self, service: str, entry: ProviderEntry) -> bool:
+        stone = self._stones.get((service, entry.endpoint))
+        return stone is not None and stone[0] >= entry.epoch
+
+
 def _differences(
     before: Mapping[str, tuple[ProviderEntry, ...]], after: Mapping[str, tuple[ProviderEntry, ...]]
 ) -> set[str]:
@@ -397,7 +393,7 @@ def _shown_as(
 
 
 def _info(service: str, entry: ProviderEntry, known: ProviderInfo | None) -> ProviderInfo:
-    registered_at = (entry.epoch >> _EPOCH_SHIFT) / 1000.0
+    registered_at = epoch_wall_s(entry.epoch)
     if (
         known is not None
         and known.routing_id == entry.routing_id

@@ -1,4 +1,4 @@
-"""What a discovery tells its listeners, as values."""
+"""What a discovery tells its listeners, as values, and how they follow from two lists. Pure."""
 
 from __future__ import annotations
 

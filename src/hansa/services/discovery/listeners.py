@@ -1,4 +1,4 @@
-"""Hands events to everyone who listens, each in the order in which they happened."""
+"""Gives each event to every listener, in the order in which the events happened. Pure."""
 
 from __future__ import annotations
 

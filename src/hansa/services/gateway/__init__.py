@@ -5,12 +5,14 @@ In the order in which a request goes through them:
 - `client`: what users call, and the bound on how many requests are in flight.
 - `switchboard`: the way of every request, from opened to settled, and the timers of all of them.
 - `calls`: open requests, their deadlines and their tries.
+- `addresses`: where providers are learned from: a discovery, or endpoints that the program gives.
 - `links`: the connections of each service. `pool` decides which of them may get requests.
 - `balancers`: who gets the next one.
 - `tries`: whether a request gets another try, after the first or beside it.
 - `stats`: what was counted.
 """
 
+from hansa.services.gateway.addresses import Addresses, ProviderSource
 from hansa.services.gateway.balancers import (
     Balancer,
     Choice,
@@ -25,12 +27,14 @@ from hansa.services.gateway.stats import GatewayStats
 from hansa.services.gateway.tries import RetryPolicy
 
 __all__ = [
+    "Addresses",
     "Balancer",
     "Choice",
     "Completion",
     "DirectRouter",
     "Gateway",
     "GatewayStats",
+    "ProviderSource",
     "Rendezvous",
     "RetryPolicy",
     "RoundRobin",

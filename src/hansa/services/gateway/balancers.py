@@ -1,10 +1,9 @@
-"""Who gets the next request. Each balancer is one small decision; the gateway gives it members and chance.
+"""Who gets the next request. Pure.
 
-Pure.
-
-Members are the providers that the gateway is connected to, without those that were tried already or are
-suspected to stand still while there are others; never none. A balancer belongs to one service of
-one gateway: it may keep state about members by their endpoint.
+Each balancer is one small decision: the gateway gives it members and chance, and it returns one of them. The
+members are the providers that the gateway is connected to, never none. Those that were tried already, or that
+are suspected to stand still, are left out while there are others. A balancer belongs to one service of one
+gateway: it may keep state about members by their endpoint.
 """
 
 from __future__ import annotations

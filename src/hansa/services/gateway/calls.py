@@ -1,15 +1,12 @@
-"""Requests without an outcome yet, and when they run out of time. Pure.
+"""Requests that have no outcome yet, their tries and their deadlines. Pure.
 
 Each request is opened once and closed once: by its reply, by an error, by its deadline, or by its caller, who
-gave up. Whatever comes for it later finds nothing here. Deadlines cost a comparison a request: the alarm is
-set for the earliest one, and when it rings all open calls are looked at, at most once every `ALARM_S_MIN`.
+gave up. Anything that comes for it later finds nothing here. A deadline costs one comparison per request: the
+alarm is set for the earliest one, and when it rings all open calls are looked at, at most once every
+`ALARM_S_MIN`.
 
 A call has one try at a time, with `member`. An idempotent one may have more: when a try takes too long it
-stands *beside* the next. Whoever answers first ends the call, and the others are let go.
-
-How a request ended, as a value.
-
-What travels with the msgId of a request: how long its caller still waits, and its trace.
+stands *beside* the next. The first answer ends the call, and the other tries are forgotten.
 """
 
 from __future__ import annotations
@@ -21,7 +18,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from hansa.errors import BadArgument, HansaError, TimedOut
 from hansa.limits import TRY_S_MIN
-from hansa.services.gateway.pool import Member
+from hansa.services.gateway.pool import PoolMember
 from hansa.wire.business import CallHeader, TraceContext, encode_header
 
 
@@ -84,12 +81,15 @@ _UINT64_MAX = 0xFFFF_FFFF_FFFF_FFFF
 class Try(NamedTuple):
     """A try that stands beside the present one."""
 
-    member: Member
+    member: PoolMember
     post_number: int
 
 
 class Call:
-    """One request on its way: what is needed to send it, and whom to tell how it ended."""
+    """One request on its way: what is needed to send it, and whom to tell how it ended.
+
+    (`hansa.testing.Call` is another thing: a line of a recorded history.)
+    """
 
     # What only an idempotent one has; no other pays for it (`make bench`, case gateway).
     idempotent: ClassVar[bool] = False
@@ -132,7 +132,7 @@ class Call:
         self.is_direct = False
         """Its caller chose the provider; no other may get it."""
         self.trace: Any = None
-        self.member: Member | None = None
+        self.member: PoolMember | None = None
         self.peer = b""
         self.post_number = 0
         self.pause: Any = None
@@ -279,7 +279,7 @@ class Calls:
                 self.look_at = call.hedge_at
         return due
 
-    def of_member(self, member: Member, peer: bytes) -> list[Call]:
+    def of_member(self, member: PoolMember, peer: bytes) -> list[Call]:
         """The open calls with a try that was posted to this member while it was connected as `peer`."""
         return [
             call

@@ -1,7 +1,4 @@
-"""The gateway as its users see it: requests in several forms, and the bound on how many are in flight.
-
-A service's socket for callers who choose the provider and the request id themselves.
-"""
+"""The gateway as its users see it: requests in several forms, and the bound on how many are in flight."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ from hansa.ids import format_id
 from hansa.limits import BURST_COUNT, IN_FLIGHT_MAX, REQUEST_TIMEOUT_S
 from hansa.runtime.home import Home
 from hansa.runtime.mailboxes import Mailbox
-from hansa.services.discovery import Discovery
+from hansa.services.gateway.addresses import ProviderSource
 from hansa.services.gateway.balancers import Balancer, RoundRobin
 from hansa.services.gateway.calls import Call, Completion, as_parts, blocked
 from hansa.services.gateway.stats import GatewayStats
@@ -28,42 +25,6 @@ from hansa.services.gateway.switchboard import Switchboard
 from hansa.services.gateway.tries import RetryPolicy
 from hansa.transport import Away, Network, Overflow, SocketOptions, Tls
 from hansa.wire.business import TraceContext
-
-SendTo = Callable[[bytes, int, Sequence[bytes] | bytes, int, float | None], Coroutine[Any, Any, None]]
-
-
-class DirectRouter:
-    """Sends to a provider by its routing id, under a request id of the caller's own.
-
-    The outcomes come to `Gateway.recv` with those ids. Any number of requests may be under way.
-    """
-
-    def __init__(self, peers: Callable[[], tuple[bytes, ...]], send_to: SendTo) -> None:
-        self._peers = peers
-        self._send_to = send_to
-
-    @property
-    def peers(self) -> tuple[bytes, ...]:
-        """Routing ids of the providers that are connected now."""
-        return self._peers()
-
-    async def send(
-        self,
-        routing_id: bytes,
-        request_id: int,
-        parts: Sequence[bytes] | bytes,
-        *,
-        msg_id: int = 0,
-        timeout: float | None = REQUEST_TIMEOUT_S,
-    ) -> None:
-        """Send to the provider with this routing id.
-
-        Waits within the timeout until it is known who is there, and beyond the gateway's in-flight limit for
-        room. Such a request is never tried again. Raises NoProvider when that provider is not connected,
-        BadArgument when the request id is in flight already, TimedOut when nothing was sent in time.
-        """
-        await self._send_to(routing_id, request_id, parts, msg_id, timeout)
-
 
 # How long a request waits between tries while its provider's buffer is full; twice as long each time.
 _PAUSE_S_MIN = 0.001
@@ -73,16 +34,17 @@ _PAUSE_S_MAX = 0.05
 class Gateway:
     """Calls services by name. Every request has one outcome: a reply, or an error that says what to do.
 
-    It follows the services that its discovery subscribes to, and connects to their providers by itself. Use
-    it within `async with`, inside the discovery's block; leaving the block ends every open request with
-    AlreadyClosed. It belongs to the event loop that it was entered in, and raises UsageError elsewhere;
-    threads use `hansa.sync.Gateway`. It lives by that loop's time, in a simulation too: `clock` is taken so
-    that all components are made alike.
+    `providers` is a `Discovery`: the gateway follows the services that it subscribes to, and connects to
+    their providers by itself. Where no registry is wanted it is `Addresses`: services with the endpoints of
+    their providers. Use the gateway within `async with`, inside the discovery's block; leaving the block ends
+    every open request with AlreadyClosed. It belongs to the event loop that it was entered in, and raises
+    UsageError elsewhere; threads use `hansa.sync.Gateway`. It lives by that loop's time, in a simulation too:
+    `clock` is taken so that all components are made alike.
     """
 
     def __init__(
         self,
-        discovery: Discovery,
+        providers: ProviderSource,
         *,
         in_flight_max: int = IN_FLIGHT_MAX,
         retry: RetryPolicy | None = None,
@@ -96,7 +58,7 @@ class Gateway:
         if in_flight_max < 1:
             raise BadArgument(f"in_flight_max is {in_flight_max}; it must be at least 1")
         self.name = name
-        self._discovery = discovery
+        self._providers = providers
         self._in_flight_max = in_flight_max
         self._retry = retry or RetryPolicy()
         self._chance = chance or Chance.system()
@@ -133,7 +95,7 @@ class Gateway:
         self._loop = self._home.loop
         self._board = board = Switchboard(
             self.name,
-            self._discovery,
+            self._providers,
             retry=self._retry,
             chance=self._chance,
             options=self._options,
@@ -142,7 +104,7 @@ class Gateway:
             balancers=self._balancers,
             on_room=self._make_room,
         )
-        self._stop_listening = self._discovery.listen(board.services.discovered)
+        self._stop_listening = self._providers.listen(board.services.discovered)
         board.services.begin()
         return self
 
@@ -353,7 +315,7 @@ class Gateway:
         except TimeoutError:
             raise TimedOut(
                 f"{self.connection_count(service)} of {count} providers of {service} were connected within "
-                f"{timeout} s; the discovery lists {self._discovery.provider_count(service)}"
+                f"{timeout} s; {self._providers.provider_count(service)} are listed"
             ) from None
 
     @property
@@ -487,7 +449,7 @@ class Gateway:
         except TimeoutError:
             raise TimedOut(
                 f"provider {format_id(routing_id)} of {service} was not connected within {timeout} s; "
-                f"nothing was sent; {self._discovery.situation}{self._blocked(timeout, deadline)}"
+                f"nothing was sent; {self._providers.situation}{self._blocked(timeout, deadline)}"
             ) from None
         return None if deadline is None else max(0.0, deadline - self._loop.time())
 
@@ -513,3 +475,39 @@ class Gateway:
         if self._board is None:
             raise UsageError(f"{self.name} is used before it was entered: write `async with`")
         return self._board
+
+
+SendTo = Callable[[bytes, int, Sequence[bytes] | bytes, int, float | None], Coroutine[Any, Any, None]]
+
+
+class DirectRouter:
+    """Sends to a provider by its routing id, under a request id of the caller's own.
+
+    The outcomes come to `Gateway.recv` with those ids. Any number of requests may be under way.
+    """
+
+    def __init__(self, peers: Callable[[], tuple[bytes, ...]], send_to: SendTo) -> None:
+        self._peers = peers
+        self._send_to = send_to
+
+    @property
+    def peers(self) -> tuple[bytes, ...]:
+        """Routing ids of the providers that are connected now."""
+        return self._peers()
+
+    async def send(
+        self,
+        routing_id: bytes,
+        request_id: int,
+        parts: Sequence[bytes] | bytes,
+        *,
+        msg_id: int = 0,
+        timeout: float | None = REQUEST_TIMEOUT_S,
+    ) -> None:
+        """Send to the provider with this routing id.
+
+        Waits within the timeout until it is known who is there, and beyond the gateway's in-flight limit for
+        room. Such a request is never tried again. Raises NoProvider when that provider is not connected,
+        BadArgument when the request id is in flight already, TimedOut when nothing was sent in time.
+        """
+        await self._send_to(routing_id, request_id, parts, msg_id, timeout)

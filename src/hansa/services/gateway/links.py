@@ -1,6 +1,6 @@
-"""A service's ROUTER socket: dials the providers that are listed, and knows whose connection is whose.
+"""The connections of a gateway's services: one ROUTER for each service, which dials its listed providers.
 
-And the services of a gateway: each has a socket while somebody offers it or waits for it, and no longer.
+A service has a socket while a provider is listed, or a request waits for one, and no longer.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from hansa.presence.provider_info import ProviderInfo
 from hansa.runtime.tasks import TaskScope
 from hansa.runtime.waiters import Waiters
 from hansa.services.discovery import (
-    Discovery,
     DiscoveryEvent,
     ProviderAdded,
     ProviderRemoved,
     WeightChanged,
 )
+from hansa.services.gateway.addresses import ProviderSource
 from hansa.services.gateway.balancers import Balancer, RoundRobin
 from hansa.services.gateway.calls import Call
-from hansa.services.gateway.pool import Member, Pool
+from hansa.services.gateway.pool import Pool, PoolMember
 from hansa.services.gateway.stats import GatewayTally
 from hansa.services.gateway.tries import Hedging, RetryPolicy
 from hansa.transport import Connected, Disconnected, HandshakeFailed, Outbound, Router, SocketEvent
@@ -38,7 +38,7 @@ class LinkOwner(Protocol):
     def service_hopeless(self, service: ServiceLink) -> None:
         """Nobody is ready, and nobody is about to be."""
 
-    def member_lost(self, service: ServiceLink, member: Member, event: Disconnected) -> None:
+    def member_lost(self, service: ServiceLink, member: PoolMember, event: Disconnected) -> None:
         """A connection ended; requests that were with that member have no reply to come."""
 
 
@@ -72,7 +72,7 @@ class ServiceLink:
         self._tally = tally
         self._forget_peer = forget_peer
         self._on_empty = on_empty
-        self._connected: dict[bytes, Member] = {}
+        self._connected: dict[bytes, PoolMember] = {}
         self._closing: set[str] = set()
         self._is_stopped = False
         self.router = make_router(self)
@@ -89,7 +89,7 @@ class ServiceLink:
         self.waiters.wake_all()
 
     def listed(self, provider: ProviderInfo) -> None:
-        """The discovery has this provider: connect to it."""
+        """This provider is listed: connect to it."""
         member = self.pool.add(provider)
         if member is None:
             self.look()
@@ -97,7 +97,7 @@ class ServiceLink:
             self._dial(member)
         # Else it left and came back: two connections at once with one peer would be one too many.
 
-    def _dial(self, member: Member) -> None:
+    def _dial(self, member: PoolMember) -> None:
         try:
             member.connection = self.router.connect(member.endpoint)
         except HansaError:  # A registry of somebody else's may list anything.
@@ -106,17 +106,17 @@ class ServiceLink:
             self.look()
 
     def unlisted(self, provider: ProviderInfo) -> None:
-        """The discovery has it no more: let it answer what it has, then disconnect."""
+        """It is listed no more: let it answer what it has, then disconnect."""
         member = self.pool.members.get(provider.endpoint)
         if member is not None:
             self.dismiss(member)
 
-    def dismiss(self, member: Member) -> None:
+    def dismiss(self, member: PoolMember) -> None:
         """No more requests for this member; when it owes nothing, its connection ends."""
         self.pool.dismiss(member)
         self.settled(member)
 
-    def settled(self, member: Member) -> None:
+    def settled(self, member: PoolMember) -> None:
         """One request less is with this member."""
         if not member.leaving or member.in_flight_count or self._is_stopped:
             return
@@ -127,7 +127,7 @@ class ServiceLink:
                 self._tasks.spawn(self._leave(member), f"leaving {member.endpoint}")
             self.look()
 
-    async def _leave(self, member: Member) -> None:
+    async def _leave(self, member: PoolMember) -> None:
         """Disconnect from a member that is forgotten, then dial whoever was listed there meanwhile."""
         outbound: Outbound = member.connection
         try:
@@ -185,7 +185,7 @@ class ServiceLinks:
 
     def __init__(
         self,
-        discovery: Discovery,
+        providers: ProviderSource,
         *,
         owner: LinkOwner,
         balancers: Mapping[str, Balancer],
@@ -196,7 +196,7 @@ class ServiceLinks:
         make_router: Callable[[ServiceLink], Router],
     ) -> None:
         self.links: dict[str, ServiceLink] = {}
-        self._discovery = discovery
+        self._providers = providers
         self._owner = owner
         self._balancers = balancers
         self._retry = retry
@@ -207,11 +207,11 @@ class ServiceLinks:
         self._is_stopped = False
 
     def begin(self) -> None:
-        """Connect to those that the discovery knows already. Before it has heard of any, all wait."""
-        if self._discovery.awaits_first_list:
+        """Connect to the providers that are known already. Before any can be known, all requests wait."""
+        if self._providers.awaits_first_list:
             self._tasks.spawn(self._look_at_first_list(), "first list")
-        for providers in self._discovery.services.values():
-            for provider in providers:
+        for listed in self._providers.services.values():
+            for provider in listed:
                 self.discovered(ProviderAdded(provider=provider))
 
     def stop(self) -> None:
@@ -234,9 +234,9 @@ class ServiceLinks:
 
     async def _look_at_first_list(self) -> None:
         """Tell those who wait for a service that is not listed as soon as that is known."""
-        # A discovery that closed will hear nobody, which is as good as an answer.
+        # A source that closed will know of nobody, which is as good as an answer.
         with suppress(AlreadyClosed):
-            await self._discovery.wait_heard()
+            await self._providers.wait_heard()
         for link in list(self.links.values()):
             link.look()
 
@@ -266,7 +266,7 @@ class ServiceLinks:
 
     def check_followed(self, service: str) -> None:
         """Raises BadArgument for a service that the discovery does not show."""
-        if not self._discovery.follows(service):
+        if not self._providers.follows(service):
             raise BadArgument(
                 f"the discovery does not follow {service!r}: call discovery.subscribe({service!r}) first"
             )
@@ -274,19 +274,19 @@ class ServiceLinks:
     def absent(self, service: str) -> ServiceLink:
         """A service that nobody is listed for: where to wait for somebody. Raises NoProvider, BadArgument."""
         self.check_followed(service)
-        if not self._discovery.awaits_first_list:
+        if not self._providers.awaits_first_list:
             raise self.nobody(service)
         return self._add(service)
 
     def is_hopeful(self, link: ServiceLink) -> bool:
         """Whether a provider may be there soon: one is being dialled, or nothing is known yet of any."""
-        return link.pool.is_hopeful or self._discovery.awaits_first_list
+        return link.pool.is_hopeful or self._providers.awaits_first_list
 
     def may_come(self, service: str, routing_id: bytes) -> bool:
         """Whether this provider is not ready, and perhaps will be soon."""
         link = self.links.get(service)
         if link is None:
-            return self._discovery.awaits_first_list
+            return self._providers.awaits_first_list
         return link.pool.ready_as(routing_id) is None and self.is_hopeful(link)
 
     def peers(self, service: str) -> tuple[bytes, ...]:
@@ -313,8 +313,8 @@ class ServiceLinks:
 
     def _known(self, service: str) -> str:
         """What a request that finds nobody is told of the service."""
-        count = self._discovery.provider_count(service)
-        return f"of {count} providers that the discovery lists none is connected; {self._discovery.situation}"
+        count = self._providers.provider_count(service)
+        return f"of {count} listed providers none is connected; {self._providers.situation}"
 
 
 def _has_missed(outbound: Outbound | None, address: str) -> bool:

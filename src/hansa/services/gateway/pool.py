@@ -1,9 +1,9 @@
-"""The providers of one service, as a gateway sees them: listed by the discovery, connected or not. Pure.
+"""The providers of one service, as a gateway sees them: listed or not, connected or not. Pure.
 
-A member is *ready* when it is connected under the very id that the list gives: another process may listen
-on that endpoint by now. Only ready members get requests, so that a stale entry costs nothing. A member that
-is no longer listed, or that says it is draining, gets no more requests and stays connected until it has
-answered those it has.
+A member is *ready* when it is connected under the very id that the list gives: by now, another process may
+listen on that endpoint. A member that is listed without an id is ready under any. Only ready members get
+requests, so a stale entry costs nothing. A member that is no longer listed, or that says that it is draining,
+gets no more requests, and stays connected until it has answered those it has.
 
 A ready member is *suspected* when it let the time of a try pass: it may stand still, with its connection up.
 It gets no requests while there are others, until it answers anything, is connected anew, or a while is over.
@@ -19,7 +19,7 @@ from hansa.limits import SUSPICION_S_MAX, SUSPICION_S_MIN
 from hansa.presence.provider_info import ProviderInfo
 
 
-class Member:
+class PoolMember:
     """One provider of one service. `endpoint`, `weight` and `in_flight_count` are what balancers see."""
 
     __slots__ = (
@@ -68,7 +68,7 @@ class Member:
 
     @property
     def is_ready(self) -> bool:
-        return self.peer == self.routing_id and not self.leaving
+        return bool(self.peer) and self.peer == (self.routing_id or self.peer) and not self.leaving
 
 
 class Pool:
@@ -76,24 +76,24 @@ class Pool:
 
     def __init__(self, service: str) -> None:
         self.service = service
-        self.members: dict[str, Member] = {}
-        self.ready: list[Member] = []
-        self.well: list[Member] = self.ready
+        self.members: dict[str, PoolMember] = {}
+        self.ready: list[PoolMember] = []
+        self.well: list[PoolMember] = self.ready
         """Those of `ready` that are not suspected; the very same list while nobody is."""
-        self.suspects: dict[Member, None] = {}
-        self._listed: dict[bytes, Member] = {}
+        self.suspects: dict[PoolMember, None] = {}
+        self._listed: dict[bytes, PoolMember] = {}
 
     @property
     def is_hopeful(self) -> bool:
         """Whether somebody may be ready soon: an attempt to connect is under way."""
         return any(not member.tried and not member.leaving for member in self.members.values())
 
-    def add(self, provider: ProviderInfo) -> Member | None:
+    def add(self, provider: ProviderInfo) -> PoolMember | None:
         """The provider is listed. A member to be dialled, or None when its endpoint is dialled already."""
         member = self.members.get(provider.endpoint)
         if member is None:
-            self.members[provider.endpoint] = member = Member(provider)
-            self._listed[member.routing_id] = member
+            self.members[provider.endpoint] = member = PoolMember(provider)
+            self._list(member)
             return member
         # Listed again before it had left, perhaps after a restart and so under another id.
         self._unlist(member)
@@ -102,16 +102,16 @@ class Pool:
         if member.leaving:
             member.leaving = False
             member.relisted_after = member.posted_count
-        self._listed[member.routing_id] = member
+        self._list(member)
         self._sort(member)
         return None
 
-    def dismiss(self, member: Member) -> None:
+    def dismiss(self, member: PoolMember) -> None:
         """No more requests for this member."""
         member.leaving = True
         self._sort(member)
 
-    def forget(self, member: Member) -> None:
+    def forget(self, member: PoolMember) -> None:
         """The member has left for good."""
         self.dismiss(member)
         self._unlist(member)
@@ -123,13 +123,13 @@ class Pool:
         if member is not None:
             member.weight = provider.weight
 
-    def candidates(self, peer: bytes) -> Iterator[Member]:
+    def candidates(self, peer: bytes) -> Iterator[PoolMember]:
         """Members that a connection with this peer may belong to, the one listed under its id first."""
         if peer in self._listed:
             yield self._listed[peer]
         yield from self.members.values()
 
-    def connected(self, member: Member, peer: bytes) -> bool:
+    def connected(self, member: PoolMember, peer: bytes) -> bool:
         """The member's endpoint answered as `peer`; whether that is the provider that the list means."""
         member.peer = peer
         member.tried = True
@@ -138,34 +138,34 @@ class Pool:
         self._sort(member)
         return member.is_ready
 
-    def disconnected(self, member: Member) -> None:
+    def disconnected(self, member: PoolMember) -> None:
         member.peer = b""
         member.in_flight_count = 0
         member.tried = False  # It is dialled again at once, and may be back before a caller's patience ends.
         self._sort(member)
 
-    def ready_as(self, peer: bytes) -> Member | None:
+    def ready_as(self, peer: bytes) -> PoolMember | None:
         """The ready member with this routing id."""
         return next((member for member in self.ready if member.peer == peer), None)
 
-    def choices(self, tried: Sequence[str]) -> list[Member]:
+    def choices(self, tried: Sequence[str]) -> list[PoolMember]:
         """Who may get a request that was with these endpoints already: the others, if there are others."""
         if not tried:
             return self.well or self.ready
         return self._others(tried) or self.well or self.ready
 
-    def choices_beside(self, asked: Sequence[str], tried: Sequence[str]) -> list[Member]:
+    def choices_beside(self, asked: Sequence[str], tried: Sequence[str]) -> list[PoolMember]:
         """Who may get a request that is with some endpoints now, and was with others: none of the former."""
         return self._others(tried) or self._others(asked)
 
-    def _others(self, endpoints: Sequence[str]) -> list[Member]:
+    def _others(self, endpoints: Sequence[str]) -> list[PoolMember]:
         """Members at none of these endpoints, suspected ones only if there is nobody else."""
         others = [member for member in self.ready if member.endpoint not in endpoints]
         return [member for member in others if member not in self.suspects] or others
 
     # -- suspicion
 
-    def suspect(self, member: Member, *, now: float) -> None:
+    def suspect(self, member: PoolMember, *, now: float) -> None:
         """It let the time of a try pass."""
         if member in self.suspects or not member.is_ready:
             return
@@ -186,17 +186,21 @@ class Pool:
             del self.suspects[member]
             self._sort(member)
 
-    def _trust(self, member: Member) -> None:
+    def _trust(self, member: PoolMember) -> None:
         member.suspicions_count = 0
         if member in self.suspects:
             del self.suspects[member]
             self._sort(member)
 
-    def _unlist(self, member: Member) -> None:
+    def _list(self, member: PoolMember) -> None:
+        if member.routing_id:
+            self._listed[member.routing_id] = member
+
+    def _unlist(self, member: PoolMember) -> None:
         if self._listed.get(member.routing_id) is member:
             del self._listed[member.routing_id]
 
-    def _sort(self, member: Member) -> None:
+    def _sort(self, member: PoolMember) -> None:
         if member.is_ready and not member.in_ready:
             self.ready.append(member)
         elif member.in_ready and not member.is_ready:

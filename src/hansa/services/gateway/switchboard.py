@@ -1,9 +1,9 @@
 """The way of every request of a gateway: opened, posted, settled once.
 
-The short way is `open`, `_post` and, when the reply comes, `_replies` (`make bench`, case gateway).
-Everything else happens when something changes: a provider comes or goes, a deadline passes, a try fails.
+The short way is `open`, `_post` and, when the reply comes, `_replies` (`make bench`, case gateway). All
+else happens when something changes: a provider comes or goes, a deadline passes, a try fails.
 
-The timers of a gateway's calls, one for all deadlines and one for all tries that may take too long.
+All requests share two timers: one for the earliest deadline, one for the tries that may take too long.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from hansa.ids import format_id, new_routing_id
 from hansa.limits import HEDGE_LOOK_S, TRY_S_MIN
 from hansa.presence.strikes import Strikes
 from hansa.runtime.tasks import TaskScope
-from hansa.services.discovery import Discovery
+from hansa.services.gateway.addresses import ProviderSource
 from hansa.services.gateway.balancers import Balancer
 from hansa.services.gateway.calls import (
     ALARM_S_MIN,
@@ -44,7 +44,7 @@ from hansa.services.gateway.calls import (
     reserved,
 )
 from hansa.services.gateway.links import ServiceLink, ServiceLinks
-from hansa.services.gateway.pool import Member, Pool
+from hansa.services.gateway.pool import Pool, PoolMember
 from hansa.services.gateway.stats import GatewayTally
 from hansa.services.gateway.tries import NOT_STARTED, RetryPolicy
 from hansa.transport import Disconnected, Network, Router, SocketOptions, Tls
@@ -108,7 +108,7 @@ class CallTimers:
         if at < calls.look_at:
             self.look_at(at)
 
-    def suspect(self, pool: Pool, member: Member, now: float) -> None:
+    def suspect(self, pool: Pool, member: PoolMember, now: float) -> None:
         """The member has let the time of a try pass."""
         pool.suspect(member, now=now)
         if pool.suspects:
@@ -143,7 +143,7 @@ class Switchboard:
     def __init__(
         self,
         name: str,
-        discovery: Discovery,
+        providers: ProviderSource,
         *,
         retry: RetryPolicy,
         chance: Chance,
@@ -158,7 +158,7 @@ class Switchboard:
         self.calls = Calls(chance.uint32() << 31 | 1 << 62)
         self.tally = GatewayTally()
         self.strikes = Strikes()
-        self._discovery = discovery
+        self._providers = providers
         self._retry = retry
         self._chance = chance
         self._options = options
@@ -172,7 +172,7 @@ class Switchboard:
             name, partial(self._report, message=f"a task of {name} failed; please report this")
         )
         self.services = ServiceLinks(
-            discovery,
+            providers,
             owner=self,
             balancers=balancers,
             retry=retry,
@@ -291,13 +291,13 @@ class Switchboard:
                 member = link.balancer.choose(ready, call.key, self._chance)
             except Exception as failure:  # The user's own, perhaps.
                 raise UsageError(f"the balancer of {link.name} failed for {call}: {failure!r}") from failure
-            if type(member) is not Member or not member.in_ready:
+            if type(member) is not PoolMember or not member.in_ready:
                 raise UsageError(f"the balancer of {link.name} chose {member!r}: not one that it was given")
         link.router.post(member.peer, encode_call(call.request_id, call.msg_id, call.parts, header))
         self._posted(call, member)
 
     @staticmethod
-    def _posted(call: Call, member: Member) -> None:
+    def _posted(call: Call, member: PoolMember) -> None:
         call.member = member
         call.peer = member.peer
         member.posted_count += 1
@@ -542,7 +542,7 @@ class Switchboard:
 
     def _expired(self, call: Call, now: float, due_at: float) -> None:
         """A call that is open no more, because its time is over."""
-        problem = call.timed_out(self._discovery.situation, now=now, due_at=due_at)
+        problem = call.timed_out(self._providers.situation, now=now, due_at=due_at)
         self._withdraw(call)
         self._settle(call, problem)
 
@@ -555,7 +555,7 @@ class Switchboard:
 
     def service_hopeless(self, link: ServiceLink) -> None:
         """End what waited for a provider, once it is known that there is none."""
-        if not self._discovery.awaits_first_list:
+        if not self._providers.awaits_first_list:
             self._unpark(link)
             link.waiters.wake_all()
 
@@ -564,7 +564,7 @@ class Switchboard:
         for call in parked:
             self._go_on(call, link, self.services.nobody(call.service))
 
-    def member_lost(self, link: ServiceLink, member: Member, event: Disconnected) -> None:
+    def member_lost(self, link: ServiceLink, member: PoolMember, event: Disconnected) -> None:
         """What was handed to the connection may have been carried out; what was not goes to somebody else."""
         calls = self.calls.of_member(member, event.peer)
         unsent_after = member.posted_count - event.unsent_count

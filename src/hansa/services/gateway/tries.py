@@ -1,22 +1,21 @@
-"""When a request that may be carried out twice is sent to a second provider, too. Pure.
+"""Whether a failed request is tried again, and whether a slow one gets a second try beside the first. Pure.
 
-Theory of operation. A provider that stands still (a stopped process, a machine that swaps) keeps its
-connection and answers nothing, for as long as heartbeats take to notice. So a *try* has a time of its own.
-When that is over, another provider is asked as well, while the first may still answer; whoever answers first
-is heard.
+`RetryPolicy` decides about failed tries. `Hedging` decides about slow ones, for idempotent requests only.
+
+Theory of operation. A provider that stands still (a stopped process, a swapping machine) keeps its connection
+and answers nothing, until heartbeats notice. So each *try* has a time of its own. When that is over, another
+provider is asked as well, while the first may still answer; the first answer counts.
 
 - A try's time is twice what nearly all requests of this service take: their 99th percentile, as observed. It
   is never below `TRY_S_MIN`, and not above the try's share of the deadline, or half of the deadline where the
   service is known to take so long. Until enough was observed it is that share.
-- The percentile is followed step by step, from the second slowest of the first answers on: an answer above it
-  raises it by a few percent, one below lowers it by a hundredth of that. A request that took more than one
-  try counts as above. So a few very slow answers do not matter, and where one in a hundred is sent twice, the
-  estimate stays.
-- What is sent twice has a budget, so that a service that is slow because it has too much to do does not get
-  twice as much: each answer earns a share of one more, and each second a little. When the budget is used up,
-  requests wait for their first try, and are looked at again.
-
-Which requests are tried again, how often and after which pause.
+- The percentile is followed step by step, starting from the second slowest of the first answers: an answer
+  above the estimate raises it by a few percent, one below lowers it by a hundredth of that. A request that
+  took more than one try counts as above. So a few very slow answers do not matter, and while one request in a
+  hundred is sent twice, the estimate stays.
+- Second tries have a budget, so that a service that is slow because it is overloaded does not get twice the
+  load: each answer earns a share of one more, and each second a little. When the budget is used up, requests
+  wait for their first try, and are looked at again later.
 """
 
 from __future__ import annotations

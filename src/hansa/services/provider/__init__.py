@@ -1,8 +1,11 @@
-"""A process that offers services: it registers them and answers requests.
+"""The provider: a process that registers services and answers requests.
 
-- `server`: the provider as a program uses it. Registering is `hansa.presence`.
-- `handlers`: requests come in, tasks and threads work, replies go out.
-- `work`: the machine that decides what runs, what waits and what is refused. `request`: what handlers get.
+In the order in which a request goes through them:
+
+- `server`: the provider as a program uses it, and its socket. Registering is `hansa.presence`.
+- `handlers`: takes requests from the socket, runs handlers in tasks and threads, and sends the replies.
+- `work`: the machine that decides which requests run, wait or are refused.
+- `request`: what a handler is given and what it may return.
 """
 
 from hansa.presence.provider_info import ProviderState, Registration

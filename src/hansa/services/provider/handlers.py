@@ -1,17 +1,17 @@
-"""Runs handlers: requests come in, tasks and threads work, replies go out.
+"""Runs handlers: takes requests from the socket, runs them in tasks and threads, and sends the replies.
 
-What it owes to whom. Each request that comes is offered to `Work` and is started, kept there or answered at
-once. Each that ends is told to `Work`, and as many of those that wait are started as there is room for. A
-caller that leaves is told to `Work` and `Strikes`. Whoever waits for calm looks again after each of these.
+What the driver owes. It offers each request to `Work`, and starts it, leaves it there, or answers it at once,
+as `Work` says. It tells `Work` of each request that has ended, and starts as many of the waiting ones as
+there is room for. It tells `Work` and `Strikes` of each caller that has left. After each of these, `calm`
+looks again.
 
-A reply waits for a caller that is slow to read, at most `REPLY_S_MAX` and never past the caller's deadline.
-The answers that no handler gives (busy, draining, bad request) do not wait: a full buffer has a reserve for
-them. One that cannot be delivered ends its caller's connection, and only that: a caller that still waits is
-told so.
+A reply to a caller that reads slowly waits at most `REPLY_S_MAX`, and never past the caller's deadline.
+Answers that no handler gives (busy, draining, bad request) do not wait: a full buffer keeps a reserve for
+them. If a reply cannot be delivered, its caller's connection is ended, so that the caller does not wait on.
 
 The hot path is `take` to `_run` (`make bench`, case gateway): one decode, one look-up, one task, one encode.
-A task is kept here rather than in a `TaskScope` because it takes itself out when it ends, which saves a
-callback and a turn of the loop per request.
+Tasks are kept here and not in a `TaskScope`: a task that removes itself when it ends saves a callback and a
+turn of the loop per request.
 """
 
 from __future__ import annotations

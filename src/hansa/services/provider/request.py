@@ -1,4 +1,4 @@
-"""A request as a handler gets it, and what handlers give back."""
+"""What a handler is given and what it may return."""
 
 from __future__ import annotations
 

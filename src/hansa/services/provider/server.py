@@ -1,10 +1,8 @@
-"""Provider: offers services. A ROUTER takes requests, a line to the active registry keeps the entries.
+"""Provider: offers services. A ROUTER takes requests; a line to the active registry keeps the entries there.
 
-Entering binds, then starts the line. Requests go from the ROUTER to the handlers' runner, and so does the end
-of each connection. Leaving takes the entries back first, then refuses what is new, waits for what runs, ends
-the handlers, the line and the ROUTER, each even if the one before failed.
-
-What a provider has counted.
+Entering binds the ROUTER, then starts the line. The ROUTER's requests go to the `HandlerRunner`, and so does
+the end of each connection. Leaving first takes the entries back, then refuses new requests, waits for the
+running ones, and ends the handlers, the line and the ROUTER, each of them even if the one before failed.
 """
 
 from __future__ import annotations
@@ -40,6 +38,8 @@ from hansa.services.provider.request import HandlerFunction
 from hansa.services.provider.work import Work
 from hansa.transport import Disconnected, Network, Router, SocketEvent, SocketOptions, Tls
 from hansa.transport.system_network import SystemNetwork, default_route_host
+
+F = TypeVar("F", bound=HandlerFunction)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,9 +92,6 @@ class ProviderStats:
     """Answers of registries to nothing that was asked."""
     registry_bad_frames_count: int
     """Messages of registries that are none."""
-
-
-F = TypeVar("F", bound=HandlerFunction)
 
 
 class Provider:

@@ -1,11 +1,11 @@
-"""What runs and what waits in one provider. Pure.
+"""Which requests of one provider run and which wait. Pure.
 
-At most `concurrency_max` requests run, of which at most `threads_max` in threads; at most `waiting_max` more
-(and `waiting_bytes_max` of them) wait, first come first served among those that could run. Beyond that the
-answer is busy. A request that nobody waits for any more is never started: its deadline has passed, or its
-caller has left.
+At most `concurrency_max` requests run, at most `threads_max` of them in threads. At most `waiting_max` more
+(and `waiting_bytes_max` of them) wait; of those that could run, the oldest goes first. Any further request is
+refused as busy. A request is not started once its deadline has passed or its caller has left.
 
-Tasks and threads wait in two lines, so that plain functions that fill all threads do not hold up the rest.
+Requests for tasks and for threads wait in two lines, so that plain functions that fill all threads do not
+hold up the others.
 """
 
 from __future__ import annotations

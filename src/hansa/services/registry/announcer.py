@@ -1,17 +1,17 @@
-"""When a registry tells its lists, and their bytes. Pure.
+"""When a registry publishes its lists, and their bytes. Pure.
 
-A change is told at once, unless a list was told just before: then it waits until the pause is over, and all
-that changed meanwhile goes into one list. The pause grows with the list, so that telling it takes a small
-share of the time however much changes. Without changes the list is repeated now and then.
+A change is published at once, unless a list was published just before. Then it waits until a pause is over,
+and everything that changed meanwhile goes into one list. The pause grows with the list, so that publishing
+takes a small share of the time however much changes. Without changes the list is repeated now and then.
 
-For a while after the start the lists say that the registry is settling: its providers are still coming back,
-and who compares them with what was known before must not take anybody for removed.
+For a while after the start, the lists say that the registry is settling: its providers are still coming back,
+and no reader may conclude that a provider which is missing was removed.
 
-A registry whose process was stopped has let everything go by the time it looks around, although nobody may be
-gone: it holds its next list back until those who live had the time to say so.
+A registry whose process was stopped has let all its entries expire when it wakes, although every provider may
+be alive. It holds its next list back until living providers had the time to say so.
 
 The wire form of each service is kept, and within it that of each provider. A change encodes its own entry;
-the rest is put together from what is there.
+the rest of the list is put together from what is kept.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from hansa.limits import BROADCAST_PAUSE_S_MAX, BROADCAST_PAUSE_S_MIN, BROADCAST_PAUSE_S_PER_ENTRY, WAKING_S
 from hansa.services.registry.catalogue import Catalogue
-from hansa.services.registry.entries import Roster
+from hansa.services.registry.entries import Entries
 from hansa.wire.listing import (
     REGISTRY_SYNC,
     SERVICE_LIST,
@@ -125,15 +125,15 @@ class Announcer:
 class _Blocks:
     """The services of one list in wire form, in the order of their names."""
 
-    def __init__(self, roster: Roster) -> None:
-        self._roster = roster
+    def __init__(self, entries: Entries) -> None:
+        self._entries = entries
         self._blocks: dict[str, ServiceBlock] = {}
         self._providers: dict[str, dict[str, ProviderBlock]] = {}
 
     def refreshed(self) -> list[ServiceBlock]:
         blocks, has_new = self._blocks, False
-        for service in self._roster.take_changed():
-            providers = self._roster.providers(service)
+        for service in self._entries.take_changed():
+            providers = self._entries.providers(service)
             if not providers:
                 blocks.pop(service, None)
                 self._providers.pop(service, None)

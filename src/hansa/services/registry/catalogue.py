@@ -1,30 +1,29 @@
-"""What a registry knows and how it decides. Pure.
+"""What a registry knows, and how it answers. Pure.
 
-Theory of operation. Three sources say who offers what: providers that registered here (`own`), the lists of
-the other registries (`Synced`), and the memory of what was removed (`Tombstones`). Each change of a source
-names the keys it touches, and only these are merged again (`claim` has the rule); the result is the list that
-discoveries see (`merged`). Nothing is ever rebuilt from scratch, and a heartbeat touches one entry.
+Theory of operation. Three sources tell who offers what: providers that registered here (`own`), the
+lists of other registries (`Synced`), and the record of what was removed (`Tombstones`). Each change of a
+source names the keys that it touches, and only these are merged again (`entries` has the rule). The result is
+the list that discoveries see (`merged`). Nothing is ever rebuilt from scratch, and a heartbeat touches one
+entry.
 
     REGISTER ------> own ------+
     REGISTRY_SYNC -> Synced ---+--> merged --> SERVICE_LIST
     UNREGISTER, ---> Tombstones+
     silence          own, own tombstones ----> REGISTRY_SYNC
 
-Entries are kept in the order in which they were last heard, so the next to expire is the first. Every call
-lets go what is overdue before it does anything else: a process that was stopped for a while must not take a
-heartbeat that waited in a buffer for a sign of life.
+Own entries are kept in the order in which they were last heard, so the first is the next to expire. Every
+call first lets overdue entries expire: after a stop of the process, a heartbeat that waited in a buffer must
+not pass for a sign of life.
 
-A registry gives up its own entry for what a peer says: that the provider has moved, that it was removed, or
-that another provider holds the key. Should that be wrong, the provider is told, or learns it from the answer
-to its next heartbeat, and registers again with a higher epoch.
+A registry gives up its own entry if another registry says that the provider has moved, that the entry was
+removed, or that another provider holds the key. If that is wrong, the provider is told, or learns it from the
+answer to its next heartbeat, and registers again with a higher epoch.
 
-What a provider says carries a stamp, and that is the epoch of what it says. A registry that was stopped, or
-behind a cut, may read it long after the provider has said something else elsewhere: then it is *behind* what
-is known, or hidden by that as soon as it is heard. A provider that is in touch and is behind, because another
-clock is ahead, is told the highest epoch and steps over it. The registry makes an epoch only for peers that
-give no stamp.
-
-The entries that were registered here, in the order in which they were last heard.
+What a provider says carries a stamp, which becomes the entry's epoch. A registry that was stopped, or cut
+off, may read a message long after its provider has said something newer elsewhere. Then the message is
+*behind* what is known, or is hidden as soon as the newer one is heard. If a connected provider is behind,
+because another clock is ahead, it is told the highest epoch and goes beyond it. The registry makes an epoch
+itself only for peers that give no stamp.
 """
 
 from __future__ import annotations
@@ -40,88 +39,12 @@ from hansa.ids import format_id
 from hansa.limits import BROADCASTS_MISSED_MAX, EPOCH_AHEAD_S_MAX, PROVIDER_ENTRIES_MAX
 from hansa.presence.epoch import EPOCH_MAX, epoch_wall_s, first_epoch
 from hansa.presence.provider_info import ProviderInfo
-from hansa.services.registry.entries import Claim, Key, Roster, newest_by_id, prevailing
-from hansa.services.registry.stats import Tally
+from hansa.services.registry.entries import Entries, EntryClaim, Key, newest_by_id, prevailing
+from hansa.services.registry.stats import CatalogueTally
 from hansa.services.registry.synced import Synced
 from hansa.services.registry.tombstones import NEVER, Tombstones
 from hansa.wire.listing import ProviderEntry, RegistrySync
 from hansa.wire.registry import AckStatus, Heartbeat, Register, RegisterAck, Unregister, UpdateWeight
-
-
-class Holding:
-    """An entry and when its provider last stood by it."""
-
-    __slots__ = ("entry", "heard_at")
-
-    def __init__(self, entry: ProviderEntry, heard_at: float) -> None:
-        self.entry = entry
-        self.heard_at = heard_at
-
-
-class Holdings:
-    """By key and by provider. A heartbeat moves one entry to the end, so the first is the next to expire."""
-
-    def __init__(self, *, timeout_s: float) -> None:
-        self.roster = Roster()
-        self._timeout_s = timeout_s
-        self._by_key: OrderedDict[Key, Holding] = OrderedDict()
-        self._keys_by_id: dict[bytes, dict[Key, None]] = {}
-
-    def __len__(self) -> int:
-        return len(self._by_key)
-
-    def get(self, key: Key) -> Holding | None:
-        return self._by_key.get(key)
-
-    def keys_of(self, routing_id: bytes) -> list[Key]:
-        return list(self._keys_by_id.get(routing_id, ()))
-
-    def count_of(self, routing_id: bytes) -> int:
-        return len(self._keys_by_id.get(routing_id, ()))
-
-    def put(self, key: Key, entry: ProviderEntry, now: float) -> None:
-        """Enter it as just heard, in place of whatever had this key."""
-        if key in self._by_key:
-            self.remove(key)
-        self._by_key[key] = Holding(entry, now)
-        self._keys_by_id.setdefault(entry.routing_id, {})[key] = None
-        self.roster.put(key[0], entry)
-
-    def heard(self, key: Key, now: float) -> None:
-        self._by_key[key].heard_at = now
-        self._by_key.move_to_end(key)
-
-    def reweigh(self, key: Key, weight: int, epoch: int) -> None:
-        holding = self._by_key[key]
-        holding.entry = replace(holding.entry, weight=weight, epoch=epoch)
-        self.roster.put(key[0], holding.entry)
-
-    def set_orphaned(self, key: Key, *, orphaned: bool) -> None:
-        holding = self._by_key[key]
-        holding.entry = replace(holding.entry, orphaned=orphaned)
-        self.roster.put(key[0], holding.entry)
-
-    def remove(self, key: Key) -> ProviderEntry:
-        entry = self._by_key.pop(key).entry
-        keys = self._keys_by_id[entry.routing_id]
-        del keys[key]
-        if not keys:
-            del self._keys_by_id[entry.routing_id]
-        self.roster.remove(*key)
-        return entry
-
-    def overdue(self, now: float) -> Key | None:
-        """The entry that has been silent for longest, if that is too long."""
-        for key, holding in self._by_key.items():
-            return key if holding.heard_at + self._timeout_s <= now else None
-        return None
-
-    def deadline(self) -> float | None:
-        """When the next entry is overdue."""
-        for holding in self._by_key.values():
-            return holding.heard_at + self._timeout_s
-        return None
-
 
 ProviderMessage: TypeAlias = Register | Unregister | Heartbeat | UpdateWeight
 
@@ -131,8 +54,8 @@ _NEVER: Final = float("inf")
 _UINT32_MAX: Final = 0xFFFF_FFFF
 
 
-class Answer(NamedTuple):
-    """What to tell a provider."""
+class ProviderAnswer(NamedTuple):
+    """What to tell the provider that is connected as `peer`."""
 
     peer: bytes
     ack: RegisterAck
@@ -151,10 +74,10 @@ class Catalogue:
         provider_entries_max: int = PROVIDER_ENTRIES_MAX,
     ) -> None:
         self.registry_id = registry_id
-        self.tally = Tally()
-        self.merged = Roster()
+        self.tally = CatalogueTally()
+        self.merged = Entries()
         self._holdings = Holdings(timeout_s=heartbeat_timeout_s)
-        self.own = self._holdings.roster
+        self.own = self._holdings.entries
         silence_s = BROADCASTS_MISSED_MAX * broadcast_interval_s
         self.synced = Synced(silence_s=silence_s)
         # Nobody claims what was removed for longer than this: a peer that has not heard of it tells it for
@@ -168,7 +91,7 @@ class Catalogue:
         self._told_timeout_ms = max(1, min(self._late_ms, _UINT32_MAX))
         self._alive_s = _ALIVE_BEATS * heartbeat_interval_s
         self._left_out: dict[Key, None] = {}
-        self._answers: list[Answer] = []
+        self._answers: list[ProviderAnswer] = []
         # Nothing is overdue before this; often later, because heartbeats do not move it.
         self._due_at = _NEVER
 
@@ -201,7 +124,9 @@ class Catalogue:
 
     # -- what providers say
 
-    def hear(self, peer: bytes, message: ProviderMessage, *, now: float, wall_ms: int) -> list[Answer]:
+    def hear(
+        self, peer: bytes, message: ProviderMessage, *, now: float, wall_ms: int
+    ) -> list[ProviderAnswer]:
         """A provider says something; what to answer, to it and perhaps to others."""
         self._expire(now)
         match message:
@@ -215,7 +140,7 @@ class Catalogue:
                 self._update_weight(peer, message, now, wall_ms)
         return self._take_answers()
 
-    def provider_gone(self, peer: bytes, *, now: float) -> list[Answer]:
+    def provider_gone(self, peer: bytes, *, now: float) -> list[ProviderAnswer]:
         """A provider's connection has ended: its entries stay, orphaned, for as long as it may return."""
         self._expire(now)
         for key in self._holdings.keys_of(peer):
@@ -227,7 +152,7 @@ class Catalogue:
 
     # -- what peers say
 
-    def sync(self, message: RegistrySync, connection: bytes, *, now: float) -> list[Answer]:
+    def sync(self, message: RegistrySync, connection: bytes, *, now: float) -> list[ProviderAnswer]:
         """Another registry's list has come over one of our connections."""
         self._expire(now)
         if message.registry_id == self.registry_id:
@@ -242,7 +167,7 @@ class Catalogue:
         self._must_look_at(self.tombstones.deadline())
         return self._take_answers()
 
-    def registry_gone(self, connection: bytes, *, now: float) -> list[Answer]:
+    def registry_gone(self, connection: bytes, *, now: float) -> list[ProviderAnswer]:
         """A connection to another registry has ended."""
         self._expire(now)
         self._merge(self.synced.disconnected(connection))
@@ -254,12 +179,12 @@ class Catalogue:
         """When to call `expire`; it may turn out that nothing is overdue yet."""
         return None if self._due_at == _NEVER else self._due_at
 
-    def expire(self, *, now: float) -> list[Answer]:
+    def expire(self, *, now: float) -> list[ProviderAnswer]:
         """Let go what is overdue: entries, silent peers, tombstones."""
         self._expire(now)
         return self._take_answers()
 
-    def overslept(self, *, now: float) -> list[Answer]:
+    def overslept(self, *, now: float) -> list[ProviderAnswer]:
         """The process was stopped. What seems overdue may only not have been heard.
 
         It goes as with a new start, without a tombstone: whoever lives registers again.
@@ -361,7 +286,7 @@ class Catalogue:
         ack = RegisterAck(
             status=AckStatus.OK, endpoint=endpoint, heartbeat_timeout_ms=timeout_ms, token=message.token
         )
-        self._answers.append(Answer(peer, ack))
+        self._answers.append(ProviderAnswer(peer, ack))
 
     def _unregister(self, peer: bytes, message: Unregister, now: float, wall_ms: int) -> None:
         key = (message.service, _canonical(message.endpoint))
@@ -434,7 +359,9 @@ class Catalogue:
         self._refuse(peer, message, AckStatus.OTHER, message.endpoint, text)
         return True
 
-    def _living_holder(self, key: Key, newest: dict[bytes, Claim], peer: bytes, now: float) -> bytes | None:
+    def _living_holder(
+        self, key: Key, newest: dict[bytes, EntryClaim], peer: bytes, now: float
+    ) -> bytes | None:
         """Another provider that holds the key and is alive, as far as can be known."""
         for routing_id, claim in newest.items():
             if routing_id == peer or not claim.is_alive:
@@ -467,11 +394,11 @@ class Catalogue:
         self._must_look_at(self.tombstones.deadline())
         self._merge((key, *evicted))
 
-    def _claims(self, key: Key) -> list[Claim]:
+    def _claims(self, key: Key) -> list[EntryClaim]:
         claims = self.synced.claims(key)
         holding = self._holdings.get(key)
         if holding is not None:
-            claims.append(Claim(holding.entry, self.registry_id, not holding.entry.orphaned))
+            claims.append(EntryClaim(holding.entry, self.registry_id, not holding.entry.orphaned))
         return claims
 
     def _merge(self, keys: Iterable[Key]) -> None:
@@ -484,7 +411,7 @@ class Catalogue:
             self._show(key, None if winner is None else winner.entry)
 
     def _concede(
-        self, key: Key, entry: ProviderEntry, newest: dict[bytes, Claim], winner: Claim | None
+        self, key: Key, entry: ProviderEntry, newest: dict[bytes, EntryClaim], winner: EntryClaim | None
     ) -> None:
         """Our own claim does not prevail: give it up, unless the one that does is orphaned as well."""
         service, endpoint = key
@@ -536,7 +463,7 @@ class Catalogue:
 
     def _answer(self, peer: bytes, status: AckStatus, endpoint: str, error: str, token: int | None) -> None:
         ack = RegisterAck(status=status, endpoint=endpoint, error=error, token=token)
-        self._answers.append(Answer(peer, ack))
+        self._answers.append(ProviderAnswer(peer, ack))
 
     def _answer_not_registered(self, peer: bytes, message: Heartbeat | Unregister | UpdateWeight) -> None:
         text = f"not registered: {message.service} at {message.endpoint} is no entry of yours here"
@@ -554,7 +481,7 @@ class Catalogue:
             token=message.token,
             stamp=known_epoch,
         )
-        self._answers.append(Answer(peer, ack))
+        self._answers.append(ProviderAnswer(peer, ack))
 
     def _refuse(
         self,
@@ -577,9 +504,84 @@ class Catalogue:
         )
         self._refuse(peer, message, AckStatus.OTHER, message.endpoint, text)
 
-    def _take_answers(self) -> list[Answer]:
+    def _take_answers(self) -> list[ProviderAnswer]:
         answers, self._answers = self._answers, []
         return answers
+
+
+class Holdings:
+    """By key and by provider. A heartbeat moves one entry to the end, so the first is the next to expire."""
+
+    def __init__(self, *, timeout_s: float) -> None:
+        self.entries = Entries()
+        self._timeout_s = timeout_s
+        self._by_key: OrderedDict[Key, Holding] = OrderedDict()
+        self._keys_by_id: dict[bytes, dict[Key, None]] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_key)
+
+    def get(self, key: Key) -> Holding | None:
+        return self._by_key.get(key)
+
+    def keys_of(self, routing_id: bytes) -> list[Key]:
+        return list(self._keys_by_id.get(routing_id, ()))
+
+    def count_of(self, routing_id: bytes) -> int:
+        return len(self._keys_by_id.get(routing_id, ()))
+
+    def put(self, key: Key, entry: ProviderEntry, now: float) -> None:
+        """Enter it as just heard, in place of whatever had this key."""
+        if key in self._by_key:
+            self.remove(key)
+        self._by_key[key] = Holding(entry, now)
+        self._keys_by_id.setdefault(entry.routing_id, {})[key] = None
+        self.entries.put(key[0], entry)
+
+    def heard(self, key: Key, now: float) -> None:
+        self._by_key[key].heard_at = now
+        self._by_key.move_to_end(key)
+
+    def reweigh(self, key: Key, weight: int, epoch: int) -> None:
+        holding = self._by_key[key]
+        holding.entry = replace(holding.entry, weight=weight, epoch=epoch)
+        self.entries.put(key[0], holding.entry)
+
+    def set_orphaned(self, key: Key, *, orphaned: bool) -> None:
+        holding = self._by_key[key]
+        holding.entry = replace(holding.entry, orphaned=orphaned)
+        self.entries.put(key[0], holding.entry)
+
+    def remove(self, key: Key) -> ProviderEntry:
+        entry = self._by_key.pop(key).entry
+        keys = self._keys_by_id[entry.routing_id]
+        del keys[key]
+        if not keys:
+            del self._keys_by_id[entry.routing_id]
+        self.entries.remove(*key)
+        return entry
+
+    def overdue(self, now: float) -> Key | None:
+        """The entry that has been silent for longest, if that is too long."""
+        for key, holding in self._by_key.items():
+            return key if holding.heard_at + self._timeout_s <= now else None
+        return None
+
+    def deadline(self) -> float | None:
+        """When the next entry is overdue."""
+        for holding in self._by_key.values():
+            return holding.heard_at + self._timeout_s
+        return None
+
+
+class Holding:
+    """An entry and when its provider last stood by it."""
+
+    __slots__ = ("entry", "heard_at")
+
+    def __init__(self, entry: ProviderEntry, heard_at: float) -> None:
+        self.entry = entry
+        self.heard_at = heard_at
 
 
 def _dialable(text: str) -> str:

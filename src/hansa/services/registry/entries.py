@@ -1,17 +1,15 @@
-"""Entries by service, and which services have changed since they were last asked for. Pure.
+"""The rule by which registries agree about one key, and the entries of a list by service. Pure.
 
-Who is behind a key, when several registries say different things.
-
-A claim says that a provider offers a service at an endpoint. The key (service, endpoint) may have several:
-the provider has moved from one registry to another, a restarted one came under a new routing id, or two
+A claim says that a provider offers a service at an endpoint. One key (service, endpoint) may have several
+claims: the provider has moved from one registry to another, a restarted provider has a new routing id, or two
 processes took the same endpoint while their registries could not hear each other. Every registry decides by
-the same rule, so that all who know the same claims show the same entry:
+the same rule, so that registries which know the same claims show the same entry:
 
 - a claim up to the key's tombstone is dead;
 - of one provider (one routing id) the highest epoch counts: it has moved;
 - of several providers a living one beats an orphaned one; of living ones the first to come stays (the lowest
   epoch), of orphaned ones the last to come is the likeliest to return (the highest epoch);
-- the rest is settled by the lower registry id.
+- then the lower registry id decides.
 """
 
 from __future__ import annotations
@@ -25,8 +23,12 @@ from hansa.wire.listing import LIST_FRAMES_MAX, ProviderEntry
 Key: TypeAlias = tuple[str, str]
 """Service name and advertised endpoint, in its canonical spelling."""
 
+_HEAD_FRAMES = 4
+_SERVICE_FRAMES = 2
+_PROVIDER_FRAMES = 3
 
-class Claim(NamedTuple):
+
+class EntryClaim(NamedTuple):
     """A provider's entry and the registry that says so. Living: neither of the two is away."""
 
     entry: ProviderEntry
@@ -34,9 +36,9 @@ class Claim(NamedTuple):
     is_alive: bool
 
 
-def newest_by_id(claims: Iterable[Claim], dead_epoch: int) -> dict[bytes, Claim]:
+def newest_by_id(claims: Iterable[EntryClaim], dead_epoch: int) -> dict[bytes, EntryClaim]:
     """Of each provider the claim that counts, by its routing id."""
-    newest: dict[bytes, Claim] = {}
+    newest: dict[bytes, EntryClaim] = {}
     for claim in claims:
         if claim.entry.epoch <= dead_epoch:
             continue
@@ -46,26 +48,21 @@ def newest_by_id(claims: Iterable[Claim], dead_epoch: int) -> dict[bytes, Claim]
     return newest
 
 
-def prevailing(newest: Mapping[bytes, Claim]) -> Claim | None:
+def prevailing(newest: Mapping[bytes, EntryClaim]) -> EntryClaim | None:
     """The claim that everybody shows, of those that `newest_by_id` gave."""
     return min(newest.values(), key=_rank, default=None)
 
 
-def _novelty(claim: Claim) -> tuple[int, bool, int]:
+def _novelty(claim: EntryClaim) -> tuple[int, bool, int]:
     return claim.entry.epoch, claim.is_alive, -claim.registry_id
 
 
-def _rank(claim: Claim) -> tuple[bool, int, int]:
+def _rank(claim: EntryClaim) -> tuple[bool, int, int]:
     epoch = claim.entry.epoch
     return not claim.is_alive, epoch if claim.is_alive else -epoch, claim.registry_id
 
 
-_HEAD_FRAMES = 4
-_SERVICE_FRAMES = 2
-_PROVIDER_FRAMES = 3
-
-
-class Roster:
+class Entries:
     """What one list holds. Entries of a service are given out in the order of their endpoints."""
 
     def __init__(self) -> None:

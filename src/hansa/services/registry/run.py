@@ -1,12 +1,12 @@
-"""One life of a registry: its sockets and its timer, from the start to the stop.
+"""One run of a registry: its sockets and its timer, from a start to a stop.
 
-What it owes to the machines. Every message and every end of a connection is told to the catalogue, with the
-time that `_look_at_clock` gives: that is where a stop of the process is noticed, before anything else is
-believed. The answers are posted and never sent again; a provider that misses one asks again. After each of
-these, and after a subscription, the one timer is armed for whatever is due first: a broadcast, an expiry, or
-the next look at the clock. A tick lets go what is overdue and then tells the lists, to discoveries and to
-registries; who subscribes is told the last ones at once. What belongs to a connection (strikes, the reader of
-its lists) goes with it.
+What the driver owes the machines. It tells the catalogue every message and every end of a connection, with
+the time of `_look_at_clock`, which notices a stop of the process before anything else is believed. It posts
+each answer once; a provider that misses one asks again. After each of these, and after a subscription, it
+sets its one timer to whatever is due first: a broadcast, an expiry, or the next look at the clock. A tick
+lets overdue entries expire, then publishes the lists, to discoveries and to other registries. A new
+subscriber gets the last lists at once. What belongs to a connection (strikes, the reader of its lists) ends
+with the connection.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from hansa.endpoint import Endpoint
 from hansa.errors import BadFrame, Unavailable
 from hansa.presence.strikes import Strikes
 from hansa.services.registry.announcer import Announcement, Announcer
-from hansa.services.registry.catalogue import Answer, Catalogue, ProviderMessage
+from hansa.services.registry.catalogue import Catalogue, ProviderAnswer, ProviderMessage
 from hansa.services.registry.stats import RegistryStats
 from hansa.transport import Disconnected, Network, Overflow, Pub, Router, SocketEvent, SocketOptions, Sub, Tls
 from hansa.wire.listing import REGISTRY_SYNC, SERVICE_LIST, ListReader, RegistrySync
@@ -44,7 +44,7 @@ _REGISTRY_SYNC_TOPIC: Final = REGISTRY_SYNC.to_bytes(2, "little")
 _MISPLACED: Final = "misplaced"
 
 
-class Run:
+class RegistryRun:
     """Moves messages between the sockets and the machines. It is opened once and closed once."""
 
     def __init__(
@@ -201,13 +201,15 @@ class Run:
 
     def _strike(self, peer: bytes, error: BadFrame) -> bool:
         """Tell a peer that it makes no sense; whether it has been sent away for it."""
-        self._answer([Answer(peer, RegisterAck(status=AckStatus.OTHER, error=f"not understood: {error}"))])
+        self._answer(
+            [ProviderAnswer(peer, RegisterAck(status=AckStatus.OTHER, error=f"not understood: {error}"))]
+        )
         if not self._strikes.strike(peer, error):
             return False
         self._router.expel(peer, f"too many messages that make no sense, the last: {error}")
         return True
 
-    def _answer(self, answers: list[Answer]) -> None:
+    def _answer(self, answers: list[ProviderAnswer]) -> None:
         for peer, ack in answers:
             try:
                 if not self._router.post(peer, encode(ack)):

@@ -1,8 +1,8 @@
 """The registry as a program uses it: start, stop, look inside.
 
-Each start makes new machines and sockets (a `Run`) and follows the same peers. What lasts from one run to the
-next: the peers, the last number of a list, so that the next run's are higher under the same id, and the last
-counts.
+Each start makes a new `RegistryRun`, with new machines and sockets, and follows the same peers. Three things
+last from one run to the next: the peers; the number of the last list, so that the next run's numbers are
+higher under the same id; and the last counts.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from hansa.presence.provider_info import ProviderInfo, beat_s
 from hansa.runtime.home import Home
 from hansa.services.registry.announcer import Announcer
 from hansa.services.registry.catalogue import Catalogue
-from hansa.services.registry.run import Run
+from hansa.services.registry.run import RegistryRun
 from hansa.services.registry.stats import RegistryStats
 from hansa.transport import Network, SocketOptions, Tls
 
@@ -90,7 +90,7 @@ class Registry:
         self._network = network
         self._tls = tls
         self._peers: dict[Endpoint, None] = {}
-        self._run: Run | None = None
+        self._run: RegistryRun | None = None
         self._home: Home | None = None
         self._last_list_seq = 0
         self._last_stats = RegistryStats()
@@ -197,7 +197,7 @@ class Registry:
         if self._run is not None and self._home is not None:
             self._home.check()
 
-    def _new_run(self, registry_id: int) -> Run:
+    def _new_run(self, registry_id: int) -> RegistryRun:
         catalogue = Catalogue(
             registry_id,
             heartbeat_interval_s=self._heartbeat_interval_s,
@@ -214,7 +214,7 @@ class Registry:
             list_seq=max(first_epoch(int(self._clock.wall() * 1000)), self._last_list_seq),
             now=asyncio.get_running_loop().time(),
         )
-        return Run(
+        return RegistryRun(
             catalogue,
             announcer,
             name=self.name,

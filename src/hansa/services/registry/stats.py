@@ -53,7 +53,7 @@ class RegistryStats:
 
 
 @dataclass(slots=True, kw_only=True)
-class Tally:
+class CatalogueTally:
     """The running counts of the catalogue."""
 
     registered_count: int = 0

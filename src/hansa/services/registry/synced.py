@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from hansa.limits import REGISTRIES_MAX
 from hansa.presence.carried import carried
-from hansa.services.registry.entries import Claim, Key
+from hansa.services.registry.entries import EntryClaim, Key
 from hansa.wire.listing import ProviderEntry, RegistrySync
 
 
@@ -46,13 +46,15 @@ class Synced:
         """The ids of the registries whose claims count."""
         return tuple(sorted(self._peers))
 
-    def claims(self, key: Key) -> list[Claim]:
+    def claims(self, key: Key) -> list[EntryClaim]:
         """What the peers say about a key."""
         said = self._claims.get(key)
         if said is None:
             return []
         return [
-            Claim(entry, registry_id, not entry.orphaned and self._peers[registry_id].connection is not None)
+            EntryClaim(
+                entry, registry_id, not entry.orphaned and self._peers[registry_id].connection is not None
+            )
             for registry_id, entry in said.items()
         ]
 

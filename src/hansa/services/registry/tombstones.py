@@ -1,9 +1,9 @@
-"""What was removed, so that a registry that has not heard of it does not bring it back.
+"""What was removed, so that a registry which has not heard of it does not bring it back. Pure.
 
-Nobody can make the others be forgotten. Of one provider so many are kept as it may have entries, and beyond
-that its own oldest go: an entry that is taken back always goes, and only its provider pays for the names it
-wears out. Of all together `count_max` are kept: own ones and those heard from other registries have half of
-that each for sure, and of those heard the registry that told the most loses its oldest.
+No peer can push out the tombstones of others. Of one provider as many are kept as it may have entries; beyond
+that its own oldest go. So removing an entry always works, and a provider that wears out many names pays for
+them itself. In all `count_max` are kept: own ones and those heard from other registries have at least half of
+that each. Of those heard, the registry that told the most loses its oldest.
 """
 
 from __future__ import annotations

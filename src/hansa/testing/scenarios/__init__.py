@@ -1,4 +1,13 @@
-"""The scenarios that `make sim` plays."""
+"""The scenarios that `make sim` plays.
+
+- `router_dealer`: sockets.
+- `registry_cluster`: registries, providers and callers. `cluster`: what their programs share. `offering`,
+  `calling`: the programs of providers and callers. `offers`, `errands`: the books of entries and requests.
+- `spot_mesh`: a mesh of topics. `spot_cast`: what its programs share. `spot_living`, `spot_acting`: the
+  programs of nodes and spots. `spot_posts`, `spot_tenures`, `spot_accounts`, `spot_witness`: the books.
+- `roster`: members. `roster_truth`: the books of their records and events.
+- `locks`, `elections`: ownership in a store. `claims`: its books. `topic_claims`: topics claimed in a store.
+"""
 
 from hansa.testing.scenario import Scenario
 from hansa.testing.scenarios.elections import Elections

@@ -1,4 +1,4 @@
-"""What runs on the hosts that find providers and ask them."""
+"""The programs of hosts that find providers and send them requests."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from hansa.testing.scenarios.cluster import (
     SERVICES,
     Caller,
     Cluster,
-    Phase,
+    ClusterPhase,
     socket_options,
 )
 from hansa.testing.scenarios.errands import Errand
@@ -138,10 +138,10 @@ class Calling:
                         self._submit(gateway, errand, timeout_s)
                     case "send":
                         group.create_task(self._send(gateway, errand, timeout_s), name=f"{errand}")
-        while cluster.phase is Phase.CALM:
+        while cluster.phase is ClusterPhase.CALM:
             await asyncio.sleep(POLL_S)
             self._look(caller.discovery)
-        while cluster.phase is Phase.ROLLING:
+        while cluster.phase is ClusterPhase.ROLLING:
             await asyncio.sleep(chance.uniform(0.0, 0.1))
             await self._ask_surely(gateway, chance.choose(self._shared_services()))
         for service in caller.discovery.services:

@@ -1,4 +1,4 @@
-"""Who plays in the registry cluster, and what their programs share: the phase, the books, who is up."""
+"""What the programs of the registry cluster share: hosts, ports, the phase of the run, and the books."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ __all__ = [
     "SERVICES",
     "Caller",
     "Cluster",
-    "Phase",
-    "Session",
+    "ClusterPhase",
+    "ProviderRun",
     "socket_options",
 ]
 
@@ -48,7 +48,7 @@ POLL_S = 0.25
 WALL_SKEW_S_MAX = 3.0
 
 
-class Phase(Enum):
+class ClusterPhase(Enum):
     """What the programs do: anything; come to rest; one provider leaves and returns; ask everybody once."""
 
     CHAOS = auto()
@@ -57,7 +57,7 @@ class Phase(Enum):
     CLOSING = auto()
 
 
-class Session:
+class ProviderRun:
     """One provider from its binding to its end; a host has one after the other, all at one endpoint."""
 
     def __init__(self, provider: Provider, label: str, endpoint: str) -> None:
@@ -87,7 +87,7 @@ class Cluster:
         self.world = world
         self.offers = Offers(world)
         self.errands = Errands(world)
-        self.phase = Phase.CHAOS
+        self.phase = ClusterPhase.CHAOS
         self.broadcast_interval_s = chance.choose((2.0, 3.0, 5.0))
         self.has_fixed_ids = chance.flip(0.5)
         self._has_skew = chance.flip(0.5)
@@ -98,7 +98,7 @@ class Cluster:
         self.has_left = False
         self.registries: dict[str, Registry] = {}
         self.registry_labels: dict[str, str] = {}
-        self.sessions: dict[str, Session] = {}
+        self.sessions: dict[str, ProviderRun] = {}
         self.callers: dict[str, Caller] = {}
         self.unread: Counter[str] = Counter()
         """By provider, how many callers do not read its replies now: these hold up everybody's."""
@@ -114,7 +114,7 @@ class Cluster:
 
     @property
     def is_chaotic(self) -> bool:
-        return self.phase is Phase.CHAOS
+        return self.phase is ClusterPhase.CHAOS
 
 
 def socket_options(chance: Chance) -> SocketOptions:

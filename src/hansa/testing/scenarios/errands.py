@@ -1,6 +1,6 @@
 """The books of requests: who asked, who carried it out, how it ended.
 
-A request ends once. One that ended as "not started" was never carried out, also not later. A reply comes from
+A request ends once. One that ended as "not started" is never carried out, not even later. A reply comes from
 a provider that carried the request out, and answers this request. Only an idempotent request may be carried
 out more than once.
 """

@@ -1,4 +1,4 @@
-"""What runs on the hosts of providers: they offer, change their minds, leave and come back."""
+"""The programs of providers' hosts: they register, change weights, leave and come back."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from hansa.testing.scenarios.cluster import (
     ROUTER_PORT,
     SERVICES,
     Cluster,
-    Phase,
-    Session,
+    ClusterPhase,
+    ProviderRun,
     socket_options,
 )
 
@@ -61,7 +61,7 @@ class Offering:
                         await self._register(session, service)
                 await self._live(session)
 
-    def _session(self, number: int) -> Session:
+    def _session(self, number: int) -> ProviderRun:
         host, chance = self._host, self._chance.fork(f"session {number}")
         label = f"{host.life}.{number}"
         first = chance.below(len(REGISTRIES))
@@ -97,9 +97,9 @@ class Offering:
                 raise HandlerFailed("as planned", "planned")
             return [request.payload, label.encode(), *([bytes(LARGE_BYTES)] if errand.is_large else [])]
 
-        return Session(provider, label, f"tcp://{host.name}:{PROVIDER_PORT}")
+        return ProviderRun(provider, label, f"tcp://{host.name}:{PROVIDER_PORT}")
 
-    async def _live(self, session: Session) -> None:
+    async def _live(self, session: ProviderRun) -> None:
         """Returns when the provider has left in good order."""
         cluster, chance = self._cluster, self._chance
         while cluster.is_chaotic:
@@ -125,14 +125,14 @@ class Offering:
         while True:
             await asyncio.sleep(POLL_S)
             is_leaver = cluster.leaver == self._host.name and not cluster.has_left
-            if is_leaver and cluster.phase is Phase.ROLLING:
+            if is_leaver and cluster.phase is ClusterPhase.ROLLING:
                 break
         session.is_steady = False
         cluster.has_left = True
         if not await self._drain(session, DRAIN_S_MAX):
             cluster.world.fail("a provider that nobody needs can leave", f"{session.label} could not drain")
 
-    async def _register(self, session: Session, service: str) -> None:
+    async def _register(self, session: ProviderRun, service: str) -> None:
         cluster, host = self._cluster, self._host
         former = session.offers.get(service)
         offer = former or cluster.offers.open(service, session.endpoint, session.provider.routing_id)
@@ -147,7 +147,7 @@ class Offering:
                 del session.offers[service]
             await asyncio.sleep(RETRY_S)
 
-    async def _reweigh(self, session: Session, service: str) -> None:
+    async def _reweigh(self, session: ProviderRun, service: str) -> None:
         weight = self._cluster.offers.weigh(session.offers[service])
         self._host.record(f"gives {session.offers[service]} weight {weight}")
         try:
@@ -155,7 +155,7 @@ class Offering:
         except TimedOut as error:
             self._host.record(f"cannot weigh {session.offers[service]}: {error}")
 
-    async def _unregister(self, session: Session, service: str) -> None:
+    async def _unregister(self, session: ProviderRun, service: str) -> None:
         offer = session.offers.pop(service)
         self._host.record(f"withdraws {offer}")
         try:
@@ -169,7 +169,7 @@ class Offering:
             self._host.record(f"has withdrawn {offer} at {name}")
             self._cluster.offers.withdraw(offer, self._cluster.registry_labels[name])
 
-    async def _drain(self, session: Session, timeout_s: float) -> bool:
+    async def _drain(self, session: ProviderRun, timeout_s: float) -> bool:
         self._host.record("drains")
         is_done = await session.provider.drain(timeout=timeout_s)
         session.offers.clear()
@@ -177,7 +177,7 @@ class Offering:
         return is_done
 
 
-def registered(session: Session) -> list[tuple[str, int]] | None:
+def registered(session: ProviderRun) -> list[tuple[str, int]] | None:
     """What the provider believes is registered: services and weights; None while something is under way."""
     provider, found = session.provider, []
     for service in sorted(session.offers):

@@ -1,12 +1,12 @@
-"""The books of a registry cluster: what providers offered, and what everybody shows of it.
+"""The books of a registry cluster: what providers offered, and what every registry and caller shows of it.
 
 Every registration and every change of weight takes a weight that no other has, so that an entry says by
 itself which offer it belongs to. An offer ends when its provider has unregistered it and a registry has said
 yes; the tombstone that this registry then tells says up to which epoch the offer's claims are dead.
 
-Whoever has heard that tombstone and shows the offer as gone must never show it again, whatever was stopped or
-cut off meanwhile and however wrong the clocks are. Two things are no resurrection: who has not heard the
-tombstone cannot know, and an offer that its provider makes anew is another offer.
+A registry or caller that has heard that tombstone, and shows the offer as gone, must never show it again,
+whatever was stopped or cut off meanwhile and however wrong the clocks are. Two things are no resurrection:
+one that has not heard the tombstone cannot know, and an offer that its provider makes anew is another offer.
 """
 
 from __future__ import annotations

@@ -2,14 +2,14 @@
 
 The registries r1 to r3 follow each other, with clocks that are seconds apart. The providers p1 to p5 register
 with one of them, change their weights, unregister, drain, and come back at the same endpoint under another
-id and with another clock. The callers d1 and d2 discover, are told of changes, ask in every way there is, and
-at times ask for more than they read, without a deadline.
+id and with another clock. The callers d1 and d2 discover, hear of changes, send requests in every way there
+is, and at times send more than they read, without a deadline.
 
 Always: one entry per key; the numbers of lists grow, and a discovery goes by the newest; only what was
 offered is shown, with a weight it was given; what was removed does not come back; a request ends once, is
 carried out at most once unless it is idempotent, and never if it ended as not started; a reply answers its
-request; an idempotent request with a few seconds' time does not fail while a provider is well, whoever else
-stands still or dies.
+request; an idempotent request with a few seconds' time does not fail while one provider is well, even if
+others stand still or die.
 
 When the faults are over: all lists are equal, and equal to what the providers believe; the gateways are
 connected to exactly these. Then one provider leaves and returns, and no request may fail that has another.
@@ -37,7 +37,7 @@ from hansa.testing.scenarios.cluster import (
     ROUTER_PORT,
     SERVICES,
     Cluster,
-    Phase,
+    ClusterPhase,
     socket_options,
 )
 from hansa.testing.scenarios.offering import Offering, registered
@@ -94,7 +94,7 @@ class RegistryCluster(Scenario):
         return tuple(sorted((*plan, still), key=lambda fault: fault.at_s))
 
     def calm(self) -> None:
-        self.cluster.phase = Phase.CALM
+        self.cluster.phase = ClusterPhase.CALM
 
     def unsettled(self) -> str:
         cluster = self.cluster
@@ -102,20 +102,22 @@ class RegistryCluster(Scenario):
         if missing:
             return f"{cluster.phase.name}: {missing}"
         match cluster.phase:
-            case Phase.CALM if waiting := cluster.errands.waiting(cluster.callers_now):
+            case ClusterPhase.CALM if waiting := cluster.errands.waiting(cluster.callers_now):
                 return f"{waiting[0]} and {len(waiting) - 1} others have no outcome"
-            case Phase.CALM:
-                cluster.phase = Phase.ROLLING
+            case ClusterPhase.CALM:
+                cluster.phase = ClusterPhase.ROLLING
                 return f"{cluster.leaver} did not leave"
-            case Phase.ROLLING if not cluster.has_left:
+            case ClusterPhase.ROLLING if not cluster.has_left:
                 return f"{cluster.leaver} did not leave and return"
-            case Phase.ROLLING:
-                cluster.phase = Phase.CLOSING
+            case ClusterPhase.ROLLING:
+                cluster.phase = ClusterPhase.CLOSING
                 return "nobody was asked for the last time"
         return ", ".join(one.label for one in cluster.callers.values() if not one.has_finished)
 
     def check(self) -> None:
-        if self.cluster.phase is Phase.CLOSING and not any(host.is_up for host in self.world.hosts.values()):
+        if self.cluster.phase is ClusterPhase.CLOSING and not any(
+            host.is_up for host in self.world.hosts.values()
+        ):
             unended = self.cluster.errands.unended(excused=self.world.crashed_lives)
             if unended:
                 self.world.fail("every request ends", "\n".join(unended[:20]))
@@ -177,7 +179,7 @@ class RegistryCluster(Scenario):
             options=socket_options(chance.fork("options")),
             name=str(host.life),
         )
-        witness = Witness(host, cluster)
+        witness = ListWitness(host, cluster)
         cluster.registries[host.name] = registry
         run_number = 0
         async with (
@@ -204,7 +206,7 @@ class RegistryCluster(Scenario):
                 await registry.start()
 
 
-class Witness:
+class ListWitness:
     """Stands beside a registry and hears every list that it tells."""
 
     def __init__(self, host: Host, cluster: Cluster) -> None:

@@ -1,16 +1,17 @@
-"""Members of a cluster, and one who only looks, under every fault.
+"""Members of a cluster, and an observer, under every fault.
 
 Three to twelve members join, say that they drain and that they are up again, change what they say of
 themselves, leave and come back. They stutter: they are paused and cut off for less than their lease lasts,
 and for more; they crash and return under the same id.
 
-Always: each event follows from the one before it, none comes twice; nobody is down who has not lost its
-record, nobody has left who has not said so; whose stutter stayed within bounds does not lose its record.
+Always: each event follows from the one before it, none comes twice; no member is down that has not lost its
+record, and none has left that has not said so; a member whose stutter stays within bounds keeps its record.
 
-Where the store goes back in time it has older records, and those who know better join again.
+Where the store goes back in time it has older records, and members that know better join again.
 
-When the faults are over: all views are equal, and equal to what the store has; what a member was told to have
-said is what is said of it. How many were suspected, and how many of them though they were well, is recorded.
+When the faults are over: all views are equal, and equal to what the store has; each member's last
+acknowledged statement is what all views show of it. How many members were suspected, and how many of them
+although they were well, is recorded.
 """
 
 from __future__ import annotations

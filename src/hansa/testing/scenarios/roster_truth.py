@@ -1,10 +1,11 @@
-"""What one view of the members tells: each event must follow from the one before, and have a cause.
+"""What really became of members, and whether a view of them tells it.
 
-What really became of members: their records as the store has them, and how well their hosts were.
+`RosterTruth` knows the records as the store has them, and how well their hosts were. A member stutters within
+bounds when, in each stretch as long as its lease, it and the store could do their work and reach each other
+for a while. Then its heartbeats get through, and its record must not expire. A record that came back with an
+older state of the store may expire: its member has given up the lease that the record is on.
 
-A member stutters within bounds when, in each stretch as long as its lease, it and the store could do their
-work and reach each other for a while. Then its heartbeats get through, and its record must not expire. A
-record that came back with an older state of the store may: its member has given up the lease that it is on.
+`RosterView` judges what one `Members` tells: each event must follow from the one before, and have a cause.
 """
 
 from __future__ import annotations
@@ -38,20 +39,22 @@ __all__ = ["RosterTruth", "RosterView"]
 
 KEYS = Keys()
 
-
-@dataclass(slots=True)
-class _Health:
-    """The latest spells in which a host was well, the last one open while it is."""
-
-    spells: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=64))
-    well_since_s: float | None = None
-
-    def longest_s(self, start_s: float, end_s: float) -> float:
-        """The longest spell within a stretch of time."""
-        spells = list(self.spells)
-        if self.well_since_s is not None:
-            spells.append((self.well_since_s, end_s))
-        return max((min(end, end_s) - max(start, start_s) for start, end in spells), default=0.0)
+_ABSENT = frozenset({None, MemberStatus.DOWN, MemberStatus.LEFT})
+_SAID = frozenset({MemberStatus.JOINING, MemberStatus.UP, MemberStatus.DRAINING})
+_SUSPECT = frozenset({MemberStatus.SUSPECT})
+_HERE = _SAID | _SUSPECT
+# From which status to which each event leads.
+STEPS: dict[type[MemberEvent], tuple[frozenset[MemberStatus | None], frozenset[MemberStatus]]] = {
+    MemberJoined: (_ABSENT, _HERE),
+    MemberUpdated: (frozenset(_HERE), _HERE),
+    MemberSuspected: (frozenset(_SAID), _SUSPECT),
+    MemberRefuted: (frozenset(_SUSPECT), _SAID),
+    MemberDown: (frozenset(_HERE), frozenset({MemberStatus.DOWN})),
+    MemberLeft: (
+        frozenset(_HERE | {None, MemberStatus.DOWN}),
+        frozenset({MemberStatus.LEFT}),
+    ),
+}
 
 
 class RosterTruth:
@@ -191,22 +194,19 @@ class RosterTruth:
         )
 
 
-_ABSENT = frozenset({None, MemberStatus.DOWN, MemberStatus.LEFT})
-_SAID = frozenset({MemberStatus.JOINING, MemberStatus.UP, MemberStatus.DRAINING})
-_SUSPECT = frozenset({MemberStatus.SUSPECT})
-_HERE = _SAID | _SUSPECT
-# From which status to which each event leads.
-STEPS: dict[type[MemberEvent], tuple[frozenset[MemberStatus | None], frozenset[MemberStatus]]] = {
-    MemberJoined: (_ABSENT, _HERE),
-    MemberUpdated: (frozenset(_HERE), _HERE),
-    MemberSuspected: (frozenset(_SAID), _SUSPECT),
-    MemberRefuted: (frozenset(_SUSPECT), _SAID),
-    MemberDown: (frozenset(_HERE), frozenset({MemberStatus.DOWN})),
-    MemberLeft: (
-        frozenset(_HERE | {None, MemberStatus.DOWN}),
-        frozenset({MemberStatus.LEFT}),
-    ),
-}
+@dataclass(slots=True)
+class _Health:
+    """The latest spells in which a host was well, the last one open while it is."""
+
+    spells: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=64))
+    well_since_s: float | None = None
+
+    def longest_s(self, start_s: float, end_s: float) -> float:
+        """The longest spell within a stretch of time."""
+        spells = list(self.spells)
+        if self.well_since_s is not None:
+            spells.append((self.well_since_s, end_s))
+        return max((min(end, end_s) - max(start, start_s) for start, end in spells), default=0.0)
 
 
 class RosterView:

@@ -6,7 +6,7 @@ exactly that began, and where it ended for a connection that broke, is known onl
 know bounds for both, which mostly meet, and the counts must lie between them.
 
 A spot may have several subscriptions that match one topic, and change them while the owner is away. So there
-is a second kind of account, a stay: all that a spot has of one topic, through whichever subscription, from
+is a second kind of account, a stay: all that a spot has of one topic, through any of its subscriptions, from
 its first one that matches to the end of its last one.
 """
 
@@ -86,7 +86,7 @@ class Account:
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Stay(Account):
+class TopicStay(Account):
     """A spot's time with one topic, which is its text."""
 
     members: set[str] = field(default_factory=set)
@@ -115,9 +115,9 @@ class Accounts:
         self._contested = contested
         self._retained = retained
         self._accounts: list[Account] = []
-        self._stays: dict[str, dict[str, Stay]] = {}
+        self._stays: dict[str, dict[str, TopicStay]] = {}
         """Open ones, by spot and topic."""
-        self._settled_stays: list[Stay] = []
+        self._settled_stays: list[TopicStay] = []
         self._given_to: dict[str, set[int]] = {}
         self._expected: list[tuple[Account, Post]] = []
         self.exact_count = 0
@@ -144,7 +144,7 @@ class Accounts:
         for topic in filter(account.matches, self._topics):
             stay = stays.get(topic)
             if stay is None:
-                stay = stays[topic] = Stay(
+                stay = stays[topic] = TopicStay(
                     label=f"{account.spot} with {topic}",
                     spot=account.spot,
                     text=topic,
@@ -264,7 +264,7 @@ class Accounts:
         for stay in self._settled_stays:
             self._judge_stay(stay)
 
-    def _judge_stay(self, stay: Stay) -> None:
+    def _judge_stay(self, stay: TopicStay) -> None:
         low, high = self._bounds(stay, stay.text)
         self.exact_stays_count += low == high
         if not low <= stay.missed_count <= high:
@@ -308,7 +308,7 @@ class Accounts:
             if tenure is None:
                 self._world.fail("only what an owner gave out is delivered", f"{post} came to {account}")
             # Not those of a stay: its subscriptions may be read in any order.
-            if post.sequence <= last.get(tenure, 0) and not isinstance(account, Stay):
+            if post.sequence <= last.get(tenure, 0) and not isinstance(account, TopicStay):
                 self._world.fail(
                     "numbers grow", f"{account}: {post} is {post.sequence} after {last[tenure]} of {tenure}"
                 )

@@ -1,4 +1,4 @@
-"""Who plays in the topic mesh, on which topics, and what their programs share: the phase, the books."""
+"""What the programs of the topic mesh share: nodes and topics, the phase of the run, and the books."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from hansa.topics.node import SpotNode
 from hansa.topics.spot import Spot, Subscription
 from hansa.transport import SocketOptions
 
-__all__ = ["MESH_PORT", "PUB_PORT", "ROUTER_PORT", "Cast", "Phase", "Player", "Session"]
+__all__ = ["MESH_PORT", "PUB_PORT", "ROUTER_PORT", "Cast", "MeshPhase", "NodeRun", "SpotPlayer"]
 
 PUB_PORT = 5550
 ROUTER_PORT = 5551
@@ -28,7 +28,7 @@ MESH_PORT = 7000
 SHARED_TOPICS = ("shared:1", "shared:2")
 
 
-class Phase(Enum):
+class MeshPhase(Enum):
     """What the programs do: anything; come to rest; publish the final round; nothing more."""
 
     CHAOS = auto()
@@ -37,7 +37,7 @@ class Phase(Enum):
     CLOSING = auto()
 
 
-class Player:
+class SpotPlayer:
     """One open spot, and the books of its subscriptions."""
 
     def __init__(self, spot: Spot, label: str, *, pace_s: float, is_roomy: bool) -> None:
@@ -65,7 +65,7 @@ class Player:
         return max(matching, key=lambda one: (not one.is_pattern, len(one.text)), default=None)
 
 
-class Session:
+class NodeRun:
     """One node from its binding to its end; a host has one after the other, all at one endpoint."""
 
     def __init__(self, host: str, label: str, node: SpotNode, discovery: Discovery) -> None:
@@ -74,7 +74,7 @@ class Session:
         self.node = node
         self.discovery = discovery
         self.witness: Witness | None = None
-        self.players: list[Player] = []
+        self.players: list[SpotPlayer] = []
         """Open spots."""
         self.is_steady = False
         """It does nothing more that others could notice."""
@@ -94,7 +94,7 @@ class Cast:
 
     def __init__(self, world: World, chance: Chance) -> None:
         self.world = world
-        self.phase = Phase.CHAOS
+        self.phase = MeshPhase.CHAOS
         self.round_called = asyncio.Event()
         """All agree: the final round may be published."""
         self.registries = ("r1", "r2")[: 1 + chance.below(2)]
@@ -140,20 +140,20 @@ class Cast:
         )
         self.keepers: dict[str, Registry] = {}
         """The present registry of each of their hosts."""
-        self.sessions: dict[str, Session] = {}
+        self.sessions: dict[str, NodeRun] = {}
         """The present one of each host."""
         self.crashed: set[str] = set()
         """Sessions that had no time to say anything."""
 
     @property
     def is_chaotic(self) -> bool:
-        return self.phase is Phase.CHAOS
+        return self.phase is MeshPhase.CHAOS
 
     def wall_skew_s(self, chance: Chance) -> float:
         """How wrong a clock is about the date."""
         return chance.uniform(-WALL_SKEW_S_MAX, WALL_SKEW_S_MAX) if self._has_skew else 0.0
 
-    def players(self) -> Iterator[Player]:
+    def players(self) -> Iterator[SpotPlayer]:
         """All open spots."""
         for session in self.sessions.values():
             yield from session.players
@@ -173,7 +173,7 @@ class Cast:
 
     # The ends of things.
 
-    def close_account(self, player: Player, text: str, *, settled: bool = False) -> None:
+    def close_account(self, player: SpotPlayer, text: str, *, settled: bool = False) -> None:
         """The subscription ends now, or has told its last counts."""
         read_count = player.read_count(text)
         account = player.accounts.pop(text)
@@ -191,13 +191,13 @@ class Cast:
             settled=settled,
         )
 
-    def close_player(self, player: Player) -> None:
+    def close_player(self, player: SpotPlayer) -> None:
         """The spot ends now; what it reads after this is in no book."""
         for text in list(player.accounts):
             self.close_account(player, text)
         player.is_over = True
 
-    def close_session(self, session: Session, *, crashed: bool) -> None:
+    def close_session(self, session: NodeRun, *, crashed: bool) -> None:
         """The node ends now. Closing it twice changes nothing."""
         if session.is_over:
             return

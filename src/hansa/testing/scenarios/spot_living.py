@@ -1,4 +1,4 @@
-"""What runs on the hosts of nodes: a node and its spots, which act, come to rest, and publish a last time."""
+"""The programs of nodes' hosts: a node and its spots, which act, come to rest, and publish a last time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hansa.services.discovery.client import Discovery
 from hansa.testing.host import Host
 from hansa.testing.scenarios.cluster import HEARTBEAT_INTERVAL_S, POLL_S, socket_options
 from hansa.testing.scenarios.spot_acting import NOBODYS_TOPIC, SPOTS_MAX, Acting
-from hansa.testing.scenarios.spot_cast import MESH_PORT, PUB_PORT, ROUTER_PORT, Cast, Player, Session
+from hansa.testing.scenarios.spot_cast import MESH_PORT, PUB_PORT, ROUTER_PORT, Cast, NodeRun, SpotPlayer
 from hansa.testing.scenarios.spot_posts import Fate, Post
 from hansa.testing.scenarios.spot_witness import Witness
 from hansa.topics.events import PublishesInDoubt, PublishesRefused, SpotEvent, TopicDemoted
@@ -67,7 +67,7 @@ class Living:
                     self._cast.close_session(session, crashed=False)
             await asyncio.sleep(chance.choose((0.0, chance.uniform(0.0, REST_S_MAX))))
 
-    def _session(self, number: int, chance: Chance) -> Session:
+    def _session(self, number: int, chance: Chance) -> NodeRun:
         host, cast = self._host, self._cast
         label = f"{host.life}.{number}"
         # Set between two programs: the next one may number its epochs before those of the last one.
@@ -96,9 +96,9 @@ class Living:
             options=cast.mesh_options(chance.fork("options")),
             name=label,
         )
-        return Session(host.name, label, node, discovery)
+        return NodeRun(host.name, label, node, discovery)
 
-    async def _listen(self, session: Session, witness: Witness) -> None:
+    async def _listen(self, session: NodeRun, witness: Witness) -> None:
         async for event in session.node.events():
             self._host.record(_line(event))
             match event:
@@ -113,7 +113,7 @@ class Living:
 
     # The phases.
 
-    async def _live(self, session: Session, acting: Acting, group: asyncio.TaskGroup, chance: Chance) -> None:
+    async def _live(self, session: NodeRun, acting: Acting, group: asyncio.TaskGroup, chance: Chance) -> None:
         """Returns when the node leaves, to come back as another."""
         cast = self._cast
         for _ in range(1 + chance.below(SPOTS_MAX)):
@@ -139,7 +139,7 @@ class Living:
         await asyncio.Event().wait()
 
     async def _act(
-        self, deed: str, session: Session, acting: Acting, group: asyncio.TaskGroup, chance: Chance
+        self, deed: str, session: NodeRun, acting: Acting, group: asyncio.TaskGroup, chance: Chance
     ) -> None:
         cast, players = self._cast, session.players
         player = chance.choose(players)
@@ -178,7 +178,7 @@ class Living:
                 await acting.ask()
 
     async def _come_to_rest(
-        self, session: Session, acting: Acting, group: asyncio.TaskGroup, chance: Chance
+        self, session: NodeRun, acting: Acting, group: asyncio.TaskGroup, chance: Chance
     ) -> None:
         """Own what is ours to own, with something left out, and subscribe what is left to see."""
         cast = self._cast
@@ -194,7 +194,7 @@ class Living:
         for player in session.players:
             await acting.subscribe_roomily(player, chance.choose((*cast.topics, *cast.patterns)))
 
-    async def _publish_rounds(self, session: Session, acting: Acting, chance: Chance) -> None:
+    async def _publish_rounds(self, session: NodeRun, acting: Acting, chance: Chance) -> None:
         """Gentle rounds that must arrive, a burst that must be counted, and a last round."""
         for count in (1, 1, BURST_COUNT, 1):
             await asyncio.sleep(GENTLE_S)
@@ -210,7 +210,7 @@ class Living:
                         await asyncio.sleep(GENTLE_S)
         await self._publish_in_vain(session, acting)
 
-    def _expect(self, session: Session, post: Post) -> None:
+    def _expect(self, session: NodeRun, post: Post) -> None:
         if post.fate is not Fate.DONE:
             self._cast.world.fail("an owned topic can be published to", f"{session.label}: {post}")
         for player in self._cast.players():
@@ -218,7 +218,7 @@ class Living:
             if account is not None and account.is_roomy:
                 self._cast.accounts.expect(account, post)
 
-    async def _publish_in_vain(self, session: Session, acting: Acting) -> None:
+    async def _publish_in_vain(self, session: NodeRun, acting: Acting) -> None:
         """Nobody owns this one; and what somebody owns cannot be created again."""
         player = session.players[0]
         if (await acting.publish(player, NOBODYS_TOPIC)).fate is not Fate.REFUSED:
@@ -229,12 +229,12 @@ class Living:
 
     # What to do it with.
 
-    def _away(self, session: Session) -> list[tuple[Player, str]]:
+    def _away(self, session: NodeRun) -> list[tuple[SpotPlayer, str]]:
         """Spots, and topics of theirs whose owner is away: what they change now is easily got wrong."""
         accounts = self._cast.accounts
         return [(player, topic) for player in session.players for topic in accounts.away(player.label)]
 
-    def _topic_to_publish(self, session: Session, player: Player, chance: Chance) -> str:
+    def _topic_to_publish(self, session: NodeRun, player: SpotPlayer, chance: Chance) -> str:
         known = sorted(session.node.topics)
         match chance.choose(("own", "own", "known", "known", "known", "any")):
             case "own" if player.spot.owned:

@@ -2,8 +2,8 @@
 
 A post is opened before it is published, and settled when the call ends. Every receiver must see it whole, on
 its topic, and under one number: an owner numbers a message once. A post that was published for good and that
-no owner ever gave out is lost. Its publisher's node must have said so: that so many were refused, or that at
-most so many are in doubt. Only a node that crashed, or that stopped soon after, could not say it.
+no owner ever gave out is lost. Its publisher's node must have reported it, as refused or among those in
+doubt. Only a node that crashed, or that stopped soon after, could not.
 """
 
 from __future__ import annotations

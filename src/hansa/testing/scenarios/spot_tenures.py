@@ -5,9 +5,9 @@ A witness, which is a subscription at the owner's own node that never drops anyt
 tenure gives out, from number 1 on and without a gap.
 
 Nodes that do not hear each other may have tenures of one topic at the same time. The one with the higher id
-loses when they meet, and from then on its witness sees what the winner gives out. So the messages are
-allotted in the order of ids: who has the lower id has the better right, and what a loser's witness saw of its
-own ends where the numbers break off or the message is another's.
+loses when they meet, and from then on its witness sees what the winner gives out. So messages are allotted in
+the order of ids: the lower id has the better right, and what a loser's witness saw of its own topic ends
+where the numbers break off or the message belongs to another.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Stands at a node and sees everything that the node's own topics give out.
+"""Sees everything that one node's own topics give out.
 
 The witness is a spot like others, with an exact subscription to every watched topic that its node owns, from
 the moment of creation, and with an inbox that never overflows. It also reads from the machine what programs

@@ -11,7 +11,7 @@ from hansa.errors import BadArgument
 from hansa.limits import TRY_S_MIN
 from hansa.presence.provider_info import ProviderInfo
 from hansa.services.gateway.calls import ALARM_S_MIN, NEVER, Call, Calls, IdempotentCall, as_parts, blocked
-from hansa.services.gateway.pool import Member
+from hansa.services.gateway.pool import PoolMember
 
 UINT64_MAX = 2**64 - 1
 
@@ -20,8 +20,8 @@ def a_call(request_id: int, deadline: float = NEVER) -> Call:
     return Call(request_id, "echo", [b"x"], 0, deadline, None)
 
 
-def a_member(endpoint: str = "tcp://127.0.0.1:1") -> Member:
-    return Member(
+def a_member(endpoint: str = "tcp://127.0.0.1:1") -> PoolMember:
+    return PoolMember(
         ProviderInfo(service="echo", endpoint=endpoint, routing_id=b"p", weight=1, registered_at=0.0)
     )
 
@@ -199,7 +199,7 @@ def test_calls_that_must_not_be_sent_twice_ask_for_no_look() -> None:
     assert calls.look_at == NEVER
 
 
-def posted(call: Call, member: Member, peer: bytes, number: int) -> None:
+def posted(call: Call, member: PoolMember, peer: bytes, number: int) -> None:
     call.member, call.peer, call.post_number = member, peer, number
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from hansa.presence.provider_info import ProviderInfo
-from hansa.services.gateway.pool import Member, Pool
+from hansa.services.gateway.pool import Pool, PoolMember
 
 ENDPOINTS = ["tcp://127.0.0.1:1", "tcp://127.0.0.1:2", "tcp://127.0.0.1:3"]
 IDS = [b"ann", b"bob", b"cyd"]
@@ -20,7 +20,7 @@ def info(endpoint: str = ENDPOINTS[0], routing_id: bytes = b"ann", weight: int =
     )
 
 
-def added(pool: Pool, provider: ProviderInfo) -> Member:
+def added(pool: Pool, provider: ProviderInfo) -> PoolMember:
     member = pool.add(provider)
     assert member is not None
     return member
@@ -174,7 +174,7 @@ TestPoolMachine.settings = settings(max_examples=100, stateful_step_count=40)
 # -- suspicion
 
 
-def connected_pool(*names: str) -> tuple[Pool, list[Member]]:
+def connected_pool(*names: str) -> tuple[Pool, list[PoolMember]]:
     pool = Pool("echo")
     members = []
     for name in names:
@@ -248,3 +248,17 @@ def test_a_member_that_is_lost_or_leaves_is_no_suspect() -> None:
     pool.forget(bob)
     assert not pool.suspects
     assert pool.choices(()) == [ann]
+
+
+def test_a_member_that_is_listed_without_an_id_is_ready_under_any() -> None:
+    pool = Pool("echo")
+    first, second = (added(pool, info(endpoint, b"")) for endpoint in ENDPOINTS[:2])
+    assert not first.is_ready
+    assert pool.connected(first, b"ann")
+    assert pool.connected(second, b"bob")
+    assert pool.ready == [first, second]
+    pool.disconnected(first)
+    assert pool.ready == [second]
+    assert pool.connected(first, b"eve")
+    pool.forget(second)
+    assert pool.ready == [first]

@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hansa.services.registry.entries import Claim, newest_by_id, prevailing
+from hansa.services.registry.entries import EntryClaim, newest_by_id, prevailing
 from hansa.wire.listing import ProviderEntry
 from tests.support.registry_desk import Desk
 
@@ -59,7 +59,7 @@ def naive(desk: Desk) -> dict[str, tuple[ProviderEntry, ...]]:
             claims = list(catalogue.synced.claims(key))
             own = catalogue.own.get(service, endpoint)
             if own is not None:
-                claims.append(Claim(own, catalogue.registry_id, not own.orphaned))
+                claims.append(EntryClaim(own, catalogue.registry_id, not own.orphaned))
             winner = prevailing(newest_by_id(claims, catalogue.tombstones.epoch(key)))
             if winner is not None:
                 entries.append(winner.entry)

@@ -5,14 +5,14 @@ import itertools
 import pytest
 
 from hansa.presence.epoch import epoch_wall_s, first_epoch
-from hansa.services.registry.entries import Claim, newest_by_id, prevailing
+from hansa.services.registry.entries import EntryClaim, newest_by_id, prevailing
 from tests.support.registry_desk import ANN, BOB, claim
 
 CARL = b"\x01\x00\x00\x00\x0c"
 
 
-def said(routing_id: bytes, epoch: int, registry_id: int, *, alive: bool = True) -> Claim:
-    return Claim(claim(routing_id, epoch, orphaned=not alive), registry_id, alive)
+def said(routing_id: bytes, epoch: int, registry_id: int, *, alive: bool = True) -> EntryClaim:
+    return EntryClaim(claim(routing_id, epoch, orphaned=not alive), registry_id, alive)
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def said(routing_id: bytes, epoch: int, registry_id: int, *, alive: bool = True)
         ),
     ],
 )
-def test_which_claim_prevails(claims: list[Claim], dead_epoch: int, winner: int | None) -> None:
+def test_which_claim_prevails(claims: list[EntryClaim], dead_epoch: int, winner: int | None) -> None:
     expected = None if winner is None else claims[winner]
     for order in itertools.permutations(claims):
         assert prevailing(newest_by_id(order, dead_epoch)) == expected

@@ -10,7 +10,7 @@ import pytest
 
 from hansa.limits import STRIKES_MAX
 from hansa.services.registry import Registry
-from hansa.services.registry.run import Run
+from hansa.services.registry.run import RegistryRun
 from hansa.transport import CloseReason, Disconnected
 from hansa.transport.memory_network import MemoryNetwork
 from hansa.wire.listing import RegistrySync
@@ -33,7 +33,7 @@ async def lane(tmp_path: Path) -> AsyncIterator[Lane]:
     await lane.end()
 
 
-def run_of(one: Registry) -> Run:
+def run_of(one: Registry) -> RegistryRun:
     assert one._run is not None
     return one._run
 
@@ -51,7 +51,7 @@ def run_of(one: Registry) -> Run:
 )
 @pytest.mark.parametrize("what", ["a broadcast", "an expiry"])
 async def test_whatever_happens_the_timer_rings_when_something_is_due(
-    lane: Lane, monkeypatch: pytest.MonkeyPatch, happens: Callable[[Run], None], what: str
+    lane: Lane, monkeypatch: pytest.MonkeyPatch, happens: Callable[[RegistryRun], None], what: str
 ) -> None:
     async with registry(lane) as one:
         run = run_of(one)
