@@ -16,7 +16,7 @@ def test_a_loss_of_another_owner_is_not_held_up_by_a_store_that_does_not_answer(
 
     async def give_back() -> bool:
         try:
-            return await asyncio.get_running_loop().create_future()
+            return await asyncio.Event().wait()
         finally:
             ends.append("given up")
 
