@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 
 from mirrors import docstrings
-from mirrors.plan import BASES, OWNED, PAGES, RESULTS, Mirrored, Page
+from mirrors.plan import BASES, OWNED, PAGES, RESULTS, STANDS_FOR, Mirrored, Page
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src"
@@ -361,6 +361,9 @@ class Writer:
             if argument.annotation is None:
                 raise PlanError(f"{member.module.name}: {member.node.name}({argument.arg}) has no type")
             kind = member.text(argument.annotation)
+            if kind in STANDS_FOR:
+                found.append(Parameter(argument.arg, STANDS_FOR[kind], "", is_keyword))
+                continue
             value = "" if default is None else _spelled_out(member.module, member.text(default))
             self._import_names(member.module, kind)
             self._import_names(member.module, value)
@@ -372,7 +375,9 @@ class Writer:
         given = []
         for each in parameters:
             value = each.name
-            if self._mirror(member.module, each.type.removesuffix(" | None")) is not None:
+            if each.type in STANDS_FOR.values():
+                value = f"{each.name}._inner"
+            elif self._mirror(member.module, each.type.removesuffix(" | None")) is not None:
                 value = f"{each.name}._inner"
                 if each.type.endswith(" | None"):
                     value = f"None if {each.name} is None else {value}"

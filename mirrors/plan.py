@@ -135,6 +135,9 @@ DISCOVERY = Mirrored(
     without=frozenset({"situation"}),
 )
 
+# For a thread it is always this mirror: the other sources are changed from within their event loop.
+STANDS_FOR = {"ProviderSource": "Discovery"}
+
 GATEWAY = Mirrored(
     name="Gateway",
     module="hansa.services.gateway.client",

@@ -329,7 +329,7 @@ class Gateway(Requests):
 
     def __init__(
         self,
-        discovery: Discovery,
+        providers: Discovery,
         *,
         in_flight_max: int = IN_FLIGHT_MAX,
         retry: RetryPolicy | None = None,
@@ -344,7 +344,7 @@ class Gateway(Requests):
         super().__init__(
             name,
             AsyncGateway(
-                discovery._inner,
+                providers._inner,
                 in_flight_max=in_flight_max,
                 retry=retry,
                 tls=tls,
