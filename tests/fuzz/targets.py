@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from hansa.errors import BadFrame
-from hansa.transport.link import Effect, Ended, Established, Link, LinkState, Write
+from hansa.transport.link import Effect, Established, Link, LinkEnded, LinkState, Write
 from hansa.transport.options import SocketOptions
 from hansa.wire import business, publication, registry, topics
 from tests.fuzz.seeds import (
@@ -67,7 +67,7 @@ def check_link(data: bytes) -> None:
     stream = data[1:]
     whole = trace(data[0], [stream])
     assert whole == trace(data[0], list(bytewise(stream))), "whole and bytewise differ"
-    ends = [at for at, step in enumerate(whole) if isinstance(step, Ended)]
+    ends = [at for at, step in enumerate(whole) if isinstance(step, LinkEnded)]
     assert len(ends) <= 1, "ended twice"
     assert not ends or ends[0] == len(whole) - 1, "something happened after the end"
 

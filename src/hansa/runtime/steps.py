@@ -152,7 +152,10 @@ class Steps:
 
 
 class Outcome(Generic[T]):
-    """Something that one thread waits for and the loop's thread supplies, once."""
+    """Something that one thread waits for and the loop's thread supplies, once.
+
+    How a call ended, whatever it was; how a transaction of a store went is `hansa.store.Outcome`.
+    """
 
     __slots__ = ("_error", "_lock", "_value", "is_settled")
 

@@ -23,7 +23,7 @@ from hansa.store.values import (
     Scan,
     WatchBatch,
 )
-from hansa.store.watching import Interest, Watcher, Watchers
+from hansa.store.watching import Watcher, Watchers, WatchInterest
 
 
 class Engine:
@@ -113,7 +113,7 @@ class Engine:
         self.tick(now=now)
         return self._leases.info(lease, now=now)
 
-    def watch(self, interest: Interest, start_revision: int, *, now: float) -> Watcher:
+    def watch(self, interest: WatchInterest, start_revision: int, *, now: float) -> Watcher:
         """See `Watchers.add`. Raises `BadArgument` too."""
         if start_revision < 0:
             raise BadArgument(f"watch from revision {start_revision}: give a revision, or 0 for from now on")

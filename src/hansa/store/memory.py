@@ -58,7 +58,7 @@ from hansa.store.values import (
     as_revision,
     prefix_range,
 )
-from hansa.store.watching import Interest, Watcher, WatcherStage
+from hansa.store.watching import Watcher, WatcherStage, WatchInterest
 
 logger = logging.getLogger(__name__)
 
@@ -226,7 +226,7 @@ class MemoryStore(Store):
     def watch(
         self, prefix: bytes | str, *, start_revision: int = 0, before: bool = False, exact: bool = False
     ) -> MemoryWatch:
-        interest = Interest(as_key(prefix) if exact else as_bytes(prefix), exact, before)
+        interest = WatchInterest(as_key(prefix) if exact else as_bytes(prefix), exact, before)
         self._check_usable()
         watcher, error = None, None
         try:

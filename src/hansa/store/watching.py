@@ -41,7 +41,7 @@ class Log(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Interest:
+class WatchInterest:
     """What a watcher wants: the changes of one key, or of all keys with a prefix; and what was before?"""
 
     key: bytes
@@ -75,7 +75,7 @@ class Watcher:
 
     __slots__ = ("backlog", "backlog_bytes", "backlog_count", "error", "interest", "next_revision", "stage")
 
-    def __init__(self, interest: Interest, next_revision: int) -> None:
+    def __init__(self, interest: WatchInterest, next_revision: int) -> None:
         self.interest = interest
         self.next_revision = next_revision
         self.stage = WatcherStage.CATCHING_UP
@@ -102,13 +102,13 @@ class Watchers:
         self._bytes_max = bytes_max
         self._watchers: dict[Watcher, None] = {}
         # Those in step, by what they want. A dict as a set that keeps its order: one seed, one history.
-        self._in_step: dict[Interest, dict[Watcher, None]] = {}
+        self._in_step: dict[WatchInterest, dict[Watcher, None]] = {}
         self._prefix_lengths: Counter[int] = Counter()
 
     def __len__(self) -> int:
         return len(self._watchers)
 
-    def add(self, interest: Interest, start_revision: int = 0) -> Watcher:
+    def add(self, interest: WatchInterest, start_revision: int = 0) -> Watcher:
         """A watcher of all changes from this revision on; 0 for those that come after now.
 
         Raises `Compacted` when the store has forgotten some of them, or never stood where the watcher comes
@@ -139,7 +139,7 @@ class Watchers:
 
     def publish(self, batch: WatchBatch) -> list[Watcher]:
         """Give the changes of a new revision to those in step; tells who has news and had none before."""
-        wanted: dict[Interest, list[Event]] = {}
+        wanted: dict[WatchInterest, list[Event]] = {}
         for event in batch.events:
             for interest in self._interests(event.item.key):
                 wanted.setdefault(interest, []).append(interest.shown(event))
@@ -236,14 +236,14 @@ class Watchers:
             if not self._prefix_lengths[len(interest.key)]:
                 del self._prefix_lengths[len(interest.key)]
 
-    def _interests(self, key: bytes) -> Iterator[Interest]:
+    def _interests(self, key: bytes) -> Iterator[WatchInterest]:
         for before in (False, True):
-            exact = Interest(key, True, before)
+            exact = WatchInterest(key, True, before)
             if exact in self._in_step:
                 yield exact
             for length in self._prefix_lengths:
                 if length <= len(key):
-                    prefix = Interest(key[:length], False, before)
+                    prefix = WatchInterest(key[:length], False, before)
                     if prefix in self._in_step:
                         yield prefix
 

@@ -25,7 +25,7 @@ from hansa.store.engine import Engine
 from hansa.store.served.recorded import Image, RestorableKeys, RestorableLeases, set_up
 from hansa.store.served.records import record_of
 from hansa.store.values import KeyValue, WatchBatch
-from hansa.store.watching import Interest, Watcher, Watchers, WatcherStage
+from hansa.store.watching import Watcher, Watchers, WatcherStage, WatchInterest
 from hansa.testing.host import Host, SimClock
 from hansa.testing.life import Life
 from hansa.testing.store_way import StoreWay
@@ -100,7 +100,7 @@ class StoreHost:
         self._chance = chance.fork("overruns")
         self.trouble = StoreTrouble.drawn(chance.fork("trouble")) if trouble is None else trouble
         self._engine = RestorableEngine(chance.fork("leases"))
-        self._all = self._engine.watch(Interest(b"", before=True), 0, now=0.0)
+        self._all = self._engine.watch(WatchInterest(b"", before=True), 0, now=0.0)
         self._copy: Image = self._engine.image()
         self._peak = self._run_revision = self._engine.revision
         self.term = 0
@@ -166,7 +166,7 @@ class StoreHost:
         self._peak = max(self._peak, self._engine.revision)
         self._engine = self._engine.restored(self._copy, now=self._seen_s)
         self._leap()
-        self._all = self._engine.watch(Interest(b"", before=True), 0, now=self._seen_s)
+        self._all = self._engine.watch(WatchInterest(b"", before=True), 0, now=self._seen_s)
         if self._rewound is not None:
             self._rewound(self._engine.items, self._engine.revision)
 
@@ -219,7 +219,7 @@ class StoreHost:
     def poll(
         self,
         watch: object,
-        interest: Interest,
+        interest: WatchInterest,
         next_revision: int,
         answer: Callable[[Polled | HansaError], None],
     ) -> None:

@@ -42,7 +42,7 @@ from hansa.store.values import (
     as_lease,
     prefix_range,
 )
-from hansa.store.watching import Interest
+from hansa.store.watching import WatchInterest
 from hansa.testing.host import Host
 from hansa.testing.store_host import Polled, StoreHost
 from hansa.testing.store_way import MESSAGE_BYTES
@@ -190,7 +190,7 @@ class StoreLink:
         self, prefix: bytes | str, *, start_revision: int = 0, before: bool = False, exact: bool = False
     ) -> LinkWatch:
         self.check_open()
-        interest = Interest(as_key(prefix) if exact else as_bytes(prefix), exact, before)
+        interest = WatchInterest(as_key(prefix) if exact else as_bytes(prefix), exact, before)
         return LinkWatch(self, interest, start_revision)
 
     async def status(self, *, timeout: float | None = STORE_TIMEOUT_S) -> StoreStatus:
@@ -227,7 +227,7 @@ class StoreLink:
             self._tasks.spawn(self._settle(), "settling")
         return found
 
-    async def poll(self, watch: LinkWatch, interest: Interest, next_revision: int) -> Polled:
+    async def poll(self, watch: LinkWatch, interest: WatchInterest, next_revision: int) -> Polled:
         """Wait for what a watch has not been told. Raises what the store says, or `TimedOut`."""
 
         def send(answer: asyncio.Future[Polled | HansaError]) -> None:
@@ -329,7 +329,7 @@ class LinkWatch:
     repeat, and costs nothing when it is thrown away.
     """
 
-    def __init__(self, link: StoreLink, interest: Interest, start_revision: int) -> None:
+    def __init__(self, link: StoreLink, interest: WatchInterest, start_revision: int) -> None:
         self.number = object()
         self.answers: dict[asyncio.Future[Any], None] = {}
         self._link = link

@@ -13,9 +13,9 @@ from hansa.transport.chunks import ChunkReader
 from hansa.transport.events import CloseReason
 from hansa.transport.lane import Lane
 from hansa.transport.link import (
-    Ended,
     Established,
     Link,
+    LinkEnded,
     LinkState,
     SubscriptionAdded,
     SubscriptionCancelled,
@@ -259,7 +259,7 @@ class Connection(ChunkReader):
                     self._owner.connection_subscribed(self, prefix, wanted=True)
                 case SubscriptionCancelled(prefix=prefix):
                     self._owner.connection_subscribed(self, prefix, wanted=False)
-                case Ended(reason=reason, detail=detail):
+                case LinkEnded(reason=reason, detail=detail):
                     self._ending(reason, detail)
                     self._pause_lane()
                     self._close_transport()

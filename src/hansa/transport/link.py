@@ -7,7 +7,7 @@ effect of a command that was sent ahead of it: the driver calls `proceed` until 
 
     GREETING  -- 64 bytes of ZMTP 3.x, mechanism NULL --> HANDSHAKE
     HANDSHAKE -- READY with a socket type that fits   --> READY      (effect Established)
-    any       -- violation, refusal, silence          --> CLOSED     (effect Ended, once)
+    any       -- violation, refusal, silence          --> CLOSED     (effect LinkEnded, once)
 
 The dialling side sends its READY with its greeting. The accepting side sends its READY when the peer has been
 let in (`welcome`), or an ERROR instead: a dialler counts as connected only where it is wanted, and does not
@@ -78,14 +78,14 @@ class SubscriptionCancelled:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
+class LinkEnded:
     """The link is over: write what is in effects before this, then close the connection."""
 
     reason: CloseReason
     detail: str
 
 
-Effect = Write | Established | SubscriptionAdded | SubscriptionCancelled | Ended
+Effect = Write | Established | SubscriptionAdded | SubscriptionCancelled | LinkEnded
 
 
 class Link:
@@ -220,7 +220,7 @@ class Link:
     def end(self, reason: CloseReason, detail: str) -> None:
         if self.state is not LinkState.CLOSED:
             self.state = LinkState.CLOSED
-            self.effects.append(Ended(reason=reason, detail=detail))
+            self.effects.append(LinkEnded(reason=reason, detail=detail))
 
     def _silence_s_max(self) -> float | None:
         # A 3.0 peer answers no PING, so its silence means nothing unless it set a limit itself.

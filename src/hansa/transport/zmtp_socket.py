@@ -43,7 +43,10 @@ OnEvent = Callable[[SocketEvent], None]
 
 
 class Message(NamedTuple):
-    """The parts that a peer sent together, and the peer's id. A tuple, because one is made per message."""
+    """The parts that a peer sent together, and the peer's id. A tuple, because one is made per message.
+
+    This is ZMTP's message. The topic command of the same name (`wire.topics`) travels inside one.
+    """
 
     peer: bytes
     parts: list[bytes]
@@ -73,7 +76,7 @@ class SocketStats:
 
 
 @dataclass(slots=True, kw_only=True)
-class Tally:
+class SocketTally:
     """Running counts of what is no longer there to be asked: ended connections, closed lanes."""
 
     sent_count: int = 0
@@ -133,7 +136,7 @@ class ZmtpSocket:
         self._dialled: dict[Connection, Outbound] = {}
         self._connections: dict[Connection, None] = {}
         self._connected: dict[bytes, Connection] = {}
-        self._tally = Tally()
+        self._tally = SocketTally()
         self._tasks = TaskScope(self.name, self._task_failed)
         self._closing = False
         self._one_close = Closing()

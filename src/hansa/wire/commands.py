@@ -48,13 +48,15 @@ class Ready:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """ERROR: the peer will not talk to us, and why."""
+    """ERROR: the peer will not talk to us, and why. (The `Refusal` of `hansa store` is etcd's.)"""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subscribe:
+    """To a PUB: send messages with this prefix. The topic mesh has a SUBSCRIBE, too: see `wire.topics`."""
+
     prefix: bytes
 
 

@@ -60,7 +60,7 @@ class Publish:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subscribe:
-    """To the owner: send this node the topic's messages."""
+    """To the owner: send this node the topic's messages. ZMTP has a SUBSCRIBE, too: see `wire.commands`."""
 
     topic: str
 

@@ -6,7 +6,7 @@ from hansa.chance import Chance
 from hansa.errors import BadArgument, LeaseLost
 from hansa.store.engine import Engine
 from hansa.store.values import Delete, EventKind, Get, Put, prefix_range
-from hansa.store.watching import Interest
+from hansa.store.watching import WatchInterest
 
 
 def engine() -> Engine:
@@ -24,7 +24,7 @@ def test_an_expired_lease_takes_its_keys_in_one_revision_and_watchers_hear_of_it
     store = engine()
     first, second = store.grant(5.0, now=0.0), store.grant(5.0, now=0.0)
     store.commit((), (Put("b", b"", first), Put("a", b"", first), Put("c", b"", second)), (), now=0.0)
-    watcher = store.watch(Interest(b""), 0, now=0.0)
+    watcher = store.watch(WatchInterest(b""), 0, now=0.0)
     store.news()
     assert store.deadline() == 5.0
     store.tick(now=5.0)
@@ -57,7 +57,7 @@ def test_no_call_sees_a_lease_whose_time_is_over_even_if_no_timer_came(call: str
     elif call == "lease_info":
         assert store.lease_info(lease, now=5.0) is None
     elif call == "watch":
-        assert store.watch(Interest(b""), 0, now=5.0).next_revision == 4
+        assert store.watch(WatchInterest(b""), 0, now=5.0).next_revision == 4
     elif call == "compact":
         store.compact(3, now=5.0)
     else:
@@ -85,4 +85,4 @@ def test_a_lease_without_keys_ends_without_a_revision() -> None:
 
 def test_a_watch_from_before_all_time_is_refused() -> None:
     with pytest.raises(BadArgument, match="revision -1"):
-        engine().watch(Interest(b""), -1, now=0.0)
+        engine().watch(WatchInterest(b""), -1, now=0.0)

@@ -8,7 +8,7 @@ from hansa.errors import Compacted, StoreUnavailable, WatchOverrun
 from hansa.limits import STORE_WATCH_TURN_COUNT
 from hansa.store.mvcc import Mvcc
 from hansa.store.values import Delete, Event, Operation, Put, WatchBatch
-from hansa.store.watching import Interest, Watcher, Watchers, WatcherStage
+from hansa.store.watching import Watcher, Watchers, WatcherStage, WatchInterest
 
 
 class Desk:
@@ -30,7 +30,7 @@ class Desk:
     def watch(
         self, key: str, start_revision: int = 0, *, exact: bool = False, before: bool = False
     ) -> Watcher:
-        return self.watchers.add(Interest(key.encode(), exact, before), start_revision)
+        return self.watchers.add(WatchInterest(key.encode(), exact, before), start_revision)
 
     def read(self, watcher: Watcher) -> list[WatchBatch]:
         """All there is for it now."""
@@ -238,14 +238,14 @@ def test_a_change_is_looked_up_and_not_asked_of_every_watcher(monkeypatch: pytes
         desk.watch(f"k/{number:03}/")
         desk.watch(f"k/{number:03}/x", exact=True)
     asked: list[bytes] = []
-    shown = Interest.shown
+    shown = WatchInterest.shown
 
-    def counted(interest: Interest, event: Event) -> Event:
+    def counted(interest: WatchInterest, event: Event) -> Event:
         asked.append(interest.key)
         return shown(interest, event)
 
-    monkeypatch.setattr(Interest, "shown", counted)
-    monkeypatch.setattr(Interest, "wants", lambda *_: pytest.fail("asked one by one"))
+    monkeypatch.setattr(WatchInterest, "shown", counted)
+    monkeypatch.setattr(WatchInterest, "wants", lambda *_: pytest.fail("asked one by one"))
     assert len(desk.put("k/007/x")) == 2
     assert sorted(asked) == [b"k/007/", b"k/007/x"]
 
@@ -269,7 +269,7 @@ def test_every_watcher_is_told_what_a_look_at_the_whole_log_would_tell(
     play: list[tuple[object, ...]],
 ) -> None:
     desk = Desk()
-    begun: list[tuple[Watcher, int, Interest, list[WatchBatch]]] = []
+    begun: list[tuple[Watcher, int, WatchInterest, list[WatchBatch]]] = []
     for step in play:
         match step:
             case ("put", list(keys)):
@@ -285,7 +285,7 @@ def test_every_watcher_is_told_what_a_look_at_the_whole_log_would_tell(
                         desk.watch(key, start, exact=exact, before=before)
                     continue
                 watcher = desk.watch(key, start, exact=exact, before=before)
-                begun.append((watcher, first, Interest(key.encode(), exact, before), []))
+                begun.append((watcher, first, WatchInterest(key.encode(), exact, before), []))
             case ("take", int(which)) if which < len(begun):
                 batch = desk.watchers.take(begun[which][0])
                 begun[which][3].extend([batch] if batch else [])

@@ -5,9 +5,9 @@ import pytest
 from hansa.transport.events import CloseReason
 from hansa.transport.link import (
     Effect,
-    Ended,
     Established,
     Link,
+    LinkEnded,
     LinkState,
     SubscriptionAdded,
     SubscriptionCancelled,
@@ -61,8 +61,8 @@ def ready(socket_type: str = "ROUTER", peer_type: str = "DEALER", *, minor: int 
     return machine
 
 
-def ended(machine: Link) -> Ended:
-    ends = [effect for effect in machine.effects if isinstance(effect, Ended)]
+def ended(machine: Link) -> LinkEnded:
+    ends = [effect for effect in machine.effects if isinstance(effect, LinkEnded)]
     assert len(ends) == 1
     assert machine.is_closed
     return ends[0]

@@ -31,7 +31,7 @@ from hansa.store.etcd.calls import (
     EtcdCall,
 )
 from hansa.store.etcd.failures import Doubt, Failure, judge
-from hansa.store.etcd.lineage import HistoryLost, Lineage, Mark, Question
+from hansa.store.etcd.lineage import HistoryLost, HistoryQuestion, Lineage, Mark
 from hansa.store.etcd.messages import item_from_message
 from hansa.store.etcd.rotation import Rotation, Trail
 from hansa.store.values import FROM_KEY
@@ -44,7 +44,7 @@ NOT_ENABLED: Final = "authentication is not enabled"
 
 
 @dataclass(slots=True, eq=False)
-class _Line:
+class _Dialled:
     """The channel to a member, the calls that were made over it, and how many use it just now."""
 
     channel: grpc.aio.Channel
@@ -65,7 +65,7 @@ class EtcdCaller:
         self._chance = chance
         self._rotation = Rotation(len(access.endpoints), chance, begins_first=access.begins_first)
         self._credentials: grpc.ChannelCredentials | None = None
-        self._lines: dict[int, _Line] = {}
+        self._lines: dict[int, _Dialled] = {}
         self._authenticating = asyncio.Lock()
         self._confirming = asyncio.Lock()
 
@@ -199,7 +199,7 @@ class EtcdCaller:
             return judge(error.code().name, error.details() or "")
         return None
 
-    async def _confirm(self, trail: Trail, key: bytes, asked: Question) -> HistoryLost | None:
+    async def _confirm(self, trail: Trail, key: bytes, asked: HistoryQuestion) -> HistoryLost | None:
         witness = asked.witness
         key = key if witness is None else witness.key
         now = api.RangeRequest(key=key, keys_only=True, limit=1)
@@ -293,13 +293,13 @@ class EtcdCaller:
             if index not in self.access.members:
                 await self._close_unused()
 
-    def _line(self, index: int) -> _Line:
+    def _line(self, index: int) -> _Dialled:
         line = self._lines.get(index)
         if line is None:
             channel = open_channel(
                 self.access.endpoints[index], credentials=self._credentials, options=CHANNEL_OPTIONS
             )
-            line = self._lines[index] = _Line(channel)
+            line = self._lines[index] = _Dialled(channel)
         return line
 
     def _is_connected(self, index: int) -> bool:

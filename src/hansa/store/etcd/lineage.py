@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from hansa.errors import StoreWentBack
 from hansa.store.values import KeyValue
 
-__all__ = ["HistoryLost", "Lineage", "Mark", "Question"]
+__all__ = ["HistoryLost", "HistoryQuestion", "Lineage", "Mark"]
 
 Mark = tuple[int, int]
 """How far a history was when something was asked: its number, and the revision."""
@@ -40,7 +40,7 @@ class HistoryLost:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class HistoryQuestion:
     """Has the store been at the mark's revision, and what put the witness at that of the witness?"""
 
     mark: Mark
@@ -60,7 +60,7 @@ class Lineage:
         # A key as it was put last, of all that was seen: a history that has something else there is another.
         self._witness: KeyValue | None = None
         # What was seen before the doubt: what is seen since then may be of another history.
-        self._doubted: Question | None = None
+        self._doubted: HistoryQuestion | None = None
         self.losses_count = 0
 
     @property
@@ -74,9 +74,9 @@ class Lineage:
         return self._doubted is not None
 
     @property
-    def question(self) -> Question:
+    def question(self) -> HistoryQuestion:
         """What to read to settle a doubt."""
-        return self._doubted or Question(self.mark, self._witness)
+        return self._doubted or HistoryQuestion(self.mark, self._witness)
 
     def doubt(self, *, anew: bool = False) -> None:
         """Somebody else may answer than before: an answer was strange, or (`anew`) a connection broke now.
@@ -85,7 +85,7 @@ class Lineage:
         """
         if self._doubted is None or anew:
             asked = self.question
-            self._doubted = Question(asked.mark, asked.witness)
+            self._doubted = HistoryQuestion(asked.mark, asked.witness)
 
     @property
     def is_behind(self) -> bool:
@@ -134,7 +134,7 @@ class Lineage:
             return False
         return self._is_other(cluster_id) or term != self._term or revision < self.revision
 
-    def confirmed(self, found: KeyValue | None, *, asked: Question) -> HistoryLost | None:
+    def confirmed(self, found: KeyValue | None, *, asked: HistoryQuestion) -> HistoryLost | None:
         """The store has the revision that was asked for, and at the witness's this of the witness's key."""
         if asked.mark[0] != self.losses_count:
             return None
@@ -145,13 +145,13 @@ class Lineage:
         why = f"at revision {witness.mod_revision} it has something else than was seen there"
         return self._lost(why, self._cluster_id, self.revision)
 
-    def denied(self, revision: int, *, asked: Question) -> HistoryLost | None:
+    def denied(self, revision: int, *, asked: HistoryQuestion) -> HistoryLost | None:
         """The store, which is at this revision now, never had the one that was asked for."""
         if asked.mark[0] != self.losses_count:
             return None
         return self._lost(f"it is at revision {revision} and never was at {asked.mark[1]}", 0, revision)
 
-    def unsettled(self, *, asked: Question) -> None:
+    def unsettled(self, *, asked: HistoryQuestion) -> None:
         """The store has forgotten the revision that was asked for: there is nothing more to ask."""
         if asked.mark[0] == self.losses_count:
             self._settle(asked)
@@ -164,7 +164,7 @@ class Lineage:
             self.revision = revision
             self._peak = max(self._peak, revision)
 
-    def _settle(self, asked: Question | None) -> None:
+    def _settle(self, asked: HistoryQuestion | None) -> None:
         if self._doubted is asked:
             self._doubted = None
             self._term = self._told_term

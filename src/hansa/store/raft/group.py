@@ -27,7 +27,7 @@ _TRIES_MAX = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class JoinRequest:
     """A request to join and the revision of its last change."""
 
     record: JoinRecord
@@ -40,13 +40,13 @@ class GroupBook:
 
     record: GroupRecord
     record_revision: int
-    requests: tuple[Request, ...]
+    requests: tuple[JoinRequest, ...]
 
     @property
     def records(self) -> list[JoinRecord]:
         return [request.record for request in self.requests]
 
-    def request(self, name: str) -> Request | None:
+    def request(self, name: str) -> JoinRequest | None:
         return next((request for request in self.requests if request.record.peer.name == name), None)
 
 
@@ -118,7 +118,7 @@ class Group:
         outcome = await self.local.commit([compare], [Put(key, encode(record), record.lease)])
         return outcome.is_success
 
-    async def finish_request(self, book: GroupBook, request: Request, peer: PeerInfo) -> bool:
+    async def finish_request(self, book: GroupBook, request: JoinRequest, peer: PeerInfo) -> bool:
         """Peer into the record, request out, in one revision. Says whether both were as in the book."""
         key = self.keys.request(request.record.peer.name)
         outcome = await self.local.commit(
@@ -151,7 +151,7 @@ class Group:
             own = await self.local.status()
         except (StoreUnavailable, TimedOut) as error:
             raise StoreUnavailable(f"the etcd of this peer is silent, ask another one ({error})") from error
-        requests: tuple[Request, ...] = ()
+        requests: tuple[JoinRequest, ...] = ()
         if own.leader:
             (members, statuses), book = await self.members(), await self.book()
             record, requests = book.record, book.requests
@@ -182,10 +182,10 @@ class Group:
         return Put(self.keys.group, encode(record))
 
 
-def _request(item: KeyValue) -> Request:
+def _request(item: KeyValue) -> JoinRequest:
     # The lease is what the key hangs on, whatever the record says.
     record = replace(decode(JoinRecord, item.value), lease=item.lease)
-    return Request(record=record, revision=item.mod_revision)
+    return JoinRequest(record=record, revision=item.mod_revision)
 
 
 def _request_status(record: JoinRecord) -> RequestStatus:

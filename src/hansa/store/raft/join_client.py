@@ -43,13 +43,13 @@ from hansa.store.raft.join_messages import (
     LEAVE,
     REFUSE,
     REQUEST,
-    Answer,
     ApproveAsk,
     AwaitAsk,
     CompleteAsk,
     DescribeAsk,
     GovernAsk,
     JoinAcceptance,
+    JoinAnswer,
     JoinAsk,
     JoinTicket,
     LeaveAsk,
@@ -136,7 +136,7 @@ class JoinClient:
             raise _refused(self.app, ticket.name, answer)
         return answer.acceptance
 
-    async def verdict(self, ticket: JoinTicket, *, timeout: float | None = None) -> Answer:
+    async def verdict(self, ticket: JoinTicket, *, timeout: float | None = None) -> JoinAnswer:
         """As `await_acceptance`, with a refusal as a value."""
         timeout = ticket.timeout_s if timeout is None else timeout
         ask = AwaitAsk(app=self.app, name=ticket.name, ticket=ticket.ticket, wait_s=_poll_s(timeout))
@@ -173,12 +173,12 @@ class JoinClient:
         """Who lets peers join from now on: `automatic`, or `manual` for a person. Raises `BadArgument`."""
         await self._order(GOVERN, GovernAsk(app=self.app, approval=read_approval(approval)), timeout)
 
-    async def _order(self, method: Method[Any, Answer], ask: Any, timeout: float) -> None:
+    async def _order(self, method: Method[Any, JoinAnswer], ask: Any, timeout: float) -> None:
         answer = await self._ask(method, ask, timeout)
         if answer.code:
             raise RaftRefused(answer.text)
 
-    async def _ask(self, method: Method[Any, Answer], ask: Any, timeout: float) -> Answer:
+    async def _ask(self, method: Method[Any, JoinAnswer], ask: Any, timeout: float) -> JoinAnswer:
         """The first answer of a peer that is not a redirect, not pending and not worth another try."""
         end_at = self._clock.monotonic() + timeout
         backoff = Backoff(
@@ -211,24 +211,26 @@ class JoinClient:
             await asyncio.sleep(min(backoff.next_s(), max(0.0, end_at - self._clock.monotonic())))
 
     async def _ask_following(
-        self, method: Method[Any, Answer], ask: Any, address: str, remaining_s: float
-    ) -> Answer:
+        self, method: Method[Any, JoinAnswer], ask: Any, address: str, remaining_s: float
+    ) -> JoinAnswer:
         for _ in range(RAFT_REDIRECTS_MAX):
             try:
                 answer = await self._ask_once(method, ask, address, remaining_s)
             except (Conflict, StoreUnavailable, TimedOut) as error:
-                return Answer(code=_UNREACHED, text=str(error), is_retryable=True)
+                return JoinAnswer(code=_UNREACHED, text=str(error), is_retryable=True)
             if not answer.redirect:
                 return answer
             self.redirects_count += 1
             address = read_address("a redirect", answer.redirect)
             if address not in self._addresses:
                 self._addresses.append(address)
-        return Answer(code="redirected", text="sent from peer to peer: the leader changes", is_retryable=True)
+        return JoinAnswer(
+            code="redirected", text="sent from peer to peer: the leader changes", is_retryable=True
+        )
 
     async def _ask_once(
-        self, method: Method[Any, Answer], ask: Any, address: str, remaining_s: float
-    ) -> Answer:
+        self, method: Method[Any, JoinAnswer], ask: Any, address: str, remaining_s: float
+    ) -> JoinAnswer:
         if self._is_closed:
             raise AlreadyClosed(f"the client of raft group {self.app} is closed")
         if address not in self._clients:
@@ -253,5 +255,5 @@ def _poll_s(timeout: float) -> float:
     return min(RAFT_POLL_S_MAX, timeout / 4)
 
 
-def _refused(app: str, name: str, answer: Answer) -> JoinRefused:
+def _refused(app: str, name: str, answer: JoinAnswer) -> JoinRefused:
     return JoinRefused(f"{name} was not taken into {app}: {answer.text} ({answer.code})")

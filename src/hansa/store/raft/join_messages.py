@@ -1,7 +1,7 @@
 """What peers say to each other about joining and leaving, as JSON over gRPC.
 
-Each method takes one of these and gives an `Answer`. A peer that is not beside the leader answers with where
-the leader's peer is (`redirect`); the client goes there.
+Each method takes one of the requests here and gives a `JoinAnswer`. A peer that is not beside the leader
+answers where the leader's peer is (`redirect`), and the client goes there.
 """
 
 from collections.abc import Mapping
@@ -124,7 +124,7 @@ class LeaveAsk:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class JoinAnswer:
     """What came of it. With a `code` it failed, and `text` says why; `is_retryable`: it may work later."""
 
     redirect: str = ""
@@ -143,8 +143,8 @@ AskT = TypeVar(
 )
 
 
-def _method(name: str, ask: type[AskT]) -> Method[AskT, Answer]:
-    return Method(service="hansa.raft.Join", name=name, request=ask, response=Answer, form=_JSON)
+def _method(name: str, ask: type[AskT]) -> Method[AskT, JoinAnswer]:
+    return Method(service="hansa.raft.Join", name=name, request=ask, response=JoinAnswer, form=_JSON)
 
 
 REQUEST: Final = _method("RequestJoin", JoinAsk)
@@ -181,21 +181,21 @@ def check_reason(reason: str) -> str:
     return reason.strip()
 
 
-def refusal(code: str, text: str, *, is_retryable: bool = False) -> Answer:
-    return Answer(code=code, text=text, is_retryable=is_retryable)
+def refusal(code: str, text: str, *, is_retryable: bool = False) -> JoinAnswer:
+    return JoinAnswer(code=code, text=text, is_retryable=is_retryable)
 
 
-def verdict(record: JoinRecord | None, ask: AwaitAsk) -> Answer:
+def verdict(record: JoinRecord | None, ask: AwaitAsk) -> JoinAnswer:
     """The answer to `AwaitAcceptance`, from the request's record (None: it is gone)."""
     if record is None or record.ticket != ask.ticket:
         return refusal("expired", f"the request of {ask.name} to join {ask.app} has expired")
     if record.state is JoinState.REFUSED:
         return refusal(record.code, record.reason)
     if record.state is JoinState.PENDING:
-        return Answer(is_pending=True, text=f"{ask.name} waits for a person's approval")
+        return JoinAnswer(is_pending=True, text=f"{ask.name} waits for a person's approval")
     if record.state in (JoinState.REQUESTED, JoinState.APPROVED, JoinState.ADDING):
-        return Answer(is_pending=True)
-    return Answer(
+        return JoinAnswer(is_pending=True)
+    return JoinAnswer(
         acceptance=JoinAcceptance(
             peer_id=record.peer.peer_id,
             initial_cluster=record.initial_cluster,

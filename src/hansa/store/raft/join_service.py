@@ -11,7 +11,7 @@ from hansa.control.method import Method
 from hansa.control.server import ControlServer
 from hansa.errors import BadArgument, Conflict, HansaError, StoreUnavailable
 from hansa.limits import RAFT_ASKS_MAX, RAFT_MESSAGE_BYTES_MAX, RAFT_POLL_S_MAX, RAFT_REQUESTS_MAX
-from hansa.store.raft.group import Group, Request
+from hansa.store.raft.group import Group, JoinRequest
 from hansa.store.raft.group_record import Approval, JoinRecord, JoinState, check_peer
 from hansa.store.raft.join_messages import (
     APPROVE,
@@ -22,13 +22,13 @@ from hansa.store.raft.join_messages import (
     LEAVE,
     REFUSE,
     REQUEST,
-    Answer,
     ApproveAsk,
     AskT,
     AwaitAsk,
     CompleteAsk,
     DescribeAsk,
     GovernAsk,
+    JoinAnswer,
     JoinAsk,
     JoinTicket,
     LeaveAsk,
@@ -125,10 +125,10 @@ class JoinService:
     def _answer(
         self,
         server: ControlServer,
-        method: Method[AskT, Answer],
-        answer: Callable[[AskT, Beside], Awaitable[Answer]],
+        method: Method[AskT, JoinAnswer],
+        answer: Callable[[AskT, Beside], Awaitable[JoinAnswer]],
     ) -> None:
-        async def checked(ask: AskT) -> Answer:
+        async def checked(ask: AskT) -> JoinAnswer:
             if ask.app != self._app:
                 raise BadArgument(f"this peer is of {self._app}, not of {ask.app}")
             if self.beside is None:
@@ -137,10 +137,10 @@ class JoinService:
 
         server.answer(method, checked)
 
-    async def _request(self, ask: JoinAsk, beside: Beside) -> Answer:
+    async def _request(self, ask: JoinAsk, beside: Beside) -> JoinAnswer:
         elsewhere = await beside.leader_join_address()
         if elsewhere:
-            return Answer(redirect=elsewhere)
+            return JoinAnswer(redirect=elsewhere)
         peer = check_peer(ask.peer)
         book = await beside.group.book()
         needs_approval = book.record.approval is Approval.MANUAL
@@ -153,7 +153,7 @@ class JoinService:
         )
         before = book.request(peer.name)
         if before is not None and before.record.ticket == ask.ticket:
-            return Answer(ticket=ticket)
+            return JoinAnswer(ticket=ticket)
         if before is not None and before.record.state in OPEN:
             if before.record.peer.peer_address != peer.peer_address:
                 return _turned_away(
@@ -170,76 +170,76 @@ class JoinService:
         if not await beside.group.write_request(record, 0 if before is None else before.revision):
             raise Conflict(f"the request of {peer.name} has changed meanwhile")
         beside.kick()
-        return Answer(ticket=ticket)
+        return JoinAnswer(ticket=ticket)
 
-    async def _await(self, ask: AwaitAsk, beside: Beside) -> Answer:
-        async def look() -> Answer:
+    async def _await(self, ask: AwaitAsk, beside: Beside) -> JoinAnswer:
+        async def look() -> JoinAnswer:
             found = (await beside.group.book()).request(ask.name)
             return verdict(None if found is None else found.record, ask)
 
         return await _settled(look, ask.wait_s)
 
-    async def _approve(self, ask: ApproveAsk, beside: Beside) -> Answer:
+    async def _approve(self, ask: ApproveAsk, beside: Beside) -> JoinAnswer:
         elsewhere = await beside.leader_join_address()
         if not elsewhere:
             await beside.approve(ask.name)
-        return Answer(redirect=elsewhere)
+        return JoinAnswer(redirect=elsewhere)
 
-    async def _refuse(self, ask: RefuseAsk, beside: Beside) -> Answer:
+    async def _refuse(self, ask: RefuseAsk, beside: Beside) -> JoinAnswer:
         elsewhere = await beside.leader_join_address()
         if not elsewhere:
             await beside.refuse(ask.name, ask.reason)
-        return Answer(redirect=elsewhere)
+        return JoinAnswer(redirect=elsewhere)
 
-    async def _govern(self, ask: GovernAsk, beside: Beside) -> Answer:
+    async def _govern(self, ask: GovernAsk, beside: Beside) -> JoinAnswer:
         elsewhere = await beside.leader_join_address()
         if not elsewhere:
             await beside.set_approval(ask.approval)
-        return Answer(redirect=elsewhere)
+        return JoinAnswer(redirect=elsewhere)
 
-    async def _complete(self, ask: CompleteAsk, beside: Beside) -> Answer:
+    async def _complete(self, ask: CompleteAsk, beside: Beside) -> JoinAnswer:
         elsewhere = await beside.leader_join_address()
         if elsewhere:
-            return Answer(redirect=elsewhere)
+            return JoinAnswer(redirect=elsewhere)
 
-        async def look() -> Answer:
+        async def look() -> JoinAnswer:
             book = await beside.group.book()
             request = next((one for one in book.requests if one.record.peer.peer_id == ask.peer_id), None)
             if request is not None:
                 return await self._advance(request, beside)
             if any(peer.peer_id == ask.peer_id for peer in book.record.peers):
-                return Answer()
+                return JoinAnswer()
             return refusal("expired", f"there is no request of peer {ask.peer_id:x} to join {ask.app}")
 
         return await _settled(look, ask.wait_s)
 
-    async def _advance(self, request: Request, beside: Beside) -> Answer:
+    async def _advance(self, request: JoinRequest, beside: Beside) -> JoinAnswer:
         record = request.record
         if record.state is JoinState.REFUSED:
             return refusal(record.code, record.reason)
         if record.state is JoinState.ACCEPTED:
             await beside.group.write_request(moved(record, JoinState.SYNCING), request.revision)
         beside.kick()
-        return Answer(is_pending=True)
+        return JoinAnswer(is_pending=True)
 
-    async def _describe(self, ask: DescribeAsk, beside: Beside) -> Answer:
-        return Answer(group=await beside.status())
+    async def _describe(self, ask: DescribeAsk, beside: Beside) -> JoinAnswer:
+        return JoinAnswer(group=await beside.status())
 
-    async def _leave(self, ask: LeaveAsk, beside: Beside) -> Answer:
+    async def _leave(self, ask: LeaveAsk, beside: Beside) -> JoinAnswer:
         elsewhere = await beside.leader_join_address()
-        return Answer(redirect=elsewhere or await beside.remove(ask.name))
+        return JoinAnswer(redirect=elsewhere or await beside.remove(ask.name))
 
 
-def _failed(error: HansaError) -> Answer:
+def _failed(error: HansaError) -> JoinAnswer:
     return refusal(error.code, str(error), is_retryable=error.retryable)
 
 
-def _turned_away(beside: Beside, name: str, code: str, reason: str) -> Answer:
+def _turned_away(beside: Beside, name: str, code: str, reason: str) -> JoinAnswer:
     beside.refused(name, code, reason)
     return refusal(code, reason)
 
 
-async def _settled(look: Callable[[], Awaitable[Answer]], wait_s: float) -> Answer:
+async def _settled(look: Callable[[], Awaitable[JoinAnswer]], wait_s: float) -> JoinAnswer:
     """The first answer that is not pending, or the last one in time."""
     loop = asyncio.get_running_loop()
     end_at = loop.time() + min(max(0.0, wait_s), RAFT_POLL_S_MAX)

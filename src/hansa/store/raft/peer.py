@@ -68,7 +68,7 @@ from hansa.store.raft.raft_events import (
     RaftEvent,
     RaftStats,
 )
-from hansa.store.raft.raft_store import Members, RaftStore
+from hansa.store.raft.raft_store import MemberAddresses, RaftStore
 from hansa.store.raft.supervision import Report, Supervision
 
 _log = logging.getLogger(__name__)
@@ -482,10 +482,10 @@ class RaftPeer:
         self._tell(PeerLeft(peer=watch.me))
         self._was_left.set()
 
-    async def _find_members(self) -> Members:
+    async def _find_members(self) -> MemberAddresses:
         watch = self._running()
         known = {peer.client_address for peer in watch.record.peers} | {watch.me.client_address}
-        return Members(keys=watch.group.keys, addresses=tuple(known), own=watch.me.client_address)
+        return MemberAddresses(keys=watch.group.keys, addresses=tuple(known), own=watch.me.client_address)
 
     # ---- what happens --------------------------------------------------------------------------
 

@@ -16,14 +16,14 @@ class LeaderChanged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeerJoined:
-    """A peer has its vote and stands in the group's record."""
+    """A peer has its vote and stands in the group's record. (Topics have peers, too: `hansa.topics`.)"""
 
     peer: PeerInfo
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeerLeft:
-    """A peer is no more in the group."""
+    """A peer is no longer in the group. (Topics have peers, too: `hansa.topics`.)"""
 
     peer: PeerInfo
 

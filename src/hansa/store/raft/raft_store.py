@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Members:
+class MemberAddresses:
     """Where a group's members are, and the keys of its record. `own`: where to begin, if not at any."""
 
     keys: RaftKeys
@@ -69,7 +69,7 @@ class RaftStore(Store):
 
     def __init__(
         self,
-        find: Callable[[], Awaitable[Members]],
+        find: Callable[[], Awaitable[MemberAddresses]],
         *,
         name: str,
         clock: Clock | None = None,
@@ -240,13 +240,13 @@ def open_raft_store(rest: str) -> RaftStore:
     """The store of `host:port,host:port/app`, join addresses of some of its peers. Raises `BadEndpoint`."""
     addresses, app = read_group_address(rest)
 
-    async def find() -> Members:
+    async def find() -> MemberAddresses:
         async with JoinClient(app, addresses) as client:
             group = await client.describe(timeout=STORE_TIMEOUT_S)
         # A founder that has never started has no address yet.
         voters = [one.peer.client_address for one in group.peers if one.is_voter and one.peer.client_address]
         if not voters:
             raise StoreUnavailable(f"no peer of {app} says where its store is")
-        return Members(keys=RaftKeys(group.cluster, app), addresses=tuple(voters))
+        return MemberAddresses(keys=RaftKeys(group.cluster, app), addresses=tuple(voters))
 
     return RaftStore(find, name=f"raft://{','.join(addresses)}/{app}")

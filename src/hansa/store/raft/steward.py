@@ -15,7 +15,7 @@ from hansa.limits import (
     RAFT_JOIN_TIMEOUT_S,
     RAFT_REFUSAL_S,
 )
-from hansa.store.raft.group import Group, GroupBook, Request
+from hansa.store.raft.group import Group, GroupBook, JoinRequest
 from hansa.store.raft.group_record import Approval, JoinRecord, JoinState
 from hansa.store.raft.join_messages import check_reason
 from hansa.store.raft.join_steps import (
@@ -151,7 +151,7 @@ class Steward:
             lambda record: None if record.approval is approval else record.with_approval(approval)
         )
 
-    def _asked_for(self, name: str, book: GroupBook) -> Request:
+    def _asked_for(self, name: str, book: GroupBook) -> JoinRequest:
         request = book.request(name)
         if request is None:
             raise RaftRefused(
@@ -248,7 +248,7 @@ class Steward:
                 lambda record: record.without_peer(gone.name) if record.peer(gone.name) == gone else None
             )
 
-    async def _carry_out(self, step: Step, request: Request, book: GroupBook) -> bool:
+    async def _carry_out(self, step: Step, request: JoinRequest, book: GroupBook) -> bool:
         if isinstance(step, Wait):
             return False
         if isinstance(step, Refuse):
@@ -268,7 +268,7 @@ class Steward:
             self._seen.pop(request.record.ticket, None)
         return True
 
-    async def _add(self, step: AddLearner, request: Request) -> bool:
+    async def _add(self, step: AddLearner, request: JoinRequest) -> bool:
         try:
             await self._group.local.add_learner(step.peer_address)
         except (Conflict, StoreUnavailable) as error:
@@ -283,7 +283,7 @@ class Steward:
         self._denied_since = None
         return True
 
-    async def _remember(self, step: Remember, request: Request) -> None:
+    async def _remember(self, step: Remember, request: JoinRequest) -> None:
         record = step.record
         if record.state is JoinState.ACCEPTED:
             status = await self._group.local.status()
@@ -304,7 +304,7 @@ class Steward:
         now = self._clock.monotonic()
         return now - self._seen.get(record.ticket, ("", now))[1]
 
-    async def _refuse(self, step: Refuse, request: Request) -> bool:
+    async def _refuse(self, step: Refuse, request: JoinRequest) -> bool:
         """Write why, for as long as it takes to be read. Says whether the request was as it was read."""
         lease = await self._group.local.grant(RAFT_REFUSAL_S)
         record = moved(request.record, JoinState.REFUSED, lease=lease, code=step.code, reason=step.reason)

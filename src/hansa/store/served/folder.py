@@ -41,7 +41,7 @@ from hansa.store.served.journal import (
 from hansa.store.served.journal_first_form import is_first_form, renewed
 from hansa.store.served.recorded import Image, RecordedStore
 from hansa.store.served.records import decode_record
-from hansa.store.served.snapshot import Snapshot, decode_snapshot, encode_snapshot, snapshot_name
+from hansa.store.served.snapshot import StoredSnapshot, decode_snapshot, encode_snapshot, snapshot_name
 
 logger = logging.getLogger(__name__)
 
@@ -233,7 +233,7 @@ class StoreFolder:
 
     def _read(
         self, store: RecordedStore, now: float, *, give_up_damage: bool
-    ) -> tuple[Snapshot | None, list[_SegmentFile]]:
+    ) -> tuple[StoredSnapshot | None, list[_SegmentFile]]:
         segments = sorted(self.path.glob("journal-*.log"))
         snapshot = self._newest_snapshot([path.name for path in segments])
         is_new = self._mark.segment == 0 and self.identity.format == _FORMAT
@@ -284,7 +284,7 @@ class StoreFolder:
             is_renewed=is_old or is_doubtful or segment.cut_bytes > 0,
         )
 
-    def _newest_snapshot(self, segments: list[str]) -> Snapshot | None:
+    def _newest_snapshot(self, segments: list[str]) -> StoredSnapshot | None:
         """The newest that can be read; an older one only if the journal behind it is still there."""
         damage: StoreCorrupt | None = None
         for path in sorted(self.path.glob("snapshot-*.snap"), reverse=True):
@@ -304,7 +304,7 @@ class StoreFolder:
 
     # ---- what a start writes, before anybody is told of anything
 
-    def _settle(self, files: list[_SegmentFile], snapshot: Snapshot | None) -> None:
+    def _settle(self, files: list[_SegmentFile], snapshot: StoredSnapshot | None) -> None:
         """Make sure that what was read is on the disk, and be ready to go on behind it."""
         for file in files:
             self._tell_cut(file)

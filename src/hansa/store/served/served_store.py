@@ -29,7 +29,7 @@ from hansa.store.served.recorded import RecordedStore
 from hansa.store.served.records import encode_record
 from hansa.store.served.refusals import BUSY, IN_DOUBT, Refusal
 from hansa.store.values import WatchBatch
-from hansa.store.watching import Interest, Watcher, Watchers
+from hansa.store.watching import Watcher, Watchers, WatchInterest
 
 logger = logging.getLogger(__name__)
 
@@ -225,7 +225,7 @@ class ServedStore:
         if self._journal is not None:
             await self._journal.snapshot()
 
-    def watch(self, interest: Interest, start_revision: int, on_news: Callable[[], None]) -> Watcher:
+    def watch(self, interest: WatchInterest, start_revision: int, on_news: Callable[[], None]) -> Watcher:
         """See `Watchers.add`. `on_news` is called when there is something to take, and was nothing before."""
         watcher = self._watchers.add(interest, start_revision)
         self._readers[watcher] = on_news

@@ -37,7 +37,7 @@ _CHUNK_BYTES: Final = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Snapshot:
+class StoredSnapshot:
     """A snapshot as it was read: everything up to the journal's record `sequence` is in it."""
 
     sequence: int
@@ -87,7 +87,7 @@ def encode_snapshot(image: Image, sequence: int) -> Iterator[bytes]:
     yield data + _TAIL.pack(size, checksum)
 
 
-def decode_snapshot(data: bytes, name: str) -> Snapshot:
+def decode_snapshot(data: bytes, name: str) -> StoredSnapshot:
     """The snapshot that a file holds. Raises `StoreCorrupt`, which names the file."""
     size = len(data) - _TAIL.size
     if size < _FIRST_HEAD.size or not data.startswith((MAGIC, FIRST_MAGIC)):
@@ -128,7 +128,7 @@ def _pieces(image: Image, sequence: int) -> Iterator[bytes]:
         yield record
 
 
-def _decode(data: bytes, end: int) -> Snapshot:
+def _decode(data: bytes, end: int) -> StoredSnapshot:
     head = _FIRST_HEAD if data.startswith(FIRST_MAGIC) else _HEAD
     _, sequence, revision, compacted, base_revision, leases, items, batches, *leapt = head.unpack_from(data)
     place = head.size
@@ -165,7 +165,7 @@ def _decode(data: bytes, end: int) -> Snapshot:
         log.append(record)
     if place != end:
         raise ValueError(f"it has {end - place} bytes too many")
-    return Snapshot(
+    return StoredSnapshot(
         sequence=sequence,
         revision=revision,
         compacted_revision=compacted,

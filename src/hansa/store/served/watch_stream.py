@@ -41,7 +41,7 @@ from hansa.store.values import (
     is_within,
     prefix_range,
 )
-from hansa.store.watching import Interest, Watcher, WatcherStage, event_bytes
+from hansa.store.watching import Watcher, WatcherStage, WatchInterest, event_bytes
 
 logger = logging.getLogger(__name__)
 
@@ -327,18 +327,18 @@ class WatchStream:
         )
 
 
-def interest_of(key: bytes, range_end: bytes, *, before: bool) -> tuple[Interest, bool]:
+def interest_of(key: bytes, range_end: bytes, *, before: bool) -> tuple[WatchInterest, bool]:
     """The narrowest prefix, or key, that has a whole range in it; and whether the range is narrower."""
     if not range_end:
-        return Interest(key, True, before), False
+        return WatchInterest(key, True, before), False
     if prefix_range(key) == (key, range_end):
-        return Interest(key, False, before), False
+        return WatchInterest(key, False, before), False
     if range_end == FROM_KEY:
-        return Interest(b"", False, before), key != FROM_KEY
+        return WatchInterest(b"", False, before), key != FROM_KEY
     length = 0
     while length < min(len(key), len(range_end)) and key[length] == range_end[length]:
         length += 1
-    return Interest(key[:length], False, before), True
+    return WatchInterest(key[:length], False, before), True
 
 
 def _pieces(events: list[api.Event]) -> list[list[api.Event]]:

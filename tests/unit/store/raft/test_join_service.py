@@ -12,7 +12,7 @@ from hansa.clock import ManualClock
 from hansa.errors import AddressInUse, BadArgument, JoinRefused, RaftRefused, TimedOut
 from hansa.limits import RAFT_REQUESTS_MAX
 from hansa.store.raft import join_service
-from hansa.store.raft.group import Group, GroupBook, Request
+from hansa.store.raft.group import Group, GroupBook, JoinRequest
 from hansa.store.raft.group_record import Approval, GroupRecord, JoinRecord, JoinState, PeerInfo
 from hansa.store.raft.join_client import JoinClient
 from hansa.store.raft.join_messages import AwaitAsk
@@ -32,7 +32,7 @@ class MadeUp:
         self.local = self
         self.redirect = ""
         self.record = GroupRecord(app="orders", version=1, group_id="c0")
-        self.requests: dict[str, Request] = {}
+        self.requests: dict[str, JoinRequest] = {}
         self.granted: list[float] = []
         self.kicks_count = 0
         self.decided: list[tuple[str, ...]] = []
@@ -55,7 +55,7 @@ class MadeUp:
         before = self.requests.get(record.peer.name)
         if self.is_overtaken or (0 if before is None else before.revision) != revision:
             return False
-        self.requests[record.peer.name] = Request(record=record, revision=revision + 1)
+        self.requests[record.peer.name] = JoinRequest(record=record, revision=revision + 1)
         return True
 
     def kick(self) -> None:
@@ -94,7 +94,7 @@ class MadeUp:
     def state(self, state: JoinState, **changes: Any) -> None:
         request = self.requests["n4"]
         record = replace(request.record, state=state, **changes)
-        self.requests["n4"] = Request(record=record, revision=request.revision + 1)
+        self.requests["n4"] = JoinRequest(record=record, revision=request.revision + 1)
 
 
 class Desk:
@@ -170,7 +170,7 @@ async def test_what_is_refused_at_the_door_is_counted(stack: AsyncExitStack) -> 
     with pytest.raises(JoinRefused, match="name-taken"):
         await client.request_join(replace(PEER, peer_address="h:9"), "t2")
     desk.peer.requests |= {
-        f"m{n}": Request(
+        f"m{n}": JoinRequest(
             record=JoinRecord(app="orders", peer=replace(PEER, name=f"m{n}"), ticket="x"), revision=1
         )
         for n in range(RAFT_REQUESTS_MAX)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from hansa.errors import BadRecord
 from hansa.store.raft.group_record import GroupRecord, JoinRecord, JoinState, PeerInfo, decode, encode
-from hansa.store.raft.join_messages import Answer, JoinAcceptance, JoinTicket
+from hansa.store.raft.join_messages import JoinAcceptance, JoinAnswer, JoinTicket
 
 TEXT = st.text(max_size=20)
 PEERS = st.builds(
@@ -41,11 +41,11 @@ def test_a_group_comes_back_as_it_was(record: GroupRecord) -> None:
 def test_optional_parts_come_back_as_they_were() -> None:
     acceptance = JoinAcceptance(peer_id=1, initial_cluster={"n1": "h:1"}, snapshot_bytes=2, effective_index=3)
     for answer in (
-        Answer(),
-        Answer(acceptance=acceptance),
-        Answer(ticket=JoinTicket(app="a", name="n", ticket="t", timeout_s=1.5)),
+        JoinAnswer(),
+        JoinAnswer(acceptance=acceptance),
+        JoinAnswer(ticket=JoinTicket(app="a", name="n", ticket="t", timeout_s=1.5)),
     ):
-        assert decode(Answer, encode(answer)) == answer
+        assert decode(JoinAnswer, encode(answer)) == answer
 
 
 def test_a_field_of_a_newer_peer_is_passed_over() -> None:

@@ -16,7 +16,7 @@ from hansa.store.raft import raft_store
 from hansa.store.raft.group_record import GroupRecord, PeerInfo, RaftKeys, encode
 from hansa.store.raft.join_client import JoinClient
 from hansa.store.raft.raft_events import GroupStatus, PeerStatus
-from hansa.store.raft.raft_store import Members, RaftStore, open_raft_store
+from hansa.store.raft.raft_store import MemberAddresses, RaftStore, open_raft_store
 from hansa.store.served.server import StoreServer
 
 KEYS = RaftKeys("default", "orders")
@@ -32,12 +32,12 @@ class Peers:
         self.asked_count = 0
         self.refusals_left = 0
 
-    async def find(self) -> Members:
+    async def find(self) -> MemberAddresses:
         self.asked_count += 1
         if self.refusals_left:
             self.refusals_left -= 1
             raise StoreUnavailable("nobody answers")
-        return Members(keys=KEYS, addresses=self.addresses, own=self.own)
+        return MemberAddresses(keys=KEYS, addresses=self.addresses, own=self.own)
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 from hansa.clock import ManualClock
 from hansa.errors import BadArgument, Conflict, RaftRefused, StoreUnavailable
 from hansa.limits import RAFT_DENIAL_S, RAFT_REASON_CHARS_MAX, RAFT_REFUSAL_S
-from hansa.store.raft.group import Group, GroupBook, Request
+from hansa.store.raft.group import Group, GroupBook, JoinRequest
 from hansa.store.raft.group_record import Approval, GroupRecord, JoinRecord, JoinState, PeerInfo
 from hansa.store.raft.join_steps import MemberView
 from hansa.store.raft.raft_events import (
@@ -93,7 +93,7 @@ class MadeUp:
         self.views = [
             MemberView(peer_id=n, name=f"n{n}", peer_address=f"h:{n}", applied_index=n) for n in (1, 2, 3)
         ]
-        self.requests: dict[str, Request] = {}
+        self.requests: dict[str, JoinRequest] = {}
         self.reads: list[str] = []
         self.readers_count = self.readers_count_max = 0
 
@@ -105,7 +105,7 @@ class MadeUp:
             requested_at=requested_at,
             lease=7,
         )
-        self.requests[record.peer.name] = Request(record=record, revision=1)
+        self.requests[record.peer.name] = JoinRequest(record=record, revision=1)
 
     async def members(self) -> tuple[list[MemberView], dict[int, Any]]:
         self.reads.append("members")
@@ -123,10 +123,10 @@ class MadeUp:
         before = self.requests[record.peer.name]
         if before.revision != revision:
             return False
-        self.requests[record.peer.name] = Request(record=record, revision=revision + 1)
+        self.requests[record.peer.name] = JoinRequest(record=record, revision=revision + 1)
         return True
 
-    async def finish_request(self, book: GroupBook, request: Request, peer: PeerInfo) -> bool:
+    async def finish_request(self, book: GroupBook, request: JoinRequest, peer: PeerInfo) -> bool:
         del self.requests[peer.name]
         self.record = book.record.with_peer(peer)
         return True
@@ -176,7 +176,7 @@ class Desk:
     def report(self) -> None:
         request = self.group.requests["n4"]
         record = replace(request.record, state=S.SYNCING)
-        self.group.requests["n4"] = Request(record=record, revision=request.revision + 1)
+        self.group.requests["n4"] = JoinRequest(record=record, revision=request.revision + 1)
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from hansa.store.served.recorded import RecordedStore
 from hansa.store.served.refusals import Refusal
 from hansa.store.served.served_store import ServedStore
 from hansa.store.values import Get, Put, prefix_range
-from hansa.store.watching import Interest
+from hansa.store.watching import WatchInterest
 
 pytestmark = pytest.mark.usefixtures("undated")
 
@@ -86,8 +86,8 @@ async def test_what_is_not_flushed_is_not_told_to_writers_readers_and_watchers(
     async with ServedStore(tmp_path) as served, asyncio.TaskGroup() as group:
         await write(served, "a")
         news: list[str] = []
-        watcher = served.watch(Interest(b""), 0, lambda: news.append("news"))
-        past = served.watch(Interest(b""), 1, lambda: None)
+        watcher = served.watch(WatchInterest(b""), 0, lambda: news.append("news"))
+        past = served.watch(WatchInterest(b""), 1, lambda: None)
         disk.hold()
         writing = group.create_task(write(served, "b"))
         await begun(disk)
@@ -336,7 +336,7 @@ async def test_a_lease_ends_by_itself_and_stays_ended(tmp_path: Path) -> None:
         await served.act(lambda store, now: store.grant(0.05, 7, now=now))
         await served.act(lambda store, _: store.perform((Put("hung", b"", 7),)))
         gone = asyncio.Event()
-        served.watch(Interest(b"hung", True), 0, gone.set)
+        served.watch(WatchInterest(b"hung", True), 0, gone.set)
         await asyncio.wait_for(gone.wait(), 10)
         assert await count(served) == 0
     async with ServedStore(tmp_path, fsync=False) as served:

@@ -17,7 +17,7 @@ from hansa.store.served.records import Begun, Committed, decode_record, encode_r
 from hansa.store.served.served_store import ServedStore
 from hansa.store.served.snapshot import FIRST_MAGIC, decode_snapshot, encode_snapshot
 from hansa.store.values import Get, Put, WatchBatch
-from hansa.store.watching import Interest, WatcherStage
+from hansa.store.watching import WatcherStage, WatchInterest
 
 pytestmark = pytest.mark.spec("CRD-17")
 
@@ -182,7 +182,7 @@ async def test_a_watcher_reads_over_a_start_without_gap_or_repeat(tmp_path: Path
     clock.advance(3.0)
     async with ServedStore(tmp_path, fsync=False, clock=clock) as served:
         assert served.run_revision == served.safe_revision > last + STORE_REVISIONS_PER_S_MAX
-        watcher = served.watch(Interest(b"k"), last, lambda: None)
+        watcher = served.watch(WatchInterest(b"k"), last, lambda: None)
         next_revision = await served.act(lambda store, _: put(store, "k"))
         told: list[WatchBatch] = []
         while len(told) < 2:
@@ -193,9 +193,9 @@ async def test_a_watcher_reads_over_a_start_without_gap_or_repeat(tmp_path: Path
         assert watcher.stage is WatcherStage.IN_STEP
         for start in (last + 2, served.run_revision - 1, next_revision + 2):
             with pytest.raises(Compacted) as caught:
-                served.watch(Interest(b"k"), start, lambda: None)
+                served.watch(WatchInterest(b"k"), start, lambda: None)
             # Whoever begins where it was sent to is not sent away again.
-            served.watch(Interest(b"k"), caught.value.compacted_revision, lambda: None)
+            served.watch(WatchInterest(b"k"), caught.value.compacted_revision, lambda: None)
 
 
 async def test_a_start_that_the_disk_does_not_take_still_reads_what_was_safe(
