@@ -4,6 +4,7 @@ import argparse
 import asyncio
 import json
 import os
+import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -91,13 +92,18 @@ def choose_cases(text: str) -> list[Case]:
 
 
 def choose_peers(text: str) -> list[Peer]:
-    """The peers named, or all whose libraries are installed. ValueError if a name is unknown."""
+    """The peers named, or all whose libraries and programs are installed. ValueError if a name is unknown."""
     names = [name for name in text.split(",") if name]
     if unknown := [name for name in names if name not in PEERS]:
         raise ValueError(f"no peer is called {', '.join(unknown)}: see --list")
     if names:
         return [PEERS[name] for name in names]
-    return [peer for peer in PEERS.values() if all(installed_version(name) for name in peer.requires)]
+    return [
+        peer
+        for peer in PEERS.values()
+        if all(installed_version(name) for name in peer.requires)
+        and (not peer.program or shutil.which(peer.program))
+    ]
 
 
 async def _show(run: Run, console: Console) -> list[Trial]:

@@ -104,6 +104,18 @@ BEAT_FIGURES = {
     "unseen_members": Figure(title="members that a view lacks at the end", show=count_text),
 }
 
+START_FIGURES = {
+    "start_cpu_s": Figure(title="CPU time of the process", show=_seconds_text, is_headline=True),
+    "start_bare_s": Figure(title="of a bare interpreter beside it", show=_seconds_text),
+    "start_above_s": Figure(title="above the bare interpreter", show=_seconds_text),
+}
+
 FIGURES = (
-    SCALE_FIGURES | MEMORY_FIGURES | TOPIC_MEMORY_FIGURES | SLOW_FIGURES | FAILOVER_FIGURES | BEAT_FIGURES
+    SCALE_FIGURES
+    | MEMORY_FIGURES
+    | TOPIC_MEMORY_FIGURES
+    | SLOW_FIGURES
+    | FAILOVER_FIGURES
+    | BEAT_FIGURES
+    | START_FIGURES
 )

@@ -45,6 +45,9 @@ GOALS = (
     Goal(peer="hansa-mesh", case="stop-64B-x4", figure="others_share", at_least=0.9),
     Goal(peer="hansa-mesh", case="stop-64B-x4", figure="others_lost", at_most=0),
     Goal(peer="hansa-mesh", case="stop-64B-x4", figure="stopped_untold", at_most=0),
+    Goal(peer="start-hansa", case="start-x20", figure="start_above_s", at_most=0.05),
+    Goal(peer="start-call", case="start-x20", figure="start_cpu_s", at_most=0.25),
+    Goal(peer="start-lock", case="start-x20", figure="start_cpu_s", at_most=0.40),
 )
 
 

@@ -11,6 +11,7 @@ from bench.figures import (
     MEMORY_FIGURES,
     SCALE_FIGURES,
     SLOW_FIGURES,
+    START_FIGURES,
     TOPIC_MEMORY_FIGURES,
     Figure,
 )
@@ -54,6 +55,9 @@ TOPIC_MEMORY_TEXT = """\
 As above: growth of resident memory divided by the spots or topics that a process holds."""
 MEMORY_TEXT = """\
 Growth of a process's resident memory divided by what it holds; the kernel's buffers are not in it."""
+START_TEXT = """\
+User and system time of a process of its own, from its start until it has loaded, or until its first bytes
+reach whom it talks to. In turns with a bare interpreter."""
 SCALE_TEXT = """\
 One registry, ten providers a service unless it says otherwise, and one discovery that follows all of them.
 [The same as a plot](scale.svg)."""
@@ -93,6 +97,8 @@ def case_title(case: Case) -> str:
             return f"a change told to {case.width:,} watches, {size}"
         case "failover":
             return f"{case.width:,} leaders killed"
+        case "start":
+            return f"median of {case.width:,} starts"
         case "beats":
             return f"{case.width:,} members"
         case "scale":
@@ -168,6 +174,8 @@ def markdown(summaries: Sequence[Summary], *, baseline: str, run: Mapping[str, A
         parts += ["## Failover of a leader", "", FAILOVER_TEXT, "", *_figures(failover, FAILOVER_FIGURES), ""]
     if beats := _of_kinds(summaries, "beats"):
         parts += ["## Heartbeats", "", BEATS_TEXT, "", *_figures(beats, BEAT_FIGURES), ""]
+    if starts := _of_kinds(summaries, "start"):
+        parts += ["## Starting", "", START_TEXT, "", *_figures(starts, START_FIGURES), ""]
     rated = [summary for summary in summaries if is_rated(summary.case)]
     for case in dict.fromkeys(summary.case for summary in rated):
         of_case = [summary for summary in rated if summary.case == case]

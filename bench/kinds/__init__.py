@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from bench.case import KIB, Case
-from bench.kinds import local, memory, publish, request_reply, scale, slow, store
+from bench.kinds import local, memory, publish, request_reply, scale, slow, start, store
 from bench.measurement import Measurement
 from bench.stage import Stage
 from bench.window import Window
@@ -43,6 +43,7 @@ KINDS = {
     "fan": Kind(measure=store.measure_fan, cases=_cases("fan", (64,), (1_000,))),
     "failover": Kind(measure=store.measure_failover, cases=_cases("failover", (0,), (50,)), rounds_max=1),
     "beats": Kind(measure=store.measure_beats, cases=_cases("beats", (0,), (10, 100, 1_000)), rounds_max=1),
+    "start": Kind(measure=start.measure, cases=_cases("start", (0,), (20,)), rounds_max=1),
     "idle": Kind(measure=memory.measure_idle, cases=_cases("idle", (0,), (1_000,)), rounds_max=3),
     "pending": Kind(measure=memory.measure_pending, cases=_cases("pending", (64,), (10_000,)), rounds_max=3),
     "spots": Kind(measure=memory.measure_spots, cases=_cases("spots", (0,), (10_000,)), rounds_max=3),

@@ -2,9 +2,9 @@
 
 A peer's module has a function for each role it can play: `serve` and `call` (kinds "rr", "gw" and "sync"),
 `publish` and `receive` (kinds "pub" and "topic"), `bounce` and `throw` (kind "pong"), `publish_here` (kind
-"local"), `put`, `get`, `lock` and `fan` (kinds of these names), and `broker` where a process must stand
-between them; what only hansa has, has roles of its own. A role is `role(job, link)`, plain or `async`; it
-calls `link.ready()` and then works until its process is ended.
+"local"), `put`, `get`, `lock`, `fan` and `start` (kinds of these names), and `broker` where a process must
+stand between them; what only hansa has, has roles of its own. A role is `role(job, link)`, plain or `async`;
+it calls `link.ready()` and then works until its process is ended.
 """
 
 from dataclasses import dataclass
@@ -22,6 +22,8 @@ class Peer:
     """The event loop of asynchronous roles: uvloop, or asyncio."""
     requires: tuple[str, ...] = ()
     """Distributions without which the peer is left out of a run that did not name it."""
+    program: str = ""
+    """Likewise, a program that must be on the PATH."""
     has_broker: bool = False
     pure: bool = False
     """Run hansa's own modules uncompiled, from a copy that has no extension modules."""
@@ -199,6 +201,25 @@ _LISTED = (
         has_broker=True,
     ),
     Peer(name="bare", title="bare uvloop protocol", module="over_bare"),
+    *(
+        Peer(
+            name=f"start-{name}",
+            title=title,
+            module="over_starts",
+            kinds=frozenset({"start"}),
+            requires=requires,
+            program=program,
+            variant=variant,
+        )
+        for name, title, variant, requires, program in (
+            ("hansa", "`import hansa`", "import hansa", (), ""),
+            ("nats", "`import nats`", "import nats", ("nats-py",), ""),
+            ("grpc", "`import grpc`", "import grpc", ("grpcio",), ""),
+            ("call", "`hansa call`, to its first bytes", "hansa call", (), ""),
+            ("lock", "`hansa lock`, to its first bytes", "hansa lock", (), ""),
+            ("etcdctl", "`etcdctl get`, to its first bytes", "etcdctl", (), "etcdctl"),
+        )
+    ),
     Peer(name="mailbox", title="bare deque mailboxes", module="over_mailbox", kinds=frozenset({"local"})),
 )
 

@@ -12,7 +12,8 @@ from bench.link import Link
 from bench.load import BURST_COUNT
 from bench.memory import resident_bytes
 from bench.peers.over_topics import POLL_S, START_S_MAX, TOPIC, broker, facts, mesh_node, subscribed
-from hansa import Spot, SpotNode, Subscription, SubscriptionState
+from hansa import Spot, SpotNode, Subscription
+from hansa.topics import SubscriptionState
 
 __all__ = ["broker", "flood", "follow", "topics_neighbour", "topics_owner"]
 

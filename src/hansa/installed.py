@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
+__all__ = ["BuildInfo", "build_info"]
+
 __version__ = "0.1.0"
 
 

@@ -11,20 +11,10 @@ from typing import Protocol, Self
 
 import pytest
 
-from hansa import (
-    Discovery,
-    Gateway,
-    Members,
-    NodeInfo,
-    Provider,
-    Registry,
-    Session,
-    SpotNode,
-    TopicBridge,
-    open_store,
-)
+from hansa import Discovery, Gateway, Members, NodeInfo, Provider, Registry, Session, SpotNode, open_store
 from hansa.store.served.server import StoreServer
 from hansa.store.store import Store
+from hansa.topics import TopicBridge
 from hansa.transport import Router
 from tests.support.discovery_cast import WITHIN_S
 

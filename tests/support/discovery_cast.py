@@ -7,18 +7,11 @@ from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from hansa import (
-    Choice,
-    Discovery,
-    DiscoveryEvent,
-    Gateway,
-    Provider,
-    Registration,
-    Registry,
-    Request,
-    SocketOptions,
-)
+from hansa import Choice, Discovery, Gateway, Provider, Registry, Request
 from hansa.chance import Chance
+from hansa.services.discovery import DiscoveryEvent
+from hansa.services.provider import Registration
+from hansa.transport import SocketOptions
 
 M = TypeVar("M", bound=Choice)
 

@@ -4,7 +4,8 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, Protocol
 
-from hansa import Discovery, Registry, SpotEvent, SpotNode, TopicMessage, WouldBlock
+from hansa import Discovery, Registry, SpotEvent, SpotNode, TopicMessage
+from hansa.errors import WouldBlock
 from hansa.ids import routing_id
 from hansa.runtime.tasks import TaskScope
 from tests.support.discovery_cast import ANY, BEAT_S, OPTIONS, WITHIN_S, Cast, until

@@ -7,10 +7,10 @@ a mistake of the encoder would be seen.
 import struct
 from typing import Self
 
-from hansa import Registry, SocketOptions, SpotNode
+from hansa import Registry, SpotNode
 from hansa.endpoint import Endpoint
 from hansa.ids import routing_id
-from hansa.transport import Dealer, Router
+from hansa.transport import Dealer, Router, SocketOptions
 from tests.support.discovery_cast import ANY, OPTIONS, until
 from tests.support.registry_callers import Caller
 from tests.support.topics_cast import NODES

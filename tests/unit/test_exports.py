@@ -1,7 +1,11 @@
-"""What hansa exports, and what its reference pages say, are the same; and every link leads somewhere."""
+"""What hansa exports: loaded on first use, and as its reference pages say; and every link leads somewhere."""
 
+import ast
 import importlib
+import json
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -33,6 +37,79 @@ def test_everything_exported_is_there_and_described(module: str) -> None:
         found = None if name.startswith("__") else build.find(module, name)
         if found is not None and hasattr(found.node, "name"):
             assert found.doc, f"{module}.{name} has no docstring"
+
+
+# ---- loaded on first use -----------------------------------------------------------------------
+
+
+def lazy_modules() -> list[str]:
+    """The packages that load what they export on first use."""
+    return [name for name in build.public_modules() if "on_first_use(" in ast.unparse(build.tree_of(name))]
+
+
+def export_problems(module: str) -> list[str]:
+    """Where a package's imports for type checkers, its table and its `__all__` differ, as sentences."""
+    for_types: dict[str, str] = {}
+    table: dict[str, str] = {}
+    for node in ast.walk(build.tree_of(module)):
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            for step in node.body:
+                assert isinstance(step, ast.ImportFrom)
+                for_types.update({alias.name: step.module or "" for alias in step.names})
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "on_first_use":
+            for source, names in ast.literal_eval(node.args[1]).items():
+                table.update(dict.fromkeys(names.split(), source))
+    exported = dict.fromkeys(build.exports(module) or [])
+    return [
+        f"{name}: imported from {for_types.get(name)}, loaded from {table.get(name)}"
+        for name in sorted(for_types.keys() | table.keys())
+        if for_types.get(name) != table.get(name)
+    ] + [f"{name} is not in all of the three" for name in sorted(exported.keys() ^ for_types.keys())]
+
+
+def modules_after(program: str) -> set[str]:
+    """What is loaded in a process of its own after these lines."""
+    report = f"{program}\nimport json, sys\nprint(json.dumps(list(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", report], capture_output=True, text=True, check=True)
+    return set(json.loads(done.stdout))
+
+
+def test_the_top_and_every_large_part_load_on_first_use() -> None:
+    parts = "coordination services.discovery services.gateway services.provider services.registry store"
+    expected = ["hansa", *(f"hansa.{part}" for part in [*parts.split(), "store.raft", "topics", "transport"])]
+    assert lazy_modules() == expected
+
+
+@pytest.mark.parametrize("module", lazy_modules())
+def test_type_checkers_and_the_interpreter_find_the_same_names(module: str) -> None:
+    assert export_problems(module) == []
+
+
+def test_importing_hansa_loads_nothing_of_what_it_exports() -> None:
+    loaded = modules_after("import hansa")
+    assert {name for name in loaded if name.startswith("hansa")} == {"hansa", "hansa.exports"}
+    assert not loaded & {"asyncio", "cyclopts", "dataclasses", "grpc", "msgspec", "rich", "ssl"}
+
+
+def test_a_name_loads_its_part_and_none_beside_it() -> None:
+    loaded = modules_after("import hansa; hansa.Lock; from hansa import TimedOut; hansa.errors.Conflict")
+    assert {"hansa.coordination.lock", "hansa.errors"} <= loaded
+    assert not loaded & {"grpc", "hansa.topics", "hansa.services", "hansa.coordination.members"}
+
+
+def test_a_star_and_a_listing_have_every_name() -> None:
+    star = (
+        "from hansa import *; import hansa; assert set(hansa.__all__) <= globals().keys() & set(dir(hansa))"
+    )
+    assert "hansa.topics.spot" in modules_after(star)
+
+
+def test_a_name_that_is_not_exported_is_told_as_python_tells_it() -> None:
+    hansa = importlib.import_module("hansa")
+    with pytest.raises(AttributeError, match=r"^module 'hansa' has no attribute 'Hanse'$"):
+        _ = hansa.Hanse
+    with pytest.raises(ImportError, match="cannot import name 'Hanse' from 'hansa'"):
+        exec("from hansa import Hanse")
 
 
 def test_the_reference_pages_are_up_to_date() -> None:
@@ -129,6 +206,27 @@ def test_readme_has_a_table_for_each_of_its_marks(planted: Path) -> None:
         "<!-- bench:transport -->\nkept\n<!-- /bench:transport -->\n"
         f"<!-- bench:gateway -->\n{table}<!-- /bench:gateway -->\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("table", "exported", "problem"),
+    [
+        ('{"hansa.ships": "Cog"}', '["Cog", "sink"]', "sink: imported from hansa.ships, loaded from None"),
+        ('{"hansa.ships": "Cog sink Hull"}', '["Cog", "sink"]', "Hull: imported from None"),
+        ('{"hansa.hulls": "Cog", "hansa.ships": "sink"}', '["Cog", "sink"]', "loaded from hansa.hulls"),
+        ('{"hansa.ships": "Cog sink"}', '["Cog"]', "sink is not in all of the three"),
+        ('{"hansa.ships": "Cog sink"}', '["Cog", "sink", "Hull"]', "Hull is not in all of the three"),
+    ],
+)
+def test_a_name_that_only_some_can_find_is_found(
+    planted: Path, table: str, exported: str, problem: str
+) -> None:
+    (planted / "src/hansa/__init__.py").write_text(
+        "if TYPE_CHECKING:\n    from hansa.ships import Cog, sink\n"
+        f"else:\n    __getattr__, __dir__ = on_first_use(__name__, {table})\n__all__ = {exported}\n"
+    )
+    (found,) = export_problems("hansa")
+    assert problem in found
 
 
 def test_a_changed_source_makes_its_page_out_of_date(planted: Path) -> None:

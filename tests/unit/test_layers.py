@@ -14,7 +14,7 @@ SOURCE = Path(__file__).resolve().parents[2] / "src"
 ROWS: tuple[frozenset[str], ...] = tuple(
     frozenset(row.split())
     for row in (
-        "errors",
+        "errors exports",
         "limits clock chance installed",
         "ids endpoint config keys",
         "wire runtime observe security",

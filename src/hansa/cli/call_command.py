@@ -8,9 +8,7 @@ import sys
 from time import perf_counter
 from typing import Annotated, Any
 
-from cyclopts import Parameter
-from cyclopts.validators import Number
-
+from hansa.cli.arguments import Number, Parameter
 from hansa.cli.exit_status import FAILED, INTERRUPTED, OK, complain, reader_left
 from hansa.cli.payload_argument import part_lines, parts_object, read_payload
 from hansa.cli.registry_options import (

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from cyclopts import Parameter
-from cyclopts.validators import Number
-
+from hansa.cli.arguments import Number, Parameter
 from hansa.cli.registry_options import Whole
 from hansa.demo import director as demo_program
 from hansa.runtime.fast_loop import run

@@ -6,9 +6,8 @@ import asyncio
 import os
 from typing import Annotated
 
-from cyclopts import Parameter
-
 from hansa.chance import Chance
+from hansa.cli.arguments import Parameter
 from hansa.cli.exit_status import complain
 from hansa.cli.owned_command import LOST, SIGNALLED, Lost, Runner, run_owner
 from hansa.cli.registry_options import NO_TLS, AsJson, TlsFiles

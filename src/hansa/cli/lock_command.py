@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Annotated, Final
 
-from cyclopts import Parameter
-
+from hansa.cli.arguments import Parameter
 from hansa.cli.exit_status import complain
 from hansa.cli.log_lines import LogLines
 from hansa.cli.owned_command import LOST, NOT_IN_TIME, Lost, Runner, run_owner

@@ -10,15 +10,10 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
-from cyclopts import Parameter
-from cyclopts.validators import Number
-from rich.console import Console, Group
-from rich.live import Live
-from rich.table import Table
-from rich.text import Text
-
+from hansa.cli.arguments import Number, Parameter
+from hansa.cli.console import console
 from hansa.cli.exit_status import OK, complain, reader_left
 from hansa.cli.log_lines import LogLines, visible
 from hansa.cli.registry_options import NO_TLS, SECONDS, AsJson, TlsFiles, Whole
@@ -45,6 +40,11 @@ from hansa.errors import BadArgument, HansaError, StoreUnavailable, TimedOut
 from hansa.runtime.fast_loop import run
 from hansa.store.store import Store
 
+if TYPE_CHECKING:
+    from rich.console import Console, Group
+    from rich.table import Table
+    from rich.text import Text
+
 _STYLES: Final = {
     MemberStatus.JOINING: "cyan",
     MemberStatus.UP: "green",
@@ -68,6 +68,9 @@ _WORDS: Final[Mapping[type[MembersEvent], tuple[str, str]]] = {
 
 def as_table(roster: Roster, silences_s: Mapping[str, float]) -> Table:
     """A row per member, a column for what any of them has; the age of a heartbeat where it is known."""
+    from rich.table import Table
+    from rich.text import Text
+
     ages = {name: f"{silence_s:.1f} s" for name, silence_s in silences_s.items()}
     columns: dict[str, Callable[[Member], str]] = {
         "address": lambda one: one.address,
@@ -154,7 +157,6 @@ DRAW_INTERVAL_S: Final = 0.5
 ASKED_COUNT_MAX: Final = 32
 
 
-@Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class Joining:
     """What this command says of itself when it joins.
@@ -262,12 +264,11 @@ def members(
 
 async def show(store: Store, view: Members, *, watch: bool, as_json: bool) -> None:
     """Open the store, read, and show. Raises TimedOut when the store does not answer."""
-    console = Console(highlight=False)
     async with until_stopped() as cut, store, view:
-        if watch and (as_json or not console.is_terminal):
+        if watch and (as_json or not console().is_terminal):
             await _tell_events(view, cut, as_json=as_json)
         elif watch:
-            await _draw(store, view, console)
+            await _draw(store, view, console())
         else:
             ages = await heartbeat_ages_s(store, view)
             if as_json:
@@ -276,7 +277,7 @@ async def show(store: Store, view: Members, *, watch: bool, as_json: bool) -> No
                     flush=True,
                 )
             else:
-                console.print(_screen(view, ages))
+                console().print(_screen(view, ages))
 
 
 async def heartbeat_ages_s(store: Store, view: Members) -> Mapping[str, float]:
@@ -301,13 +302,18 @@ async def heartbeat_ages_s(store: Store, view: Members) -> Mapping[str, float]:
 
 
 def _screen(view: Members, ages: Mapping[str, float]) -> Group | Text:
+    from rich.console import Group
+    from rich.text import Text
+
     last = Text(summary(view.view, cluster=view.cluster, stale_s=view.stale_s))
     return Group(as_table(view.view, ages), last) if view.view else last
 
 
-async def _draw(store: Store, view: Members, console: Console) -> None:
+async def _draw(store: Store, view: Members, to: Console) -> None:
     """A live table, for a terminal."""
-    with Live(console=console, auto_refresh=False) as live:
+    from rich.live import Live
+
+    with Live(console=to, auto_refresh=False) as live:
         while True:
             live.update(_screen(view, await heartbeat_ages_s(store, view)), refresh=True)
             await asyncio.sleep(DRAW_INTERVAL_S)

@@ -8,8 +8,6 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Annotated, Final, Literal
 
-from cyclopts import Parameter
-
 from hansa.cli.registry_options import ENDPOINT, PUB, ROUTER, SECONDS, Pubs, Routers
 from hansa.errors import TimedOut
 from hansa.services.discovery import Discovery
@@ -21,7 +19,6 @@ from hansa.transport import Tls
 LOOK_INTERVAL_S: Final = 0.01
 
 
-@Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class Mesh:
     """Where the mesh is, and where this command's own node stands in it.

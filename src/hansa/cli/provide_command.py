@@ -6,9 +6,7 @@ import asyncio
 import os
 from typing import Annotated, Final
 
-from cyclopts import Parameter
-from cyclopts.validators import Number
-
+from hansa.cli.arguments import Number, Parameter
 from hansa.cli.exit_status import FAILED, OK, complain
 from hansa.cli.log_lines import LogLines
 from hansa.cli.registry_options import (

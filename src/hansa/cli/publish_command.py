@@ -14,9 +14,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, TypeAlias
 
-from cyclopts import Parameter
-from cyclopts.validators import Number
-
+from hansa.cli.arguments import Number, Parameter
 from hansa.cli.exit_status import FAILED, INTERRUPTED, OK, complain
 from hansa.cli.log_lines import visible
 from hansa.cli.mesh_options import ANY_MESH, LOOK_INTERVAL_S, Mesh

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import Any
-
-from rich.table import Table
-from rich.text import Text
+from typing import TYPE_CHECKING, Any
 
 from hansa.cli.log_lines import visible
 from hansa.store.raft.group_record import JoinState
@@ -29,9 +26,15 @@ from hansa.store.raft.raft_events import (
     SnapshotTaken,
 )
 
+if TYPE_CHECKING:
+    from rich.table import Table
+
 
 def as_table(group: GroupStatus) -> Table:
     """A row per peer."""
+    from rich.table import Table
+    from rich.text import Text
+
     table = Table(expand=False)
     table.add_column("peer", overflow="fold")
     for title in ("role", "vote"):
@@ -59,6 +62,9 @@ def as_table(group: GroupStatus) -> Table:
 
 def requests_table(group: GroupStatus) -> Table:
     """A row per request to join."""
+    from rich.table import Table
+    from rich.text import Text
+
     table = Table(expand=False, title="requests to join", title_justify="left")
     for title in ("peer", "at", "zone", "roles"):
         table.add_column(title, overflow="fold")

@@ -8,9 +8,8 @@ from collections.abc import Coroutine
 from dataclasses import asdict
 from typing import Annotated, Any
 
-from cyclopts import App, Parameter
-from rich.console import Console
-
+from hansa.cli.arguments import Parameter
+from hansa.cli.console import console
 from hansa.cli.exit_status import OK, complain, reader_left
 from hansa.cli.log_lines import LogLines, visible
 from hansa.cli.raft_board import (
@@ -31,17 +30,10 @@ from hansa.limits import RAFT_JOIN_TIMEOUT_S, RAFT_START_S_MAX
 from hansa.runtime.event_stream import EventStream
 from hansa.runtime.fast_loop import run
 from hansa.runtime.tasks import TaskScope
-from hansa.store.raft import JoinClient, RaftPeer
+from hansa.store import raft
 from hansa.store.raft.raft_events import RaftEvent
 
-raft = App(
-    name="raft",
-    help="Raft groups: a store that several machines keep together, without an etcd of your own to run.",
-    help_format="markdown",
-)
 
-
-@raft.command
 def start(
     app: Name,
     /,
@@ -101,7 +93,6 @@ def start(
     return OK
 
 
-@raft.command
 def join(
     app: Name,
     /,
@@ -143,7 +134,6 @@ def join(
     return OK
 
 
-@raft.command
 def leave(
     app: Name,
     /,
@@ -168,13 +158,12 @@ def leave(
     """
 
     async def ask() -> None:
-        async with JoinClient(app, options.via) as client:
+        async with raft.JoinClient(app, options.via) as client:
             await client.leave(name, timeout=options.timeout)
 
     return _order("leave", ask(), {"event": "left", "name": name}, f"{name} has left {app}", options.as_json)
 
 
-@raft.command
 def approve(
     app: Name,
     /,
@@ -197,14 +186,13 @@ def approve(
     """
 
     async def ask() -> None:
-        async with JoinClient(app, options.via) as client:
+        async with raft.JoinClient(app, options.via) as client:
             await client.approve(name, timeout=options.timeout)
 
     facts = {"event": "approved", "name": name}
     return _order("approve", ask(), facts, f"{name} may join {app}", options.as_json)
 
 
-@raft.command
 def refuse(
     app: Name,
     /,
@@ -230,14 +218,13 @@ def refuse(
     """
 
     async def ask() -> None:
-        async with JoinClient(app, options.via) as client:
+        async with raft.JoinClient(app, options.via) as client:
             await client.refuse(name, reason, timeout=options.timeout)
 
     facts = {"event": "refused", "name": name, "reason": reason}
     return _order("refuse", ask(), facts, f"{name} may not join {app}", options.as_json)
 
 
-@raft.command
 def approval(
     app: Name,
     who: Who,
@@ -262,14 +249,13 @@ def approval(
     """
 
     async def ask() -> None:
-        async with JoinClient(app, options.via) as client:
+        async with raft.JoinClient(app, options.via) as client:
             await client.set_approval(who, timeout=options.timeout)
 
     facts = {"event": "approval-changed", "approval": who}
     return _order("approval", ask(), facts, f"{app}: approval is {who}", options.as_json)
 
 
-@raft.command
 def status(
     app: Name, /, *, via: Via, timeout: Annotated[float, SECONDS] = 5.0, as_json: AsJson = False
 ) -> int:
@@ -292,21 +278,21 @@ def status(
     """
 
     async def ask() -> None:
-        async with JoinClient(app, via) as client:
+        async with raft.JoinClient(app, via) as client:
             group = await client.describe(timeout=timeout)
         if as_json:
             print(json.dumps(as_object(group)), flush=True)
             return
-        console = Console(highlight=False)
-        console.print(as_table(group))
-        console.print(summary(group), markup=False)
-        console.print(beginnings(group), markup=False)
+        out = console()
+        out.print(as_table(group))
+        out.print(summary(group), markup=False)
+        out.print(beginnings(group), markup=False)
         if group.requests:
-            console.print(requests_table(group))
-        console.print(figures(group), markup=False)
+            out.print(requests_table(group))
+        out.print(figures(group), markup=False)
         if address := store_address(group):
             # In one piece, however long, so that it can be copied.
-            console.print(f"its store: {visible(address)}", markup=False, soft_wrap=True)
+            out.print(f"its store: {visible(address)}", markup=False, soft_wrap=True)
 
     try:
         run(ask())
@@ -329,7 +315,7 @@ def _order(
     return OK
 
 
-async def _serve(peer: RaftPeer, *, as_json: bool) -> None:
+async def _serve(peer: raft.RaftPeer, *, as_json: bool) -> None:
     """Run a peer until a signal says stop or its group has it no more. Raises what starting it raises."""
     with LogLines(as_json=as_json) as log:
         telling = TaskScope("hansa raft", _raise)
@@ -345,7 +331,7 @@ async def _serve(peer: RaftPeer, *, as_json: bool) -> None:
             await telling.close()
 
 
-def _say_ready(peer: RaftPeer, log: LogLines) -> None:
+def _say_ready(peer: raft.RaftPeer, log: LogLines) -> None:
     info = peer.info
     log.tell(
         "ready",
@@ -358,7 +344,7 @@ def _say_ready(peer: RaftPeer, log: LogLines) -> None:
     )
 
 
-def _say_stopped(peer: RaftPeer, log: LogLines, cut: Cut) -> None:
+def _say_stopped(peer: raft.RaftPeer, log: LogLines, cut: Cut) -> None:
     how = "has left the group" if peer.is_left else "stopped" if cut.was_made else "ended"
     log.tell("stopped", f"{peer.name} of {peer.app} {how}", is_left=peer.is_left, stats=asdict(peer.stats))
 

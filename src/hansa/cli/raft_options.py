@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Final, Literal, TypeAlias
 
-from cyclopts import Parameter
-
+from hansa.cli.arguments import Parameter
 from hansa.cli.registry_options import SECONDS, AsJson, Whole
 from hansa.cli.session_options import ClusterName
 from hansa.errors import BadArgument
 from hansa.limits import RAFT_APPROVAL_TIMEOUT_S, RAFT_CALL_S_MAX, RAFT_REACH_S_MAX
-from hansa.store.raft import RaftPeer, RaftTimings
+from hansa.store import raft
 
 ADDRESS: Final = {"metavar": "HOST:PORT"}
 Name: TypeAlias = Annotated[str, Parameter(metavar="NAME")]
@@ -20,7 +19,6 @@ Via: TypeAlias = Annotated[tuple[str, ...], Parameter(**ADDRESS, negative="")]
 Who: TypeAlias = Literal["automatic", "manual"]
 
 
-@Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class PeerOptions:
     """What one peer is.
@@ -86,7 +84,6 @@ class PeerOptions:
     as_json: AsJson = False
 
 
-@Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class AskOptions:
     """Whom to ask about a group, and how the answer is told.
@@ -106,9 +103,9 @@ class AskOptions:
     as_json: AsJson = False
 
 
-def peer_of(app: str, options: PeerOptions, **more: object) -> RaftPeer:
+def peer_of(app: str, options: PeerOptions, **more: object) -> raft.RaftPeer:
     """The peer that the options describe. Raises `BadArgument`, which names the setting."""
-    return RaftPeer(
+    return raft.RaftPeer(
         app,
         options.name,
         data=options.data,
@@ -120,7 +117,7 @@ def peer_of(app: str, options: PeerOptions, **more: object) -> RaftPeer:
         roles=options.role,
         metadata=_pairs(options.metadata, "--metadata"),
         program=options.etcd,
-        timings=RaftTimings(
+        timings=raft.RaftTimings(
             heartbeat_ms=options.heartbeat_ms,
             election_ms=options.election_ms,
             snapshot_count=options.snapshot_count,

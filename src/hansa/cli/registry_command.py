@@ -7,8 +7,7 @@ import os
 from dataclasses import asdict
 from typing import Annotated, Final
 
-from cyclopts import Parameter
-
+from hansa.cli.arguments import Parameter
 from hansa.cli.exit_status import OK, complain
 from hansa.cli.log_lines import LogLines
 from hansa.cli.registry_news import RegistryNews

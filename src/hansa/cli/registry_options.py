@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Final, TypeAlias
 
-from cyclopts import Parameter, Token
-from cyclopts.validators import Number
-
+from hansa.cli.arguments import Number, Parameter
 from hansa.errors import BadArgument
 from hansa.transport import Tls
 
@@ -16,14 +13,13 @@ PUB: Final = "tcp://127.0.0.1:5550"
 ROUTER: Final = "tcp://127.0.0.1:5551"
 
 
-def split_at_commas(kind: object, text: str, **_: object) -> list[str]:
+def split_at_commas(text: str) -> list[str]:
     """`HANSA_PUB=tcp://a:5550,tcp://b:5550` names two; spaces around them mean nothing."""
     return [word.strip() for word in text.split(",") if word.strip()]
 
 
-def read_whole(kind: object, tokens: Sequence[Token]) -> int:
+def read_whole(text: str) -> int:
     """A whole number, also as 0x1f. The parser's own reading rounds: `--count 1.5` would be 2."""
-    text = tokens[0].value
     try:
         return int(text) if text.isdecimal() else int(text, 0)
     except ValueError:
@@ -48,7 +44,6 @@ AsJson: TypeAlias = Annotated[bool, Parameter(name="--json", negative="", show_d
 _FILE: Final = {"metavar": "FILE", "show_default": False}
 
 
-@Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class TlsFiles:
     """Who this process is, for `tls://` endpoints and for stores: all three files, or none.

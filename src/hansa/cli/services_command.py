@@ -9,14 +9,10 @@ import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Annotated, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
-from cyclopts import Parameter
-from rich.console import Console, Group
-from rich.live import Live
-from rich.table import Table
-from rich.text import Text
-
+from hansa.cli.arguments import Parameter
+from hansa.cli.console import console
 from hansa.cli.exit_status import OK, complain, reader_left
 from hansa.cli.log_lines import LogLines, visible
 from hansa.cli.registry_news import facts, tell_change
@@ -37,11 +33,19 @@ from hansa.presence.provider_info import ProviderInfo
 from hansa.runtime.fast_loop import run
 from hansa.services.discovery import Discovery
 
+if TYPE_CHECKING:
+    from rich.console import Console, Group
+    from rich.table import Table
+    from rich.text import Text
+
 Services: TypeAlias = Mapping[str, tuple[ProviderInfo, ...]]
 
 
 def as_table(services: Services) -> Table:
     """A row per provider; the name of a service stands once."""
+    from rich.table import Table
+    from rich.text import Text
+
     table = Table(expand=False)
     for title in ("service", "provider", "routing id"):
         table.add_column(title, overflow="fold")
@@ -141,10 +145,9 @@ async def show(
     discovery: Discovery, pubs: tuple[str, ...], *, watch: bool, timeout_s: float, as_json: bool
 ) -> None:
     """Connect, wait for a list, and show it. Raises TimedOut when no registry answers."""
-    console = Console(highlight=False)
     discovery.subscribe_all()
     with stop_signals() as stop:
-        if watch and (as_json or not console.is_terminal):
+        if watch and (as_json or not console().is_terminal):
             await _tell_changes(discovery, pubs, stop, timeout_s=timeout_s, as_json=as_json)
             return
         async with discovery:
@@ -152,11 +155,11 @@ async def show(
             if stop.asked.is_set():
                 return
             if watch:
-                await _draw(discovery, console, stop)
+                await _draw(discovery, console(), stop)
             elif as_json:
                 print(json.dumps(as_object(discovery.services, discovery.registries_heard)), flush=True)
             else:
-                console.print(_screen(discovery))
+                console().print(_screen(discovery))
 
 
 async def _hear(discovery: Discovery, pubs: tuple[str, ...], stop: Stop, *, timeout_s: float) -> None:
@@ -177,14 +180,19 @@ async def _hear(discovery: Discovery, pubs: tuple[str, ...], stop: Stop, *, time
 
 
 def _screen(discovery: Discovery) -> Group | Text:
+    from rich.console import Group
+    from rich.text import Text
+
     found = discovery.services
     last = Text(summary(found, discovery.registries_heard))
     return Group(as_table(found), last) if found else last
 
 
-async def _draw(discovery: Discovery, console: Console, stop: Stop) -> None:
+async def _draw(discovery: Discovery, to: Console, stop: Stop) -> None:
     """A live table, for a terminal."""
-    with Live(_screen(discovery), console=console, auto_refresh=False) as live:
+    from rich.live import Live
+
+    with Live(_screen(discovery), console=to, auto_refresh=False) as live:
         while not stop.asked.is_set():
             live.update(_screen(discovery), refresh=True)
             try:

@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Final
 
-from cyclopts import Parameter
-from cyclopts.validators import Number
-
+from hansa.cli.arguments import Number, Parameter
 from hansa.cli.registry_options import NO_TLS, TlsFiles
 from hansa.coordination.session import Session
 from hansa.errors import BadArgument
@@ -19,7 +17,6 @@ StoreAddress = Annotated[str, Parameter(metavar="ADDRESS", env_var="HANSA_STORE"
 ClusterName = Annotated[str, Parameter(metavar="NAME", env_var="HANSA_CLUSTER")]
 
 
-@Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class SessionOptions:
     """Where the store is, and how long a lease in it lives.

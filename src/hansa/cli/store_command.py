@@ -6,17 +6,18 @@ import asyncio
 import gc
 import os
 from dataclasses import asdict
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
-from cyclopts import Parameter
-
+from hansa.cli.arguments import Parameter
 from hansa.cli.exit_status import OK, complain
 from hansa.cli.log_lines import LogLines
 from hansa.cli.registry_options import NO_TLS, AsJson, TlsFiles
 from hansa.cli.stop_signals import stop_signals
 from hansa.errors import BadArgument, HansaError
 from hansa.runtime.fast_loop import run
-from hansa.store.served.server import StoreServer
+
+if TYPE_CHECKING:
+    from hansa.store.served.server import StoreServer
 
 LISTEN: Final = "127.0.0.1:2379"
 DATA: Final = "hansa-store"
@@ -74,6 +75,9 @@ def store(
     try:
         if memory and data is not None:
             raise BadArgument("--memory keeps nothing, and --data says where to: give one of them")
+        # Here, because gRPC takes longer to load than help is worth.
+        from hansa.store.served.server import StoreServer
+
         server = StoreServer(
             listen,
             folder=None if memory else data or DATA,

@@ -14,9 +14,7 @@ from collections.abc import AsyncIterator, Container, Iterable
 from contextlib import suppress
 from typing import Annotated, Any
 
-from cyclopts import Parameter
-from cyclopts.validators import Number
-
+from hansa.cli.arguments import Number, Parameter
 from hansa.cli.exit_status import OK, complain
 from hansa.cli.log_lines import LogLines, visible
 from hansa.cli.mesh_options import ANY_MESH, Mesh

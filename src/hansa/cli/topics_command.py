@@ -9,14 +9,10 @@ import asyncio
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
-from cyclopts import Parameter
-from rich.console import Console, Group
-from rich.live import Live
-from rich.table import Table
-from rich.text import Text
-
+from hansa.cli.arguments import Parameter
+from hansa.cli.console import console
 from hansa.cli.exit_status import OK, complain, reader_left
 from hansa.cli.log_lines import LogLines, visible
 from hansa.cli.mesh_options import ANY_MESH, Mesh
@@ -27,6 +23,11 @@ from hansa.ids import format_id
 from hansa.runtime.fast_loop import run
 from hansa.topics import SpotNode, TopicReport
 from hansa.transport import Tls
+
+if TYPE_CHECKING:
+    from rich.console import Console, Group
+    from rich.table import Table
+    from rich.text import Text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +98,9 @@ def _rate(before: TopicLine | None, report: TopicReport | None, elapsed_s: float
 
 def as_table(topics: Topics) -> Table:
     """A row per topic."""
+    from rich.table import Table
+    from rich.text import Text
+
     table = Table(expand=False)
     table.add_column("topic", overflow="fold")
     table.add_column("owner", overflow="fold")
@@ -210,13 +214,12 @@ def topics(
 
 async def show(mesh: Mesh, tls: Tls | None, *, watch: bool, interval_s: float, as_json: bool) -> None:
     """Join, ask, and show. Raises TimedOut when no registry answers."""
-    console = Console(highlight=False)
     async with until_stopped() as cut, mesh.joined("topics", tls) as node:
         survey = Survey(node, interval_s)
-        if watch and (as_json or not console.is_terminal):
+        if watch and (as_json or not console().is_terminal):
             await _tell_changes(survey, cut, as_json=as_json)
         elif watch:
-            await _draw(survey, console)
+            await _draw(survey, console())
         else:
             # A second look, for the rates.
             await survey.look()
@@ -224,7 +227,7 @@ async def show(mesh: Mesh, tls: Tls | None, *, watch: bool, interval_s: float, a
             if as_json:
                 print(json.dumps(as_object(survey.topics, node.peers)), flush=True)
             else:
-                console.print(survey.screen())
+                console().print(survey.screen())
 
 
 class Survey:
@@ -248,13 +251,18 @@ class Survey:
         return before
 
     def screen(self) -> Group | Text:
+        from rich.console import Group
+        from rich.text import Text
+
         last = Text(summary(self.topics, self.node.peers))
         return Group(as_table(self.topics), last) if self.topics else last
 
 
-async def _draw(survey: Survey, console: Console) -> None:
+async def _draw(survey: Survey, to: Console) -> None:
     """A live table, for a terminal."""
-    with Live(console=console, auto_refresh=False) as live:
+    from rich.live import Live
+
+    with Live(console=to, auto_refresh=False) as live:
         while True:
             await survey.look()
             live.update(survey.screen(), refresh=True)

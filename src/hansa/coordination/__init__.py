@@ -15,41 +15,71 @@ async with Session(store, ttl=10) as session:
 - `nodes`: the registry of nodes and its watcher. `routing_table`: which node has which partition.
 """
 
-from hansa.coordination.barrier import Barrier
-from hansa.coordination.election import Election, LeaderInfo, Leadership
-from hansa.coordination.fencing import FencedFile, FencedKey
-from hansa.coordination.following import Changed, Following, Snapshot
-from hansa.coordination.line import LineStats
-from hansa.coordination.lock import Hold, HolderInfo, Lock, Semaphore
-from hansa.coordination.member import (
-    Expelled,
-    LoopLagged,
-    Member,
-    MemberDown,
-    MemberEvent,
-    MemberJoined,
-    MemberLeft,
-    MemberRefuted,
-    MembersEvent,
-    MembersStats,
-    MemberSuspected,
-    MemberUpdated,
-    Rejoined,
-)
-from hansa.coordination.members import Members
-from hansa.coordination.node_info import MemberStatus, NodeInfo
-from hansa.coordination.nodes import (
-    MembershipWatcher,
-    NodeEvent,
-    NodeEvents,
-    NodeJoined,
-    NodeLeft,
-    NodeRegistry,
-)
-from hansa.coordination.roster import Roster
-from hansa.coordination.routing_table import RouteEntry, RoutingTable, RoutingTables, RoutingTableStore
-from hansa.coordination.session import Session
-from hansa.keys import Keys
+from typing import TYPE_CHECKING
+
+from hansa.exports import on_first_use
+
+if TYPE_CHECKING:
+    from hansa.coordination.barrier import Barrier
+    from hansa.coordination.election import Election, LeaderInfo, Leadership
+    from hansa.coordination.fencing import FencedFile, FencedKey
+    from hansa.coordination.following import Changed, Following, Snapshot
+    from hansa.coordination.line import LineStats
+    from hansa.coordination.lock import Hold, HolderInfo, Lock, Semaphore
+    from hansa.coordination.member import (
+        Expelled,
+        LoopLagged,
+        Member,
+        MemberDown,
+        MemberEvent,
+        MemberJoined,
+        MemberLeft,
+        MemberRefuted,
+        MembersEvent,
+        MembersStats,
+        MemberSuspected,
+        MemberUpdated,
+        Rejoined,
+    )
+    from hansa.coordination.members import Members
+    from hansa.coordination.node_info import MemberStatus, NodeInfo
+    from hansa.coordination.nodes import (
+        MembershipWatcher,
+        NodeEvent,
+        NodeEvents,
+        NodeJoined,
+        NodeLeft,
+        NodeRegistry,
+    )
+    from hansa.coordination.roster import Roster
+    from hansa.coordination.routing_table import RouteEntry, RoutingTable, RoutingTables, RoutingTableStore
+    from hansa.coordination.session import Session
+    from hansa.keys import Keys
+else:
+    __getattr__, __dir__ = on_first_use(
+        __name__,
+        {
+            "hansa.coordination.barrier": "Barrier",
+            "hansa.coordination.election": "Election LeaderInfo Leadership",
+            "hansa.coordination.fencing": "FencedFile FencedKey",
+            "hansa.coordination.following": "Changed Following Snapshot",
+            "hansa.coordination.line": "LineStats",
+            "hansa.coordination.lock": "Hold HolderInfo Lock Semaphore",
+            "hansa.coordination.member": (
+                "Expelled LoopLagged Member MemberDown MemberEvent MemberJoined MemberLeft MemberRefuted "
+                "MembersEvent MembersStats MemberSuspected MemberUpdated Rejoined"
+            ),
+            "hansa.coordination.members": "Members",
+            "hansa.coordination.node_info": "MemberStatus NodeInfo",
+            "hansa.coordination.nodes": (
+                "MembershipWatcher NodeEvent NodeEvents NodeJoined NodeLeft NodeRegistry"
+            ),
+            "hansa.coordination.roster": "Roster",
+            "hansa.coordination.routing_table": "RouteEntry RoutingTable RoutingTables RoutingTableStore",
+            "hansa.coordination.session": "Session",
+            "hansa.keys": "Keys",
+        },
+    )
 
 __all__ = [
     "Barrier",

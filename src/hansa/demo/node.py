@@ -19,7 +19,6 @@ from hansa import (
     SpotNode,
     Subscription,
     SubscriptionActivated,
-    SubscriptionState,
     SubscriptionSuspended,
 )
 from hansa.demo.acting import (
@@ -34,6 +33,7 @@ from hansa.demo.acting import (
 )
 from hansa.demo.latencies import Latencies
 from hansa.demo.ledger import ReaderLedger, stream_name, write_message
+from hansa.topics import SubscriptionState
 
 ZONES = "zone:*"
 CHAT = "chat"

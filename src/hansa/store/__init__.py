@@ -10,28 +10,46 @@ async with open_store("memory://docks") as store:
   of etcd members that hansa starts and watches.
 """
 
-from hansa.store.memory import MemoryStore
-from hansa.store.opening import open_store
-from hansa.store.store import Keeping, Store, Watch
-from hansa.store.values import (
-    Compare,
-    CompareOperator,
-    CompareTarget,
-    Delete,
-    DeleteResult,
-    Event,
-    EventKind,
-    Get,
-    GetResult,
-    KeyValue,
-    LeaseInfo,
-    Outcome,
-    Put,
-    PutResult,
-    Scan,
-    StoreStatus,
-    WatchBatch,
-)
+from typing import TYPE_CHECKING
+
+from hansa.exports import on_first_use
+
+if TYPE_CHECKING:
+    from hansa.store.memory import MemoryStore
+    from hansa.store.opening import open_store
+    from hansa.store.store import Keeping, Store, Watch
+    from hansa.store.values import (
+        Compare,
+        CompareOperator,
+        CompareTarget,
+        Delete,
+        DeleteResult,
+        Event,
+        EventKind,
+        Get,
+        GetResult,
+        KeyValue,
+        LeaseInfo,
+        Outcome,
+        Put,
+        PutResult,
+        Scan,
+        StoreStatus,
+        WatchBatch,
+    )
+else:
+    __getattr__, __dir__ = on_first_use(
+        __name__,
+        {
+            "hansa.store.memory": "MemoryStore",
+            "hansa.store.opening": "open_store",
+            "hansa.store.store": "Keeping Store Watch",
+            "hansa.store.values": (
+                "Compare CompareOperator CompareTarget Delete DeleteResult Event EventKind Get GetResult "
+                "KeyValue LeaseInfo Outcome Put PutResult Scan StoreStatus WatchBatch"
+            ),
+        },
+    )
 
 __all__ = [
     "Compare",

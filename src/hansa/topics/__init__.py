@@ -19,28 +19,52 @@ The mesh behind them, of which there are two kinds:
 Beside them: `threads` and `tap` are spots for threads; `cluster_events` bridges members' events onto a topic.
 """
 
-from hansa.runtime.event_stream import EventStream
-from hansa.topics.events import (
-    MessagesDropped,
-    MessagesMissed,
-    PeerJoined,
-    PeerLeft,
-    PublishesInDoubt,
-    PublishesRefused,
-    SpotEvent,
-    SubscriptionActivated,
-    SubscriptionState,
-    SubscriptionSuspended,
-    TopicAnnounced,
-    TopicDemoted,
-    TopicLost,
-    TopicRemoved,
-)
-from hansa.topics.inbox import TopicMessage, WhenSlow
-from hansa.topics.node import SpotNode
-from hansa.topics.spot import Spot, Subscription
-from hansa.topics.stats import SpotStats, TopicReport
-from hansa.topics.threads import ThreadsafeSpot, ThreadsafeSubscription
+from typing import TYPE_CHECKING
+
+from hansa.exports import on_first_use
+
+if TYPE_CHECKING:
+    from hansa.runtime.event_stream import EventStream
+    from hansa.topics.cluster_events import TopicBridge, bridged_events
+    from hansa.topics.events import (
+        MessagesDropped,
+        MessagesMissed,
+        PeerJoined,
+        PeerLeft,
+        PublishesInDoubt,
+        PublishesRefused,
+        SpotEvent,
+        SubscriptionActivated,
+        SubscriptionState,
+        SubscriptionSuspended,
+        TopicAnnounced,
+        TopicDemoted,
+        TopicLost,
+        TopicRemoved,
+    )
+    from hansa.topics.inbox import TopicMessage, WhenSlow
+    from hansa.topics.node import SpotNode
+    from hansa.topics.spot import Spot, Subscription
+    from hansa.topics.stats import SpotStats, TopicReport
+    from hansa.topics.threads import ThreadsafeSpot, ThreadsafeSubscription
+else:
+    __getattr__, __dir__ = on_first_use(
+        __name__,
+        {
+            "hansa.runtime.event_stream": "EventStream",
+            "hansa.topics.cluster_events": "TopicBridge bridged_events",
+            "hansa.topics.events": (
+                "MessagesDropped MessagesMissed PeerJoined PeerLeft PublishesInDoubt PublishesRefused "
+                "SpotEvent SubscriptionActivated SubscriptionState SubscriptionSuspended TopicAnnounced "
+                "TopicDemoted TopicLost TopicRemoved"
+            ),
+            "hansa.topics.inbox": "TopicMessage WhenSlow",
+            "hansa.topics.node": "SpotNode",
+            "hansa.topics.spot": "Spot Subscription",
+            "hansa.topics.stats": "SpotStats TopicReport",
+            "hansa.topics.threads": "ThreadsafeSpot ThreadsafeSubscription",
+        },
+    )
 
 __all__ = [
     "EventStream",
@@ -61,10 +85,12 @@ __all__ = [
     "ThreadsafeSpot",
     "ThreadsafeSubscription",
     "TopicAnnounced",
+    "TopicBridge",
     "TopicDemoted",
     "TopicLost",
     "TopicMessage",
     "TopicRemoved",
     "TopicReport",
     "WhenSlow",
+    "bridged_events",
 ]

@@ -14,22 +14,44 @@ In the order in which a message goes out, from the socket to the wire:
   inside a process, also for the simulator.
 """
 
-from hansa.transport.dealer_socket import Dealer
-from hansa.transport.events import (
-    CloseReason,
-    Connected,
-    Disconnected,
-    HandshakeFailed,
-    MessagesLost,
-    SocketEvent,
-)
-from hansa.transport.network import Listener, Network
-from hansa.transport.options import Away, Overflow, SocketOptions, Tls
-from hansa.transport.outbound_socket import Outbound
-from hansa.transport.pub_socket import Pub
-from hansa.transport.router_socket import Router
-from hansa.transport.sub_socket import Sub
-from hansa.transport.zmtp_socket import Message, SocketStats
+from typing import TYPE_CHECKING
+
+from hansa.exports import on_first_use
+
+if TYPE_CHECKING:
+    from hansa.transport.dealer_socket import Dealer
+    from hansa.transport.events import (
+        CloseReason,
+        Connected,
+        Disconnected,
+        HandshakeFailed,
+        MessagesLost,
+        SocketEvent,
+    )
+    from hansa.transport.network import Listener, Network
+    from hansa.transport.options import Away, Overflow, SocketOptions, Tls
+    from hansa.transport.outbound_socket import Outbound
+    from hansa.transport.pub_socket import Pub
+    from hansa.transport.router_socket import Router
+    from hansa.transport.sub_socket import Sub
+    from hansa.transport.zmtp_socket import Message, SocketStats
+else:
+    __getattr__, __dir__ = on_first_use(
+        __name__,
+        {
+            "hansa.transport.dealer_socket": "Dealer",
+            "hansa.transport.events": (
+                "CloseReason Connected Disconnected HandshakeFailed MessagesLost SocketEvent"
+            ),
+            "hansa.transport.network": "Listener Network",
+            "hansa.transport.options": "Away Overflow SocketOptions Tls",
+            "hansa.transport.outbound_socket": "Outbound",
+            "hansa.transport.pub_socket": "Pub",
+            "hansa.transport.router_socket": "Router",
+            "hansa.transport.sub_socket": "Sub",
+            "hansa.transport.zmtp_socket": "Message SocketStats",
+        },
+    )
 
 __all__ = [
     "Away",

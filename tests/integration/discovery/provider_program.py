@@ -8,7 +8,8 @@ import argparse
 import asyncio
 import json
 
-from hansa import Provider, Request, SocketOptions
+from hansa import Provider, Request
+from hansa.transport import SocketOptions
 
 LOOK_S = 0.01
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from hansa import AckStatus, HandlerFailed, NoProvider, ProviderState
+from hansa import HandlerFailed, NoProvider
+from hansa.services.provider import AckStatus, ProviderState
 from tests.support.discovery_cast import PAY, WITHIN_S, Cast, Heard, endpoints, entry, shares, until
 from tests.support.peer_process import PeerProcess
 

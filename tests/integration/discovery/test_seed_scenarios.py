@@ -8,15 +8,10 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from hansa import (
-    AckStatus,
-    Completion,
-    ProviderAdded,
-    ProviderRemoved,
-    ProviderState,
-    Request,
-    Weighted,
-)
+from hansa import Request, Weighted
+from hansa.services.discovery import ProviderAdded, ProviderRemoved
+from hansa.services.gateway import Completion
+from hansa.services.provider import AckStatus, ProviderState
 from hansa.transport import Sub
 from tests.support.discovery_cast import (
     OPTIONS,

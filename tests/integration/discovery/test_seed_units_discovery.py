@@ -4,16 +4,15 @@ import asyncio
 
 import pytest
 
-from hansa import (
-    Discovery,
+from hansa import Discovery, ProviderInfo
+from hansa.services.discovery import (
     ProviderAdded,
-    ProviderInfo,
     ProviderRemoved,
-    ProviderState,
     ServiceAvailable,
     ServiceState,
     ServiceUnavailable,
 )
+from hansa.services.provider import ProviderState
 from hansa.transport import Pub
 from hansa.wire.listing import ProviderEntry, ServiceList, encode_list
 from tests.support.discovery_cast import ANY, OPTIONS, PAY, WITHIN_S, Cast, Heard, endpoints, entry, until

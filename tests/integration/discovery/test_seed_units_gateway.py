@@ -8,17 +8,10 @@ from functools import partial
 
 import pytest
 
-from hansa import (
-    BadArgument,
-    Completion,
-    NoProvider,
-    Provider,
-    ProviderRemoved,
-    Request,
-    TimedOut,
-    Weighted,
-    sync,
-)
+from hansa import NoProvider, Provider, Request, TimedOut, Weighted, sync
+from hansa.errors import BadArgument
+from hansa.services.discovery import ProviderRemoved
+from hansa.services.gateway import Completion
 from tests.support.discovery_cast import OPTIONS, PAY, WITHIN_S, Cast, Heard, LastByName, shares, until
 
 pytestmark = pytest.mark.timeout(60)

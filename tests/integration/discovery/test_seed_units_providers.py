@@ -5,21 +5,10 @@ import socket
 
 import pytest
 
-from hansa import (
-    AckStatus,
-    AddressInUse,
-    BadEndpoint,
-    NotRegistered,
-    Provider,
-    ProviderRemoved,
-    ProviderState,
-    RegistrationRefused,
-    Registry,
-    TimedOut,
-    Unavailable,
-    UsageError,
-    WeightChanged,
-)
+from hansa import BadEndpoint, Provider, Registry, TimedOut, Unavailable, UsageError
+from hansa.errors import AddressInUse, NotRegistered, RegistrationRefused
+from hansa.services.discovery import ProviderRemoved, WeightChanged
+from hansa.services.provider import AckStatus, ProviderState
 from hansa.transport import Dealer, Sub
 from tests.support.discovery_cast import ANY, OPTIONS, PAY, WITHIN_S, Cast, Heard, endpoints, entry, until
 from tests.support.registry_callers import Caller, Listener

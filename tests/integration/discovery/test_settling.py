@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 
-from hansa import Gateway, HansaError, ProviderAdded, ProviderRemoved, ServiceUnavailable
+from hansa import Gateway, HansaError
+from hansa.services.discovery import ProviderAdded, ProviderRemoved, ServiceUnavailable
 from hansa.transport import Sub
 from tests.support.discovery_cast import OPTIONS, PAY, WITHIN_S, Cast, Heard, endpoints, until
 from tests.support.discovery_processes import RegistryProcess

@@ -14,8 +14,15 @@ from pathlib import Path
 
 sys.path[0] = str(Path(__file__).resolve().parents[3])
 
-from hansa import Completion, Discovery, Gateway, HansaError, RetryPolicy, SocketOptions  # noqa: E402
+from hansa import (  # noqa: E402
+    Discovery,
+    Gateway,
+    HansaError,
+    RetryPolicy,
+)
 from hansa.runtime.fast_loop import run  # noqa: E402
+from hansa.services.gateway import Completion  # noqa: E402
+from hansa.transport import SocketOptions  # noqa: E402
 from tests.integration.faults.orders import orders, tell  # noqa: E402
 
 OPTIONS = SocketOptions(reconnect_s_min=0.05, reconnect_s_max=0.5)

@@ -14,9 +14,15 @@ from typing import Any
 
 sys.path[0] = str(Path(__file__).resolve().parents[3])
 
-from hansa import Provider, ProviderState, RegistrationRefused, Request, SocketOptions  # noqa: E402
+from hansa import (  # noqa: E402
+    Provider,
+    Request,
+)
 from hansa.cli.stop_signals import stop_signals  # noqa: E402
+from hansa.errors import RegistrationRefused  # noqa: E402
 from hansa.runtime.fast_loop import run  # noqa: E402
+from hansa.services.provider import ProviderState  # noqa: E402
+from hansa.transport import SocketOptions  # noqa: E402
 from tests.integration.faults.orders import orders, rss_kib, tell  # noqa: E402
 
 

@@ -11,9 +11,11 @@ from typing import Any
 
 import pytest
 
-from hansa import AckStatus, BadFrame, SocketOptions, UnknownMsgId
+from hansa import UnknownMsgId
+from hansa.errors import BadFrame
 from hansa.limits import STRIKES_MAX
-from hansa.transport import Dealer
+from hansa.services.provider import AckStatus
+from hansa.transport import Dealer, SocketOptions
 from hansa.wire.business import ERROR_MSG_ID, decode_call, decode_error, encode_call
 from hansa.wire.registry import (
     Heartbeat,

@@ -5,8 +5,9 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from hansa import Discovery, ProviderAdded, SocketOptions
-from hansa.transport import Pub, Sub
+from hansa import Discovery
+from hansa.services.discovery import ProviderAdded
+from hansa.transport import Pub, SocketOptions, Sub
 from hansa.wire.listing import REGISTRY_SYNC, SERVICE_LIST, RegistrySync, ServiceList, decode_list
 from tests.support.discovery_cast import Heard, until
 from tests.support.fault_stage import SERVICE, Program

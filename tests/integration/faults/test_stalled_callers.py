@@ -10,7 +10,8 @@ from collections import Counter
 
 import pytest
 
-from hansa import Completion, Discovery, Gateway, Provider, Registry, Request
+from hansa import Discovery, Gateway, Provider, Registry, Request
+from hansa.services.gateway import Completion
 from hansa.services.provider import handlers
 from hansa.transport import SocketOptions
 

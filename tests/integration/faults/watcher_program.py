@@ -14,8 +14,14 @@ from pathlib import Path
 
 sys.path[0] = str(Path(__file__).resolve().parents[3])
 
-from hansa import Discovery, DiscoveryEvent, ProviderAdded, ProviderRemoved, SocketOptions  # noqa: E402
+from hansa import Discovery  # noqa: E402
 from hansa.runtime.fast_loop import run  # noqa: E402
+from hansa.services.discovery import (  # noqa: E402
+    DiscoveryEvent,
+    ProviderAdded,
+    ProviderRemoved,
+)
+from hansa.transport import SocketOptions  # noqa: E402
 from tests.integration.faults.orders import orders, tell  # noqa: E402
 
 OPTIONS = SocketOptions(reconnect_s_min=0.05, reconnect_s_max=0.5, linger_s=0)

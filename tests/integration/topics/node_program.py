@@ -21,7 +21,6 @@ sys.path[0] = str(Path(__file__).resolve().parents[3])
 from hansa import (  # noqa: E402
     Discovery,
     HansaError,
-    SocketOptions,
     Spot,
     SpotEvent,
     SpotNode,
@@ -33,6 +32,7 @@ from hansa.ids import format_id, routing_id  # noqa: E402
 from hansa.limits import CLAIM_TTL_S, OUTGOING_BYTES_MAX, OUTGOING_COUNT_MAX  # noqa: E402
 from hansa.runtime.fast_loop import run  # noqa: E402
 from hansa.runtime.tasks import TaskScope  # noqa: E402
+from hansa.transport import SocketOptions  # noqa: E402
 from tests.integration.faults.orders import orders, rss_kib, tell  # noqa: E402
 
 STREAM_TICK_S = 0.005

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from hansa import PeerJoined, SocketOptions
 from hansa.ids import routing_id
 from hansa.limits import CONTROL_COUNT_MAX, PARTS_MAX, STRIKES_MAX, TOPICS_MAX
-from hansa.transport import Connected, Dealer, Disconnected, Router
+from hansa.topics import PeerJoined
+from hansa.transport import Connected, Dealer, Disconnected, Router, SocketOptions
 from tests.integration.faults.bad_messages import GARBAGE, NODE_NUISANCES, NODE_SPECIALS, Frames
 from tests.support import zmtp_bytes as zmtp
 from tests.support.discovery_cast import WITHIN_S

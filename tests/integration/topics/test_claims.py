@@ -9,22 +9,10 @@ from uuid import uuid4
 
 import pytest
 
-from hansa import (
-    AlreadyClosed,
-    BadArgument,
-    Fenced,
-    NoOwner,
-    NotOwner,
-    SpotNode,
-    Store,
-    StoreUnavailable,
-    TimedOut,
-    TopicExists,
-    TopicLost,
-    open_store,
-    sync,
-)
+from hansa import Fenced, NoOwner, SpotNode, Store, StoreUnavailable, TimedOut, TopicExists, open_store, sync
+from hansa.errors import AlreadyClosed, BadArgument, NotOwner
 from hansa.ids import format_id
+from hansa.topics import TopicLost
 from tests.support.discovery_cast import WITHIN_S, until
 from tests.support.store_process import StoreProcess
 from tests.support.topics_cast import TopicCast, payloads

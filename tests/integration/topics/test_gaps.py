@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
-from hansa import MessagesMissed, Registry, SocketOptions, Spot, SubscriptionState
+from hansa import Registry, Spot
+from hansa.topics import MessagesMissed, SubscriptionState
+from hansa.transport import SocketOptions
 from tests.support.discovery_cast import OPTIONS, WITHIN_S, until
 from tests.support.reserved_ports import reserved_endpoints
 from tests.support.tcp_proxy import TcpProxy

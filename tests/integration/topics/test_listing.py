@@ -6,21 +6,10 @@ from errno import EINVAL
 
 import pytest
 
-from hansa import (
-    AlreadyClosed,
-    BadArgument,
-    HansaError,
-    MessagesMissed,
-    NotRegistered,
-    PeerLeft,
-    ProviderInfo,
-    Registry,
-    SpotNode,
-    SubscriptionState,
-    UsageError,
-)
+from hansa import HansaError, ProviderInfo, Registry, SpotNode, UsageError
+from hansa.errors import AlreadyClosed, BadArgument, NotRegistered
 from hansa.ids import routing_id
-from hansa.topics import doorkeeper, mesh, pubsub_mesh
+from hansa.topics import MessagesMissed, PeerLeft, SubscriptionState, doorkeeper, mesh, pubsub_mesh
 from hansa.transport import Dealer
 from tests.support.discovery_cast import ANY, OPTIONS, WITHIN_S, until
 from tests.support.registry_callers import Caller

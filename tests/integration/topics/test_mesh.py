@@ -8,14 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from hansa import (
-    BadArgument,
-    PeerJoined,
-    PeerLeft,
-    SpotNode,
-    SubscriptionState,
-    TopicReport,
-)
+from hansa import SpotNode
+from hansa.errors import BadArgument
+from hansa.topics import PeerJoined, PeerLeft, SubscriptionState, TopicReport
 from tests.support.discovery_cast import ANY, WITHIN_S, until
 from tests.support.discovery_processes import RegistryProcess
 from tests.support.leftovers import alive

@@ -4,13 +4,9 @@ import asyncio
 
 import pytest
 
-from hansa import (
-    NotOwner,
-    SubscriptionState,
-    TopicAnnounced,
-    TopicExists,
-    TopicRemoved,
-)
+from hansa import TopicExists
+from hansa.errors import NotOwner
+from hansa.topics import SubscriptionState, TopicAnnounced, TopicRemoved
 from tests.support.discovery_cast import WITHIN_S, until
 from tests.support.topics_cast import TopicCast
 from tests.support.topics_wire import (

@@ -5,15 +5,9 @@ from typing import Any
 
 import pytest
 
-from hansa import (
-    Discovery,
-    MessagesMissed,
-    SubscriptionActivated,
-    SubscriptionSuspended,
-    TopicDemoted,
-    TopicExists,
-)
+from hansa import Discovery, SubscriptionActivated, SubscriptionSuspended, TopicExists
 from hansa.ids import routing_id
+from hansa.topics import MessagesMissed, TopicDemoted
 from tests.support.discovery_cast import BEAT_S, OPTIONS, WITHIN_S, until
 from tests.support.discovery_processes import RegistryProcess
 from tests.support.reserved_ports import reserved_endpoints

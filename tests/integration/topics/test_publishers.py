@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
-from hansa import Backlogged, NoOwner, PublishesInDoubt, PublishesRefused
+from hansa import NoOwner
+from hansa.errors import Backlogged
 from hansa.ids import routing_id
+from hansa.topics import PublishesInDoubt, PublishesRefused
 from tests.support.discovery_cast import WITHIN_S, until
 from tests.support.reserved_ports import reserved_endpoints
 from tests.support.tcp_proxy import TcpProxy

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from hansa import MessagesMissed, PeerLeft
+from hansa.topics import MessagesMissed, PeerLeft
 from hansa.transport import Sub
 from hansa.wire.publication import decode_publication
 from tests.support.discovery_cast import OPTIONS, WITHIN_S, until

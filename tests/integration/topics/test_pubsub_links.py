@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 
-from hansa import BadArgument, PeerJoined, PeerLeft, SpotNode
+from hansa import SpotNode
 from hansa.endpoint import Endpoint
+from hansa.errors import BadArgument
 from hansa.ids import routing_id
 from hansa.limits import JOIN_S_MAX
 from hansa.presence.provider_info import ProviderInfo
+from hansa.topics import PeerJoined, PeerLeft
 from hansa.topics.pubsub_mesh import PubSubMesh
 from hansa.transport import Pub
 from tests.support.discovery_cast import ANY, OPTIONS, WITHIN_S, until

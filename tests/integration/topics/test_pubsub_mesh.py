@@ -4,17 +4,10 @@ import asyncio
 
 import pytest
 
-from hansa import (
-    BadArgument,
-    PeerJoined,
-    PeerLeft,
-    SpotNode,
-    SubscriptionState,
-    TopicReport,
-    UsageError,
-    WouldBlock,
-)
+from hansa import SpotNode, UsageError
+from hansa.errors import BadArgument, WouldBlock
 from hansa.ids import routing_id
+from hansa.topics import PeerJoined, PeerLeft, SubscriptionState, TopicReport
 from hansa.transport import Dealer
 from tests.support.discovery_cast import WITHIN_S, until
 from tests.support.registry_callers import Caller

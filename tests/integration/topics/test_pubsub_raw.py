@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from hansa import PeerLeft, Registry, SpotNode
+from hansa import Registry, SpotNode
 from hansa.ids import routing_id
+from hansa.topics import PeerLeft
 from hansa.wire.publication import decode_origin, decode_publication
 from tests.support.discovery_cast import WITHIN_S, until
 from tests.support.peer_process import PeerProcess

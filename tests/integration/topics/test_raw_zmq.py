@@ -7,16 +7,9 @@ from typing import Any
 
 import pytest
 
-from hansa import (
-    NoOwner,
-    PeerJoined,
-    PeerLeft,
-    SpotNode,
-    SubscriptionState,
-    TopicDemoted,
-    TopicExists,
-)
+from hansa import NoOwner, SpotNode, TopicExists
 from hansa.ids import routing_id
+from hansa.topics import PeerJoined, PeerLeft, SubscriptionState, TopicDemoted
 from tests.support.discovery_cast import WITHIN_S, until
 from tests.support.peer_process import PeerProcess
 from tests.support.topics_cast import TopicCast, messages, payloads, waiting

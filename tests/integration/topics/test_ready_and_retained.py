@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from hansa import SubscriptionState
 from hansa.ids import routing_id
+from hansa.topics import SubscriptionState
 from tests.support.discovery_cast import WITHIN_S, until
 from tests.support.reserved_ports import reserved_endpoints
 from tests.support.tcp_proxy import TcpProxy

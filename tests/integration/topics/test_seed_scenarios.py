@@ -5,7 +5,8 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from hansa import SubscriptionState, SubscriptionSuspended
+from hansa import SubscriptionSuspended
+from hansa.topics import SubscriptionState
 from tests.support.discovery_cast import WITHIN_S, until
 from tests.support.discovery_processes import RegistryProcess
 from tests.support.topics_cast import TopicCast, messages, payloads, waiting

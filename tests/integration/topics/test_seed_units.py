@@ -8,15 +8,8 @@ from errno import EEXIST, ENOENT
 
 import pytest
 
-from hansa import (
-    NoOwner,
-    SubscriptionActivated,
-    SubscriptionState,
-    SubscriptionSuspended,
-    TimedOut,
-    TopicDemoted,
-    TopicExists,
-)
+from hansa import NoOwner, SubscriptionActivated, SubscriptionSuspended, TimedOut, TopicExists
+from hansa.topics import SubscriptionState, TopicDemoted
 from tests.support.discovery_cast import WITHIN_S, until
 from tests.support.topics_cast import TopicCast, meshed, messages, numbered, payloads, waiting
 from tests.support.topics_wire import (

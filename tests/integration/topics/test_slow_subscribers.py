@@ -5,7 +5,8 @@ from time import perf_counter
 
 import pytest
 
-from hansa import MessagesDropped, SpotNode, Subscription, WhenSlow
+from hansa import SpotNode, Subscription, WhenSlow
+from hansa.topics import MessagesDropped
 from tests.support.discovery_cast import WITHIN_S
 from tests.support.topics_cast import TopicCast, messages, numbered, payloads, waiting
 

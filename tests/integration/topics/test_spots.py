@@ -6,14 +6,8 @@ from errno import EAGAIN, EINVAL
 
 import pytest
 
-from hansa import (
-    AlreadyClosed,
-    BadArgument,
-    SpotNode,
-    TopicMessage,
-    UsageError,
-    WouldBlock,
-)
+from hansa import SpotNode, TopicMessage, UsageError
+from hansa.errors import AlreadyClosed, BadArgument, WouldBlock
 from tests.support.discovery_cast import WITHIN_S, until
 from tests.support.topics_cast import NODES, TopicCast, messages, payloads, waiting
 from tests.support.topics_wire import (

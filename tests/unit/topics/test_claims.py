@@ -7,7 +7,8 @@ from uuid import uuid4
 
 import pytest
 
-from hansa import AlreadyClosed, Fenced, SessionLost, SpotNode, Store, TimedOut, TopicExists, open_store
+from hansa import Fenced, SpotNode, Store, TimedOut, TopicExists, open_store
+from hansa.errors import AlreadyClosed, SessionLost
 from hansa.topics.stats import TopicReport
 
 ROOM = "chat:room1"

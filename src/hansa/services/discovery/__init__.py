@@ -6,16 +6,34 @@
 - `listeners`: gives each event to every listener, in order.
 """
 
-from hansa.services.discovery.client import Discovery, DiscoveryEvents, DiscoveryStats
-from hansa.services.discovery.events import (
-    DiscoveryEvent,
-    ProviderAdded,
-    ProviderRemoved,
-    ServiceAvailable,
-    ServiceState,
-    ServiceUnavailable,
-    WeightChanged,
-)
+from typing import TYPE_CHECKING
+
+from hansa.exports import on_first_use
+
+if TYPE_CHECKING:
+    from hansa.presence.provider_info import ProviderInfo
+    from hansa.services.discovery.client import Discovery, DiscoveryEvents, DiscoveryStats
+    from hansa.services.discovery.events import (
+        DiscoveryEvent,
+        ProviderAdded,
+        ProviderRemoved,
+        ServiceAvailable,
+        ServiceState,
+        ServiceUnavailable,
+        WeightChanged,
+    )
+else:
+    __getattr__, __dir__ = on_first_use(
+        __name__,
+        {
+            "hansa.presence.provider_info": "ProviderInfo",
+            "hansa.services.discovery.client": "Discovery DiscoveryEvents DiscoveryStats",
+            "hansa.services.discovery.events": (
+                "DiscoveryEvent ProviderAdded ProviderRemoved ServiceAvailable ServiceState "
+                "ServiceUnavailable WeightChanged"
+            ),
+        },
+    )
 
 __all__ = [
     "Discovery",
@@ -23,6 +41,7 @@ __all__ = [
     "DiscoveryEvents",
     "DiscoveryStats",
     "ProviderAdded",
+    "ProviderInfo",
     "ProviderRemoved",
     "ServiceAvailable",
     "ServiceState",

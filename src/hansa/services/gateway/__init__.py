@@ -12,19 +12,38 @@ In the order in which a request goes through them:
 - `stats`: what was counted.
 """
 
-from hansa.services.gateway.addresses import Addresses, ProviderSource
-from hansa.services.gateway.balancers import (
-    Balancer,
-    Choice,
-    Rendezvous,
-    RoundRobin,
-    TwoChoices,
-    Weighted,
-)
-from hansa.services.gateway.calls import Completion
-from hansa.services.gateway.client import DirectRouter, Gateway
-from hansa.services.gateway.stats import GatewayStats
-from hansa.services.gateway.tries import RetryPolicy
+from typing import TYPE_CHECKING
+
+from hansa.exports import on_first_use
+
+if TYPE_CHECKING:
+    from hansa.services.gateway.addresses import Addresses, ProviderSource
+    from hansa.services.gateway.balancers import (
+        Balancer,
+        Choice,
+        Rendezvous,
+        RoundRobin,
+        TwoChoices,
+        Weighted,
+    )
+    from hansa.services.gateway.calls import Completion
+    from hansa.services.gateway.client import DirectRouter, Gateway
+    from hansa.services.gateway.stats import GatewayStats
+    from hansa.services.gateway.tries import RetryPolicy
+    from hansa.wire.business import TraceContext
+else:
+    __getattr__, __dir__ = on_first_use(
+        __name__,
+        {
+            "hansa.services.gateway.addresses": "Addresses ProviderSource",
+            "hansa.services.gateway.balancers": "Balancer Choice Rendezvous RoundRobin TwoChoices Weighted",
+            "hansa.services.gateway.calls": "Completion",
+            "hansa.services.gateway.client": "DirectRouter Gateway",
+            "hansa.services.gateway.stats": "GatewayStats",
+            "hansa.services.gateway.tries": "RetryPolicy",
+            "hansa.wire.business": "TraceContext",
+        },
+    )
 
 __all__ = [
     "Addresses",
@@ -38,6 +57,7 @@ __all__ = [
     "Rendezvous",
     "RetryPolicy",
     "RoundRobin",
+    "TraceContext",
     "TwoChoices",
     "Weighted",
 ]

@@ -8,8 +8,34 @@ In the order in which a request goes through them:
 - `request`: what a handler is given and what it may return.
 """
 
-from hansa.presence.provider_info import ProviderState, Registration
-from hansa.services.provider.request import Request
-from hansa.services.provider.server import Provider, ProviderStats
+from typing import TYPE_CHECKING
 
-__all__ = ["Provider", "ProviderState", "ProviderStats", "Registration", "Request"]
+from hansa.exports import on_first_use
+
+if TYPE_CHECKING:
+    from hansa.presence.provider_info import ProviderState, Registration
+    from hansa.services.provider.request import Request
+    from hansa.services.provider.server import Provider, ProviderStats
+    from hansa.wire.business import TraceContext
+    from hansa.wire.registry import AckStatus
+else:
+    __getattr__, __dir__ = on_first_use(
+        __name__,
+        {
+            "hansa.presence.provider_info": "ProviderState Registration",
+            "hansa.services.provider.request": "Request",
+            "hansa.services.provider.server": "Provider ProviderStats",
+            "hansa.wire.business": "TraceContext",
+            "hansa.wire.registry": "AckStatus",
+        },
+    )
+
+__all__ = [
+    "AckStatus",
+    "Provider",
+    "ProviderState",
+    "ProviderStats",
+    "Registration",
+    "Request",
+    "TraceContext",
+]

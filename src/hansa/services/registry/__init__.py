@@ -9,7 +9,23 @@
 - `stats`: what was counted.
 """
 
-from hansa.services.registry.server import Registry
-from hansa.services.registry.stats import RegistryStats
+from typing import TYPE_CHECKING
 
-__all__ = ["Registry", "RegistryStats"]
+from hansa.exports import on_first_use
+
+if TYPE_CHECKING:
+    from hansa.services.registry.server import Registry
+    from hansa.services.registry.stats import RegistryStats
+else:
+    __getattr__, __dir__ = on_first_use(
+        __name__,
+        {
+            "hansa.services.registry.server": "Registry",
+            "hansa.services.registry.stats": "RegistryStats",
+        },
+    )
+
+__all__ = [
+    "Registry",
+    "RegistryStats",
+]

@@ -13,32 +13,54 @@ async with RaftPeer("orders", "n1", data="n1", peers={"n1": "host-a:2380", "n2":
 - `raft_store`: the store that the group keeps, through whichever members it has just now.
 """
 
-from hansa.store.raft.group_record import Approval, Bootstrap, JoinState, PeerInfo
-from hansa.store.raft.join_client import JoinClient
-from hansa.store.raft.join_messages import JoinAcceptance, JoinTicket
-from hansa.store.raft.member_settings import RaftTimings
-from hansa.store.raft.peer import RaftPeer
-from hansa.store.raft.raft_events import (
-    ApprovalAwaited,
-    CatchingUp,
-    GroupStatus,
-    JoinAccepted,
-    JoinApproved,
-    JoinExpired,
-    JoinRequested,
-    JoinRequestRefused,
-    LeaderChanged,
-    MemberFailing,
-    MemberRestarted,
-    PeerJoined,
-    PeerLeft,
-    PeerStatus,
-    RaftEvent,
-    RaftStats,
-    RequestStatus,
-    SnapshotTaken,
-)
-from hansa.store.raft.raft_store import RaftStore
+from typing import TYPE_CHECKING
+
+from hansa.exports import on_first_use
+
+if TYPE_CHECKING:
+    from hansa.store.raft.group_record import Approval, Bootstrap, JoinState, PeerInfo
+    from hansa.store.raft.join_client import JoinClient
+    from hansa.store.raft.join_messages import JoinAcceptance, JoinTicket
+    from hansa.store.raft.member_settings import RaftTimings
+    from hansa.store.raft.peer import RaftPeer
+    from hansa.store.raft.raft_events import (
+        ApprovalAwaited,
+        CatchingUp,
+        GroupStatus,
+        JoinAccepted,
+        JoinApproved,
+        JoinExpired,
+        JoinRequested,
+        JoinRequestRefused,
+        LeaderChanged,
+        MemberFailing,
+        MemberRestarted,
+        PeerJoined,
+        PeerLeft,
+        PeerStatus,
+        RaftEvent,
+        RaftStats,
+        RequestStatus,
+        SnapshotTaken,
+    )
+    from hansa.store.raft.raft_store import RaftStore
+else:
+    __getattr__, __dir__ = on_first_use(
+        __name__,
+        {
+            "hansa.store.raft.group_record": "Approval Bootstrap JoinState PeerInfo",
+            "hansa.store.raft.join_client": "JoinClient",
+            "hansa.store.raft.join_messages": "JoinAcceptance JoinTicket",
+            "hansa.store.raft.member_settings": "RaftTimings",
+            "hansa.store.raft.peer": "RaftPeer",
+            "hansa.store.raft.raft_events": (
+                "ApprovalAwaited CatchingUp GroupStatus JoinAccepted JoinApproved JoinExpired "
+                "JoinRequested JoinRequestRefused LeaderChanged MemberFailing MemberRestarted PeerJoined "
+                "PeerLeft PeerStatus RaftEvent RaftStats RequestStatus SnapshotTaken"
+            ),
+            "hansa.store.raft.raft_store": "RaftStore",
+        },
+    )
 
 __all__ = [
     "Approval",
