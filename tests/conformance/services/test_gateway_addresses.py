@@ -99,7 +99,9 @@ async def test_a_provider_that_is_left_out_answers_what_it_was_asked(lane: Lane)
 
 async def test_a_service_without_an_address_has_no_provider(lane: Lane) -> None:
     async with gateway_to(lane, Addresses()) as gateway:
-        with pytest.raises(NoProvider, match="of 0 listed providers none is connected; its endpoints were"):
+        with pytest.raises(
+            NoProvider, match="of 0 providers that are listed none is connected; its endpoints were"
+        ):
             await gateway.request("echo", b"?")
 
 
@@ -107,7 +109,7 @@ async def test_an_address_where_nobody_listens_is_told_and_dialled_again(lane: L
     async with ScriptedProvider(lane, b"ann") as gone:
         endpoint = gone.endpoint
     async with gateway_to(lane, Addresses({"echo": [endpoint]})) as gateway:
-        with pytest.raises(NoProvider, match="of 1 listed providers none is connected"):
+        with pytest.raises(NoProvider, match="of 1 providers that are listed none is connected"):
             await gateway.request("echo", b"?")
         async with ScriptedProvider(lane, b"ann", where=endpoint):
             await gateway.wait_connected("echo")

@@ -111,7 +111,7 @@ async def test_when_the_dial_fails_those_who_waited_are_told(lane: Lane) -> None
         stage.offer("echo", ProviderEntry(endpoint=endpoint, routing_id=b"gone"))
         gateway = await stage.gateway()
         await stage.listed("echo", 1)
-        with pytest.raises(NoProvider, match="of 1 listed providers none is connected"):
+        with pytest.raises(NoProvider, match="of 1 providers that are listed none is connected"):
             await gateway.request("echo", b"?", timeout=None)
         assert gateway.stats.failed in ({}, {"no-provider": 1})
         # And at once, while it is dialled again and again.

@@ -314,7 +314,7 @@ class ServiceLinks:
     def _known(self, service: str) -> str:
         """What a request that finds nobody is told of the service."""
         count = self._providers.provider_count(service)
-        return f"of {count} listed providers none is connected; {self._providers.situation}"
+        return f"of {count} providers that are listed none is connected; {self._providers.situation}"
 
 
 def _has_missed(outbound: Outbound | None, address: str) -> bool:
