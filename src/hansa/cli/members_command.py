@@ -1,7 +1,4 @@
-"""`hansa members`: who is in a cluster, once or as it changes; and a member made by hand, to try it out.
-
-Members as a table for people and as JSON for programs, and their events as lines.
-"""
+"""`hansa members`: who is in a cluster, once or as it changes; and a member made by hand, to try it out."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""`hansa publish`: messages to a topic, from a shell.
-
-What `hansa publish` is asked to do, and what became of it.
-"""
+"""`hansa publish`: messages to a topic, from a shell, and what became of them."""
 
 from __future__ import annotations
 

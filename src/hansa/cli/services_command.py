@@ -1,7 +1,4 @@
-"""`hansa services`: who provides what, once or as it changes.
-
-The services and their providers as a table for people and as JSON for programs.
-"""
+"""`hansa services`: who provides what, once or as it changes."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""`hansa subscribe`: the messages of topics as lines, in a shell.
-
-A message of a topic as one line of output.
-
-What happens to subscriptions, as lines beside the messages themselves.
-"""
+"""`hansa subscribe`: the messages of topics as lines, in a shell, and what happens to subscriptions."""
 
 from __future__ import annotations
 

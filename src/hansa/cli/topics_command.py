@@ -1,7 +1,4 @@
-"""`hansa topics`: which topics there are, who owns them, and how much goes through them.
-
-Topics with their numbers as a table for people and as JSON for programs.
-"""
+"""`hansa topics`: which topics there are, who owns them, and how much goes through them."""
 
 from __future__ import annotations
 

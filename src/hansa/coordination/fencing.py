@@ -1,17 +1,14 @@
-"""Guarded storage in a file: one value that only the newest owner writes. For threads and processes.
-
-One call at a time works on a file: it holds an advisory lock on the file `<path>.lock` beside it, which the
-kernel takes from a process that dies. The file itself is replaced as a whole, after its bytes are on the
-disk. So a process that is stopped at any point leaves the old file or the new one. `<path>.lock` is there to
-stay: who deletes it may let two in at once.
-
-How guarded storage writes a fence, and what it says to who comes with an old one.
+"""Guarded storage: one value that only the newest owner writes, in the store or in a file.
 
 Guarded storage remembers the highest fence it was shown. An owner first *takes* it (raises the fence, and
 only then reads), and then writes under its fence. So once a new owner has read, no write of an older one can
 come behind its back: a fence that is checked on writing alone loses what was written between read and write.
 
-Guarded storage in the store itself: one value that only the newest owner writes.
+A `FencedKey` is in the store. A `FencedFile` is for threads and processes of one machine: one call at a time
+works on it and holds an advisory lock on the file `<path>.lock` beside it, which the kernel takes from a
+process that dies. The file itself is replaced as a whole, after its bytes are on the disk, so a process that
+is stopped at any point leaves the old file or the new one. `<path>.lock` is there to stay: deleting it may
+let two in at once.
 """
 
 from __future__ import annotations

@@ -1,23 +1,18 @@
-"""Follows a prefix of a store through all that a watch can suffer.
+"""Follows a prefix, or one key, of a store through all that a watch can suffer.
 
-`Copy` decides what is news; this drives. It must: read, then watch from the next revision, and take the read
-over only when the watch is ready; close a watch that is not; after a failure drop the watch, tell of the
-trouble and pause, once, also when the step is cancelled; begin its pauses anew after a good read; and end a
-pause when closed.
+`Copy` decides what is news. It is first given a whole read, then the batches of a watch that begins right
+after it. When the watch breaks (the history was compacted, the reader was too slow, the store was away) it is
+given another whole read, and tells the difference: nothing twice, and nothing missed that still matters. A
+key that was deleted and created again in between shows as a delete and a put, since its `create_revision`
+differs; a key that came and went in between never shows.
 
-What a prefix of a store holds, kept up to date from reads and watched changes.
+`Following` drives it. It must: read, then watch from the next revision, and take the read over only when the
+watch is ready; close a watch that is not; after a failure drop the watch, tell of the trouble and pause,
+once, also when the step is cancelled; begin its pauses anew after a good read; and end a pause when closed.
 
-Theory: a `Copy` is first given a whole read, then the batches of a watch that begins right after it. When the
-watch breaks (the history was compacted, the reader was too slow, the store was away) it is given another
-whole read, and tells the difference: nothing twice, and nothing missed that still matters. A key that was
-deleted and created again in between shows as a delete and a put, since its `create_revision` differs; a key
-that came and went in between never shows.
-
-Waiting for one key to change or to go, through all that a watch can suffer.
-
-It must: close each watch; after a broken one pause, read the key, and watch on from the revision of that
-read, but first see whether what was read is what it waits for; read again as long as the store does not
-answer; and begin its pauses anew when a watch has told something.
+`key_changed` waits for one key. It must: close each watch; after a broken one pause, read the key, and watch
+on from the revision of that read, but first see whether what was read is what it waits for; read again as
+long as the store does not answer; and begin its pauses anew when a watch has told something.
 """
 
 from __future__ import annotations

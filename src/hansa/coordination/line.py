@@ -1,16 +1,12 @@
-"""What a key of a semaphore or a barrier says: how many may hold or must come, whether it is at its turn.
+"""Who stands where in a line, and what the keys of a line say. Pure.
 
-Pure.
+Everybody has one key below a prefix, and the oldest keys come first. The store gives each key the revision of
+its creation, which only grows: so nobody ever enters ahead of somebody, those ahead only become fewer, and
+who owns something next has a higher number than all before. Whoever waits looks at one key only, the one
+right before its own; so a release wakes one waiter, and not all.
 
-As text that people can read: `3 waiting`, `3 inside`, and after a line's end the note.
-
-Who stands where in a line: everybody has one key below a prefix, and the oldest keys come first.
-
-The store gives each key the revision of its creation, which only grows: so nobody ever enters ahead of
-somebody, those ahead only become fewer, and who owns something next has a higher number than all before.
-Whoever waits looks at one key only, the one right before its own; so a hand-over wakes one, and not all.
-
-How much waiting there is for something that one, or a few, may have at a time.
+The value of a semaphore's or a barrier's key is text that people can read: how many may hold or must come,
+and whether this one waits or is inside (`3 waiting`, `3 inside`), and after a line's end the user's note.
 """
 
 from collections.abc import Iterable
@@ -69,7 +65,7 @@ class LineStats:
 
 
 class LineTally:
-    """Counts it."""
+    """Counts for one lock, semaphore or election object; `stats` gives the sums."""
 
     def __init__(self) -> None:
         self._acquired_count = 0

@@ -1,7 +1,4 @@
-"""A semaphore: so many hold it at a time, in the order in which they came.
-
-A lock that one process at a time holds, in the order in which they came.
-"""
+"""A lock that one process at a time holds, and a semaphore that a few hold, in the order of their coming."""
 
 from __future__ import annotations
 

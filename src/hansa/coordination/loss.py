@@ -1,7 +1,4 @@
-"""A block of work that is cancelled when what it stands on is lost.
-
-What can be lost, once and for good: who waits for that, and who is called back.
-"""
+"""A loss that may come, once and for good, and a block of work that is cancelled when it comes."""
 
 from __future__ import annotations
 

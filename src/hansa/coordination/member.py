@@ -1,9 +1,4 @@
-"""The numbers of one process's view of a cluster.
-
-A member of a cluster, as one process sees it.
-
-What happens to members, as values. All carry the reason.
-"""
+"""A member of a cluster as one process sees it, what happens to members, and the numbers of that view."""
 
 from __future__ import annotations
 

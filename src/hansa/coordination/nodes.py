@@ -1,7 +1,4 @@
-"""Which nodes there are: register one, remove one, list them.
-
-Who joined and who left, for whoever places work on nodes.
-"""
+"""Which nodes there are: register one, remove one, list them, and watch who joins and who leaves."""
 
 from __future__ import annotations
 

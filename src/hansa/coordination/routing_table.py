@@ -1,7 +1,4 @@
-"""The routing table in the store: saved by one who decides, watched by all who follow.
-
-Which node has which partition, as one value.
-"""
+"""Which node has which partition: the table as a value, saved by one process and watched by all others."""
 
 from __future__ import annotations
 

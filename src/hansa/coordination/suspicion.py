@@ -1,14 +1,14 @@
-"""When a member is suspected, and how that is written in the store. Pure.
+"""When a member is suspected, how that is written in the store, and who looks after whom. Pure.
 
 Heartbeats are renewals of a lease, which leave no trace but the lease's remaining time. A lease is granted
-for twice the heartbeat timeout: so who has used up more than half of it has been silent for the timeout, by
-its own measure, whatever timeout the one who looks was given.
+for twice the heartbeat timeout: a member that has used up more than half of it has been silent for the
+timeout, by its own measure, whatever timeout the observer was given.
 
 A suspicion hangs on the suspect's own lease, holds for the record on that lease, and ends with it. A
 refutation is written over it and not deleted: keys that vanish with a lease vanish from two watches, whose
 order nobody knows, and a vanished suspicion must not look like a heartbeat.
 
-Who looks after whom: each member after the next few in a ring, so that looking after all costs little.
+Each member looks after the next few in a ring, so that looking after all costs little.
 """
 
 from __future__ import annotations
