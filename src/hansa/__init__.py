@@ -65,7 +65,7 @@ if TYPE_CHECKING:
         TopicMessage,
         WhenSlow,
     )
-    from hansa.transport import Tls
+    from hansa.transport import Environment, Tls
 else:
     __getattr__, __dir__ = on_first_use(
         __name__,
@@ -88,7 +88,7 @@ else:
                 "EventStream Spot SpotEvent SpotNode Subscription SubscriptionActivated "
                 "SubscriptionSuspended ThreadsafeSpot TopicMessage WhenSlow"
             ),
-            "hansa.transport": "Tls",
+            "hansa.transport": "Environment Tls",
         },
     )
 
@@ -100,6 +100,7 @@ __all__ = [
     "Delete",
     "Discovery",
     "Election",
+    "Environment",
     "EventStream",
     "Fenced",
     "FencedKey",

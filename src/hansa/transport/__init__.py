@@ -9,6 +9,7 @@ In the order in which a message goes out, from the socket to the wire:
 - `subscriptions`: who wants which messages, and one message put into the outbox of each of them.
 - `lane`, `outbox`: the way to one peer, connected or not, and what waits on it.
 - `connection`, `link`: one connection: the driver on asyncio's transport, and the protocol that it drives.
+- `environment`: network, clock, chance, credentials and socket options, as one value for every component.
 - `chunks`: reads a stream through one buffer per event loop.
 - `network`: what sockets stand on; `system_network` is TCP, TLS and Unix sockets, `memory_network` their twin
   inside a process, also for the simulator.
@@ -20,6 +21,7 @@ from hansa.exports import on_first_use
 
 if TYPE_CHECKING:
     from hansa.transport.dealer_socket import Dealer
+    from hansa.transport.environment import Environment
     from hansa.transport.events import (
         CloseReason,
         Connected,
@@ -40,6 +42,7 @@ else:
         __name__,
         {
             "hansa.transport.dealer_socket": "Dealer",
+            "hansa.transport.environment": "Environment",
             "hansa.transport.events": (
                 "CloseReason Connected Disconnected HandshakeFailed MessagesLost SocketEvent"
             ),
@@ -59,6 +62,7 @@ __all__ = [
     "Connected",
     "Dealer",
     "Disconnected",
+    "Environment",
     "HandshakeFailed",
     "Listener",
     "Message",
