@@ -38,7 +38,7 @@ class Environment:
 
     @property
     def network(self) -> Network:
-        """What sockets stand on; one for all components. Raises BadArgument for credentials that cannot be read."""
+        """What sockets stand on; one for all components. Raises BadArgument for unreadable credentials."""
         if self._network is None:
             from hansa.transport.system_network import SystemNetwork  # It loads ssl.
 
