@@ -41,7 +41,7 @@ def call(
     msg_id: MsgId = 0,
     timeout: Annotated[float, SECONDS] = REQUEST_TIMEOUT_S,
     count: Annotated[Whole, Parameter(validator=Number(gte=1))] = 1,
-    raw: Annotated[bool, Parameter(negative="", show_default=False)] = False,
+    raw: bool = False,
     as_json: AsJson = False,
     tls: TlsFiles = NO_TLS,
 ) -> int:

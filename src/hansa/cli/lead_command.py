@@ -25,7 +25,7 @@ def lead(
     /,
     *command: Annotated[str, Parameter(metavar="COMMAND", allow_leading_hyphen=True)],
     value: str = "",
-    once: Annotated[bool, Parameter(negative="", show_default=False)] = False,
+    once: bool = False,
     options: SessionOptions = DEFAULTS,
     as_json: AsJson = False,
     tls: TlsFiles = NO_TLS,

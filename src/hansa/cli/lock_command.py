@@ -28,7 +28,7 @@ def lock(
     /,
     *command: Annotated[str, Parameter(metavar="COMMAND", allow_leading_hyphen=True)],
     timeout: Annotated[float | None, SECONDS] = None,
-    at_once: Annotated[bool, Parameter(name="--try", negative="", show_default=False)] = False,
+    at_once: Annotated[bool, Parameter(name="--try")] = False,
     options: SessionOptions = DEFAULTS,
     as_json: AsJson = False,
     tls: TlsFiles = NO_TLS,

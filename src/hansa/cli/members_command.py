@@ -174,12 +174,12 @@ class Joining:
         With --join: NAME=TEXT, anything else that others shall know; repeat it.
     """
 
-    join: Annotated[str | None, Parameter(metavar="ID", show_default=False)] = None
+    join: Annotated[str | None, Parameter(metavar="ID")] = None
     host: str = ""
     port: Annotated[Whole, Parameter(validator=Number(gte=0, lte=65_535))] = 0
-    role: Annotated[tuple[str, ...], Parameter(negative="", show_default=False)] = ()
+    role: tuple[str, ...] = ()
     zone: str = ""
-    metadata: Annotated[tuple[str, ...], Parameter(metavar="NAME=TEXT", negative="", show_default=False)] = ()
+    metadata: Annotated[tuple[str, ...], Parameter(metavar="NAME=TEXT")] = ()
 
     def node(self) -> NodeInfo | None:
         """Raises BadArgument."""
@@ -207,7 +207,7 @@ def members(
     *,
     store: StoreAddress = STORE,
     cluster: ClusterName = "default",
-    watch: Annotated[bool, Parameter(negative="", show_default=False)] = False,
+    watch: bool = False,
     joining: Joining = NOBODY,
     heartbeat_interval: Annotated[float, SECONDS] = 1.0,
     heartbeat_timeout: Annotated[float, SECONDS] = 5.0,

@@ -44,7 +44,7 @@ def provide(
     router: Routers = (ROUTER,),
     pub: Pubs = (PUB,),
     weight: Annotated[Whole, Parameter(validator=Number(gte=0, lte=0xFFFF_FFFF))] = 1,
-    msg_id: Annotated[tuple[MsgId, ...], Parameter(negative="")] = (0,),
+    msg_id: tuple[MsgId, ...] = (0,),
     concurrency: Annotated[Whole, Parameter(validator=Number(gte=1, lte=1_000))] = COMMANDS_MAX,
     drain_timeout: Annotated[float, SECONDS] = DRAIN_TIMEOUT_S,
     as_json: AsJson = False,

@@ -9,7 +9,7 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from typing import Annotated, Any, Final, TypeAlias
+from typing import Annotated, Any, Final
 
 from hansa.cli.arguments import Number, Parameter
 from hansa.cli.exit_status import FAILED, INTERRUPTED, OK, complain
@@ -134,19 +134,17 @@ class Outcome:
 # Nodes that hear of a new topic subscribe within a round trip; when no more have for so long, all have.
 QUIET_S: Final = 0.2
 
-Flag: TypeAlias = Annotated[bool, Parameter(negative="", show_default=False)]
-
 
 def publish(
     topic: str,
-    payload: Annotated[str, Parameter(allow_leading_hyphen=True, show_default=False)] = "-",
+    payload: Annotated[str, Parameter(allow_leading_hyphen=True, shown_default="")] = "-",
     /,
     *,
-    create: Flag = False,
-    retain: Flag = False,
+    create: bool = False,
+    retain: bool = False,
     wait: Annotated[Whole | None, Parameter(metavar="NODES", validator=Number(gte=0))] = None,
-    hold: Flag = False,
-    lines: Flag = False,
+    hold: bool = False,
+    lines: bool = False,
     count: Annotated[Whole | None, Parameter(validator=Number(gte=1))] = None,
     store: Annotated[str | None, Parameter(metavar="ADDRESS")] = None,
     cluster: ClusterName = "default",

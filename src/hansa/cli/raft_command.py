@@ -38,11 +38,9 @@ def start(
     app: Name,
     /,
     *,
-    peers: Annotated[
-        tuple[str, ...], Parameter(metavar="NAME=HOST:PORT", negative="", show_default=False)
-    ] = (),
-    approval: Annotated[Who | None, Parameter(show_default=False)] = None,
-    resource_group: Annotated[str, Parameter(metavar="NAME", show_default=False)] = "",
+    peers: Annotated[tuple[str, ...], Parameter(metavar="NAME=HOST:PORT")] = (),
+    approval: Who | None = None,
+    resource_group: Annotated[str, Parameter(metavar="NAME")] = "",
     timeout: Annotated[float, SECONDS] = RAFT_START_S_MAX,
     join_timeout: Annotated[float, SECONDS] = RAFT_JOIN_TIMEOUT_S,
     peer: PeerOptions,

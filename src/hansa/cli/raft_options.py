@@ -15,7 +15,7 @@ from hansa.store import raft
 
 ADDRESS: Final = {"metavar": "HOST:PORT"}
 Name: TypeAlias = Annotated[str, Parameter(metavar="NAME")]
-Via: TypeAlias = Annotated[tuple[str, ...], Parameter(**ADDRESS, negative="")]
+Via: TypeAlias = Annotated[tuple[str, ...], Parameter(**ADDRESS)]
 Who: TypeAlias = Literal["automatic", "manual"]
 
 
@@ -66,14 +66,14 @@ class PeerOptions:
 
     name: Annotated[str, Parameter(metavar="NAME")]
     data: Annotated[str, Parameter(metavar="FOLDER")]
-    client: Annotated[str, Parameter(**ADDRESS, show_default=False)] = ""
-    join_at: Annotated[str, Parameter(**ADDRESS, show_default=False)] = ""
-    listen: Annotated[str, Parameter(metavar="IP", show_default=False)] = ""
+    client: Annotated[str, Parameter(**ADDRESS)] = ""
+    join_at: Annotated[str, Parameter(**ADDRESS)] = ""
+    listen: Annotated[str, Parameter(metavar="IP")] = ""
     cluster: ClusterName = "default"
-    zone: Annotated[str, Parameter(show_default=False)] = ""
-    role: Annotated[tuple[str, ...], Parameter(negative="", show_default=False)] = ()
-    metadata: Annotated[tuple[str, ...], Parameter(metavar="NAME=TEXT", negative="", show_default=False)] = ()
-    etcd: Annotated[str | None, Parameter(metavar="FILE", show_default=False)] = None
+    zone: str = ""
+    role: tuple[str, ...] = ()
+    metadata: Annotated[tuple[str, ...], Parameter(metavar="NAME=TEXT")] = ()
+    etcd: Annotated[str | None, Parameter(metavar="FILE")] = None
     heartbeat_ms: Whole = 100
     election_ms: Whole = 1000
     snapshot_count: Whole = 10_000

@@ -13,7 +13,6 @@ from hansa.cli.log_lines import LogLines
 from hansa.cli.registry_news import RegistryNews
 from hansa.cli.registry_options import (
     ENDPOINT,
-    ENDPOINTS,
     NO_TLS,
     PUB,
     ROUTER,
@@ -40,7 +39,7 @@ def registry(
     *,
     pub: Annotated[str, ENDPOINT] = PUB,
     router: Annotated[str, ENDPOINT] = ROUTER,
-    peer: Annotated[tuple[str, ...], ENDPOINTS] = (),
+    peer: Annotated[tuple[str, ...], ENDPOINT] = (),
     registry_id: Annotated[Whole | None, Parameter(name="--id", metavar="NUMBER")] = None,
     heartbeat_interval: Annotated[float | None, SECONDS] = None,
     heartbeat_timeout: Annotated[float, SECONDS] = HEARTBEAT_TIMEOUT_S,

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
-from hansa.cli.arguments import Parameter
 from hansa.cli.console import console
 from hansa.cli.exit_status import OK, complain, reader_left
 from hansa.cli.log_lines import LogLines, visible
@@ -102,7 +101,7 @@ def services(
     *,
     pub: Pubs = (PUB,),
     router: Routers = (ROUTER,),
-    watch: Annotated[bool, Parameter(negative="", show_default=False)] = False,
+    watch: bool = False,
     timeout: Annotated[float, SECONDS] = 3.0,
     as_json: AsJson = False,
     tls: TlsFiles = NO_TLS,

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
-from hansa.cli.arguments import Parameter
 from hansa.cli.console import console
 from hansa.cli.exit_status import OK, complain, reader_left
 from hansa.cli.log_lines import LogLines, visible
@@ -170,7 +169,7 @@ def _counted(count: int, noun: str) -> str:
 def topics(
     *,
     mesh: Mesh = ANY_MESH,
-    watch: Annotated[bool, Parameter(negative="", show_default=False)] = False,
+    watch: bool = False,
     interval: Annotated[float, SECONDS] = 1.0,
     as_json: AsJson = False,
     tls: TlsFiles = NO_TLS,
