@@ -23,7 +23,7 @@ from hansa.cli.registry_options import (
     TlsFiles,
     Whole,
 )
-from hansa.demo.latencies import Latencies
+from hansa.demo.books import Latencies
 from hansa.errors import HansaError
 from hansa.limits import REQUEST_TIMEOUT_S
 from hansa.runtime.fast_loop import run

@@ -10,11 +10,11 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from hansa.cli.arguments import Number, Parameter
-from hansa.cli.console import console
 from hansa.cli.exit_status import OK, complain, reader_left
 from hansa.cli.log_lines import LogLines, visible
 from hansa.cli.registry_options import NO_TLS, SECONDS, AsJson, TlsFiles, Whole
 from hansa.cli.session_options import STORE, ClusterName, StoreAddress, open_shared_store
+from hansa.cli.standard_streams import console
 from hansa.cli.stop_signals import Cut, until_stopped
 from hansa.coordination.member import (
     Expelled,

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
-from hansa.cli.console import console
 from hansa.cli.exit_status import OK, complain, reader_left
 from hansa.cli.log_lines import LogLines, visible
 from hansa.cli.registry_news import facts, tell_change
@@ -22,6 +21,7 @@ from hansa.cli.registry_options import (
     Routers,
     TlsFiles,
 )
+from hansa.cli.standard_streams import console
 from hansa.cli.stop_signals import Stop, stop_signals
 from hansa.errors import HansaError, TimedOut
 from hansa.ids import format_id

@@ -8,11 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
-from hansa.cli.console import console
 from hansa.cli.exit_status import OK, complain, reader_left
 from hansa.cli.log_lines import LogLines, visible
 from hansa.cli.mesh_options import ANY_MESH, Mesh
 from hansa.cli.registry_options import NO_TLS, SECONDS, AsJson, TlsFiles
+from hansa.cli.standard_streams import console
 from hansa.cli.stop_signals import Cut, until_stopped
 from hansa.errors import BadArgument, HansaError
 from hansa.ids import format_id
