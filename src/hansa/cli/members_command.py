@@ -15,7 +15,7 @@ from hansa.cli.log_lines import LogLines, visible
 from hansa.cli.registry_options import NO_TLS, SECONDS, AsJson, TlsFiles, Whole
 from hansa.cli.session_options import STORE, ClusterName, StoreAddress, open_shared_store
 from hansa.cli.standard_streams import console
-from hansa.cli.stop_signals import Cut, until_stopped
+from hansa.cli.stop_signals import Interruption, until_stopped
 from hansa.coordination.member import (
     Expelled,
     LoopLagged,
@@ -316,7 +316,7 @@ async def _draw(store: Store, view: Members, to: Console) -> None:
             await asyncio.sleep(DRAW_INTERVAL_S)
 
 
-async def _tell_events(view: Members, cut: Cut, *, as_json: bool) -> None:
+async def _tell_events(view: Members, cut: Interruption, *, as_json: bool) -> None:
     """A line per event, after one for the beginning."""
     loop = asyncio.get_running_loop()
 

@@ -29,7 +29,7 @@ from hansa.cli.registry_options import (
     TlsFiles,
     Whole,
 )
-from hansa.cli.stop_signals import Stop, stop_signals
+from hansa.cli.stop_signals import StopRequest, stop_signals
 from hansa.errors import HandlerFailed, HansaError, TimedOut, invariant
 from hansa.ids import format_id
 from hansa.limits import DRAIN_TIMEOUT_S, ERROR_TEXT_BYTES_MAX, FRAME_BYTES_MAX
@@ -151,7 +151,7 @@ async def serve(provider: Provider, service: str, log: LogLines, *, weight: int,
     return OK if is_drained else FAILED
 
 
-async def _drain(provider: Provider, stop: Stop, *, drain_s: float) -> bool:
+async def _drain(provider: Provider, stop: StopRequest, *, drain_s: float) -> bool:
     """Drain, but no longer than somebody lets it; True if all was finished."""
     async with asyncio.TaskGroup() as group:
         draining = group.create_task(provider.drain(timeout=drain_s), name="draining")

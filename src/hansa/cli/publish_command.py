@@ -28,7 +28,7 @@ from hansa.topics.names import check_topic
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
+class Publishing:
     """What was asked for."""
 
     topic: str
@@ -72,7 +72,7 @@ class Order:
 
 
 @dataclass(slots=True, kw_only=True)
-class Outcome:
+class Published:
     """What became of it, as far as it is known."""
 
     topic: str
@@ -90,7 +90,7 @@ class Outcome:
     def is_well(self) -> bool:
         return self.is_complete and not self.refused_count and not self.in_doubt_count
 
-    def explained(self, error: HansaError, order: Order) -> HansaError:
+    def explained(self, error: HansaError, order: Publishing) -> HansaError:
         """The error with what to do about it, and how far it came before."""
         before = f" any more, after {self.published_count:,} published" if self.published_count else ""
         if isinstance(error, NoOwner) and order.create:
@@ -194,7 +194,7 @@ def publish(
     as_json
         An object for the outcome: what was published, or `error` (a stable code) and `text`.
     """
-    order = Order(
+    order = Publishing(
         topic=topic,
         payload=payload,
         create=create,
@@ -207,7 +207,7 @@ def publish(
         cluster=cluster,
         has_owners=mesh.mesh == "router",
     )
-    outcome = Outcome(topic=topic)
+    outcome = Published(topic=topic)
     try:
         order.check()
         content = None if lines else read_payload(payload)
@@ -220,7 +220,13 @@ def publish(
 
 
 async def carry_out(
-    order: Order, content: bytes | None, outcome: Outcome, mesh: Mesh, tls: TlsFiles, *, as_json: bool
+    order: Publishing,
+    content: bytes | None,
+    outcome: Published,
+    mesh: Mesh,
+    tls: TlsFiles,
+    *,
+    as_json: bool,
 ) -> None:
     """Join, publish, make sure, and tell. A signal ends it, in order.
 
@@ -250,7 +256,7 @@ async def carry_out(
             await until_lost(node, order.topic)
 
 
-async def messages(order: Order, content: bytes | None) -> AsyncIterator[bytes]:
+async def messages(order: Publishing, content: bytes | None) -> AsyncIterator[bytes]:
     """The content as often as it was asked for; without one, the lines of stdin."""
     if content is None:
         async for line in read_lines():
@@ -260,7 +266,7 @@ async def messages(order: Order, content: bytes | None) -> AsyncIterator[bytes]:
             yield content
 
 
-async def await_subscribers(node: SpotNode, order: Order, *, timeout_s: float) -> None:
+async def await_subscribers(node: SpotNode, order: Publishing, *, timeout_s: float) -> None:
     """Wait for those who are to hear it. Raises TimedOut when they do not subscribe."""
     loop = asyncio.get_running_loop()
     wanted_count, quiet_s = (1, QUIET_S) if order.wait is None else (order.wait, 0.0)
@@ -291,7 +297,7 @@ async def until_lost(node: SpotNode, topic: str) -> None:
             raise Fenced(f"{topic!r} is lost: {format_id(event.winner)} has created it as well, and keeps it")
 
 
-async def make_sure(node: SpotNode, order: Order, outcome: Outcome, *, timeout_s: float) -> None:
+async def make_sure(node: SpotNode, order: Publishing, outcome: Published, *, timeout_s: float) -> None:
     """Ask the owner over the connection on which everything was published: it answers when it has all that.
 
     Raises TimedOut when it does not answer.
@@ -315,7 +321,7 @@ async def make_sure(node: SpotNode, order: Order, outcome: Outcome, *, timeout_s
     outcome.is_complete = True
 
 
-def tell(outcome: Outcome, *, is_brief: bool, as_json: bool) -> None:
+def tell(outcome: Published, *, is_brief: bool, as_json: bool) -> None:
     """The outcome; people are told of one message only if there is something to say about it."""
     if as_json:
         print(json.dumps(outcome.facts()), flush=True)

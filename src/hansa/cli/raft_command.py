@@ -24,7 +24,7 @@ from hansa.cli.raft_board import (
 from hansa.cli.registry_options import SECONDS, AsJson, Whole
 from hansa.cli.session_options import ClusterName
 from hansa.cli.standard_streams import console
-from hansa.cli.stop_signals import Cut, until_stopped
+from hansa.cli.stop_signals import Interruption, until_stopped
 from hansa.errors import BadArgument, HansaError
 from hansa.limits import (
     RAFT_APPROVAL_TIMEOUT_S,
@@ -484,7 +484,7 @@ def _say_ready(peer: raft.RaftPeer, log: LogLines) -> None:
     )
 
 
-def _say_stopped(peer: raft.RaftPeer, log: LogLines, cut: Cut) -> None:
+def _say_stopped(peer: raft.RaftPeer, log: LogLines, cut: Interruption) -> None:
     how = "has left the group" if peer.is_left else "stopped" if cut.was_made else "ended"
     log.tell("stopped", f"{peer.name} of {peer.app} {how}", is_left=peer.is_left, stats=asdict(peer.stats))
 

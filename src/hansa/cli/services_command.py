@@ -22,7 +22,7 @@ from hansa.cli.registry_options import (
     TlsFiles,
 )
 from hansa.cli.standard_streams import console
-from hansa.cli.stop_signals import Stop, stop_signals
+from hansa.cli.stop_signals import StopRequest, stop_signals
 from hansa.errors import HansaError, TimedOut
 from hansa.ids import format_id
 from hansa.presence.provider_info import ProviderInfo
@@ -158,7 +158,7 @@ async def show(
                 console().print(_screen(discovery))
 
 
-async def _hear(discovery: Discovery, pubs: tuple[str, ...], stop: Stop, *, timeout_s: float) -> None:
+async def _hear(discovery: Discovery, pubs: tuple[str, ...], stop: StopRequest, *, timeout_s: float) -> None:
     """Wait for every registry, or for one and a moment longer. Raises TimedOut when none answers."""
     loop = asyncio.get_running_loop()
     end_at = loop.time() + timeout_s
@@ -184,7 +184,7 @@ def _screen(discovery: Discovery) -> Group | Text:
     return Group(as_table(found), last) if found else last
 
 
-async def _draw(discovery: Discovery, to: Console, stop: Stop) -> None:
+async def _draw(discovery: Discovery, to: Console, stop: StopRequest) -> None:
     """A live table, for a terminal."""
     from rich.live import Live
 
@@ -199,7 +199,7 @@ async def _draw(discovery: Discovery, to: Console, stop: Stop) -> None:
 
 
 async def _tell_changes(
-    discovery: Discovery, pubs: tuple[str, ...], stop: Stop, *, timeout_s: float, as_json: bool
+    discovery: Discovery, pubs: tuple[str, ...], stop: StopRequest, *, timeout_s: float, as_json: bool
 ) -> None:
     """A line per change; what is there at the beginning is added, too."""
     loop = asyncio.get_running_loop()

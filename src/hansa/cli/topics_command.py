@@ -13,7 +13,7 @@ from hansa.cli.log_lines import LogLines, visible
 from hansa.cli.mesh_options import ANY_MESH, Mesh
 from hansa.cli.registry_options import NO_TLS, SECONDS, AsJson, TlsFiles
 from hansa.cli.standard_streams import console
-from hansa.cli.stop_signals import Cut, until_stopped
+from hansa.cli.stop_signals import Interruption, until_stopped
 from hansa.errors import BadArgument, HansaError
 from hansa.ids import format_id
 from hansa.runtime.fast_loop import run
@@ -264,7 +264,7 @@ async def _draw(survey: Survey, to: Console) -> None:
             live.update(survey.screen(), refresh=True)
 
 
-async def _tell_changes(survey: Survey, cut: Cut, *, as_json: bool) -> None:
+async def _tell_changes(survey: Survey, cut: Interruption, *, as_json: bool) -> None:
     """A line per topic and change; what is there at the beginning is told, too."""
     loop = asyncio.get_running_loop()
 
