@@ -44,7 +44,7 @@ from hansa import (
 from hansa.demo.books import Latencies, ReaderLedger, stream_name, write_message
 from hansa.runtime.fast_loop import run
 from hansa.topics import SubscriptionState
-from hansa.transport import SocketOptions
+from hansa.transport import Environment, SocketOptions
 
 SERVICE = "greeter"
 ZONES = "zone:*"
@@ -63,7 +63,7 @@ REPORT_INTERVAL_S = 0.25
 HEARTBEAT_INTERVAL_S = 0.5
 HEARTBEAT_TIMEOUT_S = 2.0
 BROADCAST_INTERVAL_S = 2.0
-OPTIONS = SocketOptions(reconnect_s_min=0.05, reconnect_s_max=0.5)
+ENVIRONMENT = Environment(options=SocketOptions(reconnect_s_min=0.05, reconnect_s_max=0.5))
 
 Facts = dict[str, Any]
 
@@ -138,10 +138,10 @@ async def play_registry(settings: Facts) -> None:
         settings["router"],
         peers=settings["peers"],
         registry_id=settings["number"],
-        heartbeat_interval_s=HEARTBEAT_INTERVAL_S,
-        heartbeat_timeout_s=HEARTBEAT_TIMEOUT_S,
-        broadcast_interval_s=BROADCAST_INTERVAL_S,
-        options=OPTIONS,
+        heartbeat_interval=HEARTBEAT_INTERVAL_S,
+        heartbeat_timeout=HEARTBEAT_TIMEOUT_S,
+        broadcast_interval=BROADCAST_INTERVAL_S,
+        environment=ENVIRONMENT,
     )
 
     def state() -> Facts:
@@ -162,8 +162,8 @@ async def play_provider(settings: Facts) -> None:
     provider = Provider(
         settings["bind"],
         settings["registries"],
-        heartbeat_interval_s=HEARTBEAT_INTERVAL_S,
-        options=OPTIONS,
+        heartbeat_interval=HEARTBEAT_INTERVAL_S,
+        environment=ENVIRONMENT,
     )
 
     @provider.handler()
@@ -224,9 +224,11 @@ class Books:
 
 async def play_client(settings: Facts) -> None:
     """Call until told to stop, then wait for the last outcomes, and tell the final numbers."""
-    discovery = Discovery(settings["registries"], silence_s=3 * BROADCAST_INTERVAL_S, options=OPTIONS)
+    discovery = Discovery(
+        settings["registries"], silence_timeout=3 * BROADCAST_INTERVAL_S, environment=ENVIRONMENT
+    )
     discovery.subscribe(SERVICE)
-    async with discovery, Gateway(discovery, options=OPTIONS) as gateway:
+    async with discovery, Gateway(discovery, environment=ENVIRONMENT) as gateway:
         books = Books()
 
         def state() -> Facts:
@@ -348,13 +350,13 @@ class HandOvers:
 async def play_node(settings: Facts) -> None:
     """Own, subscribe, and read at once; publish between "go" and "stop"; report until the end."""
     number, life = settings["number"], settings["life"]
-    discovery = Discovery(settings["pubs"], silence_s=3 * BROADCAST_INTERVAL_S, options=OPTIONS)
+    discovery = Discovery(settings["pubs"], silence_timeout=3 * BROADCAST_INTERVAL_S, environment=ENVIRONMENT)
     node = SpotNode(
         settings["bind"],
         settings["registries"],
         discovery=discovery,
-        heartbeat_interval_s=HEARTBEAT_INTERVAL_S,
-        options=OPTIONS,
+        heartbeat_interval=HEARTBEAT_INTERVAL_S,
+        environment=ENVIRONMENT,
     )
     async with discovery, node, node.spot() as owner, node.spot() as spot, node.spot() as slow_spot:
         await node.registered(START_S_MAX)
