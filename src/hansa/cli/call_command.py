@@ -20,7 +20,7 @@ from hansa.cli.registry_options import (
     MsgId,
     Pubs,
     Routers,
-    TlsFiles,
+    TlsOptions,
     Whole,
 )
 from hansa.demo.books import Latencies
@@ -43,7 +43,7 @@ def call(
     count: Annotated[Whole, Parameter(validator=Number(gte=1))] = 1,
     raw: bool = False,
     as_json: AsJson = False,
-    tls: TlsFiles = NO_TLS,
+    tls: TlsOptions = NO_TLS,
 ) -> int:
     """Call a service and print the reply.
 

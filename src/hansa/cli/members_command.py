@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from hansa.cli.arguments import Number, Parameter
 from hansa.cli.exit_status import OK, complain, reader_left
 from hansa.cli.log_lines import LogLines, visible
-from hansa.cli.registry_options import NO_TLS, SECONDS, AsJson, TlsFiles, Whole
+from hansa.cli.registry_options import NO_TLS, SECONDS, AsJson, TlsOptions, Whole
 from hansa.cli.session_options import STORE, ClusterName, StoreAddress, open_shared_store
 from hansa.cli.standard_streams import console
 from hansa.cli.stop_signals import Interruption, until_stopped
@@ -213,7 +213,7 @@ def members(
     heartbeat_timeout: Annotated[float, SECONDS] = 5.0,
     timeout: Annotated[float, SECONDS] = 5.0,
     as_json: AsJson = False,
-    tls: TlsFiles = NO_TLS,
+    tls: TlsOptions = NO_TLS,
 ) -> int:
     """Show the members of a cluster: status, address, roles, zone, since when, last heartbeat, and why.
 

@@ -26,7 +26,7 @@ from hansa.cli.registry_options import (
     MsgId,
     Pubs,
     Routers,
-    TlsFiles,
+    TlsOptions,
     Whole,
 )
 from hansa.cli.stop_signals import StopRequest, stop_signals
@@ -56,7 +56,7 @@ def provide(
     concurrency: Annotated[Whole, Parameter(validator=Number(gte=1, lte=1_000))] = COMMANDS_MAX,
     drain_timeout: Annotated[float, SECONDS] = DRAIN_TIMEOUT_S,
     as_json: AsJson = False,
-    tls: TlsFiles = NO_TLS,
+    tls: TlsOptions = NO_TLS,
 ) -> int:
     """Offer a shell command as a service: the request is its stdin, its stdout is the reply.
 

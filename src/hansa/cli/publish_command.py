@@ -16,7 +16,7 @@ from hansa.cli.exit_status import FAILED, INTERRUPTED, OK, complain
 from hansa.cli.log_lines import visible
 from hansa.cli.mesh_options import ANY_MESH, LOOK_INTERVAL_S, Mesh
 from hansa.cli.payload_argument import read_payload
-from hansa.cli.registry_options import NO_TLS, AsJson, TlsFiles, Whole
+from hansa.cli.registry_options import NO_TLS, AsJson, TlsOptions, Whole
 from hansa.cli.session_options import ClusterName, open_shared_store
 from hansa.cli.standard_streams import read_lines
 from hansa.cli.stop_signals import until_stopped
@@ -150,7 +150,7 @@ def publish(
     cluster: ClusterName = "default",
     mesh: Mesh = ANY_MESH,
     as_json: AsJson = False,
-    tls: TlsFiles = NO_TLS,
+    tls: TlsOptions = NO_TLS,
 ) -> int:
     """Publish to a topic: to one that a node of the mesh owns, or with --create to a new one.
 
@@ -224,7 +224,7 @@ async def carry_out(
     content: bytes | None,
     outcome: Published,
     mesh: Mesh,
-    tls: TlsFiles,
+    tls: TlsOptions,
     *,
     as_json: bool,
 ) -> None:

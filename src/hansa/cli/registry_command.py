@@ -18,7 +18,7 @@ from hansa.cli.registry_options import (
     ROUTER,
     SECONDS,
     AsJson,
-    TlsFiles,
+    TlsOptions,
     Whole,
 )
 from hansa.cli.stop_signals import stop_signals
@@ -46,7 +46,7 @@ def registry(
     broadcast_interval: Annotated[float, SECONDS] = BROADCAST_INTERVAL_S,
     provider_entries_max: Annotated[Whole, Parameter(metavar="COUNT")] = PROVIDER_ENTRIES_MAX,
     as_json: AsJson = False,
-    tls: TlsFiles = NO_TLS,
+    tls: TlsOptions = NO_TLS,
 ) -> int:
     """Run a registry: providers register with it, callers learn from it who provides what.
 

@@ -44,7 +44,7 @@ _FILE: Final = {"metavar": "FILE"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class TlsFiles:
+class TlsOptions:
     """Who this process is, for `tls://` endpoints and for stores: all three files, or none.
 
     Parameters
@@ -70,6 +70,6 @@ class TlsFiles:
         return Environment()
 
 
-NO_TLS: Final = TlsFiles()
+NO_TLS: Final = TlsOptions()
 
 MsgId: TypeAlias = Annotated[Whole, Parameter(validator=Number(gte=0, lt=0xFFFF))]

@@ -19,7 +19,7 @@ from hansa.cli.registry_options import (
     AsJson,
     Pubs,
     Routers,
-    TlsFiles,
+    TlsOptions,
 )
 from hansa.cli.standard_streams import console
 from hansa.cli.stop_signals import StopRequest, stop_signals
@@ -104,7 +104,7 @@ def services(
     watch: bool = False,
     timeout: Annotated[float, SECONDS] = 3.0,
     as_json: AsJson = False,
-    tls: TlsFiles = NO_TLS,
+    tls: TlsOptions = NO_TLS,
 ) -> int:
     """Show who provides what.
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 from hansa.cli.arguments import Parameter
 from hansa.cli.exit_status import OK, complain
 from hansa.cli.log_lines import LogLines
-from hansa.cli.registry_options import NO_TLS, AsJson, TlsFiles
+from hansa.cli.registry_options import NO_TLS, AsJson, TlsOptions
 from hansa.cli.stop_signals import stop_signals
 from hansa.errors import BadArgument, HansaError
 from hansa.runtime.fast_loop import run
@@ -37,7 +37,7 @@ def store(
     no_fsync: bool = False,
     give_up_damage: bool = False,
     as_json: AsJson = False,
-    tls: TlsFiles = NO_TLS,
+    tls: TlsOptions = NO_TLS,
 ) -> int:
     """Run a store: keys with revisions, leases and watches, kept in a folder, spoken to as to etcd.
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 from hansa.cli.exit_status import OK, complain, reader_left
 from hansa.cli.log_lines import LogLines, visible
 from hansa.cli.mesh_options import ANY_MESH, Mesh
-from hansa.cli.registry_options import NO_TLS, SECONDS, AsJson, TlsFiles
+from hansa.cli.registry_options import NO_TLS, SECONDS, AsJson, TlsOptions
 from hansa.cli.standard_streams import console
 from hansa.cli.stop_signals import Interruption, until_stopped
 from hansa.errors import BadArgument, HansaError
@@ -172,7 +172,7 @@ def topics(
     watch: bool = False,
     interval: Annotated[float, SECONDS] = 1.0,
     as_json: AsJson = False,
-    tls: TlsFiles = NO_TLS,
+    tls: TlsOptions = NO_TLS,
 ) -> int:
     """Show the topics of a mesh: owner, subscribers, messages per second, dropped, published in total.
 
