@@ -10,8 +10,7 @@ from collections.abc import Sequence
 
 from bench.topic_costs_flow import ANNOUNCE, ANSWER, CONFIRM, GREETING, UNCHANGED, Flow, Share, Traffic
 from hansa.testing import World
-from hansa.testing.network import HostView, NetworkSettings, SimConnection, SimNetwork
-from hansa.testing.wire import SimWire
+from hansa.testing.network import HostView, NetworkSettings, SimConnection, SimNetwork, SimWire
 from hansa.transport.memory_network import MemoryListener, MemoryTransport, Wire
 from hansa.wire import topics
 from hansa.wire.commands import GREETING_BYTES

@@ -86,7 +86,7 @@ BASES: Mapping[str, str] = {
     "within": "hansa.sync.mirror",
     "Requests": "hansa.sync.calls",
     "Handlers": "hansa.sync.calls",
-    "OpeningStore": "hansa.sync.opening",
+    "OpeningStore": "hansa.sync.mirror",
     "Ownership": "hansa.sync.ownership",
     "Line": "hansa.sync.ownership",
     "Contest": "hansa.sync.ownership",

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from hansa.testing import Failure, Simulation, SimulationFailed
+from hansa.testing.network import SimWire
 from hansa.testing.scenarios import RouterDealer
 from hansa.testing.scenarios.router_dealer import Ledger
-from hansa.testing.wire import SimWire
 from hansa.transport import Disconnected
 from hansa.transport.connection import Connection
 from hansa.transport.outbox import Batch

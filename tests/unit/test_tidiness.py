@@ -23,6 +23,21 @@ TASK_PLACES = {
     "src/hansa/runtime/tasks.py": "keeps a socket's tasks and ends them with it",
     "src/hansa/services/provider/handlers.py": "keeps a provider's handlers, without a callback each",
 }
+# Names that two classes of `src` share, with the reason: everywhere else one name means one thing.
+SHARED_NAMES = {
+    "Call": "a gateway's, on its way; a checker's, in a history: each is what its users call it",
+    "Failure": "of a call to etcd; of a simulation that users play",
+    "Mesh": "of topics; how a command joins one",
+    "Message": "of a socket, and of a topic: the two that users receive",
+    "Outcome": "of a store's commit and of a simulation, both public; of a step in another thread",
+    "PeerJoined": "a mesh, and a raft group: both are events that users listen to",
+    "PeerLeft": "a mesh, and a raft group: both are events that users listen to",
+    "Refusal": "what a store's server answers; a fault that a simulation plays",
+    "Subscribe": "ZMTP's command, and the topic mesh's: both are called so in their specifications",
+    "Write": "what a link has to send; an operation of a register that users check",
+}
+# What threads use is called as what it mirrors.
+MIRRORS = "src/hansa/sync"
 # Folders that exist on one person's machine only.
 MACHINE_PATH = re.compile(r"(?<![\w.])/(?:root|home|work|Users)/\w")
 
@@ -138,6 +153,18 @@ def badly_named(source: Path, dependencies: frozenset[str]) -> list[str]:
     return problems
 
 
+def shared_names(files: list[Path], root: Path) -> dict[str, list[str]]:
+    """Names of more than one class, with their files; without mirrors, and messages that are generated."""
+    places: dict[str, list[str]] = {}
+    for path in files:
+        place = path.relative_to(root).as_posix()
+        if not place.startswith(MIRRORS):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.ClassDef):
+                    places.setdefault(node.name, []).append(place)
+    return {name: found for name, found in places.items() if len(found) > 1}
+
+
 def machine_paths(files: list[Path], root: Path) -> list[str]:
     return [
         f"{path.relative_to(root)}:{number}: {match.group()}"
@@ -186,6 +213,16 @@ def test_every_task_has_a_parent() -> None:
 def test_every_named_exception_to_the_task_rule_is_still_needed() -> None:
     for place in TASK_PLACES:
         assert broken(parentless_tasks, [ROOT / place], ROOT) != [], f"{place} needs no exception"
+
+
+def test_a_class_has_a_name_of_its_own_or_a_reason_to_share_it() -> None:
+    shared = shared_names(python_files("src"), ROOT)
+    unexplained = {name: places for name, places in shared.items() if name not in SHARED_NAMES}
+    assert unexplained == {}, "rename the less public one, or say in SHARED_NAMES why both"
+
+
+def test_every_shared_name_is_still_shared() -> None:
+    assert SHARED_NAMES.keys() - shared_names(python_files("src"), ROOT).keys() == set()
 
 
 @pytest.mark.spec("SEC-06")
@@ -288,6 +325,16 @@ def test_bad_names_are_found(tmp_path: Path) -> None:
         "hansa/utils.py",
         "hansa/wire/socket.py",
     ]
+
+
+def test_a_name_of_two_classes_is_found(tmp_path: Path) -> None:
+    for name in ("src/hansa/a.py", "src/hansa/b.py", "src/hansa/sync/a.py"):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("class Peer: ...\nclass _Peer: ...\n")
+    (tmp_path / "src/hansa/b.py").write_text("class Peer: ...\ndef make():\n  class Inner: ...\n")
+    found = shared_names(sorted(tmp_path.rglob("*.py")), tmp_path)
+    assert found == {"Peer": ["src/hansa/a.py", "src/hansa/b.py"]}
 
 
 def test_a_folder_of_one_machine_is_found(tmp_path: Path) -> None:

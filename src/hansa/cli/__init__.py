@@ -1,1 +1,13 @@
-"""hansa's programs: the `hansa` command and what it starts."""
+"""hansa's programs: the `hansa` command and what it starts.
+
+- `program`: every command by its name, and how the one that was asked for is run. `arguments`: how a command
+  declares what it takes, how typed words are read, and what help says. `exit_status`: how a command ends.
+- What several commands share: `registry_options`, `mesh_options`, `session_options`, `payload_argument`.
+- Services: `registry_command` with `registry_news`, `provide_command`, `services_command`, `call_command`.
+- Topics: `topics_command`, `publish_command`, `subscribe_command`.
+- Locks, leaders, members: `lock_command` and `lead_command`, which run an `owned_command` as a
+  `guarded_command` in the care of another process, `command_guardian`; `members_command`.
+- Stores: `store_command`; `raft_command`, and `raft_board`, which shows a group.
+- `demo_command`.
+- What running commands write and hear: `log_lines`, `standard_streams`, `stop_signals`.
+"""

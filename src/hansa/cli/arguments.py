@@ -1,22 +1,27 @@
-"""What commands take: how options are declared, and plain command lines read without a parser.
+"""What commands take: how it is declared, how typed words are read, and what help says.
 
-A command is a function; its signature says what it takes, and `Annotated[..., Parameter(...)]` says more. Two
-readers know these declarations. `full_parser` reads everything, and writes all help and all errors; loading
-it costs more than loading the rest of a command. `read`, here, reads what most people and all scripts type:
-`--name value`, `--name=value`, `--flag` and plain words. Where it is not sure to be right it gives up, and
-the full parser reads instead. So it refuses nothing and reads nothing differently; a test compares the two.
+A command is a function; its signature says what it takes, `Annotated[..., Parameter(...)]` says more, and its
+docstring describes each under "Parameters". What stands before the `/` is given in its place, all else as
+`--name value`, `--name=value` or `--flag`; a `tuple` may be given more than once. The fields of a dataclass
+are options, too: several commands share them. Behind `--` every word is taken as it is.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+import operator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Final, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints
+
+from hansa.errors import BadArgument
 
 # What a command is called with: words in their places, and the others by name.
 Call: TypeAlias = tuple[list[Any], dict[str, Any]]
+
+_NOTHING: Final = inspect.Parameter.empty
+_HEADING: Final = "\nParameters\n----------\n"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,23 +33,27 @@ class Number:
     lt: float | None = None
     lte: float | None = None
 
-    def allows(self, number: float) -> bool:
-        return (
-            (self.gt is None or number > self.gt)
-            and (self.gte is None or number >= self.gte)
-            and (self.lt is None or number < self.lt)
-            and (self.lte is None or number <= self.lte)
-        )
+    def refusal(self, number: float) -> str:
+        """Which bound the number breaks, or the empty string. What is not a number breaks all."""
+        for sign, bound, holds in (
+            (">", self.gt, operator.gt),
+            (">=", self.gte, operator.ge),
+            ("<", self.lt, operator.lt),
+            ("<=", self.lte, operator.le),
+        ):
+            if bound is not None and not holds(number, bound):
+                return f"{sign} {bound}"
+        return ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameter:
-    """What an option or a word is, beside its type. All fields mean what they mean in the full parser."""
+    """What an option or a word is, beside its type."""
 
     name: str | None = None
     metavar: str | None = None
-    negative: str | None = None
-    show_default: bool | Callable[[object], str] | None = None
+    shown_default: str | None = None
+    """What help tells instead of the default; the empty string for nothing."""
     allow_leading_hyphen: bool | None = None
     env_var: str | None = None
     env_var_split: Callable[[str], list[str]] | None = None
@@ -59,19 +68,31 @@ class Parameter:
         return {name: value for name, value in said.items() if value is not None}
 
 
-def read(command: Callable[..., int], typed: Sequence[str], environment: Mapping[str, str]) -> Call | None:
-    """What these words call the command with, or None where only the full parser knows."""
-    try:
-        return _Reader(command).read(typed, environment)
-    except _NotPlain:
-        return None
+def summary(doc: str) -> str:
+    """The first sentence of a command's docstring, which is its first paragraph."""
+    return " ".join(inspect.cleandoc(doc).split("\n\n")[0].split())
 
 
-class _NotPlain(Exception):
-    """Only the full parser knows what is meant, or how to say what is wrong."""
+def item_lines(items: Mapping[str, str], width: int) -> Iterator[str]:
+    """Names with their texts beside them."""
+    from textwrap import wrap
+
+    indent = " " * (4 + max(map(len, items), default=0))
+    for name, text in items.items():
+        lines = wrap(text, max(width, 2 * len(indent)) - len(indent)) or [""]
+        yield f"  {name}".ljust(len(indent)) + lines[0]
+        yield from (indent + line for line in lines[1:])
 
 
-class _Slot:
+def guess(word: str, known: Iterable[str]) -> str:
+    """Which of the known words was meant, as a question, if any is near."""
+    from difflib import get_close_matches
+
+    near = get_close_matches(word, list(known), n=1)
+    return f" Did you mean {near[0]}?" if near else ""
+
+
+class Slot:
     """Something that can be given: its place in the call, and what words become there."""
 
     def __init__(self, group: str, name: str, hint: Any, default: object) -> None:
@@ -79,13 +100,13 @@ class _Slot:
         self.name = name
         self.default = default
         self.is_many = False
-        self.is_optional = False
         self.choices: tuple[str, ...] = ()
         self.kind: Any = hint
         self.said: dict[str, Any] = {}
         self._unwrap(hint)
         self.is_flag = self.kind is bool
-        self.option: str = self.said.get("name") or "--" + name.replace("_", "-")
+        self.label: str = self.said.get("name") or "--" + name.replace("_", "-")
+        self.metavar: str = self.said.get("metavar") or "|".join(self.choices) or self.kind.__name__.upper()
 
     def _unwrap(self, hint: Any) -> None:
         origin, arguments = get_origin(hint), get_args(hint)
@@ -94,7 +115,6 @@ class _Slot:
             for more in arguments[1:]:
                 self.said.update(more.settings())
         elif origin in (Union, UnionType):
-            self.is_optional = True
             (one,) = (argument for argument in arguments if argument is not NoneType)
             self._unwrap(one)
         elif origin is tuple:
@@ -106,24 +126,26 @@ class _Slot:
             self.kind = hint
 
     def value(self, word: str) -> object:
+        """Raises BadArgument."""
         if self.choices and word not in self.choices:
-            raise _NotPlain
-        if self.is_optional and word.lower() in ("none", "null"):
-            raise _NotPlain
+            choices = ", ".join(f'"{choice}"' for choice in self.choices)
+            raise BadArgument(f'Invalid value "{word}" for {self.label}. Choose from: {choices}.')
+        convert = self.said.get("converter")
         try:
-            found = self.said.get("converter", self.kind)(word)
-        except ValueError:
-            raise _NotPlain from None
+            found = (convert or self.kind)(word)
+        except ValueError as wrong:
+            reason = wrong if convert else f'unable to convert "{word}" into {self.kind.__name__}.'
+            raise BadArgument(f"Invalid value for {self.label}: {reason}") from None
         allowed: Number | None = self.said.get("validator")
-        if allowed is not None and not allowed.allows(found):
-            raise _NotPlain
+        if allowed is not None and (refusal := allowed.refusal(found)):
+            raise BadArgument(f'Invalid value "{found}" for {self.label}. Must be {refusal}.')
         return found
 
-    def word(self, word: str) -> object:
-        """A word in its place."""
-        if word.startswith("-") and not self.said.get("allow_leading_hyphen"):
-            raise _NotPlain
-        return self.value(word)
+    @property
+    def title(self) -> str:
+        """How help names it."""
+        is_bare = self.is_flag or not self.label.startswith("--")
+        return self.label if is_bare else f"{self.label} {self.metavar}"
 
     def values(self, words: Sequence[str]) -> object:
         if self.is_flag:
@@ -131,59 +153,76 @@ class _Slot:
         return tuple(map(self.value, words)) if self.is_many else self.value(words[0])
 
     def from_environment(self, environment: Mapping[str, str]) -> list[str]:
+        """A variable that is empty says nothing."""
         text = environment.get(self.said.get("env_var", ""))
-        if text is None:
-            return []
-        split = self.said.get("env_var_split")
-        words = split(text) if split is not None else [text]
-        if not all(words) or not words:
-            raise _NotPlain
-        return words
+        split: Callable[[str], list[str]] = self.said.get("env_var_split", lambda whole: [whole])
+        return split(text) if text else []
+
+    def notes(self) -> Iterator[str]:
+        """What help adds to the description."""
+        if variable := self.said.get("env_var"):
+            yield f"[env var: {variable}]"
+        default = self.default
+        if default is _NOTHING:
+            yield "[required]"
+        elif not self.is_flag and default not in (None, ()):
+            plain = ", ".join(map(str, default)) if isinstance(default, tuple) else str(default)
+            if shown := self.said.get("shown_default", plain):
+                yield f"[default: {shown}]"
+        elif shown := self.said.get("shown_default"):
+            yield f"[default: {shown}]"
 
 
-class _Reader:
-    """Reads words as a command's signature asks for them."""
+class Declaration:
+    """What a command takes, as its signature and its docstring say it."""
 
     def __init__(self, command: Callable[..., int]) -> None:
-        hints = get_type_hints(command, include_extras=True)
-        self._places: list[_Slot] = []
-        self._rest: _Slot | None = None
-        self._options: dict[str, _Slot] = {}
+        self._doc = inspect.getdoc(command) or ""
+        self.places: list[Slot] = []
+        self.rest: Slot | None = None
+        self.options: dict[str, Slot] = {}
         self._groups: dict[str, tuple[Any, object]] = {}
+        hints = get_type_hints(command, include_extras=True)
         for parameter in inspect.signature(command).parameters.values():
             hint: Any = hints[parameter.name]
-            slot = _Slot("", parameter.name, hint, parameter.default)
+            slot = Slot("", parameter.name, hint, parameter.default)
             if parameter.kind is parameter.POSITIONAL_ONLY:
-                self._places.append(slot)
+                slot.label = slot.said.get("metavar") or slot.name.upper()
+                self.places.append(slot)
             elif parameter.kind is parameter.VAR_POSITIONAL:
-                self._rest = slot
+                slot.label, slot.default = slot.metavar, ()
+                self.rest = slot
             elif is_dataclass(hint):
                 self._groups[parameter.name] = (hint, parameter.default)
                 inner = get_type_hints(hint, include_extras=True)
                 for field in fields(hint):
-                    default = parameter.empty if field.default is MISSING else field.default
-                    self._add(_Slot(parameter.name, field.name, inner[field.name], default))
+                    default = _NOTHING if field.default is MISSING else field.default
+                    self._add(Slot(parameter.name, field.name, inner[field.name], default))
             else:
                 self._add(slot)
 
-    def _add(self, slot: _Slot) -> None:
-        self._options[slot.option] = slot
+    def _add(self, slot: Slot) -> None:
+        self.options[slot.label] = slot
+
+    # ---- reading --------------------------------------------------------------------------------
 
     def read(self, typed: Sequence[str], environment: Mapping[str, str]) -> Call:
+        """What these words call the command with. Raises BadArgument, which says what is wrong with them."""
         words, given = self._sort(typed)
+        placed = self._placed(words)
         named: dict[str, Any] = {}
         grouped: dict[str, dict[str, Any]] = {}
-        for option, slot in self._options.items():
+        for option, slot in self.options.items():
             found = given.get(option) or slot.from_environment(environment)
             if found:
                 target = grouped.setdefault(slot.group, {}) if slot.group else named
                 target[slot.name] = slot.values(found)
-            elif slot.default is inspect.Parameter.empty:
-                raise _NotPlain
+            elif slot.default is _NOTHING:
+                raise BadArgument(f"{option} requires an argument.")
         for name, (group, default) in self._groups.items():
-            if name in grouped or default is inspect.Parameter.empty:
+            if name in grouped or default is _NOTHING:
                 named[name] = group(**grouped.get(name, {}))
-        return self._placed(words), named
+        return placed, named
 
     def _sort(self, typed: Sequence[str]) -> tuple[list[str], dict[str, list[str]]]:
         """Words for their places, and those that were given by an option's name."""
@@ -191,27 +230,80 @@ class _Reader:
         given: dict[str, list[str]] = {}
         coming = iter(typed)
         for word in coming:
+            option, equals, value = word.partition("=")
+            slot = self.options.get(option)
             if word == "--":
                 words += coming
-            elif not word.startswith("-") or word == "-":
+            elif slot is None:
+                if _is_option(word) and not self._takes_hyphen(len(words)):
+                    raise BadArgument(f"Unknown option: {option}.{guess(option, self.options)}")
                 words.append(word)
+            elif option in given and not slot.is_many:
+                raise BadArgument(f"Parameter {option} specified multiple times.")
+            elif slot.is_flag and equals:
+                raise BadArgument(f"{option} takes no value.")
             else:
-                option, equals, value = word.partition("=")
-                slot = self._options.get(option)
-                if slot is None or (slot.is_flag and equals) or (option in given and not slot.is_many):
-                    raise _NotPlain
                 if not slot.is_flag and not equals:
-                    value = next(coming, "")
-                if not slot.is_flag and (not value or value.startswith("-")):
-                    raise _NotPlain
+                    value = next(coming, "--")
+                    if _is_option(value):
+                        raise BadArgument(f"{option} requires an argument.")
                 given.setdefault(option, []).append(value)
         return words, given
 
+    def _takes_hyphen(self, place: int) -> bool:
+        slot = self.places[place] if place < len(self.places) else self.rest
+        return slot is not None and "allow_leading_hyphen" in slot.said
+
     def _placed(self, words: Sequence[str]) -> list[Any]:
-        here, more = words[: len(self._places)], words[len(self._places) :]
-        if more and self._rest is None:
-            raise _NotPlain
-        if any(slot.default is inspect.Parameter.empty for slot in self._places[len(here) :]):
-            raise _NotPlain
-        placed = [slot.word(word) for slot, word in zip(self._places, here, strict=False)]
-        return placed + [self._rest.word(word) for word in more if self._rest is not None]
+        here, more = words[: len(self.places)], words[len(self.places) :]
+        if more and self.rest is None:
+            raise BadArgument(f"Unused words: {' '.join(more)}.")
+        for slot in self.places[len(here) :]:
+            if slot.default is _NOTHING:
+                raise BadArgument(f"{slot.label} requires an argument.")
+        placed = [slot.value(word) for slot, word in zip(self.places, here, strict=False)]
+        return placed + [self.rest.value(word) for word in more if self.rest is not None]
+
+    # ---- help -----------------------------------------------------------------------------------
+
+    def described(self, name: str, width: int) -> str:
+        """All that help says of the command, in lines of this width."""
+        from textwrap import fill
+
+        places = [*self.places, *([self.rest] if self.rest else [])]
+        words = [slot.label if slot.default is _NOTHING else f"[{slot.label}]" for slot in self.places]
+        words += [f"[{self.rest.label}...]"] if self.rest else []
+        text, _, of_parameters = self._doc.partition(_HEADING)
+        about = _by_name(of_parameters)
+        for group, _ in self._groups.values():
+            about |= _by_name((inspect.getdoc(group) or "").partition(_HEADING)[2])
+        lines = [f"Usage: hansa {name} [OPTIONS] {' '.join(words)}".rstrip(), ""]
+        for paragraph in text.strip().split("\n\n"):
+            # Examples are indented, and stay as they are.
+            lines += [paragraph if paragraph.startswith(" ") else fill(paragraph, width), ""]
+        for heading, slots in (("Arguments", places), ("Options", self.options.values())):
+            if slots:
+                items = {slot.title: " ".join((about.get(slot.name, ""), *slot.notes())) for slot in slots}
+                lines += [f"{heading}:", *item_lines(items, width), ""]
+        return "\n".join(lines[:-1])
+
+
+def _is_option(word: str) -> bool:
+    """Whether it looks like an option: it begins with a hyphen, and is no number."""
+    try:
+        float(word)
+    except ValueError:
+        return word.startswith("-")
+    return False
+
+
+def _by_name(described_parameters: str) -> dict[str, str]:
+    """The texts under "Parameters": each is indented under its name."""
+    texts: dict[str, str] = {}
+    name = ""
+    for line in described_parameters.splitlines():
+        if line.startswith(" "):
+            texts[name] = f"{texts.get(name, '')} {line.strip()}".strip()
+        else:
+            name = line.strip()
+    return texts

@@ -20,10 +20,10 @@ from hansa.cli.registry_options import (
     MsgId,
     Pubs,
     Routers,
-    TlsFiles,
+    TlsOptions,
     Whole,
 )
-from hansa.demo.latencies import Latencies
+from hansa.demo.books import Latencies
 from hansa.errors import HansaError
 from hansa.limits import REQUEST_TIMEOUT_S
 from hansa.runtime.fast_loop import run
@@ -41,9 +41,9 @@ def call(
     msg_id: MsgId = 0,
     timeout: Annotated[float, SECONDS] = REQUEST_TIMEOUT_S,
     count: Annotated[Whole, Parameter(validator=Number(gte=1))] = 1,
-    raw: Annotated[bool, Parameter(negative="", show_default=False)] = False,
+    raw: bool = False,
     as_json: AsJson = False,
-    tls: TlsFiles = NO_TLS,
+    tls: TlsOptions = NO_TLS,
 ) -> int:
     """Call a service and print the reply.
 

@@ -10,7 +10,7 @@ from hansa.chance import Chance
 from hansa.cli.arguments import Parameter
 from hansa.cli.exit_status import complain
 from hansa.cli.owned_command import LOST, SIGNALLED, Lost, Runner, run_owner
-from hansa.cli.registry_options import NO_TLS, AsJson, TlsFiles
+from hansa.cli.registry_options import NO_TLS, AsJson, TlsOptions
 from hansa.cli.session_options import DEFAULTS, SessionOptions
 from hansa.coordination.election import Election
 from hansa.coordination.following import patient_backoff
@@ -25,10 +25,10 @@ def lead(
     /,
     *command: Annotated[str, Parameter(metavar="COMMAND", allow_leading_hyphen=True)],
     value: str = "",
-    once: Annotated[bool, Parameter(negative="", show_default=False)] = False,
+    once: bool = False,
     options: SessionOptions = DEFAULTS,
     as_json: AsJson = False,
-    tls: TlsFiles = NO_TLS,
+    tls: TlsOptions = NO_TLS,
 ) -> int:
     """Run a command on one machine of many: the one that leads. The others wait to take over.
 

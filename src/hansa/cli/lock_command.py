@@ -9,7 +9,7 @@ from hansa.cli.arguments import Parameter
 from hansa.cli.exit_status import complain
 from hansa.cli.log_lines import LogLines
 from hansa.cli.owned_command import LOST, NOT_IN_TIME, Lost, Runner, run_owner
-from hansa.cli.registry_options import NO_TLS, SECONDS, AsJson, TlsFiles
+from hansa.cli.registry_options import NO_TLS, SECONDS, AsJson, TlsOptions
 from hansa.cli.session_options import DEFAULTS, SessionOptions
 from hansa.coordination.lock import Hold, Lock
 from hansa.coordination.session import Session
@@ -28,10 +28,10 @@ def lock(
     /,
     *command: Annotated[str, Parameter(metavar="COMMAND", allow_leading_hyphen=True)],
     timeout: Annotated[float | None, SECONDS] = None,
-    at_once: Annotated[bool, Parameter(name="--try", negative="", show_default=False)] = False,
+    at_once: Annotated[bool, Parameter(name="--try")] = False,
     options: SessionOptions = DEFAULTS,
     as_json: AsJson = False,
-    tls: TlsFiles = NO_TLS,
+    tls: TlsOptions = NO_TLS,
 ) -> int:
     """Run a command while holding a lock: waits in line, runs it, and gives the lock back when it ends.
 

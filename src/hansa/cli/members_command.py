@@ -10,12 +10,12 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from hansa.cli.arguments import Number, Parameter
-from hansa.cli.console import console
 from hansa.cli.exit_status import OK, complain, reader_left
 from hansa.cli.log_lines import LogLines, visible
-from hansa.cli.registry_options import NO_TLS, SECONDS, AsJson, TlsFiles, Whole
+from hansa.cli.registry_options import NO_TLS, SECONDS, AsJson, TlsOptions, Whole
 from hansa.cli.session_options import STORE, ClusterName, StoreAddress, open_shared_store
-from hansa.cli.stop_signals import Cut, until_stopped
+from hansa.cli.standard_streams import console
+from hansa.cli.stop_signals import Interruption, until_stopped
 from hansa.coordination.member import (
     Expelled,
     LoopLagged,
@@ -174,12 +174,12 @@ class Joining:
         With --join: NAME=TEXT, anything else that others shall know; repeat it.
     """
 
-    join: Annotated[str | None, Parameter(metavar="ID", show_default=False)] = None
+    join: Annotated[str | None, Parameter(metavar="ID")] = None
     host: str = ""
     port: Annotated[Whole, Parameter(validator=Number(gte=0, lte=65_535))] = 0
-    role: Annotated[tuple[str, ...], Parameter(negative="", show_default=False)] = ()
+    role: tuple[str, ...] = ()
     zone: str = ""
-    metadata: Annotated[tuple[str, ...], Parameter(metavar="NAME=TEXT", negative="", show_default=False)] = ()
+    metadata: Annotated[tuple[str, ...], Parameter(metavar="NAME=TEXT")] = ()
 
     def node(self) -> NodeInfo | None:
         """Raises BadArgument."""
@@ -207,13 +207,13 @@ def members(
     *,
     store: StoreAddress = STORE,
     cluster: ClusterName = "default",
-    watch: Annotated[bool, Parameter(negative="", show_default=False)] = False,
+    watch: bool = False,
     joining: Joining = NOBODY,
     heartbeat_interval: Annotated[float, SECONDS] = 1.0,
     heartbeat_timeout: Annotated[float, SECONDS] = 5.0,
     timeout: Annotated[float, SECONDS] = 5.0,
     as_json: AsJson = False,
-    tls: TlsFiles = NO_TLS,
+    tls: TlsOptions = NO_TLS,
 ) -> int:
     """Show the members of a cluster: status, address, roles, zone, since when, last heartbeat, and why.
 
@@ -316,7 +316,7 @@ async def _draw(store: Store, view: Members, to: Console) -> None:
             await asyncio.sleep(DRAW_INTERVAL_S)
 
 
-async def _tell_events(view: Members, cut: Cut, *, as_json: bool) -> None:
+async def _tell_events(view: Members, cut: Interruption, *, as_json: bool) -> None:
     """A line per event, after one for the beginning."""
     loop = asyncio.get_running_loop()
 

@@ -1,23 +1,80 @@
-"""The `hansa` command: reads the arguments and runs the part that was asked for."""
+"""The `hansa` command: every command there is, and how the one that was asked for is run.
+
+A command stands here by name, so that only the one that is asked for is loaded.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Final
 
-from hansa.cli.arguments import read
-from hansa.cli.commands import load, named
-from hansa.cli.exit_status import INTERRUPTED
+from hansa.cli.arguments import Declaration, guess, item_lines, summary
+from hansa.cli.exit_status import INTERRUPTED, OK, complain
+from hansa.errors import BadArgument
+
+ABOUT: Final = (
+    "Many Python processes as one system. `hansa COMMAND --help` tells more about a command, "
+    "`hansa --version` which hansa this is."
+)
+SERVICES: Final = "Services"
+TOPICS: Final = "Topics"
+COORDINATION: Final = "Locks, leaders and members"
+STORES: Final = "Stores"
+
+# Its words, the function behind it, and under which heading help lists it, in this order.
+COMMANDS: Final = {
+    "demo": ("hansa.cli.demo_command:demo", "Commands"),
+    "registry": ("hansa.cli.registry_command:registry", SERVICES),
+    "provide": ("hansa.cli.provide_command:provide", SERVICES),
+    "services": ("hansa.cli.services_command:services", SERVICES),
+    "call": ("hansa.cli.call_command:call", SERVICES),
+    "topics": ("hansa.cli.topics_command:topics", TOPICS),
+    "publish": ("hansa.cli.publish_command:publish", TOPICS),
+    "subscribe": ("hansa.cli.subscribe_command:subscribe", TOPICS),
+    "lock": ("hansa.cli.lock_command:lock", COORDINATION),
+    "lead": ("hansa.cli.lead_command:lead", COORDINATION),
+    "members": ("hansa.cli.members_command:members", COORDINATION),
+    "store": ("hansa.cli.store_command:store", STORES),
+    "raft start": ("hansa.cli.raft_command:start", STORES),
+    "raft join": ("hansa.cli.raft_command:join", STORES),
+    "raft leave": ("hansa.cli.raft_command:leave", STORES),
+    "raft approve": ("hansa.cli.raft_command:approve", STORES),
+    "raft refuse": ("hansa.cli.raft_command:refuse", STORES),
+    "raft approval": ("hansa.cli.raft_command:approval", STORES),
+    "raft status": ("hansa.cli.raft_command:status", STORES),
+}
+# What commands of two words have in common, by their first.
+FAMILIES: Final = {
+    "raft": "Raft groups: a store that several machines keep together, without an etcd of your own to run."
+}
 
 
 def main() -> None:
     """The entry point of the `hansa` script."""
-    typed = sys.argv[1:]
     try:
-        sys.exit(_run(typed))
+        sys.exit(_run(sys.argv[1:]))
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
+
+
+def load(name: str) -> Callable[..., int]:
+    """The function of a command."""
+    module, _, function = COMMANDS[name][0].partition(":")
+    found: Callable[..., int] = getattr(import_module(module), function)
+    return found
+
+
+def named(typed: Sequence[str]) -> tuple[str, Sequence[str]] | None:
+    """The command that the first words name, and the words behind its name."""
+    for count in (1, 2):
+        name = " ".join(typed[:count])
+        if name in COMMANDS:
+            return name, typed[count:]
+    return None
 
 
 def _run(typed: Sequence[str]) -> int:
@@ -25,34 +82,74 @@ def _run(typed: Sequence[str]) -> int:
         from hansa.installed import build_info
 
         print(build_info())
-        return 0
-    if (meant := named(typed)) is not None:
-        name, rest = meant
-        command = load(name)
-        if (call := read(command, rest, os.environ)) is not None:
-            words, options = call
-            return command(*words, **options)
-    return _run_fully(typed)
-
-
-def _run_fully(typed: Sequence[str]) -> int:
-    """With help and errors for what cannot be read plainly."""
-    from cyclopts import CycloptsError
-
-    from hansa.cli.exit_status import complain
-    from hansa.cli.full_parser import parser
-    from hansa.errors import BadArgument
-
+        return OK
     # What stands behind `--` is another program's.
-    as_json = "--json" in typed[: typed.index("--") if "--" in typed else None]
+    ours = typed[: typed.index("--") if "--" in typed else None]
+    wants_help = "--help" in ours or "-h" in ours
+    name, rest = named(typed) or ("", typed)
     try:
-        status: int | None = parser(typed)(
-            typed, exit_on_error=False, print_error=False, result_action="return_value"
+        if not name:
+            return _find(typed, wants_help=wants_help)
+        command = load(name)
+        declared = Declaration(command)
+        if wants_help:
+            print(declared.described(name, _width()))
+            return OK
+        words, options = declared.read(rest, os.environ)
+    except BadArgument as error:
+        advice = f"`hansa {name} --help` lists what can be given" if name else "`hansa --help` lists them"
+        return complain(name, BadArgument(f"{error} ({advice})"), as_json="--json" in ours)
+    return command(*words, **options)
+
+
+def _find(typed: Sequence[str], *, wants_help: bool) -> int:
+    """No command is named in full: list those that there are. Raises BadArgument for one that is none."""
+    words = [word for word in typed if not word.startswith("-")]
+    family = words[0] if words and words[0] in FAMILIES else ""
+    unknown = words[1:2] if family else words[:1]
+    if unknown or not (wants_help or not typed or typed == [family]):
+        word = unknown[0] if unknown else typed[-1]
+        known = _listed(family)
+        raise BadArgument(
+            f'Unknown command "{word}".{guess(word, known)} Available commands: {", ".join(known)}.'
         )
-    except CycloptsError as error:
-        command = " ".join(error.command_chain or ())
-        advice = (
-            f"`hansa {command} --help` lists what can be given" if command else "`hansa --help` lists them"
-        )
-        return complain(command, BadArgument(f"{error} ({advice})"), as_json=as_json)
-    return status or 0  # Help and the version are no command, and go well.
+    print(_overview(family))
+    return OK
+
+
+def _listed(family: str) -> dict[str, str]:
+    """The words that may follow, each with its heading."""
+    if family:
+        return {name.removeprefix(f"{family} "): "Commands" for name in COMMANDS if name.startswith(family)}
+    return {name.partition(" ")[0]: heading for name, (_, heading) in COMMANDS.items()}
+
+
+def _overview(family: str) -> str:
+    from textwrap import fill
+
+    width, listed = _width(), _listed(family)
+    usage = " ".join(("Usage: hansa", *family.split(), "COMMAND"))
+    lines = [usage, "", fill(FAMILIES.get(family, ABOUT), width)]
+    for heading in dict.fromkeys(listed.values()):
+        names = [name for name in listed if listed[name] == heading]
+        about = {name: FAMILIES.get(name) or _about(f"{family} {name}".strip()) for name in names}
+        lines += ["", f"{heading}:", *item_lines(about, width)]
+    return "\n".join(lines)
+
+
+def _about(name: str) -> str:
+    """The first sentence of a command's docstring, read from its source: loading them all takes a second."""
+    import ast
+
+    module, _, function = COMMANDS[name][0].rpartition(".")[2].partition(":")
+    source = Path(__file__).with_name(f"{module}.py").read_text(encoding="utf-8")
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.FunctionDef) and node.name == function:
+            return summary(ast.get_docstring(node) or "")
+    return ""
+
+
+def _width() -> int:
+    from shutil import get_terminal_size
+
+    return min(get_terminal_size().columns, 110)

@@ -9,14 +9,14 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from typing import Annotated, Any, Final, TypeAlias
+from typing import Annotated, Any, Final
 
 from hansa.cli.arguments import Number, Parameter
 from hansa.cli.exit_status import FAILED, INTERRUPTED, OK, complain
 from hansa.cli.log_lines import visible
 from hansa.cli.mesh_options import ANY_MESH, LOOK_INTERVAL_S, Mesh
 from hansa.cli.payload_argument import read_payload
-from hansa.cli.registry_options import NO_TLS, AsJson, TlsFiles, Whole
+from hansa.cli.registry_options import NO_TLS, AsJson, TlsOptions, Whole
 from hansa.cli.session_options import ClusterName, open_shared_store
 from hansa.cli.standard_streams import read_lines
 from hansa.cli.stop_signals import until_stopped
@@ -28,7 +28,7 @@ from hansa.topics.names import check_topic
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
+class Publishing:
     """What was asked for."""
 
     topic: str
@@ -72,7 +72,7 @@ class Order:
 
 
 @dataclass(slots=True, kw_only=True)
-class Outcome:
+class Published:
     """What became of it, as far as it is known."""
 
     topic: str
@@ -90,7 +90,7 @@ class Outcome:
     def is_well(self) -> bool:
         return self.is_complete and not self.refused_count and not self.in_doubt_count
 
-    def explained(self, error: HansaError, order: Order) -> HansaError:
+    def explained(self, error: HansaError, order: Publishing) -> HansaError:
         """The error with what to do about it, and how far it came before."""
         before = f" any more, after {self.published_count:,} published" if self.published_count else ""
         if isinstance(error, NoOwner) and order.create:
@@ -134,25 +134,23 @@ class Outcome:
 # Nodes that hear of a new topic subscribe within a round trip; when no more have for so long, all have.
 QUIET_S: Final = 0.2
 
-Flag: TypeAlias = Annotated[bool, Parameter(negative="", show_default=False)]
-
 
 def publish(
     topic: str,
-    payload: Annotated[str, Parameter(allow_leading_hyphen=True, show_default=False)] = "-",
+    payload: Annotated[str, Parameter(allow_leading_hyphen=True, shown_default="")] = "-",
     /,
     *,
-    create: Flag = False,
-    retain: Flag = False,
+    create: bool = False,
+    retain: bool = False,
     wait: Annotated[Whole | None, Parameter(metavar="NODES", validator=Number(gte=0))] = None,
-    hold: Flag = False,
-    lines: Flag = False,
+    hold: bool = False,
+    lines: bool = False,
     count: Annotated[Whole | None, Parameter(validator=Number(gte=1))] = None,
     store: Annotated[str | None, Parameter(metavar="ADDRESS")] = None,
     cluster: ClusterName = "default",
     mesh: Mesh = ANY_MESH,
     as_json: AsJson = False,
-    tls: TlsFiles = NO_TLS,
+    tls: TlsOptions = NO_TLS,
 ) -> int:
     """Publish to a topic: to one that a node of the mesh owns, or with --create to a new one.
 
@@ -196,7 +194,7 @@ def publish(
     as_json
         An object for the outcome: what was published, or `error` (a stable code) and `text`.
     """
-    order = Order(
+    order = Publishing(
         topic=topic,
         payload=payload,
         create=create,
@@ -209,7 +207,7 @@ def publish(
         cluster=cluster,
         has_owners=mesh.mesh == "router",
     )
-    outcome = Outcome(topic=topic)
+    outcome = Published(topic=topic)
     try:
         order.check()
         content = None if lines else read_payload(payload)
@@ -222,7 +220,13 @@ def publish(
 
 
 async def carry_out(
-    order: Order, content: bytes | None, outcome: Outcome, mesh: Mesh, tls: TlsFiles, *, as_json: bool
+    order: Publishing,
+    content: bytes | None,
+    outcome: Published,
+    mesh: Mesh,
+    tls: TlsOptions,
+    *,
+    as_json: bool,
 ) -> None:
     """Join, publish, make sure, and tell. A signal ends it, in order.
 
@@ -252,7 +256,7 @@ async def carry_out(
             await until_lost(node, order.topic)
 
 
-async def messages(order: Order, content: bytes | None) -> AsyncIterator[bytes]:
+async def messages(order: Publishing, content: bytes | None) -> AsyncIterator[bytes]:
     """The content as often as it was asked for; without one, the lines of stdin."""
     if content is None:
         async for line in read_lines():
@@ -262,7 +266,7 @@ async def messages(order: Order, content: bytes | None) -> AsyncIterator[bytes]:
             yield content
 
 
-async def await_subscribers(node: SpotNode, order: Order, *, timeout_s: float) -> None:
+async def await_subscribers(node: SpotNode, order: Publishing, *, timeout_s: float) -> None:
     """Wait for those who are to hear it. Raises TimedOut when they do not subscribe."""
     loop = asyncio.get_running_loop()
     wanted_count, quiet_s = (1, QUIET_S) if order.wait is None else (order.wait, 0.0)
@@ -293,7 +297,7 @@ async def until_lost(node: SpotNode, topic: str) -> None:
             raise Fenced(f"{topic!r} is lost: {format_id(event.winner)} has created it as well, and keeps it")
 
 
-async def make_sure(node: SpotNode, order: Order, outcome: Outcome, *, timeout_s: float) -> None:
+async def make_sure(node: SpotNode, order: Publishing, outcome: Published, *, timeout_s: float) -> None:
     """Ask the owner over the connection on which everything was published: it answers when it has all that.
 
     Raises TimedOut when it does not answer.
@@ -317,7 +321,7 @@ async def make_sure(node: SpotNode, order: Order, outcome: Outcome, *, timeout_s
     outcome.is_complete = True
 
 
-def tell(outcome: Outcome, *, is_brief: bool, as_json: bool) -> None:
+def tell(outcome: Published, *, is_brief: bool, as_json: bool) -> None:
     """The outcome; people are told of one message only if there is something to say about it."""
     if as_json:
         print(json.dumps(outcome.facts()), flush=True)

@@ -13,13 +13,12 @@ from hansa.cli.log_lines import LogLines
 from hansa.cli.registry_news import RegistryNews
 from hansa.cli.registry_options import (
     ENDPOINT,
-    ENDPOINTS,
     NO_TLS,
     PUB,
     ROUTER,
     SECONDS,
     AsJson,
-    TlsFiles,
+    TlsOptions,
     Whole,
 )
 from hansa.cli.stop_signals import stop_signals
@@ -40,14 +39,14 @@ def registry(
     *,
     pub: Annotated[str, ENDPOINT] = PUB,
     router: Annotated[str, ENDPOINT] = ROUTER,
-    peer: Annotated[tuple[str, ...], ENDPOINTS] = (),
+    peer: Annotated[tuple[str, ...], ENDPOINT] = (),
     registry_id: Annotated[Whole | None, Parameter(name="--id", metavar="NUMBER")] = None,
     heartbeat_interval: Annotated[float | None, SECONDS] = None,
     heartbeat_timeout: Annotated[float, SECONDS] = HEARTBEAT_TIMEOUT_S,
     broadcast_interval: Annotated[float, SECONDS] = BROADCAST_INTERVAL_S,
     provider_entries_max: Annotated[Whole, Parameter(metavar="COUNT")] = PROVIDER_ENTRIES_MAX,
     as_json: AsJson = False,
-    tls: TlsFiles = NO_TLS,
+    tls: TlsOptions = NO_TLS,
 ) -> int:
     """Run a registry: providers register with it, callers learn from it who provides what.
 

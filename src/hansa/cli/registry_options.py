@@ -27,25 +27,24 @@ def read_whole(text: str) -> int:
 
 
 ENDPOINT: Final = Parameter(metavar="ENDPOINT")
-ENDPOINTS: Final = Parameter(metavar="ENDPOINT", negative="", show_default=False)
 SECONDS: Final = Parameter(metavar="SECONDS", validator=Number(gt=0, lt=1e9))
 
 Pubs: TypeAlias = Annotated[
     tuple[str, ...],
-    Parameter(metavar="ENDPOINT", negative="", env_var="HANSA_PUB", env_var_split=split_at_commas),
+    Parameter(metavar="ENDPOINT", env_var="HANSA_PUB", env_var_split=split_at_commas),
 ]
 Routers: TypeAlias = Annotated[
     tuple[str, ...],
-    Parameter(metavar="ENDPOINT", negative="", env_var="HANSA_ROUTER", env_var_split=split_at_commas),
+    Parameter(metavar="ENDPOINT", env_var="HANSA_ROUTER", env_var_split=split_at_commas),
 ]
 Whole: TypeAlias = Annotated[int, Parameter(converter=read_whole)]
-AsJson: TypeAlias = Annotated[bool, Parameter(name="--json", negative="", show_default=False)]
+AsJson: TypeAlias = Annotated[bool, Parameter(name="--json")]
 
-_FILE: Final = {"metavar": "FILE", "show_default": False}
+_FILE: Final = {"metavar": "FILE"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class TlsFiles:
+class TlsOptions:
     """Who this process is, for `tls://` endpoints and for stores: all three files, or none.
 
     Parameters
@@ -71,6 +70,6 @@ class TlsFiles:
         return Environment()
 
 
-NO_TLS: Final = TlsFiles()
+NO_TLS: Final = TlsOptions()
 
 MsgId: TypeAlias = Annotated[Whole, Parameter(validator=Number(gte=0, lt=0xFFFF))]

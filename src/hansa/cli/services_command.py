@@ -8,8 +8,6 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
-from hansa.cli.arguments import Parameter
-from hansa.cli.console import console
 from hansa.cli.exit_status import OK, complain, reader_left
 from hansa.cli.log_lines import LogLines, visible
 from hansa.cli.registry_news import facts, tell_change
@@ -21,9 +19,10 @@ from hansa.cli.registry_options import (
     AsJson,
     Pubs,
     Routers,
-    TlsFiles,
+    TlsOptions,
 )
-from hansa.cli.stop_signals import Stop, stop_signals
+from hansa.cli.standard_streams import console
+from hansa.cli.stop_signals import StopRequest, stop_signals
 from hansa.errors import HansaError, TimedOut
 from hansa.ids import format_id
 from hansa.presence.provider_info import ProviderInfo
@@ -102,10 +101,10 @@ def services(
     *,
     pub: Pubs = (PUB,),
     router: Routers = (ROUTER,),
-    watch: Annotated[bool, Parameter(negative="", show_default=False)] = False,
+    watch: bool = False,
     timeout: Annotated[float, SECONDS] = 3.0,
     as_json: AsJson = False,
-    tls: TlsFiles = NO_TLS,
+    tls: TlsOptions = NO_TLS,
 ) -> int:
     """Show who provides what.
 
@@ -159,7 +158,7 @@ async def show(
                 console().print(_screen(discovery))
 
 
-async def _hear(discovery: Discovery, pubs: tuple[str, ...], stop: Stop, *, timeout_s: float) -> None:
+async def _hear(discovery: Discovery, pubs: tuple[str, ...], stop: StopRequest, *, timeout_s: float) -> None:
     """Wait for every registry, or for one and a moment longer. Raises TimedOut when none answers."""
     loop = asyncio.get_running_loop()
     end_at = loop.time() + timeout_s
@@ -185,7 +184,7 @@ def _screen(discovery: Discovery) -> Group | Text:
     return Group(as_table(found), last) if found else last
 
 
-async def _draw(discovery: Discovery, to: Console, stop: Stop) -> None:
+async def _draw(discovery: Discovery, to: Console, stop: StopRequest) -> None:
     """A live table, for a terminal."""
     from rich.live import Live
 
@@ -200,7 +199,7 @@ async def _draw(discovery: Discovery, to: Console, stop: Stop) -> None:
 
 
 async def _tell_changes(
-    discovery: Discovery, pubs: tuple[str, ...], stop: Stop, *, timeout_s: float, as_json: bool
+    discovery: Discovery, pubs: tuple[str, ...], stop: StopRequest, *, timeout_s: float, as_json: bool
 ) -> None:
     """A line per change; what is there at the beginning is added, too."""
     loop = asyncio.get_running_loop()

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated, Final
 
 from hansa.cli.arguments import Number, Parameter
-from hansa.cli.registry_options import NO_TLS, TlsFiles
+from hansa.cli.registry_options import NO_TLS, TlsOptions
 from hansa.coordination.session import Session
 from hansa.errors import BadArgument
 from hansa.store.opening import open_store
@@ -35,7 +35,7 @@ class SessionOptions:
     cluster: ClusterName = "default"
     ttl: Annotated[float, Parameter(metavar="SECONDS", validator=Number(gte=1, lt=1e6))] = 10.0
 
-    def open(self, tls: TlsFiles = NO_TLS) -> Store:
+    def open(self, tls: TlsOptions = NO_TLS) -> Store:
         """Raises BadArgument and BadEndpoint."""
         return open_shared_store(self.store, tls)
 
@@ -46,7 +46,7 @@ class SessionOptions:
 DEFAULTS: Final = SessionOptions()
 
 
-def open_shared_store(address: str, tls: TlsFiles) -> Store:
+def open_shared_store(address: str, tls: TlsOptions) -> Store:
     """A store that other processes see, too. Raises BadArgument and BadEndpoint."""
     if address.startswith("memory:"):
         raise BadArgument("memory:// is a store within one process: nobody else is there; give etcd://")

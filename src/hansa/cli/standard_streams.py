@@ -1,8 +1,11 @@
-"""stdin and stdout of a program that must go on while they stall.
+"""stdin and stdout: of a program that must go on while they stall, and the console that tables are drawn on.
 
 Reads and writes of pipes, files and terminals may block for ever. Each runs in a thread that does not keep
 the process alive, one at a time, on the bare descriptor: Python's own stream objects have locks, which a
 blocked thread would hold when the process ends.
+
+rich takes 0.1 s to load, which whoever asks for JSON or for lines should not wait for. So each function that
+draws loads it, and no module does.
 """
 
 from __future__ import annotations
@@ -12,10 +15,13 @@ import os
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from hansa.errors import BadArgument
 from hansa.limits import FRAME_BYTES_MAX
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 T = TypeVar("T")
 
@@ -120,3 +126,10 @@ def _in_thread(call: Callable[[], T], name: str) -> tuple[asyncio.Future[T], thr
     thread = threading.Thread(target=work, name=name, daemon=True)
     thread.start()
     return outcome, thread
+
+
+def console() -> Console:
+    """Standard output, with a table's own colours and no others."""
+    from rich.console import Console
+
+    return Console(highlight=False)

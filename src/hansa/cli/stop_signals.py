@@ -11,7 +11,7 @@ from typing import Final
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
-class Stop:
+class StopRequest:
     """`asked` is set by the first signal (end in order), `urged` by the second (end now)."""
 
     def __init__(self) -> None:
@@ -25,10 +25,10 @@ class Stop:
 
 
 @contextmanager
-def stop_signals() -> Iterator[Stop]:
-    """Within the block SIGTERM and SIGINT end nothing by themselves: they are told to the `Stop`."""
+def stop_signals() -> Iterator[StopRequest]:
+    """Within the block SIGTERM and SIGINT end nothing by themselves: they are told to the `StopRequest`."""
     loop = asyncio.get_running_loop()
-    stop = Stop()
+    stop = StopRequest()
     for number in _SIGNALS:
         loop.add_signal_handler(number, stop.ask)
     try:
@@ -38,7 +38,7 @@ def stop_signals() -> Iterator[Stop]:
             loop.remove_signal_handler(number)
 
 
-class Cut:
+class Interruption:
     """Whether a block was cut short by a signal."""
 
     def __init__(self, scope: asyncio.Timeout) -> None:
@@ -53,14 +53,14 @@ class Cut:
 
 
 @asynccontextmanager
-async def until_stopped() -> AsyncIterator[Cut]:
+async def until_stopped() -> AsyncIterator[Interruption]:
     """SIGTERM or SIGINT cancels the block, wherever it waits, and the program goes on after it."""
     loop = asyncio.get_running_loop()
     with suppress(TimeoutError):
         # A deadline that a signal brings near: cancelling one's own task from a handler and telling that from
         # other cancellations is what asyncio.timeout does.
         async with asyncio.timeout(None) as scope:
-            cut = Cut(scope)
+            cut = Interruption(scope)
             for number in _SIGNALS:
                 loop.add_signal_handler(number, cut.make)
             try:

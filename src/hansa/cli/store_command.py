@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 from hansa.cli.arguments import Parameter
 from hansa.cli.exit_status import OK, complain
 from hansa.cli.log_lines import LogLines
-from hansa.cli.registry_options import NO_TLS, AsJson, TlsFiles
+from hansa.cli.registry_options import NO_TLS, AsJson, TlsOptions
 from hansa.cli.stop_signals import stop_signals
 from hansa.errors import BadArgument, HansaError
 from hansa.runtime.fast_loop import run
@@ -28,18 +28,16 @@ LOOK_INTERVAL_S: Final = 0.1
 # through all of them holds every client up for 0.1 s and more; that would be every 25,000 changes.
 GARBAGE_THRESHOLDS: Final = (700, 10, 1_000)
 
-_FLAG: Final = {"negative": "", "show_default": False}
-
 
 def store(
     *,
     listen: Annotated[str, Parameter(metavar="HOST:PORT")] = LISTEN,
-    data: Annotated[str | None, Parameter(metavar="FOLDER", show_default=lambda _: DATA)] = None,
-    memory: Annotated[bool, Parameter(**_FLAG)] = False,
-    no_fsync: Annotated[bool, Parameter(**_FLAG)] = False,
-    give_up_damage: Annotated[bool, Parameter(**_FLAG)] = False,
+    data: Annotated[str | None, Parameter(metavar="FOLDER", shown_default=DATA)] = None,
+    memory: bool = False,
+    no_fsync: bool = False,
+    give_up_damage: bool = False,
     as_json: AsJson = False,
-    tls: TlsFiles = NO_TLS,
+    tls: TlsOptions = NO_TLS,
 ) -> int:
     """Run a store: keys with revisions, leases and watches, kept in a folder, spoken to as to etcd.
 

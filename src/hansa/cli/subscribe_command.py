@@ -14,7 +14,7 @@ from hansa.cli.exit_status import OK, complain
 from hansa.cli.log_lines import LogLines, visible
 from hansa.cli.mesh_options import ANY_MESH, Mesh
 from hansa.cli.payload_argument import parts_object
-from hansa.cli.registry_options import NO_TLS, AsJson, TlsFiles, Whole
+from hansa.cli.registry_options import NO_TLS, AsJson, TlsOptions, Whole
 from hansa.cli.standard_streams import Output
 from hansa.cli.stop_signals import until_stopped
 from hansa.errors import HansaError
@@ -110,7 +110,7 @@ def subscribe(
     count: Annotated[Whole | None, Parameter(validator=Number(gte=1))] = None,
     mesh: Mesh = ANY_MESH,
     as_json: AsJson = False,
-    tls: TlsFiles = NO_TLS,
+    tls: TlsOptions = NO_TLS,
 ) -> int:
     """Print the messages of topics, a line each: the topic, a tab, the payload.
 

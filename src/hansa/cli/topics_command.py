@@ -8,13 +8,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
-from hansa.cli.arguments import Parameter
-from hansa.cli.console import console
 from hansa.cli.exit_status import OK, complain, reader_left
 from hansa.cli.log_lines import LogLines, visible
 from hansa.cli.mesh_options import ANY_MESH, Mesh
-from hansa.cli.registry_options import NO_TLS, SECONDS, AsJson, TlsFiles
-from hansa.cli.stop_signals import Cut, until_stopped
+from hansa.cli.registry_options import NO_TLS, SECONDS, AsJson, TlsOptions
+from hansa.cli.standard_streams import console
+from hansa.cli.stop_signals import Interruption, until_stopped
 from hansa.errors import BadArgument, HansaError
 from hansa.ids import format_id
 from hansa.runtime.fast_loop import run
@@ -170,10 +169,10 @@ def _counted(count: int, noun: str) -> str:
 def topics(
     *,
     mesh: Mesh = ANY_MESH,
-    watch: Annotated[bool, Parameter(negative="", show_default=False)] = False,
+    watch: bool = False,
     interval: Annotated[float, SECONDS] = 1.0,
     as_json: AsJson = False,
-    tls: TlsFiles = NO_TLS,
+    tls: TlsOptions = NO_TLS,
 ) -> int:
     """Show the topics of a mesh: owner, subscribers, messages per second, dropped, published in total.
 
@@ -267,7 +266,7 @@ async def _draw(survey: Survey, to: Console) -> None:
             live.update(survey.screen(), refresh=True)
 
 
-async def _tell_changes(survey: Survey, cut: Cut, *, as_json: bool) -> None:
+async def _tell_changes(survey: Survey, cut: Interruption, *, as_json: bool) -> None:
     """A line per topic and change; what is there at the beginning is told, too."""
     loop = asyncio.get_running_loop()
 

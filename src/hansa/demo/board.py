@@ -21,8 +21,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from hansa.demo.latencies import Latencies
-from hansa.demo.ledger import Stream, streams_from_json
+from hansa.demo.books import Latencies, Stream, streams_from_json
 
 # Rates and percentiles speak of this many of the latest reports, about one second.
 RECENT_COUNT = 5

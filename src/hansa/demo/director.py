@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.live import Live
 
 from hansa.demo.board import STORY_LINES_MAX, Board, ClientRow, NodeRow, ProviderRow, RegistryRow, Row
-from hansa.demo.node import owned_topics
+from hansa.demo.cast import owned_topics
 from hansa.runtime.fast_loop import loop_name
 
 LAST_WORDS_MAX = 20

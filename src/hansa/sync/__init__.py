@@ -19,15 +19,15 @@ A lock or a leadership that is lost cannot end what a thread does: `hold.is_held
 Errors, values, events, balancers and Tls are those of `hansa`.
 
 The thread side, and what does not follow mechanically from the asynchronous classes, is by hand:
-- `background`: the thread and its event loop. `mirror`: what all objects share, from opened to closed.
+- `mirror`: what all objects share: the thread and its event loop, from opened to closed; `open_store`.
+- `calls`: the gateway's hot path, and handlers.
 - `streams`: blocking iterators over events and changes.
-- `calls`: the gateway's hot path, and handlers. `opening`: `open_store`. `ownership`: the blocks of locks and
-  elections.
+- `ownership`: the blocks of locks and elections.
 The mirrors themselves, `services`, `topics`, `store` and `coordination`, are written by `mirrors/build.py`.
 """
 
 from hansa.sync.coordination import Barrier, Election, Hold, Leadership, Lock, Members, Semaphore, Session
-from hansa.sync.opening import open_store
+from hansa.sync.mirror import open_store
 from hansa.sync.ownership import Campaign
 from hansa.sync.services import DirectRouter, Discovery, Gateway, Provider, Registry
 from hansa.sync.store import FencedKey, MembershipWatcher, NodeRegistry, RoutingTableStore, Store

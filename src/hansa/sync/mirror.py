@@ -1,21 +1,122 @@
-"""What all blocking objects share: from opened to closed they hold the background thread.
+"""What all blocking objects share: the one thread with the one event loop behind them, from opened to closed.
 
-A `Mirror` has an asynchronous object behind it. Closing an `EndingMirror` also ends the calls that wait.
+The thread starts with the first object that is opened and has ended when the last one is closed. Its steps
+are how any thread has things done in its loop. A `Mirror` has an asynchronous object behind it. Closing an
+`EndingMirror` also ends the calls that wait. An `OpeningStore` makes what is behind it, anew after it was
+closed.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from _thread import get_ident
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from hansa.errors import AlreadyClosed, TimedOut, UsageError
-from hansa.runtime.steps import Steps
-from hansa.sync.background import Background, hold, release
+from hansa.errors import AlreadyClosed, TimedOut, Unavailable, UsageError
+from hansa.runtime.steps import Order, Steps
+from hansa.store.opening import open_store as open_async_store
+from hansa.store.store import Store as AsyncStore
+from hansa.transport import Tls
+
+if TYPE_CHECKING:
+    from hansa.sync.store import Store
 
 T = TypeVar("T")
+
+_ADVICE = "do not call it from a callback, hand the work to a thread of yours"
+
+
+class Background:
+    """A thread that runs an event loop, for as long as somebody holds it."""
+
+    def __init__(self) -> None:
+        self.holders_count = 0
+        self.loop: asyncio.AbstractEventLoop
+        self.steps: Steps
+        self._stopping: asyncio.Event
+        self._is_alive = False
+        self._started = threading.Event()
+        # A daemon, so that a program that forgot to close an object can still end.
+        self._thread = threading.Thread(target=self._main, name="hansa.sync", daemon=True)
+
+    def start(self) -> None:
+        """Return when the loop runs. Raises Unavailable when the system has no room for one."""
+        try:
+            self._thread.start()
+        except RuntimeError as error:
+            raise Unavailable(f"hansa.sync cannot start its thread: {error}") from error
+        self._started.wait()
+        if not self._is_alive:
+            raise Unavailable("hansa.sync cannot start its event loop; its thread has told why")
+
+    def stop(self) -> None:
+        """End the loop and wait for the thread."""
+        self.steps.post(Order(self._stopping.set))
+        self._thread.join()
+
+    def _main(self) -> None:
+        try:
+            with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+                runner.run(self._live())
+        finally:
+            if self._is_alive:
+                self.steps.refuse(AlreadyClosed("the object was closed while the call waited"))
+            self._started.set()
+
+    async def _live(self) -> None:
+        self.loop = asyncio.get_running_loop()
+        self._stopping = asyncio.Event()
+        self.steps = Steps("hansa.sync", _ADVICE)
+        self._is_alive = True
+        self._started.set()
+        await self._stopping.wait()
+        await self.steps.close()
+
+
+# ---- the one of this process -----------------------------------------------------------------------
+
+_background_turn = threading.Lock()
+_present: Background | None = None
+
+
+def hold() -> Background:
+    """The process's background thread, started if need be. Whoever holds it calls `release` once."""
+    global _present
+    with _background_turn:
+        if _present is None:
+            background = Background()
+            background.start()
+            _present = background
+        _present.holders_count += 1
+        return _present
+
+
+def release(background: Background) -> None:
+    """Hold it no longer; after the last holder's release the thread has ended."""
+    global _present
+    with _background_turn:
+        background.holders_count -= 1
+        is_last = background.holders_count == 0
+        if is_last and _present is background:
+            _present = None
+    if is_last:
+        background.stop()
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """uvloop's where it is installed; None for asyncio's own."""
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
+
+
+# ---- what is opened and closed ---------------------------------------------------------------------
 
 
 class Mirror:
@@ -175,3 +276,72 @@ def shielded(callback: Callable[[T], None]) -> Callable[[T], None]:
             raise UsageError(f"a callback raised {type(error).__name__}, which ends nothing here") from error
 
     return call
+
+
+# ---- a store, which is opened by an address, and again after it was closed -------------------------
+
+# Threads that open one name at a time must find one store.
+_opening_turn = threading.Lock()
+
+
+def open_store(address: str, *, tls: Tls | None = None, **options: Any) -> Store:
+    """The store at an address, for threads; open it with `with`.
+
+    Addresses and options are those of the asynchronous `open_store`. A `memory://name` is shared by all who
+    open it here. Raises BadEndpoint, which says what to write, and never a password.
+    """
+    from hansa.sync.store import Store  # It stands on this module.
+
+    def make() -> AsyncStore:
+        with _opening_turn:
+            return open_async_store(address, tls=tls, **options)
+
+    scheme, _, rest = address.partition("://")
+    return Store(make, name=f"{scheme}://{rest.rpartition('@')[2]}")
+
+
+class OpeningStore(EndingMirror):
+    """The part of a blocking store that makes the asynchronous one, and enters and leaves it."""
+
+    def __init__(self, make: Callable[[], AsyncStore], *, name: str = "store") -> None:
+        """`make` gives the asynchronous store; it is called now, and when a closed one is opened again."""
+        super().__init__(name)
+        self._make = make
+        self._inner = make()
+
+    def __enter__(self) -> Self:
+        self._open(self._enter)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End it here: who waits gets AlreadyClosed, watches end. Closing twice does no harm.
+
+        A store that others have entered too, such as a `memory://name`, lives on with them.
+        """
+        self._close(lambda: self._inner.__aexit__(None, None, None))
+
+    async def _enter(self) -> None:
+        try:
+            await self._inner.__aenter__()
+        except AlreadyClosed:
+            # Another thread has closed what both had found under one name.
+            self._inner = self._make()
+            await self._inner.__aenter__()
+
+
+def _after_fork_in_child() -> None:
+    global _present, _background_turn, _opening_turn
+    # Whoever held the locks is a thread of the parent.
+    _background_turn = threading.Lock()
+    _opening_turn = threading.Lock()
+    # Its steps know already that they belong to the parent.
+    _present = None
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -17,7 +17,7 @@ from hansa.coordination.routing_table import RoutingTable
 from hansa.coordination.routing_table import RoutingTableStore as AsyncRoutingTableStore
 from hansa.limits import STORE_TIMEOUT_S
 from hansa.store.values import Compare, KeyValue, LeaseInfo, Operation, Outcome, Scan, StoreStatus
-from hansa.sync.opening import OpeningStore
+from hansa.sync.mirror import OpeningStore
 from hansa.sync.streams import News, Watch
 
 

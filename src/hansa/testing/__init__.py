@@ -15,7 +15,7 @@ Programs run on hosts unchanged: they are given the host, and through it a netwo
 - `world`: the hosts, their network and the clock. `history`: what happened, in order.
 - `host`: a simulated machine. `life`: one run of its program.
 - `loop`: the event loop without a clock. `refusals`: what it refuses to do.
-- `network`: streams between hosts. `wire`: one direction of a connection.
+- `network`: streams between hosts, and each direction of them.
 - `store_host`: a store on a host. `store_link`: the store as another host sees it. `store_way`: between them.
 - `scenarios`: what `make sim` plays, with the command `python -m hansa.testing`.
 

@@ -214,7 +214,7 @@ class Link:
     def refuse(self, reason: CloseReason, detail: str) -> None:
         """Tell the peer why, and end."""
         if self.state is not LinkState.CLOSED:
-            self.effects.append(Write(data=commands.encode_refusal(f"{reason}: {detail}")))
+            self.effects.append(Write(data=commands.encode_rejection(f"{reason}: {detail}")))
             self.end(reason, detail)
 
     def end(self, reason: CloseReason, detail: str) -> None:
@@ -265,13 +265,13 @@ class Link:
                 self.effects.append(SubscriptionAdded(prefix=command.prefix))
             else:
                 self.effects.append(SubscriptionCancelled(prefix=command.prefix))
-        elif isinstance(command, commands.Refusal):
+        elif isinstance(command, commands.Rejection):
             self.end(CloseReason.REFUSED_BY_PEER, command.reason)
         elif isinstance(command, commands.Ready):
             self.end(CloseReason.PROTOCOL_VIOLATION, "a second READY")
 
     def _shake(self, command: commands.Command, now: float) -> None:
-        if isinstance(command, commands.Refusal):
+        if isinstance(command, commands.Rejection):
             self.end(CloseReason.REFUSED_BY_PEER, command.reason)
         elif not isinstance(command, commands.Ready):
             self.end(CloseReason.PROTOCOL_VIOLATION, f"{type(command).__name__} before READY")

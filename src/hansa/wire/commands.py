@@ -28,7 +28,6 @@ class Greeting:
     major: int
     minor: int
     mechanism: bytes
-    as_server: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,8 +46,8 @@ class Ready:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
-    """ERROR: the peer will not talk to us, and why. (The `Refusal` of `hansa store` is etcd's.)"""
+class Rejection:
+    """ERROR: the peer will not talk to us, and why."""
 
     reason: str
 
@@ -85,7 +84,7 @@ class Unknown:
     name: bytes
 
 
-Command = Ready | Refusal | Subscribe | Cancel | Ping | Pong | Unknown
+Command = Ready | Rejection | Subscribe | Cancel | Ping | Pong | Unknown
 
 
 def encode_greeting(*, mechanism: bytes = NULL, minor: int = VERSION[1]) -> bytes:
@@ -113,9 +112,7 @@ def decode_greeting(data: bytes) -> Greeting:
     wrong = greeting_is_hopeless(data)
     if wrong or len(data) != GREETING_BYTES:
         raise BadFrame(wrong or f"a greeting has {GREETING_BYTES} bytes, not {len(data)}")
-    return Greeting(
-        major=data[10], minor=data[11], mechanism=data[12:32].rstrip(b"\0"), as_server=bool(data[32])
-    )
+    return Greeting(major=data[10], minor=data[11], mechanism=data[12:32].rstrip(b"\0"))
 
 
 def encode_ready(properties: dict[str, bytes]) -> bytes:
@@ -125,7 +122,7 @@ def encode_ready(properties: dict[str, bytes]) -> bytes:
     return encode_command(bytes(body))
 
 
-def encode_refusal(reason: str) -> bytes:
+def encode_rejection(reason: str) -> bytes:
     text = reason.encode("ascii", "replace")[:255]
     return encode_command(b"\x05ERROR" + bytes((len(text),)) + text)
 
@@ -168,7 +165,7 @@ def decode_command(body: bytes) -> Command:
     if name == b"ERROR":
         if not data or len(data) < 1 + data[0]:
             raise BadFrame("ERROR without its whole reason")
-        return Refusal(reason=data[1 : 1 + data[0]].decode("ascii", "replace"))
+        return Rejection(reason=data[1 : 1 + data[0]].decode("ascii", "replace"))
     return Unknown(name=name)
 
 

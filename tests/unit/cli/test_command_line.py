@@ -3,18 +3,16 @@
 import io
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cyclopts import App, CoercionError
 from rich.console import Console
 
 from hansa.cli import program
-from hansa.cli.commands import COMMANDS, FAMILIES
+from hansa.cli.arguments import Declaration
 from hansa.cli.exit_status import FAILED, USAGE, complain, error_facts, status_of
-from hansa.cli.full_parser import parser
 from hansa.cli.payload_argument import part_lines, parts_object, read_payload
+from hansa.cli.program import COMMANDS, FAMILIES, load
 from hansa.cli.registry_options import split_at_commas
 from hansa.cli.services_command import as_object, as_table, since, summary
 from hansa.errors import BadArgument, BadEndpoint, HandlerFailed, StoreUnavailable, TimedOut, TopicExists
@@ -105,31 +103,19 @@ WITH_WHOLE_NUMBERS = [
 def test_a_fraction_is_refused_where_a_whole_number_is_asked_for(
     command: str, words: list[str], option: str
 ) -> None:
-    def parse(number: str) -> None:
-        typed = [*command.split(), *words, option, number]
-        parser(typed).parse_args(typed, exit_on_error=False, print_error=False)
-
-    parse("7")
-    parse("0x7")
-    with pytest.raises(CoercionError, match=r"no whole number|into int"):
-        parse("7.5")
-
-
-def whole_numbers(app: App, name: str = "") -> Iterator[tuple[str, str]]:
-    """The commands below this one and their options that are whole numbers."""
-    for word, command in app.resolved_commands().items():
-        if not word.startswith("-"):
-            path = f"{name} {word}".strip()
-            yield from whole_numbers(command, path)
-            if command.default_command is not None:
-                for argument in command.assemble_argument_collection():
-                    if re.search(r"\bint\b", str(argument.hint)):
-                        yield path, argument.name
+    declared = Declaration(load(command))
+    declared.read([*words, option, "7"], {})
+    declared.read([*words, option, "0x7"], {})
+    with pytest.raises(BadArgument, match=r"no whole number|into int"):
+        declared.read([*words, option, "7.5"], {})
 
 
 def test_every_whole_number_that_a_command_takes_is_among_those() -> None:
     listed = {(command, option) for command, _, option in WITH_WHOLE_NUMBERS}
-    assert set(whole_numbers(parser())) == listed
+    options = {name: Declaration(load(name)).options for name in COMMANDS}
+    assert {
+        (name, label) for name in COMMANDS for label, one in options[name].items() if one.kind is int
+    } == listed
 
 
 @pytest.mark.parametrize(
@@ -139,6 +125,10 @@ def test_every_whole_number_that_a_command_takes_is_among_those() -> None:
         (["call", "upper", "x", "--json", "--count", "1.5"], "no whole number"),
         (["publish", "chat", "x", "--nonsense", "--json"], "--nonsense"),
         (["nonsense", "--json"], "nonsense"),
+        (["serivces", "--json"], "Did you mean services?"),
+        (["call", "upper", "x", "--jsonn", "--json"], "Did you mean --json?"),
+        (["raft", "nonsense", "--json"], "start, join, leave"),
+        (["--json"], "--json"),
     ],
 )
 def test_what_cannot_be_parsed_is_json_for_programs(
@@ -183,7 +173,21 @@ def test_the_list_of_commands_says_what_each_does(
     assert ended.value.code == 0
     listed = capsys.readouterr().out.splitlines()
     for command in FAMILIES.keys() | {name for name in COMMANDS if " " not in name}:
-        assert any(re.match(rf"\W+{command} +[A-Z]\w+ \w", line) for line in listed), command
+        assert any(re.match(rf"  {command} +[A-Z]\w+ \w", line) for line in listed), command
+
+
+@pytest.mark.parametrize("typed", [["raft"], ["raft", "--help"]])
+def test_the_list_of_a_family_says_what_each_command_of_it_does(
+    typed: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["hansa", *typed])
+    with pytest.raises(SystemExit) as ended:
+        program.main()
+    assert ended.value.code == 0
+    listed = capsys.readouterr().out.splitlines()
+    for name in COMMANDS:
+        if name.startswith("raft "):
+            assert any(re.match(rf"  {name[5:]} +[A-Z]\w+ \w", line) for line in listed), name
 
 
 def test_the_table_shows_what_peers_wrote_as_it_is_and_never_as_markup() -> None:

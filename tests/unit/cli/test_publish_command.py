@@ -5,7 +5,7 @@ from typing import cast
 
 import pytest
 
-from hansa.cli.publish_command import Order, await_subscribers, until_lost
+from hansa.cli.publish_command import Publishing, await_subscribers, until_lost
 from hansa.errors import Fenced, TimedOut
 from hansa.topics import SpotNode
 from tests.support.discovery_cast import WITHIN_S
@@ -27,7 +27,7 @@ class Owner:
 
 
 async def waited(owner: Owner, wait: int | None, timeout_s: float = 20.0) -> None:
-    order = Order(topic="a", create=True, wait=wait)
+    order = Publishing(topic="a", create=True, wait=wait)
     await await_subscribers(cast(SpotNode, owner), order, timeout_s=timeout_s)
 
 

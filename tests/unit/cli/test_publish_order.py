@@ -4,20 +4,20 @@ from typing import Any
 
 import pytest
 
-from hansa.cli.publish_command import Order, Outcome
+from hansa.cli.publish_command import Published, Publishing
 from hansa.errors import BadArgument, NoOwner, TimedOut, TopicExists
 
 
 @pytest.mark.parametrize(
     "order",
     [
-        Order(topic="chat:room1", payload="hello"),
-        Order(topic="chat:room1", payload="hello", create=True, retain=True, wait=0, hold=True, count=3),
-        Order(topic="chat:room1", lines=True),
-        Order(topic="chat:room1", has_owners=False, wait=2),
+        Publishing(topic="chat:room1", payload="hello"),
+        Publishing(topic="chat:room1", payload="hello", create=True, retain=True, wait=0, hold=True, count=3),
+        Publishing(topic="chat:room1", lines=True),
+        Publishing(topic="chat:room1", has_owners=False, wait=2),
     ],
 )
-def test_orders_that_make_sense_are_taken(order: Order) -> None:
+def test_orders_that_make_sense_are_taken(order: Publishing) -> None:
     order.check()
 
 
@@ -37,37 +37,39 @@ def test_orders_that_make_sense_are_taken(order: Order) -> None:
 )
 def test_orders_that_cannot_be_carried_out_are_refused(options: dict[str, Any], said: str) -> None:
     with pytest.raises(BadArgument, match=said):
-        Order(**options).check()
+        Publishing(**options).check()
 
 
 def test_errors_say_what_to_do() -> None:
-    outcome = Outcome(topic="chat:room1")
-    assert "give --create" in str(outcome.explained(NoOwner("nobody"), Order(topic="a")))
-    lost = str(outcome.explained(NoOwner("nobody"), Order(topic="a", create=True)))
+    outcome = Published(topic="chat:room1")
+    assert "give --create" in str(outcome.explained(NoOwner("nobody"), Publishing(topic="a")))
+    lost = str(outcome.explained(NoOwner("nobody"), Publishing(topic="a", create=True)))
     assert "was lost" in lost
     assert "give --create" not in lost
     assert "Leave out --create" in str(
-        outcome.explained(TopicExists("it is owned by 01:0000"), Order(topic="a", create=True))
+        outcome.explained(TopicExists("it is owned by 01:0000"), Publishing(topic="a", create=True))
     )
     assert "it is owned by 01:0000" in str(
-        outcome.explained(TopicExists("it is owned by 01:0000"), Order(topic="a", create=True))
+        outcome.explained(TopicExists("it is owned by 01:0000"), Publishing(topic="a", create=True))
     )
     late = TimedOut("late")
-    assert outcome.explained(late, Order(topic="a")) is late
+    assert outcome.explained(late, Publishing(topic="a")) is late
     outcome.published_count = 1_200
-    assert "any more, after 1,200 published" in str(outcome.explained(NoOwner("nobody"), Order(topic="a")))
+    assert "any more, after 1,200 published" in str(
+        outcome.explained(NoOwner("nobody"), Publishing(topic="a"))
+    )
 
 
 def test_all_is_well_only_when_everything_reached_the_owner() -> None:
-    assert not Outcome(topic="a").is_well
-    assert Outcome(topic="a", is_complete=True, dropped_count=3).is_well
-    assert not Outcome(topic="a", is_complete=True, refused_count=1).is_well
-    assert not Outcome(topic="a", is_complete=True, in_doubt_count=1).is_well
+    assert not Published(topic="a").is_well
+    assert Published(topic="a", is_complete=True, dropped_count=3).is_well
+    assert not Published(topic="a", is_complete=True, refused_count=1).is_well
+    assert not Published(topic="a", is_complete=True, in_doubt_count=1).is_well
 
 
 def test_the_sentence_has_exactly_what_there_is_to_say() -> None:
-    assert Outcome(topic="a", published_count=1).sentence() == "1 published to a"
-    full = Outcome(
+    assert Published(topic="a", published_count=1).sentence() == "1 published to a"
+    full = Published(
         topic="a\u202e",
         published_count=1_000,
         nodes_count=2,

@@ -8,8 +8,8 @@ import pytest
 from rich.console import Console
 
 from hansa.demo.board import Board, ClientRow, NodeRow, ProviderRow, Recent, RegistryRow
+from hansa.demo.books import Latencies
 from hansa.demo.director import settle
-from hansa.demo.latencies import Latencies
 
 LISTED = {"tcp://h:1": "aa", "tcp://h:2": "bb"}
 

@@ -101,11 +101,11 @@ def test_two_links_greet_each_other_whatever_the_chunking(pair: tuple[str, str])
         (commands.encode_greeting() + commands.encode_ping(), CloseReason.PROTOCOL_VIOLATION),
         (commands.encode_greeting() + message(b"early"), CloseReason.PROTOCOL_VIOLATION),
         (commands.encode_greeting() + b"\x04\x02\x07x", CloseReason.PROTOCOL_VIOLATION),
-        (commands.encode_greeting() + commands.encode_refusal("go away"), CloseReason.REFUSED_BY_PEER),
+        (commands.encode_greeting() + commands.encode_rejection("go away"), CloseReason.REFUSED_BY_PEER),
         (opening("DEALER", identity=bytes(256)), CloseReason.PROTOCOL_VIOLATION),
         (opening("DEALER") + opening("DEALER")[64:], CloseReason.PROTOCOL_VIOLATION),
         (opening("DEALER") + commands.encode_subscribe(b""), CloseReason.PROTOCOL_VIOLATION),
-        (opening("DEALER") + commands.encode_refusal("bye"), CloseReason.REFUSED_BY_PEER),
+        (opening("DEALER") + commands.encode_rejection("bye"), CloseReason.REFUSED_BY_PEER),
         (opening("DEALER") + b"\x02" + (1 << 60).to_bytes(8, "big"), CloseReason.FRAME_TOO_LARGE),
     ],
 )

@@ -11,7 +11,7 @@ from hansa.wire.commands import (
     Ping,
     Pong,
     Ready,
-    Refusal,
+    Rejection,
     Subscribe,
     Unknown,
     decode_command,
@@ -32,7 +32,7 @@ def body(command: bytes) -> bytes:
 def test_the_greeting_is_64_golden_bytes() -> None:
     assert commands.encode_greeting() == GREETING_31
     greeting = decode_greeting(GREETING_31)
-    assert (greeting.major, greeting.minor, greeting.mechanism, greeting.as_server) == (3, 1, b"NULL", False)
+    assert (greeting.major, greeting.minor, greeting.mechanism) == (3, 1, b"NULL")
 
 
 def test_ready_has_golden_bytes() -> None:
@@ -61,7 +61,7 @@ def test_property_names_are_read_in_any_case() -> None:
             Ping(ttl_s=1.5, context=b"c"),
         ),
         (commands.encode_pong(b"c"), "04 06 04 504f4e47 63", Pong(context=b"c")),
-        (commands.encode_refusal("no"), "04 09 05 4552524f52 02 6e6f", Refusal(reason="no")),
+        (commands.encode_rejection("no"), "04 09 05 4552524f52 02 6e6f", Rejection(reason="no")),
     ],
 )
 def test_commands_have_golden_bytes(encoded: bytes, golden: str, value: commands.Command) -> None:

@@ -157,7 +157,7 @@ class RouterDealer(Scenario):
             await asyncio.sleep(chance.uniform(0.0, PAUSE_S_MAX))
             for destination in self._destinations(host, socket, chance):
                 for _ in range(chance.choose((1, 1, 1, 20))):
-                    await self._send(host, socket, self._channel(life, socket, destination), chance)
+                    await self._send(socket, self._channel(life, socket, destination), chance)
         await asyncio.sleep(RECOVERY_S)
         for destination in _neighbours(host.name) if isinstance(socket, Router) else [ANYBODY]:
             for _ in range(FINALS_COUNT):
@@ -170,7 +170,7 @@ class RouterDealer(Scenario):
             return [ANYBODY]
         return [chance.choose(_neighbours(host.name))]
 
-    async def _send(self, host: Host, socket: Socket, channel: Channel, chance: Chance) -> None:
+    async def _send(self, socket: Socket, channel: Channel, chance: Chance) -> None:
         size_bytes = chance.below(chance.choose((1, 100, 2_000, 40_000 if chance.flip(0.05) else 300)))
         letter = self.ledger.offer(channel, size_bytes=size_bytes, is_final=False)
         how = chance.choose(("post", "send", "impatient"))

@@ -122,7 +122,6 @@ class Accounts:
         self._expected: list[tuple[Account, Post]] = []
         self.exact_count = 0
         """Accounts whose losses were known exactly."""
-        self.vague_count = 0
         self.exact_stays_count = 0
         """Stays whose losses were known exactly."""
 
@@ -285,7 +284,6 @@ class Accounts:
             high += most
         lost = account.dropped_count + account.missed_count + account.unread_count
         self.exact_count += low == high
-        self.vague_count += low != high
         counts = (
             f"{account}: {account.dropped_count} dropped, {account.missed_count} missed, "
             f"{account.unread_count} unread, and lost were {low} to {high if high < UNKNOWN else 'any'}"

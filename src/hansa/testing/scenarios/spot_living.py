@@ -129,7 +129,7 @@ class Living:
             elif cast.is_restless and chance.flip(0.02):
                 deed = "part"
             await self._act(deed, session, acting, group, chance)
-        await self._come_to_rest(session, acting, group, chance)
+        await self._come_to_rest(session, acting, chance)
         session.is_steady = True
         await cast.round_called.wait()
         await self._publish_rounds(session, acting, chance)
@@ -175,9 +175,7 @@ class Living:
             case "ask":
                 await acting.ask()
 
-    async def _come_to_rest(
-        self, session: NodeRun, acting: Acting, group: asyncio.TaskGroup, chance: Chance
-    ) -> None:
+    async def _come_to_rest(self, session: NodeRun, acting: Acting, chance: Chance) -> None:
         """Own what is ours to own, with something left out, and subscribe what is left to see."""
         cast = self._cast
         for topic in cast.homes[self._host.name]:

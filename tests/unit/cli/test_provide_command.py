@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hansa.cli.shell_handler import ShellHandler, failure
+from hansa.cli.provide_command import ShellHandler, failure
 from hansa.errors import HandlerFailed, TimedOut
 from hansa.limits import ERROR_TEXT_BYTES_MAX
 from hansa.services.provider import Request
@@ -70,7 +70,7 @@ def test_last_words_fit_into_a_reply_whatever_they_are() -> None:
 async def test_too_much_output_is_a_failure_and_the_command_is_killed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("hansa.cli.shell_handler.FRAME_BYTES_MAX", 100_000)
+    monkeypatch.setattr("hansa.cli.provide_command.FRAME_BYTES_MAX", 100_000)
     async with asyncio.timeout(WITHIN_S):
         with pytest.raises(HandlerFailed) as failed:
             await answer("yes")
