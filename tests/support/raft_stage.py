@@ -24,7 +24,7 @@ from hansa.errors import Unavailable
 from hansa.limits import RAFT_LOOK_S, RAFT_MEASURE_S
 from hansa.runtime.event_stream import EventStream
 from hansa.store import Store
-from hansa.store.etcd import calls as calls
+from hansa.store.etcd import messages
 from hansa.store.raft import JoinClient, RaftPeer, RaftTimings
 from hansa.store.raft.group_record import GroupRecord, RaftKeys, decode
 from hansa.store.raft.raft_events import GroupStatus, RaftEvent
@@ -193,15 +193,15 @@ def reset_raft_group(channel: grpc.Channel, peers_count: int) -> None:
     record = RaftKeys(CLUSTER, APP).group
     until_s = time.monotonic() + WITHIN_S
 
-    def ask(call: calls.EtcdCall[Any, Any], **fields: Any) -> Any:
+    def ask(call: messages.EtcdCall[Any, Any], **fields: Any) -> Any:
         return call.blocking_stub(channel)(call.request(**fields), timeout=WITHIN_S, wait_for_ready=True)
 
     while time.monotonic() < until_s:
         try:
-            found = ask(calls.RANGE, key=record).kvs
+            found = ask(messages.RANGE, key=record).kvs
             if found and len(decode(GroupRecord, found[0].value).peers) == peers_count:
-                ask(calls.DELETE_RANGE, key=FROM_KEY, range_end=record)
-                ask(calls.DELETE_RANGE, key=record + b"\0", range_end=FROM_KEY)
+                ask(messages.DELETE_RANGE, key=FROM_KEY, range_end=record)
+                ask(messages.DELETE_RANGE, key=record + b"\0", range_end=FROM_KEY)
                 return
         except grpc.RpcError:
             pass  # After a while without answers it has no leader at first.

@@ -6,7 +6,6 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from hansa.errors import BadArgument, BadEndpoint
-from hansa.store.etcd.address import EtcdAddress
 from hansa.store.memory import MemoryStore
 from hansa.store.store import Store
 from hansa.transport.options import Tls
@@ -48,6 +47,7 @@ def _open_memory(name: str, tls: Tls | None, options: dict[str, Any]) -> Store:
 def _open_etcd(rest: str, tls: Tls | None, options: dict[str, Any]) -> Store:
     # Here, because gRPC takes longer to load than all of hansa.
     from hansa.store.etcd.client import EtcdStore
+    from hansa.store.etcd.members import EtcdAddress
 
     address = EtcdAddress.parse(rest)
     if address.user is not None:

@@ -15,9 +15,9 @@ from google.protobuf.message import Message
 from hansa.chance import Chance
 from hansa.errors import LeaseLost, TimedOut
 from hansa.store.etcd import api_pb2 as api
-from hansa.store.etcd import calls as calls
-from hansa.store.etcd.calls import EtcdCall
+from hansa.store.etcd import messages
 from hansa.store.etcd.client import EtcdStore
+from hansa.store.etcd.messages import EtcdCall
 from hansa.store.values import Delete, Get, Put
 
 pytestmark = [pytest.mark.spec("CRD-11"), pytest.mark.timeout(30)]
@@ -28,14 +28,14 @@ TIMED_OUT = "etcdserver: request timed out"
 NO_LEADER = "etcdserver: no leader"
 EXISTS = "etcdserver: lease already exists"
 UNARY: list[EtcdCall[Any, Any]] = [
-    calls.RANGE,
-    calls.PUT,
-    calls.DELETE_RANGE,
-    calls.TXN,
-    calls.LEASE_GRANT,
-    calls.LEASE_KEEP_ALIVE,
-    calls.STATUS,
-    calls.AUTHENTICATE,
+    messages.RANGE,
+    messages.PUT,
+    messages.DELETE_RANGE,
+    messages.TXN,
+    messages.LEASE_GRANT,
+    messages.LEASE_KEEP_ALIVE,
+    messages.STATUS,
+    messages.AUTHENTICATE,
 ]
 
 

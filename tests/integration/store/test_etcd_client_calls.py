@@ -12,7 +12,6 @@ from hansa.chance import Chance
 from hansa.errors import AlreadyClosed, LeaseLost, LimitExceeded, StoreUnavailable, TimedOut, UsageError
 from hansa.limits import KIB, MIB, STORE_SCAN_PART_COUNT, STORE_TXN_COUNT_MAX
 from hansa.store.etcd import caller
-from hansa.store.etcd.access import CHANNEL_OPTIONS
 from hansa.store.etcd.client import EtcdStore
 from hansa.store.opening import open_store
 from hansa.store.values import Get, Put, prefix_range
@@ -200,7 +199,7 @@ async def test_a_scan_of_large_values_is_read_in_smaller_parts(
     etcd: EtcdGroup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # So that what is too large for one answer is not large for a test.
-    options = {**dict(CHANNEL_OPTIONS), "grpc.max_receive_message_length": 4 * MIB}
+    options = {**dict(caller.CHANNEL_OPTIONS), "grpc.max_receive_message_length": 4 * MIB}
     monkeypatch.setattr(caller, "CHANNEL_OPTIONS", tuple(options.items()))
     async with open_store(etcd.address) as store:
         for number in range(60):

@@ -35,13 +35,10 @@ from hansa.limits import STORE_TIMEOUT_S, STORE_WATCH_BEAT_S
 from hansa.runtime.tasks import TaskScope
 from hansa.runtime.waiters import Waiters
 from hansa.store.etcd import api_pb2 as api
-from hansa.store.etcd.caller import EtcdCaller
-from hansa.store.etcd.calls import RANGE, WATCH
-from hansa.store.etcd.failures import Doubt, Failure, judge
-from hansa.store.etcd.life import StoreLife
+from hansa.store.etcd.caller import EtcdCaller, StoreLife, metadata_of
 from hansa.store.etcd.lineage import HistoryLost
-from hansa.store.etcd.messages import item_from_message
-from hansa.store.etcd.rotation import Rotation, Trail
+from hansa.store.etcd.members import Doubt, Failure, Rotation, Trail, judge
+from hansa.store.etcd.messages import RANGE, WATCH, item_from_message
 from hansa.store.etcd.watch_book import WatchBook, WatchTape
 from hansa.store.values import WatchBatch
 
@@ -215,7 +212,7 @@ class EtcdWatches:
             await self.caller.release(index)
 
     async def _speak(self, channel: grpc.aio.Channel, index: int, ended: asyncio.Future[Failure]) -> Failure:
-        stream: _Stream = WATCH.stream_stub(channel)(metadata=self.caller.access.metadata())
+        stream: _Stream = WATCH.stream_stub(channel)(metadata=metadata_of(self.caller.access))
         async with asyncio.TaskGroup() as group:
             tasks = [
                 group.create_task(work, name=f"watches: {name}")

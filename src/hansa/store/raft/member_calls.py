@@ -12,9 +12,8 @@ from hansa.control.method import RequestT, ResponseT
 from hansa.errors import StoreUnavailable
 from hansa.limits import RAFT_MEASURES_BYTES_MAX, RAFT_REACH_S_MAX
 from hansa.store.etcd import api_pb2 as api
-from hansa.store.etcd import calls
-from hansa.store.etcd.calls import EtcdCall
-from hansa.store.etcd.messages import commit_to_message, outcome_from_message
+from hansa.store.etcd import messages
+from hansa.store.etcd.messages import EtcdCall, commit_to_message, outcome_from_message
 from hansa.store.raft.join_steps import MemberView
 from hansa.store.raft.member_settings import RaftTimings, address_of, url
 from hansa.store.values import Compare, Operation, Outcome
@@ -60,46 +59,48 @@ class MemberCalls:
 
     async def status(self, *, timeout_s: float | None = None) -> api.StatusResponse:
         """How the member is, in its own words; within `rpc_timeout_s` if nothing else is said."""
-        return await self._ask(calls.STATUS, api.StatusRequest(), timeout_s or self.timings.rpc_timeout_s)
+        return await self._ask(messages.STATUS, api.StatusRequest(), timeout_s or self.timings.rpc_timeout_s)
 
     async def members(self, *, timeout_s: float | None = None) -> list[MemberView]:
         """All members, as the group has agreed; whether they answer is not known yet."""
         # Older members answer from what they know; a read before it makes that as new as the group.
-        await self._ask(calls.RANGE, api.RangeRequest(key=b"\0", limit=1, keys_only=True), timeout_s)
-        answer = await self._ask(calls.MEMBER_LIST, api.MemberListRequest(linearizable=True), timeout_s)
+        await self._ask(messages.RANGE, api.RangeRequest(key=b"\0", limit=1, keys_only=True), timeout_s)
+        answer = await self._ask(messages.MEMBER_LIST, api.MemberListRequest(linearizable=True), timeout_s)
         return [_view(member) for member in answer.members]
 
     async def known_members(self) -> list[MemberView]:
         """As `members`, but what this one member knows: the group need not have a leader."""
-        answer = await self._ask(calls.MEMBER_LIST, api.MemberListRequest())
+        answer = await self._ask(messages.MEMBER_LIST, api.MemberListRequest())
         return [_view(member) for member in answer.members]
 
     async def known_value(self, key: bytes) -> bytes | None:
         """The value of a key as this one member knows it; None when it knows of none."""
-        answer = await self._ask(calls.RANGE, api.RangeRequest(key=key, serializable=True))
+        answer = await self._ask(messages.RANGE, api.RangeRequest(key=key, serializable=True))
         return answer.kvs[0].value if answer.kvs else None
 
     async def add_learner(self, peer_address: str) -> int:
         request = api.MemberAddRequest(peerURLs=[url(peer_address)], isLearner=True)
-        return (await self._ask(calls.MEMBER_ADD, request)).member.ID
+        return (await self._ask(messages.MEMBER_ADD, request)).member.ID
 
     async def promote(self, peer_id: int) -> None:
-        await self._ask(calls.MEMBER_PROMOTE, api.MemberPromoteRequest(ID=peer_id))
+        await self._ask(messages.MEMBER_PROMOTE, api.MemberPromoteRequest(ID=peer_id))
 
     async def remove(self, peer_id: int) -> None:
-        await self._ask(calls.MEMBER_REMOVE, api.MemberRemoveRequest(ID=peer_id))
+        await self._ask(messages.MEMBER_REMOVE, api.MemberRemoveRequest(ID=peer_id))
 
     async def move_leader(self, peer_id: int) -> None:
         """To be asked of the leader itself."""
-        await self._ask(calls.MOVE_LEADER, api.MoveLeaderRequest(targetID=peer_id))
+        await self._ask(messages.MOVE_LEADER, api.MoveLeaderRequest(targetID=peer_id))
 
     async def grant(self, ttl_s: float) -> int:
-        return (await self._ask(calls.LEASE_GRANT, api.LeaseGrantRequest(TTL=max(1, round(ttl_s))))).ID
+        return (await self._ask(messages.LEASE_GRANT, api.LeaseGrantRequest(TTL=max(1, round(ttl_s))))).ID
 
     async def commit(
         self, compares: Sequence[Compare], then: Sequence[Operation], otherwise: Sequence[Operation] = ()
     ) -> Outcome:
-        return outcome_from_message(await self._ask(calls.TXN, commit_to_message(compares, then, otherwise)))
+        return outcome_from_message(
+            await self._ask(messages.TXN, commit_to_message(compares, then, otherwise))
+        )
 
     async def _ask(
         self, call: EtcdCall[RequestT, ResponseT], request: RequestT, timeout_s: float | None = None

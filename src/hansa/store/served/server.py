@@ -31,7 +31,7 @@ from hansa.limits import (
 )
 from hansa.runtime.tasks import Closing
 from hansa.store.etcd import api_pb2 as api
-from hansa.store.etcd import calls
+from hansa.store.etcd import messages
 from hansa.store.etcd.messages import lease_info_to_message
 from hansa.store.served.kv_answers import answer_delete, answer_put, answer_range, answer_txn
 from hansa.store.served.recorded import RecordedStore
@@ -137,22 +137,22 @@ class StoreServer:
         await self._closing.once(self._stack.aclose)
 
     def _give_methods(self, server: ControlServer) -> None:
-        server.answer(calls.RANGE, self._range)
-        server.answer(calls.PUT, self._put)
-        server.answer(calls.DELETE_RANGE, self._delete_range)
-        server.answer(calls.TXN, self._txn)
-        server.answer(calls.COMPACT, self._compact)
-        server.answer(calls.LEASE_GRANT, self._lease_grant)
-        server.answer(calls.LEASE_REVOKE, self._lease_revoke)
-        server.answer(calls.LEASE_TIME_TO_LIVE, self._lease_time_to_live)
-        server.answer(calls.LEASE_LEASES, self._lease_leases)
-        server.answer(calls.MEMBER_LIST, self._member_list)
-        server.answer(calls.STATUS, self._status)
-        server.answer(calls.ALARM, self._alarm)
-        server.answer(calls.DEFRAGMENT, self._defragment)
-        server.answer(calls.AUTHENTICATE, self._authenticate)
-        server.stream(calls.LEASE_KEEP_ALIVE, self._keep_alive)
-        server.stream(calls.WATCH, self._watch)
+        server.answer(messages.RANGE, self._range)
+        server.answer(messages.PUT, self._put)
+        server.answer(messages.DELETE_RANGE, self._delete_range)
+        server.answer(messages.TXN, self._txn)
+        server.answer(messages.COMPACT, self._compact)
+        server.answer(messages.LEASE_GRANT, self._lease_grant)
+        server.answer(messages.LEASE_REVOKE, self._lease_revoke)
+        server.answer(messages.LEASE_TIME_TO_LIVE, self._lease_time_to_live)
+        server.answer(messages.LEASE_LEASES, self._lease_leases)
+        server.answer(messages.MEMBER_LIST, self._member_list)
+        server.answer(messages.STATUS, self._status)
+        server.answer(messages.ALARM, self._alarm)
+        server.answer(messages.DEFRAGMENT, self._defragment)
+        server.answer(messages.AUTHENTICATE, self._authenticate)
+        server.stream(messages.LEASE_KEEP_ALIVE, self._keep_alive)
+        server.stream(messages.WATCH, self._watch)
 
     @property
     def _term(self) -> int:

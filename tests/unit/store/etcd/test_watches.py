@@ -12,7 +12,7 @@ import pytest
 from hansa.errors import Compacted
 from hansa.store.etcd import api_pb2 as api
 from hansa.store.etcd.client import EtcdStore
-from hansa.store.etcd.failures import Doubt, Failure
+from hansa.store.etcd.members import Doubt, Failure
 from hansa.store.etcd.watch_book import WatchBook
 from hansa.store.served.server import StoreServer
 
