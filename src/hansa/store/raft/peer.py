@@ -31,8 +31,17 @@ from hansa.limits import (
 from hansa.runtime.backoff import Backoff
 from hansa.runtime.event_stream import EventFeeds, EventStream
 from hansa.runtime.tasks import Closing, TaskScope
-from hansa.store.raft.etcd_program import find_etcd
-from hansa.store.raft.group import Group
+from hansa.store.raft.etcd_program import (
+    MemberSettings,
+    RaftTimings,
+    arguments,
+    check_seconds,
+    environment,
+    find_etcd,
+    listening,
+    read_listen_host,
+)
+from hansa.store.raft.group import Group, MemberCalls, MemberPool
 from hansa.store.raft.group_record import (
     Charter,
     PeerInfo,
@@ -44,17 +53,7 @@ from hansa.store.raft.group_record import (
 from hansa.store.raft.join_client import JoinClient
 from hansa.store.raft.join_messages import JoinAcceptance, misfit
 from hansa.store.raft.join_service import JoinService
-from hansa.store.raft.member_calls import MemberCalls, MemberPool
-from hansa.store.raft.member_process import REMOVED, MemberProcess
-from hansa.store.raft.member_settings import (
-    MemberSettings,
-    RaftTimings,
-    arguments,
-    check_seconds,
-    environment,
-    listening,
-    read_listen_host,
-)
+from hansa.store.raft.member_process import REMOVED, MemberProcess, Report, Supervision
 from hansa.store.raft.peer_home import FolderState, PeerHome
 from hansa.store.raft.peer_watch import PeerWatch
 from hansa.store.raft.raft_events import (
@@ -69,7 +68,6 @@ from hansa.store.raft.raft_events import (
     RaftStats,
 )
 from hansa.store.raft.raft_store import MemberAddresses, RaftStore
-from hansa.store.raft.supervision import Report, Supervision
 
 _log = logging.getLogger(__name__)
 _LOOK_S: Final = 0.05

@@ -11,9 +11,8 @@ from dataclasses import replace
 from hansa.clock import Clock
 from hansa.errors import HansaError, StoreUnavailable
 from hansa.store.etcd import api_pb2 as api
-from hansa.store.raft.group import Group, GroupBook
+from hansa.store.raft.group import Group, GroupBook, Measures, MemberCalls, fetch_measures
 from hansa.store.raft.group_record import Approval, Bootstrap, Charter, GroupRecord, PeerInfo
-from hansa.store.raft.member_calls import Measures, MemberCalls, fetch_measures
 from hansa.store.raft.raft_events import (
     GroupStatus,
     JoinAccepted,

@@ -23,11 +23,11 @@ from hansa.clock import Clock, SystemClock
 from hansa.errors import AlreadyClosed, Compacted, FutureRevision, HansaError, StoreUnavailable
 from hansa.limits import STORE_JOURNAL_BYTES
 from hansa.runtime.tasks import Closing
+from hansa.store.served.answers import BUSY, IN_DOUBT, Refusal
 from hansa.store.served.disk_journal import DiskJournal, JournalStats
 from hansa.store.served.folder import Identity, Recovery, StoreFolder
 from hansa.store.served.recorded import RecordedStore
 from hansa.store.served.records import encode_record
-from hansa.store.served.refusals import BUSY, IN_DOUBT, Refusal
 from hansa.store.values import WatchBatch
 from hansa.store.watching import Watcher, Watchers, WatchInterest
 

@@ -33,9 +33,18 @@ from hansa.runtime.tasks import Closing
 from hansa.store.etcd import api_pb2 as api
 from hansa.store.etcd import messages
 from hansa.store.etcd.messages import lease_info_to_message
-from hansa.store.served.kv_answers import answer_delete, answer_put, answer_range, answer_txn
+from hansa.store.served.answers import (
+    LEASE_EXISTS,
+    LEASE_TOO_LONG,
+    NO_AUTH,
+    Refusal,
+    answer_delete,
+    answer_put,
+    answer_range,
+    answer_txn,
+    refusal_of,
+)
 from hansa.store.served.recorded import RecordedStore
-from hansa.store.served.refusals import LEASE_EXISTS, LEASE_TOO_LONG, NO_AUTH, Refusal, refusal_of
 from hansa.store.served.served_store import ServedStore
 from hansa.store.served.watch_stream import WatchStats, WatchStream
 from hansa.store.values import as_lease

@@ -15,7 +15,7 @@ from hansa.limits import STORE_LEASE_TTL_S_MAX, STORE_TXN_COUNT_MAX, STORE_VALUE
 from hansa.store.etcd import api_pb2 as api
 from hansa.store.etcd import messages
 from hansa.store.mvcc import OVERHEAD_BYTES
-from hansa.store.served import durable_files
+from hansa.store.served import folder as store_folder
 from hansa.store.served.recorded import RecordedStore
 from hansa.store.served.server import StoreServer
 from hansa.store.values import Put
@@ -339,7 +339,7 @@ async def test_a_store_that_refuses_changes_has_an_alarm_until_it_is_started_aga
     async with StoreServer("127.0.0.1:0", folder=tmp_path) as server, etcd_caller(server.address) as caller:
         # Clients ask for alarms to know whether a server is well.
         assert not (await caller.ask(messages.ALARM)).alarms
-        monkeypatch.setattr(durable_files, "flush", fail)
+        monkeypatch.setattr(store_folder, "flush", fail)
         assert (await caller.refusal(messages.PUT, key=b"k"))[0] == "UNAVAILABLE"
         (alarm,) = (await caller.ask(messages.ALARM)).alarms
         assert (alarm.memberID, alarm.alarm) == (server.store.identity.member_id, api.NOSPACE)

@@ -1,33 +1,33 @@
-"""etcd's requests about keys, carried out on a store: reads, changes, nested transactions. Pure.
+"""etcd's requests about keys, carried out on a store: reads, changes, nested transactions, refusals. Pure.
 
 A transaction is made flat before anything is done. All its conditions, also those of inner transactions, are
 decided on the store as it is before, as etcd does. That leaves one list of operations, which happens whole or
 not at all. No key is written twice in it, so a key's value before its put is its value before the
 transaction.
+
+What is refused is refused with etcd's codes and words, by which clients tell refusals apart.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
-from hansa.errors import StoreUnavailable
+from hansa.errors import (
+    AlreadyClosed,
+    BadArgument,
+    Compacted,
+    FutureRevision,
+    HansaError,
+    LeaseLost,
+    StoreUnavailable,
+    UsageError,
+)
 from hansa.limits import STORE_TXN_BYTES_MAX, STORE_TXN_COUNT_MAX, STORE_VALUE_BYTES_MAX
 from hansa.store.etcd import api_pb2 as api
 from hansa.store.etcd.messages import compare_from_message, item_to_message
 from hansa.store.served.recorded import RecordedStore
-from hansa.store.served.refusals import (
-    BAD_SORT,
-    DUPLICATE_KEY,
-    EMPTY_KEY,
-    FULL,
-    LEASE_GIVEN,
-    NO_KEY,
-    TOO_LARGE,
-    TOO_MANY_OPERATIONS,
-    VALUE_GIVEN,
-    Refusal,
-)
 from hansa.store.values import (
     Delete,
     DeleteResult,
@@ -40,6 +40,64 @@ from hansa.store.values import (
     Result,
     is_within,
 )
+
+
+class Refusal(UsageError):
+    """A request that is answered with a status. `status` is the name of gRPC's code for it."""
+
+    code = "refused"
+
+    def __init__(self, status: str, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+INVALID: Final = "INVALID_ARGUMENT"
+OUT_OF_RANGE: Final = "OUT_OF_RANGE"
+EXHAUSTED: Final = "RESOURCE_EXHAUSTED"
+AWAY: Final = "UNAVAILABLE"
+
+COMPACTED: Final = (OUT_OF_RANGE, "etcdserver: mvcc: required revision has been compacted")
+FUTURE: Final = (OUT_OF_RANGE, "etcdserver: mvcc: required revision is a future revision")
+NO_LEASE: Final = ("NOT_FOUND", "etcdserver: requested lease not found")
+LEASE_EXISTS: Final = ("FAILED_PRECONDITION", "etcdserver: lease already exists")
+LEASE_TOO_LONG: Final = (OUT_OF_RANGE, "etcdserver: too large lease TTL")
+EMPTY_KEY: Final = (INVALID, "etcdserver: key is not provided")
+NO_KEY: Final = (INVALID, "etcdserver: key not found")
+VALUE_GIVEN: Final = (INVALID, "etcdserver: value is provided")
+LEASE_GIVEN: Final = (INVALID, "etcdserver: lease is provided")
+TOO_MANY_OPERATIONS: Final = (INVALID, "etcdserver: too many operations in txn request")
+DUPLICATE_KEY: Final = (INVALID, "etcdserver: duplicate key given in txn request")
+BAD_SORT: Final = (INVALID, "etcdserver: invalid sort option")
+TOO_LARGE: Final = (INVALID, "etcdserver: request is too large")
+FULL: Final = (EXHAUSTED, "etcdserver: mvcc: database space exceeded")
+BUSY: Final = (EXHAUSTED, "etcdserver: too many requests")
+NO_AUTH: Final = ("FAILED_PRECONDITION", "etcdserver: authentication is not enabled")
+STOPPED: Final = (AWAY, "etcdserver: server stopped")
+# It may or may not have happened: etcd says so when its answer is late, and clients know the words.
+IN_DOUBT: Final = (AWAY, "etcdserver: request timed out")
+
+
+def refusal_of(error: HansaError) -> Refusal:
+    """An error of the store as its clients are told of it."""
+    match error:
+        case Refusal():
+            return error
+        case Compacted():
+            return Refusal(*COMPACTED)
+        case FutureRevision():
+            return Refusal(*FUTURE)
+        case LeaseLost():
+            return Refusal(*NO_LEASE)
+        case BadArgument():
+            return Refusal(INVALID, f"hansa store: {error}")
+        case AlreadyClosed():
+            return Refusal(*STOPPED)
+        case StoreUnavailable():
+            # Etcd's words, so that every client knows that nothing happened; and the reason behind them.
+            return Refusal(EXHAUSTED, f"{FULL[1]}: {error}")
+    return Refusal("INTERNAL", f"hansa store: {error}")
+
 
 _SORTS = {
     api.RangeRequest.KEY: lambda item: item.key,
