@@ -73,10 +73,10 @@ class RaftStage:
         self.events: dict[str, EventStream[RaftEvent]] = {}
         self._settings = {
             "timings": TIMINGS,
-            "look_s": 0.1,
-            "measure_s": 0.2,
-            "patience_s": 1.0,
-            "stop_timeout_s": 0.3,
+            "look_interval": 0.1,
+            "measure_interval": 0.2,
+            "patience": 1.0,
+            "stop_timeout": 0.3,
             "program": trusted_etcd(),
             **settings,
         }
@@ -274,8 +274,8 @@ async def _run(peers_count: int, folder: Path) -> None:
     async with RaftStage(
         folder,
         cluster=CLUSTER,
-        look_s=RAFT_LOOK_S,
-        measure_s=RAFT_MEASURE_S,
+        look_interval=RAFT_LOOK_S,
+        measure_interval=RAFT_MEASURE_S,
         program=_hasty_etcd(folder),
     ) as stage:
         peers = await stage.found(peers_count)

@@ -84,8 +84,8 @@ def start(
             peers=founders_of(peers),
             approval=approval,
             resource_group=resource_group,
-            start_timeout_s=timeout,
-            join_timeout_s=join_timeout,
+            start_timeout=timeout,
+            join_timeout=join_timeout,
         )
         run(_serve(made, as_json=peer.as_json))
     except HansaError as error:
@@ -127,7 +127,7 @@ def join(
         How long joining may take; the time that a person has for the approval is not counted.
     """
     try:
-        made = peer_of(app, peer, join=via, peer_address=address, join_timeout_s=timeout)
+        made = peer_of(app, peer, join=via, peer_address=address, join_timeout=timeout)
         run(_serve(made, as_json=peer.as_json))
     except HansaError as error:
         return complain("raft join", error, as_json=peer.as_json)

@@ -122,10 +122,10 @@ def peer_of(app: str, options: PeerOptions, **more: object) -> raft.RaftPeer:
             election_ms=options.election_ms,
             snapshot_count=options.snapshot_count,
             history_kept=options.history,
-            rpc_timeout_s=options.rpc_timeout,
-            replication_timeout_s=options.replication_timeout,
+            rpc_timeout=options.rpc_timeout,
+            replication_timeout=options.replication_timeout,
         ),
-        approval_timeout_s=options.approval_timeout,
+        approval_timeout=options.approval_timeout,
         **more,  # type: ignore[arg-type]  # Each command gives its own few.
     )
 

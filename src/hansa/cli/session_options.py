@@ -11,6 +11,7 @@ from hansa.coordination.session import Session
 from hansa.errors import BadArgument
 from hansa.store.opening import open_store
 from hansa.store.store import Store
+from hansa.transport.environment import Environment
 
 STORE: Final = "etcd://127.0.0.1:2379"
 StoreAddress = Annotated[str, Parameter(metavar="ADDRESS", env_var="HANSA_STORE")]
@@ -50,4 +51,4 @@ def open_shared_store(address: str, tls: TlsFiles) -> Store:
     """A store that other processes see, too. Raises BadArgument and BadEndpoint."""
     if address.startswith("memory:"):
         raise BadArgument("memory:// is a store within one process: nobody else is there; give etcd://")
-    return open_store(address, tls=tls.credentials())
+    return open_store(address, environment=Environment(tls=tls.credentials()))

@@ -15,6 +15,7 @@ from hansa.cli.registry_options import NO_TLS, AsJson, TlsFiles
 from hansa.cli.stop_signals import stop_signals
 from hansa.errors import BadArgument, HansaError
 from hansa.runtime.fast_loop import run
+from hansa.transport.environment import Environment
 
 if TYPE_CHECKING:
     from hansa.store.served.server import StoreServer
@@ -82,7 +83,7 @@ def store(
             listen,
             folder=None if memory else data or DATA,
             fsync=not no_fsync,
-            tls=tls.credentials(),
+            environment=Environment(tls=tls.credentials()),
             give_up_damage=give_up_damage,
         )
         gc.set_threshold(*GARBAGE_THRESHOLDS)

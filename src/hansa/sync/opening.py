@@ -12,7 +12,7 @@ from hansa.errors import AlreadyClosed
 from hansa.store.opening import open_store as open_async_store
 from hansa.store.store import Store as AsyncStore
 from hansa.sync.mirror import EndingMirror
-from hansa.transport import Tls
+from hansa.transport import Environment
 
 if TYPE_CHECKING:
     from hansa.sync.store import Store
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _turn = threading.Lock()
 
 
-def open_store(address: str, *, tls: Tls | None = None, **options: Any) -> Store:
+def open_store(address: str, *, environment: Environment | None = None, **options: Any) -> Store:
     """The store at an address, for threads; open it with `with`.
 
     Addresses and options are those of the asynchronous `open_store`. A `memory://name` is shared by all who
@@ -31,7 +31,7 @@ def open_store(address: str, *, tls: Tls | None = None, **options: Any) -> Store
 
     def make() -> AsyncStore:
         with _turn:
-            return open_async_store(address, tls=tls, **options)
+            return open_async_store(address, environment=environment, **options)
 
     scheme, _, rest = address.partition("://")
     return Store(make, name=f"{scheme}://{rest.rpartition('@')[2]}")

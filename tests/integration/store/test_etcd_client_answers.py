@@ -19,6 +19,7 @@ from hansa.store.etcd import messages
 from hansa.store.etcd.client import EtcdStore
 from hansa.store.etcd.messages import EtcdCall
 from hansa.store.values import Delete, Get, Put
+from hansa.transport import Environment
 
 pytestmark = [pytest.mark.spec("CRD-11"), pytest.mark.timeout(30)]
 
@@ -161,7 +162,7 @@ async def test_a_write_is_not_entrusted_to_a_member_that_was_never_reached() -> 
         async with scripted(Put=[api.PutResponse(header=AT_9)]) as (known, script):
             endpoints = [endpoint, *known._caller.access.endpoints]
             chance = Chance.seeded(first_seed(lambda drawn: drawn.below(2) == 0))
-            async with EtcdStore(endpoints, try_timeout_s=0.2, chance=chance) as store:
+            async with EtcdStore(endpoints, try_timeout=0.2, environment=Environment(chance=chance)) as store:
                 assert await store.put("k", b"") == 9
             assert script.names() == ["Put"]
 

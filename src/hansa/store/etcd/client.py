@@ -19,8 +19,7 @@ from math import ceil
 from types import TracebackType
 from typing import Self, TypeVar
 
-from hansa.chance import Chance
-from hansa.clock import Clock, SystemClock
+from hansa.clock import Clock
 from hansa.control.method import RequestT, ResponseT
 from hansa.errors import BadArgument, Compacted, Conflict, FutureRevision, LeaseLost, LimitExceeded
 from hansa.limits import (
@@ -76,7 +75,7 @@ from hansa.store.values import (
     check_commit,
     prefix_range,
 )
-from hansa.transport.options import Tls
+from hansa.transport.environment import Environment
 
 logger = logging.getLogger(__name__)
 
@@ -101,26 +100,24 @@ class EtcdStore(Store):
         *,
         user: str | None = None,
         password: str | None = None,
-        tls: Tls | None = None,
         begins_first: bool = False,
-        try_timeout_s: float = STORE_TRY_S,
-        clock: Clock | None = None,
-        chance: Chance | None = None,
+        try_timeout: float = STORE_TRY_S,
+        environment: Environment | None = None,
         name: str = "",
     ) -> None:
         checked = checked_endpoints(endpoints)
-        if not try_timeout_s > 0.0:
-            raise BadArgument(f"a try of {try_timeout_s} s: give more than 0")
+        if not try_timeout > 0.0:
+            raise BadArgument(f"a try of {try_timeout} s: give more than 0")
+        environment = environment or Environment()
         self.name = name or f"etcd://{','.join(checked)}"
-        self._clock = clock if clock is not None else SystemClock()
-        self._chance = chance if chance is not None else Chance.system()
+        self._clock, self._chance = environment.clock, environment.chance
         self._access = access = EtcdAccess(
-            endpoints=checked, user=user, password=password, tls=tls, begins_first=begins_first
+            endpoints=checked, user=user, password=password, tls=environment.tls, begins_first=begins_first
         )
         self._life = StoreLife(self.name)
         self._closing = Closing()
         self._caller = EtcdCaller(
-            access, try_timeout_s=try_timeout_s, chance=self._chance, name=f"store {self.name}"
+            access, try_timeout_s=try_timeout, chance=self._chance, name=f"store {self.name}"
         )
         self._watches = EtcdWatches(self._caller, self._life, chance=self._chance)
         self._heart = EtcdHeart(
@@ -129,7 +126,7 @@ class EtcdStore(Store):
             self._watches.look,
             clock=self._clock,
             chance=self._chance,
-            try_timeout_s=try_timeout_s,
+            try_timeout_s=try_timeout,
             name=self.name,
         )
         self._caller.on_doubt = self._watches.look
@@ -232,14 +229,14 @@ class EtcdStore(Store):
         is_read = all(isinstance(operation, Get) for operation in (*then, *otherwise))
         return outcome_from_message(await self._ask(TXN, request, timeout, repeatable=is_read))
 
-    async def grant(self, ttl_s: float, *, timeout: float | None = STORE_TIMEOUT_S) -> int:
-        check_ttl(ttl_s)
+    async def grant(self, ttl: float, *, timeout: float | None = STORE_TIMEOUT_S) -> int:
+        check_ttl(ttl)
 
         async def work(trail: Trail) -> int:
             while True:
                 # Our own number, which nobody else draws: so it may be asked for twice.
                 lease = (self._chance.uint64() >> 1) or 1
-                request = api.LeaseGrantRequest(TTL=ceil(ttl_s), ID=lease)
+                request = api.LeaseGrantRequest(TTL=ceil(ttl), ID=lease)
                 try:
                     await self._caller.ask(LEASE_GRANT, request, trail=trail)
                 except Conflict:
@@ -267,9 +264,9 @@ class EtcdStore(Store):
         self,
         lease: int,
         *,
-        ttl_s: float,
+        ttl: float,
         granted_s: float,
-        interval_s: float,
+        interval: float,
         loop_silence_s_max: float,
         on_change: Callable[[], None],
     ) -> EtcdKeeping:
@@ -277,9 +274,9 @@ class EtcdStore(Store):
         self._life.check_usable()
         kept = KeptLease(
             lease,
-            ttl_s=ttl_s,
+            ttl_s=ttl,
             granted_s=granted_s,
-            interval_s=interval_s,
+            interval_s=interval,
             silence_s_max=loop_silence_s_max,
         )
         return self._heart.keep(kept, on_change)

@@ -153,9 +153,9 @@ class RaftTimings:
     # The past that watches may still read.
     history_kept: str = "1h"
     # A member that does not say how it is in this time is away.
-    rpc_timeout_s: float = RAFT_REACH_S_MAX
+    rpc_timeout: float = RAFT_REACH_S_MAX
     # A change, or a read that a quorum confirms, is done in this time, or is tried again later.
-    replication_timeout_s: float = RAFT_CALL_S_MAX
+    replication_timeout: float = RAFT_CALL_S_MAX
 
     def __post_init__(self) -> None:
         if self.heartbeat_ms < _HEARTBEAT_MS_MIN:
@@ -171,15 +171,14 @@ class RaftTimings:
             raise BadArgument(
                 f"history_kept is {self.history_kept!r}; write a number with its unit, such as 90m or 1h"
             )
-        if not 0 < self.rpc_timeout_s <= RAFT_CALL_S_LIMIT:
+        if not 0 < self.rpc_timeout <= RAFT_CALL_S_LIMIT:
             raise BadArgument(
-                f"rpc_timeout_s is {self.rpc_timeout_s:g}; "
-                f"give more than 0 and at most {RAFT_CALL_S_LIMIT:g} s"
+                f"rpc_timeout is {self.rpc_timeout:g}; give more than 0 and at most {RAFT_CALL_S_LIMIT:g} s"
             )
         # During an election nothing is agreed on: a shorter time would fail whenever a leader goes.
-        if not self.election_ms / 1000 <= self.replication_timeout_s <= RAFT_CALL_S_LIMIT:
+        if not self.election_ms / 1000 <= self.replication_timeout <= RAFT_CALL_S_LIMIT:
             raise BadArgument(
-                f"replication_timeout_s is {self.replication_timeout_s:g}; "
+                f"replication_timeout is {self.replication_timeout:g}; "
                 f"give at least the election timeout, {self.election_ms / 1000:g} s, "
                 f"and at most {RAFT_CALL_S_LIMIT:g} s"
             )

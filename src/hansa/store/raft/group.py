@@ -86,8 +86,8 @@ class MemberCalls:
         await self._client.close()
 
     async def status(self, *, timeout_s: float | None = None) -> api.StatusResponse:
-        """How the member is, in its own words; within `rpc_timeout_s` if nothing else is said."""
-        return await self._ask(messages.STATUS, api.StatusRequest(), timeout_s or self.timings.rpc_timeout_s)
+        """How the member is, in its own words; within `rpc_timeout` if nothing else is said."""
+        return await self._ask(messages.STATUS, api.StatusRequest(), timeout_s or self.timings.rpc_timeout)
 
     async def members(self, *, timeout_s: float | None = None) -> list[MemberView]:
         """All members, as the group has agreed; whether they answer is not known yet."""
@@ -133,7 +133,7 @@ class MemberCalls:
     async def _ask(
         self, call: EtcdCall[RequestT, ResponseT], request: RequestT, timeout_s: float | None = None
     ) -> ResponseT:
-        timeout_s = timeout_s or self.timings.replication_timeout_s
+        timeout_s = timeout_s or self.timings.replication_timeout
         return await self._client.ask(call, request, timeout_s=timeout_s)
 
 

@@ -276,7 +276,7 @@ class PeerWatch:
             timings = self._group.local.timings
             other = MemberCalls(peer.client_address, timings)
             try:
-                members = await other.members(timeout_s=timings.rpc_timeout_s)
+                members = await other.members(timeout_s=timings.rpc_timeout)
             except HansaError:
                 continue
             finally:

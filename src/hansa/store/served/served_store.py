@@ -18,8 +18,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
-from hansa.chance import Chance
-from hansa.clock import Clock, SystemClock
 from hansa.errors import AlreadyClosed, Compacted, FutureRevision, HansaError, StoreUnavailable
 from hansa.limits import STORE_JOURNAL_BYTES
 from hansa.runtime.tasks import Closing
@@ -30,6 +28,7 @@ from hansa.store.served.recorded import RecordedStore
 from hansa.store.served.records import encode_record
 from hansa.store.values import WatchBatch
 from hansa.store.watching import Watcher, Watchers, WatchInterest
+from hansa.transport.environment import Environment
 
 logger = logging.getLogger(__name__)
 
@@ -49,8 +48,7 @@ class ServedStore:
         folder: str | Path | None = None,
         *,
         fsync: bool = True,
-        clock: Clock | None = None,
-        chance: Chance | None = None,
+        environment: Environment | None = None,
         snapshot_bytes: int = STORE_JOURNAL_BYTES,
         give_up_damage: bool = False,
     ) -> None:
@@ -58,8 +56,8 @@ class ServedStore:
         self._give_up_damage = give_up_damage
         self._fsync = fsync
         self._snapshot_bytes = snapshot_bytes
-        self._clock = clock if clock is not None else SystemClock()
-        self._chance = chance if chance is not None else Chance.system()
+        environment = environment or Environment()
+        self._clock, self._chance = environment.clock, environment.chance
         self._store = RecordedStore(self._chance)
         self._folder: StoreFolder | None = None
         self._journal: DiskJournal | None = None

@@ -17,8 +17,6 @@ from typing import Final, NoReturn, Protocol, Self, TypeVar
 
 import grpc
 
-from hansa.chance import Chance
-from hansa.clock import Clock
 from hansa.control.server import Context, ControlServer, Status
 from hansa.errors import BadEndpoint, HansaError, LeaseLost
 from hansa.limits import (
@@ -48,7 +46,7 @@ from hansa.store.served.recorded import RecordedStore
 from hansa.store.served.served_store import ServedStore
 from hansa.store.served.watch_stream import WatchStats, WatchStream
 from hansa.store.values import as_lease
-from hansa.transport.options import Tls
+from hansa.transport.environment import Environment
 
 # The API that is spoken. Clients look at it to know what they may ask for.
 API_VERSION: Final = "3.4.0"
@@ -90,27 +88,25 @@ class StoreServer:
         *,
         folder: str | Path | None = None,
         fsync: bool = True,
-        tls: Tls | None = None,
+        environment: Environment | None = None,
         name: str = "hansa",
-        clock: Clock | None = None,
-        chance: Chance | None = None,
         snapshot_bytes: int = STORE_JOURNAL_BYTES,
-        progress_s: float = STORE_PROGRESS_S,
+        progress_interval: float = STORE_PROGRESS_S,
         give_up_damage: bool = False,
     ) -> None:
         self._host, _, port = listen.rpartition(":")
         if not self._host or "/" in self._host or not port.isdecimal() or int(port) > 65_535:
             raise BadEndpoint(f"listen at {listen!r}: write host:port, 0 for any free port")
         self._port = int(port)
-        self._tls = tls
+        environment = environment or Environment()
+        self._tls = environment.tls
         self._name = name
-        self._progress_s = progress_s
+        self._progress_s = progress_interval
         self.watch_stats = WatchStats()
         self.store = ServedStore(
             folder,
             fsync=fsync,
-            clock=clock,
-            chance=chance,
+            environment=environment,
             snapshot_bytes=snapshot_bytes,
             give_up_damage=give_up_damage,
         )

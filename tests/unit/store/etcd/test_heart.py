@@ -199,9 +199,9 @@ class Told:
         lease = await self.store.grant(TTL_S)
         return self.store.keep(
             lease,
-            ttl_s=TTL_S,
+            ttl=TTL_S,
             granted_s=self.store.clock.monotonic(),
-            interval_s=interval_s,
+            interval=interval_s,
             loop_silence_s_max=loop_silence_s_max,
             on_change=self._on_change,
         )
@@ -292,9 +292,9 @@ async def keep_nowhere(store: EtcdStore) -> None:
     """A lease that nobody answers for."""
     store.keep(
         7,
-        ttl_s=TTL_S,
+        ttl=TTL_S,
         granted_s=store.clock.monotonic(),
-        interval_s=INTERVAL_S,
+        interval=INTERVAL_S,
         loop_silence_s_max=60.0,
         on_change=lambda: None,
     )

@@ -21,7 +21,7 @@ from hansa.limits import STORE_RETRY_JITTER, STORE_RETRY_S_MAX, STORE_RETRY_S_MI
 from hansa.store.etcd.client import EtcdStore
 from hansa.store.etcd.members import Doubt, EtcdAccess, EtcdAddress, Failure, Rotation, Trail, judge
 from hansa.store.opening import open_store
-from hansa.transport import Tls
+from hansa.transport import Environment, Tls
 
 SECRET = "s3cret"
 
@@ -62,7 +62,7 @@ def test_what_cannot_be_dialled_is_refused_without_telling_the_password(rest: st
 
 
 def test_a_store_is_made_with_what_the_address_says() -> None:
-    store = open_store(f"etcd://ada:{SECRET}@host:2379,other:2379", try_timeout_s=0.5)
+    store = open_store(f"etcd://ada:{SECRET}@host:2379,other:2379", try_timeout=0.5)
     assert isinstance(store, EtcdStore)
     assert store.name == "etcd://host:2379,other:2379"
     for shown in (
@@ -80,7 +80,9 @@ def test_an_address_may_be_written_as_the_store_prints_it() -> None:
     with pytest.raises(BadEndpoint, match="--tls-cert"):
         open_store("https://host:2379")
     with pytest.raises(BadEndpoint, match="write https://"):
-        open_store("http://host:2379", tls=Tls(cert="cert.pem", key="key.pem", ca="ca.pem"))
+        open_store(
+            "http://host:2379", environment=Environment(tls=Tls(cert="cert.pem", key="key.pem", ca="ca.pem"))
+        )
 
 
 def test_an_unknown_kind_tells_the_known_ones_and_no_password() -> None:
@@ -91,7 +93,7 @@ def test_an_unknown_kind_tells_the_known_ones_and_no_password() -> None:
 
 def test_a_memory_store_takes_no_options() -> None:
     with pytest.raises(BadArgument):
-        open_store("memory://docks", try_timeout_s=1.0)
+        open_store("memory://docks", try_timeout=1.0)
 
 
 async def test_a_store_is_used_inside_its_block() -> None:
@@ -109,7 +111,7 @@ async def test_a_store_is_used_inside_its_block() -> None:
 
 def test_a_try_takes_time() -> None:
     with pytest.raises(BadArgument):
-        EtcdStore(["host:1"], try_timeout_s=0.0)
+        EtcdStore(["host:1"], try_timeout=0.0)
 
 
 def test_a_member_keeps_its_number_and_gets_it_again() -> None:

@@ -25,6 +25,7 @@ from hansa.store.served.records import (
 from hansa.store.served.served_store import ServedStore
 from hansa.store.values import Get, Put, WatchBatch
 from hansa.store.watching import WatcherStage, WatchInterest
+from hansa.transport import Environment
 
 pytestmark = pytest.mark.spec("CRD-17")
 
@@ -184,10 +185,10 @@ def test_starts_without_any_change_are_forgotten_like_changes() -> None:
 
 async def test_a_watcher_reads_over_a_start_without_gap_or_repeat(tmp_path: Path) -> None:
     clock = ManualClock()
-    async with ServedStore(tmp_path, fsync=False, clock=clock) as served:
+    async with ServedStore(tmp_path, fsync=False, environment=Environment(clock=clock)) as served:
         last = await served.act(lambda store, _: put(store, "k"))
     clock.advance(3.0)
-    async with ServedStore(tmp_path, fsync=False, clock=clock) as served:
+    async with ServedStore(tmp_path, fsync=False, environment=Environment(clock=clock)) as served:
         assert served.run_revision == served.safe_revision > last + STORE_REVISIONS_PER_S_MAX
         watcher = served.watch(WatchInterest(b"k"), last, lambda: None)
         next_revision = await served.act(lambda store, _: put(store, "k"))

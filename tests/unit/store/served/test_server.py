@@ -19,6 +19,7 @@ from hansa.store.served import folder as store_folder
 from hansa.store.served.recorded import RecordedStore
 from hansa.store.served.server import StoreServer
 from hansa.store.values import Put
+from hansa.transport import Environment
 from hansa.transport.options import Tls
 from tests.support.certificates import Authority
 from tests.support.etcd_caller import EtcdCaller, etcd_caller
@@ -365,7 +366,7 @@ async def test_an_address_that_is_taken_or_none_is_refused(server: StoreServer, 
 async def test_tls_is_mutual(tmp_path: Path) -> None:
     authority, stranger = Authority.create(tmp_path / "a"), Authority.create(tmp_path / "b")
     tls = authority.issue("store")
-    async with StoreServer("127.0.0.1:0", tls=tls) as server:
+    async with StoreServer("127.0.0.1:0", environment=Environment(tls=tls)) as server:
         assert server.url.startswith("https://")
         async with etcd_caller(server.address, credentials(authority.issue("anna"))) as caller:
             assert await caller.put("k") == 2
@@ -374,7 +375,7 @@ async def test_tls_is_mutual(tmp_path: Path) -> None:
         async with etcd_caller(server.address, credentials(wrong)) as caller:
             assert (await caller.refusal(messages.PUT, key=b"k"))[0] == "UNAVAILABLE"
     with pytest.raises(BadArgument, match="the TLS files cannot be used"):
-        async with StoreServer("127.0.0.1:0", tls=Tls(cert="no", key="no", ca="no")):
+        async with StoreServer("127.0.0.1:0", environment=Environment(tls=Tls(cert="no", key="no", ca="no"))):
             pass
 
 

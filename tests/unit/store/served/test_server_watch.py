@@ -25,7 +25,7 @@ PREFIX_END = b"k0"  # of k/
 
 @pytest.fixture
 async def server() -> AsyncIterator[StoreServer]:
-    async with StoreServer("127.0.0.1:0", progress_s=0.05) as server:
+    async with StoreServer("127.0.0.1:0", progress_interval=0.05) as server:
         yield server
 
 
