@@ -40,10 +40,6 @@ class Engine:
     def revision(self) -> int:
         return self._mvcc.revision
 
-    @property
-    def watcher_count(self) -> int:
-        return len(self._watchers)
-
     def deadline(self) -> float | None:
         """When the next lease expires; None without one."""
         return self._leases.deadline()

@@ -20,8 +20,8 @@ from hansa.store.raft.raft_events import (
     JoinExpired,
     JoinRequested,
     JoinRequestRefused,
-    PeerJoined,
-    PeerLeft,
+    RaftPeerJoined,
+    RaftPeerLeft,
 )
 from hansa.store.raft.raft_store import RaftStore
 from tests.support.raft_stage import APP, RaftStage, Writer, keys_of, kill, roles, until
@@ -69,7 +69,7 @@ async def test_a_peer_joins_under_load_and_has_everything(stage: RaftStage) -> N
     assert joined.stats.join_sync_s > 0
     assert (await stage.heard(leader.name, JoinRequested)).name == "n4"
     assert (await stage.heard(leader.name, JoinAccepted)).name == "n4"
-    assert (await stage.heard(leader.name, PeerJoined)).peer.name == "n4"
+    assert (await stage.heard(leader.name, RaftPeerJoined)).peer.name == "n4"
     assert leader.stats.joins_accepted_count == 1
     assert leader.stats.join_accept_s > 0
     await until(lambda: all(stage.known_to(peer) >= {"n4"} for peer in peers), "all know it")
@@ -256,7 +256,7 @@ async def test_a_follower_and_then_the_leader_leave_and_the_last_one_does_not(st
     await follower.leave()
     assert follower.is_left
     assert follower.pid is None
-    assert (await stage.heard(leader.name, PeerLeft)).peer.name == follower.name
+    assert (await stage.heard(leader.name, RaftPeerLeft)).peer.name == follower.name
     await stage.stop(follower.name)
     with pytest.raises(RaftRefused, match="has left orders"):
         async with stage.make(follower.name):

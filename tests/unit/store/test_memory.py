@@ -75,11 +75,11 @@ async def test_a_lease_that_is_still_kept_is_kept_no_more_when_it_closes() -> No
 async def test_a_watch_that_is_thrown_away_costs_nothing_more() -> None:
     async with MemoryStore() as store:
         watches = [store.watch("k"), store.watch("k")]
-        assert (store._engine.watcher_count, len(store._readers)) == (2, 2)
+        assert (len(store._engine._watchers), len(store._readers)) == (2, 2)
         watches.pop()
         gc.collect()
         await store.put("k", b"")
-        assert (store._engine.watcher_count, len(store._readers)) == (1, 1)
+        assert (len(store._engine._watchers), len(store._readers)) == (1, 1)
         assert (await anext(watches[0])).revision == 2
 
 

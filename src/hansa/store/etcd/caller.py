@@ -38,7 +38,7 @@ from hansa.runtime.home import Home
 from hansa.runtime.waiters import Waiters
 from hansa.store.etcd import api_pb2 as api
 from hansa.store.etcd.lineage import HistoryLost, HistoryQuestion, Lineage, Mark
-from hansa.store.etcd.members import Doubt, EtcdAccess, Failure, Rotation, Trail, judge
+from hansa.store.etcd.members import Doubt, EtcdAccess, FailedTry, Rotation, Trail, judge
 from hansa.store.etcd.messages import (
     AUTHENTICATE,
     LEASE_GRANT,
@@ -370,7 +370,7 @@ class EtcdCaller:
         """Have a token, where one is needed. Raises `HandshakeRefused`."""
         await self.ask(STATUS, api.StatusRequest(), trail=trail)
 
-    async def probe(self, index: int) -> Failure | None:
+    async def probe(self, index: int) -> FailedTry | None:
         """Whether a member lives and has a leader: None when it is well."""
         try:
             await self._once(index, STATUS, api.StatusRequest(), self._try_timeout_s)
@@ -432,7 +432,7 @@ class EtcdCaller:
         if (refusal := self.lineage.refusal(self._name)) is not None:
             raise refusal
 
-    def _failed(self, index: int, failure: Failure, token: str | None, trail: Trail) -> float:
+    def _failed(self, index: int, failure: FailedTry, token: str | None, trail: Trail) -> float:
         delay_s = trail.note(failure)
         if failure.doubt is not Doubt.STRANGER:
             self._rotation.failed(index)

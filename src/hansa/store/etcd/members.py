@@ -134,7 +134,7 @@ class Doubt(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Failure:
+class FailedTry:
     """A judged failure. `error` is what to raise, where asking again cannot help."""
 
     doubt: Doubt
@@ -142,7 +142,7 @@ class Failure:
     error: HansaError | None = None
 
 
-def judge(code: str, text: str) -> Failure:
+def judge(code: str, text: str) -> FailedTry:
     """What a gRPC status means, by its code's name and its text.
 
     etcd gives several meanings to one code, so the text decides where it is known: etcd's own words, which
@@ -152,21 +152,21 @@ def judge(code: str, text: str) -> Failure:
     shown = _PREAMBLE.sub("cannot connect to ", text) or code
     for words, making in _REFUSALS:
         if words in said:
-            return Failure(doubt=Doubt.REFUSED, text=shown, error=making(f"the store says: {shown}"))
+            return FailedTry(doubt=Doubt.REFUSED, text=shown, error=making(f"the store says: {shown}"))
     if any(words in said for words in _STRANGERS):
-        return Failure(doubt=Doubt.STRANGER, text=shown)
+        return FailedTry(doubt=Doubt.STRANGER, text=shown)
     if any(words in said for words in _UNDONE):
-        return Failure(doubt=Doubt.UNDONE, text=shown)
+        return FailedTry(doubt=Doubt.UNDONE, text=shown)
     if _TOO_LARGE in said:
-        return Failure(
+        return FailedTry(
             doubt=Doubt.DOUBTFUL, text=shown, error=LimitExceeded(f"an answer is too large: {shown}")
         )
     if code == "UNIMPLEMENTED":
         # No etcd, but something else that answers there: the other members are asked.
-        return Failure(doubt=Doubt.UNDONE, text=f"this is no etcd, or one that cannot do it: {shown}")
+        return FailedTry(doubt=Doubt.UNDONE, text=f"this is no etcd, or one that cannot do it: {shown}")
     if code in ("INVALID_ARGUMENT", "OUT_OF_RANGE", "FAILED_PRECONDITION"):
-        return Failure(doubt=Doubt.REFUSED, text=shown, error=BadArgument(f"the store says: {shown}"))
-    return Failure(doubt=Doubt.DOUBTFUL, text=shown)
+        return FailedTry(doubt=Doubt.REFUSED, text=shown, error=BadArgument(f"the store says: {shown}"))
+    return FailedTry(doubt=Doubt.DOUBTFUL, text=shown)
 
 
 _Making = Callable[[str], HansaError]
@@ -269,7 +269,7 @@ class Trail:
         rounds = self._failures_count // self._members_count
         return float(base_s * 2 ** min(rounds, STORE_TRY_DOUBLINGS_MAX))
 
-    def note(self, failure: Failure) -> float:
+    def note(self, failure: FailedTry) -> float:
         """A try failed; gives how long to wait before the next one. Each member is tried once without."""
         self._failures_count += 1
         self.last_text = failure.text

@@ -35,10 +35,10 @@ if TYPE_CHECKING:
         LeaderChanged,
         MemberFailing,
         MemberRestarted,
-        PeerJoined,
-        PeerLeft,
         PeerStatus,
         RaftEvent,
+        RaftPeerJoined,
+        RaftPeerLeft,
         RaftStats,
         RequestStatus,
         SnapshotTaken,
@@ -55,8 +55,8 @@ else:
             "hansa.store.raft.peer": "RaftPeer",
             "hansa.store.raft.raft_events": (
                 "ApprovalAwaited CatchingUp GroupStatus JoinAccepted JoinApproved JoinExpired "
-                "JoinRequested JoinRequestRefused LeaderChanged MemberFailing MemberRestarted PeerJoined "
-                "PeerLeft PeerStatus RaftEvent RaftStats RequestStatus SnapshotTaken"
+                "JoinRequested JoinRequestRefused LeaderChanged MemberFailing MemberRestarted RaftPeerJoined "
+                "RaftPeerLeft PeerStatus RaftEvent RaftStats RequestStatus SnapshotTaken"
             ),
             "hansa.store.raft.raft_store": "RaftStore",
         },
@@ -81,11 +81,11 @@ __all__ = [
     "MemberFailing",
     "MemberRestarted",
     "PeerInfo",
-    "PeerJoined",
-    "PeerLeft",
     "PeerStatus",
     "RaftEvent",
     "RaftPeer",
+    "RaftPeerJoined",
+    "RaftPeerLeft",
     "RaftStats",
     "RaftStore",
     "RaftTimings",

@@ -61,8 +61,8 @@ from hansa.store.raft.raft_events import (
     JoinAccepted,
     MemberFailing,
     MemberRestarted,
-    PeerLeft,
     RaftEvent,
+    RaftPeerLeft,
     RaftStats,
 )
 from hansa.store.raft.raft_store import MemberAddresses, RaftStore
@@ -474,7 +474,7 @@ class RaftPeer:
         if self._process is not None:
             await self._process.stop()
         self._home.note(watch.me, FolderState.LEFT)
-        self._tell(PeerLeft(peer=watch.me))
+        self._tell(RaftPeerLeft(peer=watch.me))
         self._was_left.set()
 
     async def _find_members(self) -> MemberAddresses:

@@ -20,9 +20,9 @@ from hansa.store.raft.raft_events import (
     JoinExpired,
     JoinRequestRefused,
     LeaderChanged,
-    PeerJoined,
-    PeerLeft,
     RaftEvent,
+    RaftPeerJoined,
+    RaftPeerLeft,
     RaftStats,
     SnapshotTaken,
 )
@@ -233,9 +233,9 @@ class PeerWatch:
             _log.warning("%s: %s; a peer's setting counts when a group begins", self.app, differing)
         self.record = record
         for name in sorted(set(after) - set(before)):
-            self._tell(PeerJoined(peer=after[name]))
+            self._tell(RaftPeerJoined(peer=after[name]))
         for name in sorted(set(before) - set(after)):
-            self._tell(PeerLeft(peer=before[name]))
+            self._tell(RaftPeerLeft(peer=before[name]))
 
     async def _measure(self) -> None:
         now = self._clock.monotonic()

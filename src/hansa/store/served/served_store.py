@@ -21,7 +21,7 @@ from typing import Final, Self, TypeVar
 from hansa.errors import AlreadyClosed, Compacted, FutureRevision, HansaError, StoreUnavailable
 from hansa.limits import STORE_JOURNAL_BYTES
 from hansa.runtime.tasks import Closing
-from hansa.store.served.answers import BUSY, IN_DOUBT, Refusal
+from hansa.store.served.answers import BUSY, IN_DOUBT, RequestRefused
 from hansa.store.served.disk_journal import DiskJournal, JournalStats
 from hansa.store.served.folder import Identity, Recovery, StoreFolder
 from hansa.store.served.recorded import RecordedStore
@@ -153,10 +153,6 @@ class ServedStore:
         return self._store
 
     @property
-    def watcher_count(self) -> int:
-        return len(self._watchers)
-
-    @property
     def failure(self) -> StoreUnavailable | None:
         """Why changes are refused; None while they are not."""
         return None if self._journal is None else self._journal.error
@@ -193,7 +189,7 @@ class ServedStore:
             try:
                 await journal.until_safe(journal.appended)
             except StoreUnavailable as error:
-                raise Refusal(IN_DOUBT[0], f"{IN_DOUBT[1]}: {error}") from error
+                raise RequestRefused(IN_DOUBT[0], f"{IN_DOUBT[1]}: {error}") from error
         if failure is not None:
             raise failure
         return result  # type: ignore[return-value]
@@ -245,7 +241,7 @@ class ServedStore:
             if self._journal.error is not None:
                 raise self._journal.error
             if self._journal.is_full:
-                raise Refusal(*BUSY)
+                raise RequestRefused(*BUSY)
 
     def _begin_run(self) -> None:
         self._store.begin_run(wall_s=self._clock.wall())

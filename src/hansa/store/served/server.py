@@ -35,7 +35,7 @@ from hansa.store.served.answers import (
     LEASE_EXISTS,
     LEASE_TOO_LONG,
     NO_AUTH,
-    Refusal,
+    RequestRefused,
     answer_delete,
     answer_put,
     answer_range,
@@ -218,9 +218,9 @@ class StoreServer:
 
         def grant(store: RecordedStore, now: float) -> api.LeaseGrantResponse:
             if as_lease(request.ID) in store:
-                raise Refusal(*LEASE_EXISTS)
+                raise RequestRefused(*LEASE_EXISTS)
             if ttl_s > STORE_LEASE_TTL_S_MAX:
-                raise Refusal(*LEASE_TOO_LONG)
+                raise RequestRefused(*LEASE_TOO_LONG)
             return api.LeaseGrantResponse(ID=store.grant(float(ttl_s), request.ID, now=now), TTL=ttl_s)
 
         return await self._change(grant)
@@ -292,7 +292,7 @@ class StoreServer:
 
     async def _alarm(self, request: api.AlarmRequest) -> api.AlarmResponse:
         if request.action != api.AlarmRequest.GET:
-            raise Refusal("UNIMPLEMENTED", "hansa store: alarms end when the store is started again")
+            raise RequestRefused("UNIMPLEMENTED", "hansa store: alarms end when the store is started again")
         # The one alarm of etcd's under which reads go on and changes do not.
         alarm = api.AlarmMember(memberID=self.store.identity.member_id, alarm=api.NOSPACE)
         return api.AlarmResponse(
@@ -305,7 +305,7 @@ class StoreServer:
         return api.DefragmentResponse(header=self._header(self.store.safe_revision))
 
     async def _authenticate(self, request: api.AuthenticateRequest) -> NoReturn:
-        raise Refusal(*NO_AUTH)
+        raise RequestRefused(*NO_AUTH)
 
 
 def _status(error: HansaError) -> Status:

@@ -19,7 +19,7 @@ from hansa.errors import (
 )
 from hansa.limits import STORE_RETRY_JITTER, STORE_RETRY_S_MAX, STORE_RETRY_S_MIN
 from hansa.store.etcd.client import EtcdStore
-from hansa.store.etcd.members import Doubt, EtcdAccess, EtcdAddress, Failure, Rotation, Trail, judge
+from hansa.store.etcd.members import Doubt, EtcdAccess, EtcdAddress, FailedTry, Rotation, Trail, judge
 from hansa.store.opening import open_store
 from hansa.transport import Environment, Tls
 
@@ -217,8 +217,8 @@ def test_an_answer_that_is_too_large_was_given_to_a_call_that_was_done() -> None
     assert isinstance(failure.error, LimitExceeded)
 
 
-UNDONE = Failure(doubt=Doubt.UNDONE, text="away")
-DOUBTFUL = Failure(doubt=Doubt.DOUBTFUL, text="silent")
+UNDONE = FailedTry(doubt=Doubt.UNDONE, text="away")
+DOUBTFUL = FailedTry(doubt=Doubt.DOUBTFUL, text="silent")
 
 
 def test_clients_begin_at_different_members() -> None:

@@ -13,7 +13,7 @@ from hansa.errors import AlreadyClosed, FutureRevision, StoreUnavailable
 from hansa.store.etcd import api_pb2 as api
 from hansa.store.served import disk_journal
 from hansa.store.served import folder as store_folder
-from hansa.store.served.answers import Refusal, answer_put, answer_range
+from hansa.store.served.answers import RequestRefused, answer_put, answer_range
 from hansa.store.served.journal import FlushMark, read_marks
 from hansa.store.served.recorded import RecordedStore
 from hansa.store.served.served_store import ServedStore
@@ -138,7 +138,7 @@ async def test_changes_are_refused_while_too_much_waits_for_the_disk(
         disk.hold()
         writing = group.create_task(write(served, "a", bytes(1_000)))
         await begun(disk)
-        with pytest.raises(Refusal, match="too many requests"):
+        with pytest.raises(RequestRefused, match="too many requests"):
             await write(served, "b")
         assert await count(served) == 0
         disk.go()
@@ -154,7 +154,7 @@ async def test_a_disk_that_fails_ends_the_writing_and_not_the_reading(
     async with ServedStore(tmp_path) as served:
         await write(served, "a")
         disk.errno = number
-        with pytest.raises(Refusal, match=r"request timed out: the journal in .* cannot be") as caught:
+        with pytest.raises(RequestRefused, match=r"request timed out: the journal in .* cannot be") as caught:
             await write(served, "b")
         assert caught.value.status == "UNAVAILABLE"
         disk.errno = 0
@@ -210,7 +210,7 @@ async def test_the_start_after_a_disk_that_failed_says_so_and_the_next_one_does_
     async with ServedStore(tmp_path) as served:
         await write(served, "a")
         disk.errno = errno.EIO
-        with pytest.raises(Refusal):
+        with pytest.raises(RequestRefused):
             await write(served, "b")
     assert mark_of(tmp_path) == FlushMark(number=mark_of(tmp_path).number, segment=1, is_failed=True)
     disk.errno = 0

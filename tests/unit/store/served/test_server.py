@@ -401,7 +401,7 @@ async def test_nothing_of_a_server_runs_on_when_it_is_left(caller: EtcdCaller, s
         await keeping.read()
         async with asyncio.timeout(10):
             await server.__aexit__(None, None, None)
-        assert server.store.watcher_count == 0
+        assert len(server.store._watchers) == 0
         assert not [task for task in asyncio.all_tasks() if task.get_name().startswith("watch stream")]
 
 

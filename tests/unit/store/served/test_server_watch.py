@@ -90,9 +90,9 @@ async def test_a_cancelled_watcher_hears_nothing_more(caller: EtcdCaller, server
         await caller.put("k")
         answer = await watch.read()
         assert (answer.watch_id, len(answer.events)) == (other, 1)
-        assert server.store.watcher_count == 1
+        assert len(server.store._watchers) == 1
     async with asyncio.timeout(10):
-        while server.store.watcher_count:
+        while len(server.store._watchers):
             await asyncio.sleep(0.001)
 
 
@@ -278,7 +278,7 @@ async def test_a_client_that_goes_in_the_middle_of_an_answer_is_forgotten(
         for _ in range(100):
             await caller.put("k/", bytes(100_000))
     async with asyncio.timeout(10):
-        while server.store.watcher_count:
+        while len(server.store._watchers):
             await asyncio.sleep(0.001)
     await caller.put("k/")
     assert not caplog.records
