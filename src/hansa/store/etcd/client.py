@@ -92,6 +92,9 @@ class EtcdStore(Store):
     raise `UsageError`. A wrong user, password or permission raises `HandshakeRefused`. Leases have whole
     seconds: what is asked for is rounded up. Kept leases (`keep`) are renewed by a thread of the store.
     With `begins_first` it begins at the first endpoint, else at any of them.
+
+    Its calls share nothing with those of `EngineStore`: each is a method of etcd's own, which may be repeated
+    or not.
     """
 
     def __init__(
