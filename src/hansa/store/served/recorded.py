@@ -14,9 +14,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from hansa.chance import Chance
-from hansa.errors import BadArgument, HansaError, InvariantBroken, LeaseLost, StoreCorrupt, StoreUnavailable
+from hansa.errors import BadArgument, HansaError, LeaseLost, StoreCorrupt, StoreUnavailable
 from hansa.limits import (
-    ID_DRAWS_MAX,
     STORE_LEAPS_MAX,
     STORE_LIVE_BYTES_MAX,
     STORE_REVISIONS_PER_S_MAX,
@@ -271,7 +270,7 @@ class RecordedStore:
 
         Raises `BadArgument` (also for a number that is taken), `StoreUnavailable`.
         """
-        number = lease or self._free_number()
+        number = lease or self._leases.free_number(self._chance)
         if number in self._leases:
             raise BadArgument(f"lease {number} is granted already")
         self._leases.grant(number, ttl_s, now=now)
@@ -363,13 +362,6 @@ class RecordedStore:
                 self._live_bytes -= _item_bytes(event.before)
             if event.kind is EventKind.PUT:
                 self._live_bytes += _item_bytes(event.item)
-
-    def _free_number(self) -> int:
-        for _ in range(ID_DRAWS_MAX):
-            lease = self._chance.uint64() >> 1
-            if lease and lease not in self._leases:
-                return lease
-        raise InvariantBroken("no free number for a lease was drawn: the randomness is broken")
 
 
 def _item_bytes(item: KeyValue | Put) -> int:
