@@ -24,6 +24,7 @@ from hansa.errors import AlreadyClosed, LeadershipLost, LockLost, SessionLost, U
 from hansa.runtime.steps import Order
 from hansa.store import MemoryStore
 from hansa.sync.ownership import _Observing
+from hansa.transport import Environment
 from tests.support.leftovers import no_thread_is_left
 from tests.support.sync_stage import WITHIN_S
 
@@ -63,7 +64,7 @@ def waiting_calls(mirror: sync.Session | sync.Store | sync.Members, count: int) 
 def test_a_hold_is_not_held_from_the_deadline_on_even_while_everything_is_stuck() -> None:
     clock = ManualClock()
     with (
-        sync.Store(lambda: MemoryStore(clock=clock), name="docks") as store,
+        sync.Store(lambda: MemoryStore(environment=Environment(clock=clock)), name="docks") as store,
         sync.Session(store, ttl=10.0, margin_s=1.0, loop_silence_s_max=60.0) as session,
         sync.Session(store, ttl=10.0, margin_s=1.0) as other,
         ThreadPoolExecutor(1) as pool,

@@ -9,8 +9,8 @@ from typing import Any
 import grpc
 
 from hansa.store.etcd import api_pb2 as api
-from hansa.store.etcd import calls
-from hansa.store.etcd.calls import EtcdCall
+from hansa.store.etcd import messages
+from hansa.store.etcd.messages import EtcdCall
 
 CALL_S_MAX = 20.0
 
@@ -33,19 +33,19 @@ class EtcdCaller:
         raise AssertionError(f"it was not refused: {answer}")
 
     async def put(self, key: str, value: bytes = b"", **fields: Any) -> int:
-        answer = await self.ask(calls.PUT, key=key.encode(), value=value, **fields)
+        answer = await self.ask(messages.PUT, key=key.encode(), value=value, **fields)
         revision: int = answer.header.revision
         return revision
 
     async def get(self, key: str, range_end: bytes = b"", **fields: Any) -> Any:
-        return await self.ask(calls.RANGE, key=key.encode(), range_end=range_end, **fields)
+        return await self.ask(messages.RANGE, key=key.encode(), range_end=range_end, **fields)
 
     def stream(self, call: EtcdCall[Any, Any]) -> Any:
         return call.stream_stub(self._channel)(timeout=CALL_S_MAX)
 
     @asynccontextmanager
     async def watching(self) -> AsyncIterator[WatchCall]:
-        stream = self.stream(calls.WATCH)
+        stream = self.stream(messages.WATCH)
         try:
             yield WatchCall(stream)
         finally:

@@ -25,7 +25,7 @@ from typing import Self
 
 import grpc
 
-from hansa.store.etcd import calls as calls
+from hansa.store.etcd import messages
 from hansa.store.values import FROM_KEY
 from tests.support.etcd_program import etcd_program
 from tests.support.reserved_ports import reserved_endpoints
@@ -47,8 +47,8 @@ def dying_with_us() -> list[str]:
 def wipe(endpoint: str) -> None:
     """Delete every key of a server that speaks etcd's API."""
     with grpc.insecure_channel(endpoint) as channel:
-        delete = calls.DELETE_RANGE.blocking_stub(channel)
-        request = calls.DELETE_RANGE.request(key=FROM_KEY, range_end=FROM_KEY)
+        delete = messages.DELETE_RANGE.blocking_stub(channel)
+        request = messages.DELETE_RANGE.request(key=FROM_KEY, range_end=FROM_KEY)
         delete(request, timeout=SERVING_S_MAX, wait_for_ready=True)
 
 

@@ -1,6 +1,6 @@
 """A disk that keeps only what was flushed, and that may refuse a flush and forget what it was to write.
 
-It stands below `hansa.store.served.durable_files`. The files in the folder are what processes see, as the
+It stands below `hansa.store.served.folder`. The files in the folder are what processes see, as the
 system's cache shows them; what the disk has is kept here. A flush that fails leaves the cache as it is and
 calls it clean, as Linux does: the next flush has nothing to do, and says that all is well.
 """
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from hansa.store.served import durable_files
+from hansa.store.served import folder as store_folder
 
 SECTOR_BYTES = 512
 
@@ -34,7 +34,7 @@ class LossyDisk:
         self._names: dict[str, int] = {}
 
     def install(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        create = durable_files.create
+        create = store_folder.create
 
         def created(path: Path) -> int:
             file = create(path)
@@ -42,12 +42,12 @@ class LossyDisk:
             self._contents[number], self._dirty[number] = bytearray(), set()
             return file
 
-        monkeypatch.setattr(durable_files, "create", created)
-        monkeypatch.setattr(durable_files, "write", self._write)
-        monkeypatch.setattr(durable_files, "write_at", self._write_at)
+        monkeypatch.setattr(store_folder, "create", created)
+        monkeypatch.setattr(store_folder, "write", self._write)
+        monkeypatch.setattr(store_folder, "write_at", self._write_at)
         for name in ("flush", "flush_mark", "flush_new"):
-            monkeypatch.setattr(durable_files, name, self._flush)
-        monkeypatch.setattr(durable_files, "flush_folder", self._flush_folder)
+            monkeypatch.setattr(store_folder, name, self._flush)
+        monkeypatch.setattr(store_folder, "flush_folder", self._flush_folder)
 
     def lose_power(self) -> None:
         """From now on the folder holds what the disk has, with some of what was on its way to it."""

@@ -17,6 +17,7 @@ from hansa.store.memory import MemoryStore
 from hansa.testing.host import SimClock
 from hansa.testing.life import Life
 from hansa.testing.loop import SimLoop
+from hansa.transport import Environment
 
 T = TypeVar("T")
 
@@ -39,7 +40,9 @@ class MemberStage:
         loop = SimLoop(Chance.seeded(seed))
 
         async def whole() -> T:
-            async with MemoryStore(clock=SimClock(loop), chance=Chance.seeded(f"store {seed}")) as store:
+            async with MemoryStore(
+                environment=Environment(clock=SimClock(loop), chance=Chance.seeded(f"store {seed}"))
+            ) as store:
                 return await scene(cls(loop, store))
 
         try:

@@ -24,7 +24,7 @@ from hansa.errors import Unavailable
 from hansa.limits import RAFT_LOOK_S, RAFT_MEASURE_S
 from hansa.runtime.event_stream import EventStream
 from hansa.store import Store
-from hansa.store.etcd import calls as calls
+from hansa.store.etcd import messages
 from hansa.store.raft import JoinClient, RaftPeer, RaftTimings
 from hansa.store.raft.group_record import GroupRecord, RaftKeys, decode
 from hansa.store.raft.raft_events import GroupStatus, RaftEvent
@@ -73,10 +73,10 @@ class RaftStage:
         self.events: dict[str, EventStream[RaftEvent]] = {}
         self._settings = {
             "timings": TIMINGS,
-            "look_s": 0.1,
-            "measure_s": 0.2,
-            "patience_s": 1.0,
-            "stop_timeout_s": 0.3,
+            "look_interval": 0.1,
+            "measure_interval": 0.2,
+            "patience": 1.0,
+            "stop_timeout": 0.3,
             "program": trusted_etcd(),
             **settings,
         }
@@ -193,15 +193,15 @@ def reset_raft_group(channel: grpc.Channel, peers_count: int) -> None:
     record = RaftKeys(CLUSTER, APP).group
     until_s = time.monotonic() + WITHIN_S
 
-    def ask(call: calls.EtcdCall[Any, Any], **fields: Any) -> Any:
+    def ask(call: messages.EtcdCall[Any, Any], **fields: Any) -> Any:
         return call.blocking_stub(channel)(call.request(**fields), timeout=WITHIN_S, wait_for_ready=True)
 
     while time.monotonic() < until_s:
         try:
-            found = ask(calls.RANGE, key=record).kvs
+            found = ask(messages.RANGE, key=record).kvs
             if found and len(decode(GroupRecord, found[0].value).peers) == peers_count:
-                ask(calls.DELETE_RANGE, key=FROM_KEY, range_end=record)
-                ask(calls.DELETE_RANGE, key=record + b"\0", range_end=FROM_KEY)
+                ask(messages.DELETE_RANGE, key=FROM_KEY, range_end=record)
+                ask(messages.DELETE_RANGE, key=record + b"\0", range_end=FROM_KEY)
                 return
         except grpc.RpcError:
             pass  # After a while without answers it has no leader at first.
@@ -274,8 +274,8 @@ async def _run(peers_count: int, folder: Path) -> None:
     async with RaftStage(
         folder,
         cluster=CLUSTER,
-        look_s=RAFT_LOOK_S,
-        measure_s=RAFT_MEASURE_S,
+        look_interval=RAFT_LOOK_S,
+        measure_interval=RAFT_MEASURE_S,
         program=_hasty_etcd(folder),
     ) as stage:
         peers = await stage.found(peers_count)

@@ -13,6 +13,7 @@ from hansa.store.memory import MemoryStore, MemoryWatch
 from hansa.store.values import Compare, Operation, Outcome, Scan, WatchBatch
 from hansa.testing.host import SimClock
 from hansa.testing.loop import SimLoop
+from hansa.transport import Environment
 
 
 class CountedWatch(MemoryWatch):
@@ -51,7 +52,7 @@ class TroubledStore(MemoryStore):
 
     def __init__(self, loop: SimLoop, seed: int) -> None:
         self._jumping = JumpingClock(SimClock(loop))
-        super().__init__(clock=self._jumping, chance=Chance.seeded(seed))
+        super().__init__(environment=Environment(clock=self._jumping, chance=Chance.seeded(seed)))
         self.seed = seed
         # So long the answer about a lease is under way. The store has acted when the question came.
         self.answers_late_s = 0.0
@@ -70,8 +71,8 @@ class TroubledStore(MemoryStore):
         """As SIGSTOP and SIGCONT, of the process that asks: its clock has gone on."""
         self._jumping.jumped_s += seconds
 
-    async def grant(self, ttl_s: float, *, timeout: float | None = STORE_TIMEOUT_S) -> int:
-        lease = await super().grant(ttl_s, timeout=timeout)
+    async def grant(self, ttl: float, *, timeout: float | None = STORE_TIMEOUT_S) -> int:
+        lease = await super().grant(ttl, timeout=timeout)
         await asyncio.sleep(self.answers_late_s)
         return lease
 

@@ -20,9 +20,9 @@ from hansa.store.raft.raft_events import (
     LeaderChanged,
     MemberFailing,
     MemberRestarted,
-    PeerJoined,
-    PeerLeft,
     RaftEvent,
+    RaftPeerJoined,
+    RaftPeerLeft,
     SnapshotTaken,
 )
 
@@ -169,9 +169,9 @@ def told(event: RaftEvent) -> tuple[str, str, dict[str, Any]]:
     if isinstance(event, LeaderChanged):
         leads = f"{event.leader} leads" if event.leader else "no leader is known"
         return "leader-changed", f"{leads}, term {event.term}", facts
-    if isinstance(event, PeerJoined):
+    if isinstance(event, RaftPeerJoined):
         return "peer-joined", f"{event.peer.name} is in the group", facts
-    if isinstance(event, PeerLeft):
+    if isinstance(event, RaftPeerLeft):
         return "peer-left", f"{event.peer.name} left the group", facts
     if isinstance(event, MemberRestarted):
         return "member-restarted", f"etcd ended ({event.exit_status}) and was started again", facts

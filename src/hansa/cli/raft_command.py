@@ -148,10 +148,10 @@ def peer_of(app: str, options: PeerOptions, **more: object) -> raft.RaftPeer:
             election_ms=options.election_ms,
             snapshot_count=options.snapshot_count,
             history_kept=options.history,
-            rpc_timeout_s=options.rpc_timeout,
-            replication_timeout_s=options.replication_timeout,
+            rpc_timeout=options.rpc_timeout,
+            replication_timeout=options.replication_timeout,
         ),
-        approval_timeout_s=options.approval_timeout,
+        approval_timeout=options.approval_timeout,
         **more,  # type: ignore[arg-type]  # Each command gives its own few.
     )
 
@@ -224,8 +224,8 @@ def start(
             peers=founders_of(peers),
             approval=approval,
             resource_group=resource_group,
-            start_timeout_s=timeout,
-            join_timeout_s=join_timeout,
+            start_timeout=timeout,
+            join_timeout=join_timeout,
         )
         run(_serve(made, as_json=peer.as_json))
     except HansaError as error:
@@ -267,7 +267,7 @@ def join(
         How long joining may take; the time that a person has for the approval is not counted.
     """
     try:
-        made = peer_of(app, peer, join=via, peer_address=address, join_timeout_s=timeout)
+        made = peer_of(app, peer, join=via, peer_address=address, join_timeout=timeout)
         run(_serve(made, as_json=peer.as_json))
     except HansaError as error:
         return complain("raft join", error, as_json=peer.as_json)

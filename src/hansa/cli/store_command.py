@@ -80,7 +80,7 @@ def store(
             listen,
             folder=None if memory else data or DATA,
             fsync=not no_fsync,
-            tls=tls.environment().tls,
+            environment=tls.environment(),
             give_up_damage=give_up_damage,
         )
         gc.set_threshold(*GARBAGE_THRESHOLDS)

@@ -36,7 +36,7 @@ _DIAL_OPTIONS: Final[Options] = (
 )
 
 
-class TlsFiles(Protocol):
+class CredentialFiles(Protocol):
     """Files of a certificate, its key and the authority that both sides trust: `transport.Tls` is one."""
 
     @property
@@ -49,7 +49,7 @@ class TlsFiles(Protocol):
     def ca(self) -> str: ...
 
 
-def channel_credentials(tls: TlsFiles | None) -> grpc.ChannelCredentials | None:
+def channel_credentials(tls: CredentialFiles | None) -> grpc.ChannelCredentials | None:
     """What TLS needs; None without it. Raises `BadArgument` for files that cannot be read."""
     if tls is None:
         return None

@@ -19,7 +19,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from hansa.control.client import Options, TlsFiles
+from hansa.control.client import CredentialFiles, Options
 from hansa.control.method import Method, RequestT, ResponseT
 from hansa.errors import AddressInUse, BadArgument, BadEndpoint, HansaError
 
@@ -43,7 +43,7 @@ class ControlServer:
         self,
         failed: Callable[[HansaError], Any],
         *,
-        tls: TlsFiles | None = None,
+        tls: CredentialFiles | None = None,
         calls_max: int | None = None,
         options: Options = (),
     ) -> None:
@@ -169,7 +169,7 @@ def _check_free(address: str, what: str) -> None:
         raise BadEndpoint(sentence) from error
 
 
-def _server_credentials(tls: TlsFiles) -> grpc.ServerCredentials:
+def _server_credentials(tls: CredentialFiles) -> grpc.ServerCredentials:
     try:
         key, cert, authority = (Path(file).read_bytes() for file in (tls.key, tls.cert, tls.ca))
         return grpc.ssl_server_credentials([(key, cert)], authority, require_client_auth=True)

@@ -189,9 +189,9 @@ class Session:
         self._lease = await self.store.grant(self.ttl_s, timeout=timeout_s)
         self._keeping = self.store.keep(
             self._lease,
-            ttl_s=self.ttl_s,
+            ttl=self.ttl_s,
             granted_s=granted_s,
-            interval_s=self._times.renew_interval_s,
+            interval=self._times.renew_interval_s,
             loop_silence_s_max=self._times.loop_silence_s_max,
             on_change=self._heard,
         )

@@ -5,7 +5,7 @@ async with open_store("memory://docks") as store:
 
 - `store`, `values`: the one interface, and what goes in and comes out; `opening`: from an address to a store.
 - `mvcc`, `leases`, `watching`, `engine`: a whole store as one machine, without a disk or a socket.
-- `memory`: that machine on an event loop.
+- `memory`: that machine on an event loop; `EngineStore` is what the simulator's store has of it, too.
 - `etcd/`: the client of an etcd group. `served/`: `hansa store`, with its journal on disk. `raft/`: a group
   of etcd members that hansa starts and watches.
 """

@@ -9,8 +9,7 @@ when to call `tick` next.
 from collections.abc import Sequence
 
 from hansa.chance import Chance
-from hansa.errors import BadArgument, InvariantBroken
-from hansa.limits import ID_DRAWS_MAX
+from hansa.errors import BadArgument
 from hansa.store.leases import Leases, check_ttl
 from hansa.store.mvcc import Mvcc
 from hansa.store.values import (
@@ -39,10 +38,6 @@ class Engine:
     @property
     def revision(self) -> int:
         return self._mvcc.revision
-
-    @property
-    def watcher_count(self) -> int:
-        return len(self._watchers)
 
     def deadline(self) -> float | None:
         """When the next lease expires; None without one."""
@@ -91,12 +86,9 @@ class Engine:
         """A new lease, under a number that nobody can guess. Raises `BadArgument`, `StoreUnavailable`."""
         check_ttl(ttl_s)
         self.tick(now=now)
-        for _ in range(ID_DRAWS_MAX):
-            lease = self._chance.uint64() >> 1
-            if lease and lease not in self._leases:
-                self._leases.grant(lease, ttl_s, now=now)
-                return lease
-        raise InvariantBroken("no free number for a lease was drawn: the randomness is broken")
+        lease = self._leases.free_number(self._chance)
+        self._leases.grant(lease, ttl_s, now=now)
+        return lease
 
     def renew(self, lease: int, *, now: float) -> float:
         """See `Leases.renew`."""

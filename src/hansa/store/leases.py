@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush, heapreplace
 from math import isfinite
 
-from hansa.errors import BadArgument, LeaseLost, StoreUnavailable, invariant
-from hansa.limits import STORE_LEASE_TTL_S_MAX, STORE_LEASES_MAX
+from hansa.chance import Chance
+from hansa.errors import BadArgument, InvariantBroken, LeaseLost, StoreUnavailable, invariant
+from hansa.limits import ID_DRAWS_MAX, STORE_LEASE_TTL_S_MAX, STORE_LEASES_MAX
 from hansa.store.values import EventKind, LeaseInfo, WatchBatch
 
 
@@ -39,6 +40,14 @@ class Leases:
 
     def __contains__(self, lease: object) -> bool:
         return lease in self._leases
+
+    def free_number(self, chance: Chance) -> int:
+        """A number for a lease that is not taken, and that nobody can guess."""
+        for _ in range(ID_DRAWS_MAX):
+            lease = chance.uint64() >> 1
+            if lease and lease not in self._leases:
+                return lease
+        raise InvariantBroken("no free number for a lease was drawn: the randomness is broken")
 
     def grant(self, lease: int, ttl_s: float, *, now: float) -> None:
         """A new lease under a number that is not taken.

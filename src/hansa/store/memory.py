@@ -14,15 +14,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextvars import Context, copy_context
 from types import TracebackType
-from typing import Final, Self, TypeVar
+from typing import Final, Generic, Self, TypeVar
 from weakref import WeakValueDictionary
 
-from hansa.chance import Chance
-from hansa.clock import Clock, SystemClock
+from hansa.clock import Clock
 from hansa.errors import (
     AlreadyClosed,
     Compacted,
@@ -38,7 +38,7 @@ from hansa.runtime.home import Home
 from hansa.runtime.tasks import TaskScope
 from hansa.runtime.waiters import Waiters
 from hansa.store.engine import Engine
-from hansa.store.store import Store
+from hansa.store.store import Store, Watch
 from hansa.store.values import (
     Compare,
     Delete,
@@ -59,29 +59,158 @@ from hansa.store.values import (
     prefix_range,
 )
 from hansa.store.watching import Watcher, WatcherStage, WatchInterest
+from hansa.transport.environment import Environment
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
+WatchT = TypeVar("WatchT", bound=Watch)
 
 # After a renewal that failed the next one comes sooner, so that one lost answer costs little of the lease.
 _HASTE: Final = 4
 _TIMER_S_MIN: Final = 0.001
 
 
-class MemoryStore(Store):
+class EngineStore(Store, Generic[WatchT]):
+    """The calls of a `Store` whose answers an `Engine` gives: one of its own, or one on a simulated host."""
+
+    def __init__(self, *, name: str, clock: Clock, kind: str) -> None:
+        self.name = name
+        self._clock = clock
+        self._kind = kind
+        # Those that are renewed still: a task holds its keeping, and this does not.
+        self._keepings: WeakValueDictionary[int, LoopKeeping] = WeakValueDictionary()
+
+    @property
+    def clock(self) -> Clock:
+        return self._clock
+
+    @abstractmethod
+    async def _ask(self, act: Callable[[Engine, float], T], timeout: float | None) -> T:
+        """Have the engine do this, at its time, and give what it says. Raises that, or `TimedOut`."""
+
+    @abstractmethod
+    def _check_usable(self) -> None:
+        """Raise unless it is open."""
+
+    @abstractmethod
+    def _watching(self, interest: WatchInterest, start_revision: int) -> WatchT: ...
+
+    async def get(
+        self, key: bytes | str, *, revision: int = 0, timeout: float | None = STORE_TIMEOUT_S
+    ) -> KeyValue | None:
+        wanted = as_key(key)
+        as_revision(revision)
+        return await self._ask(lambda engine, now: engine.get(wanted, revision=revision, now=now), timeout)
+
+    async def scan(
+        self,
+        prefix_or_key: bytes | str,
+        range_end: bytes | str | None = None,
+        *,
+        limit: int = 0,
+        revision: int = 0,
+        keys_only: bool = False,
+        timeout: float | None = STORE_TIMEOUT_S,
+    ) -> Scan:
+        start, end = prefix_range(prefix_or_key) if range_end is None else (prefix_or_key, range_end)
+        what = Get(start, end, limit, keys_only)
+        as_revision(revision)
+        return await self._ask(lambda engine, now: engine.scan(what, revision=revision, now=now), timeout)
+
+    async def put(
+        self, key: bytes | str, value: bytes, *, lease: int = 0, timeout: float | None = STORE_TIMEOUT_S
+    ) -> int:
+        outcome = await self.commit((), (Put(key, value, lease),), timeout=timeout)
+        return outcome.revision
+
+    async def delete(self, key: bytes | str, *, timeout: float | None = STORE_TIMEOUT_S) -> bool:
+        return await self._delete(Delete(key), timeout) > 0
+
+    async def delete_prefix(self, prefix: bytes | str, *, timeout: float | None = STORE_TIMEOUT_S) -> int:
+        return await self._delete(Delete(*prefix_range(prefix)), timeout)
+
+    async def commit(
+        self,
+        compares: Sequence[Compare],
+        then: Sequence[Operation] = (),
+        otherwise: Sequence[Operation] = (),
+        *,
+        timeout: float | None = STORE_TIMEOUT_S,
+    ) -> Outcome:
+        # What is under way does not change with the caller's lists.
+        parts = tuple(compares), tuple(then), tuple(otherwise)
+        return await self._ask(lambda engine, now: engine.commit(*parts, now=now), timeout)
+
+    async def grant(self, ttl: float, *, timeout: float | None = STORE_TIMEOUT_S) -> int:
+        return await self._ask(lambda engine, now: engine.grant(ttl, now=now), timeout)
+
+    async def keep_alive(self, lease: int, *, timeout: float | None = STORE_TIMEOUT_S) -> float:
+        as_lease(lease)
+        return await self._ask(lambda engine, now: engine.renew(lease, now=now), timeout)
+
+    def keep(
+        self,
+        lease: int,
+        *,
+        ttl: float,
+        granted_s: float,
+        interval: float,
+        loop_silence_s_max: float,
+        on_change: Callable[[], None],
+    ) -> LoopKeeping:
+        as_lease(lease)
+        self._check_usable()
+        keeping = LoopKeeping(
+            self, lease, ttl_s=ttl, granted_s=granted_s, interval_s=interval, on_change=on_change
+        )
+        self._keepings[id(keeping)] = keeping
+        return keeping
+
+    async def revoke(self, lease: int, *, timeout: float | None = STORE_TIMEOUT_S) -> None:
+        as_lease(lease)
+        await self._ask(lambda engine, now: engine.revoke(lease, now=now), timeout)
+
+    async def lease_info(self, lease: int, *, timeout: float | None = STORE_TIMEOUT_S) -> LeaseInfo | None:
+        as_lease(lease)
+        return await self._ask(lambda engine, now: engine.lease_info(lease, now=now), timeout)
+
+    async def compact(self, revision: int, *, timeout: float | None = STORE_TIMEOUT_S) -> None:
+        as_revision(revision)
+        await self._ask(lambda engine, now: engine.compact(revision, now=now), timeout)
+
+    def watch(
+        self, prefix: bytes | str, *, start_revision: int = 0, before: bool = False, exact: bool = False
+    ) -> WatchT:
+        interest = WatchInterest(as_key(prefix) if exact else as_bytes(prefix), exact, before)
+        self._check_usable()
+        return self._watching(interest, start_revision)
+
+    async def status(self, *, timeout: float | None = STORE_TIMEOUT_S) -> StoreStatus:
+        revision = await self._ask(_revision_now, timeout)
+        return StoreStatus(engine=self._kind, name=self.name, revision=revision)
+
+    async def _delete(self, delete: Delete, timeout: float | None) -> int:
+        outcome = await self.commit((), (delete,), timeout=timeout)
+        return sum(result.count for result in outcome.results if isinstance(result, DeleteResult))
+
+
+def _revision_now(engine: Engine, now: float) -> int:
+    engine.tick(now=now)
+    return engine.revision
+
+
+class MemoryStore(EngineStore["MemoryWatch"]):
     """A `Store` in memory. See there for what the calls promise.
 
     `async with` may be entered more than once; leaving the last time closes it, and what it held is gone.
     Calls from another event loop raise `UsageError`.
     """
 
-    def __init__(
-        self, *, clock: Clock | None = None, chance: Chance | None = None, name: str = "memory"
-    ) -> None:
-        self.name = name
-        self._clock = clock if clock is not None else SystemClock()
-        self._engine = Engine(chance if chance is not None else Chance.system())
+    def __init__(self, *, environment: Environment | None = None, name: str = "memory") -> None:
+        environment = environment or Environment()
+        super().__init__(name=name, clock=environment.clock, kind="memory")
+        self._engine = Engine(environment.chance)
         self._home: Home | None = None
         self._users_count = 0
         self._closed = False
@@ -93,8 +222,6 @@ class MemoryStore(Store):
         # By watcher, and not the watches themselves: a watch that is thrown away must not be held here.
         self._readers: dict[Watcher, Waiters] = {}
         self._thrown_away: deque[Watcher] = deque()
-        # Those that are renewed still: a task holds its keeping, and this does not.
-        self._keepings: WeakValueDictionary[int, LoopKeeping] = WeakValueDictionary()
 
     def __repr__(self) -> str:
         return f"<MemoryStore {self.name!r} at revision {self._engine.revision}>"
@@ -102,10 +229,6 @@ class MemoryStore(Store):
     @property
     def is_closed(self) -> bool:
         return self._closed
-
-    @property
-    def clock(self) -> Clock:
-        return self._clock
 
     async def __aenter__(self) -> Self:
         if self._closed:
@@ -142,92 +265,7 @@ class MemoryStore(Store):
         self._is_paused = False
         self._resumed.wake_all()
 
-    async def get(
-        self, key: bytes | str, *, revision: int = 0, timeout: float | None = STORE_TIMEOUT_S
-    ) -> KeyValue | None:
-        wanted = as_key(key)
-        as_revision(revision)
-        return await self._call(lambda now: self._engine.get(wanted, revision=revision, now=now), timeout)
-
-    async def scan(
-        self,
-        prefix_or_key: bytes | str,
-        range_end: bytes | str | None = None,
-        *,
-        limit: int = 0,
-        revision: int = 0,
-        keys_only: bool = False,
-        timeout: float | None = STORE_TIMEOUT_S,
-    ) -> Scan:
-        start, end = prefix_range(prefix_or_key) if range_end is None else (prefix_or_key, range_end)
-        what = Get(start, end, limit, keys_only)
-        as_revision(revision)
-        return await self._call(lambda now: self._engine.scan(what, revision=revision, now=now), timeout)
-
-    async def put(
-        self, key: bytes | str, value: bytes, *, lease: int = 0, timeout: float | None = STORE_TIMEOUT_S
-    ) -> int:
-        outcome = await self.commit((), (Put(key, value, lease),), timeout=timeout)
-        return outcome.revision
-
-    async def delete(self, key: bytes | str, *, timeout: float | None = STORE_TIMEOUT_S) -> bool:
-        return await self._delete(Delete(key), timeout) > 0
-
-    async def delete_prefix(self, prefix: bytes | str, *, timeout: float | None = STORE_TIMEOUT_S) -> int:
-        return await self._delete(Delete(*prefix_range(prefix)), timeout)
-
-    async def commit(
-        self,
-        compares: Sequence[Compare],
-        then: Sequence[Operation] = (),
-        otherwise: Sequence[Operation] = (),
-        *,
-        timeout: float | None = STORE_TIMEOUT_S,
-    ) -> Outcome:
-        return await self._call(lambda now: self._engine.commit(compares, then, otherwise, now=now), timeout)
-
-    async def grant(self, ttl_s: float, *, timeout: float | None = STORE_TIMEOUT_S) -> int:
-        return await self._call(lambda now: self._engine.grant(ttl_s, now=now), timeout)
-
-    async def keep_alive(self, lease: int, *, timeout: float | None = STORE_TIMEOUT_S) -> float:
-        as_lease(lease)
-        return await self._call(lambda now: self._engine.renew(lease, now=now), timeout)
-
-    def keep(
-        self,
-        lease: int,
-        *,
-        ttl_s: float,
-        granted_s: float,
-        interval_s: float,
-        loop_silence_s_max: float,
-        on_change: Callable[[], None],
-    ) -> LoopKeeping:
-        as_lease(lease)
-        self._check_usable()
-        keeping = LoopKeeping(
-            self, lease, ttl_s=ttl_s, granted_s=granted_s, interval_s=interval_s, on_change=on_change
-        )
-        self._keepings[id(keeping)] = keeping
-        return keeping
-
-    async def revoke(self, lease: int, *, timeout: float | None = STORE_TIMEOUT_S) -> None:
-        as_lease(lease)
-        await self._call(lambda now: self._engine.revoke(lease, now=now), timeout)
-
-    async def lease_info(self, lease: int, *, timeout: float | None = STORE_TIMEOUT_S) -> LeaseInfo | None:
-        as_lease(lease)
-        return await self._call(lambda now: self._engine.lease_info(lease, now=now), timeout)
-
-    async def compact(self, revision: int, *, timeout: float | None = STORE_TIMEOUT_S) -> None:
-        as_revision(revision)
-        await self._call(lambda now: self._engine.compact(revision, now=now), timeout)
-
-    def watch(
-        self, prefix: bytes | str, *, start_revision: int = 0, before: bool = False, exact: bool = False
-    ) -> MemoryWatch:
-        interest = WatchInterest(as_key(prefix) if exact else as_bytes(prefix), exact, before)
-        self._check_usable()
+    def _watching(self, interest: WatchInterest, start_revision: int) -> MemoryWatch:
         watcher, error = None, None
         try:
             watcher = self._engine.watch(interest, as_revision(start_revision), now=self._now())
@@ -237,18 +275,10 @@ class MemoryStore(Store):
             self._acted()
         return MemoryWatch(self, watcher, error)
 
-    async def status(self, *, timeout: float | None = STORE_TIMEOUT_S) -> StoreStatus:
-        await self._call(lambda now: self._engine.tick(now=now), timeout)
-        return StoreStatus(engine="memory", name=self.name, revision=self._engine.revision)
-
-    async def _delete(self, delete: Delete, timeout: float | None) -> int:
-        outcome = await self.commit((), (delete,), timeout=timeout)
-        return sum(result.count for result in outcome.results if isinstance(result, DeleteResult))
-
-    async def _call(self, act: Callable[[float], T], timeout: float | None) -> T:
+    async def _ask(self, act: Callable[[Engine, float], T], timeout: float | None) -> T:
         await self._turn(timeout)
         try:
-            return act(self._now())
+            return act(self._engine, self._now())
         finally:
             # Also after an error: leases may have expired before it.
             self._acted()

@@ -6,21 +6,21 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from hansa.errors import BadArgument, BadEndpoint
-from hansa.store.etcd.address import EtcdAddress
 from hansa.store.memory import MemoryStore
 from hansa.store.store import Store
-from hansa.transport.options import Tls
+from hansa.transport.environment import Environment
 
 # Weak: a memory store lives as long as somebody holds it, and what nobody can reach again is not kept.
 _memory_stores: WeakValueDictionary[str, MemoryStore] = WeakValueDictionary()
 
 
-def open_store(address: str, *, tls: Tls | None = None, **options: Any) -> Store:
+def open_store(address: str, *, environment: Environment | None = None, **options: Any) -> Store:
     """The store at an address; open it with `async with`.
 
     `memory://name` is one store per name in this process, for as long as anybody holds it; once it was
     closed, the name stands for a new and empty one. `etcd://host:2379,host2:2379` is an etcd group, with
-    `user:password@` before the hosts where it asks for one; `tls` and the options go to `EtcdStore`.
+    `user:password@` before the hosts where it asks for one; the options go to `EtcdStore`. With TLS:
+    `environment=Environment(tls=...)`.
     `http://host:2379`, as etcd and `hansa store` print it, is the same without TLS, `https://` with it.
     Raises `BadEndpoint`, which says what to write, and never a password.
     """
@@ -30,54 +30,56 @@ def open_store(address: str, *, tls: Tls | None = None, **options: Any) -> Store
     opener = _OPENERS.get(scheme)
     if opener is None:
         raise BadEndpoint(f"there is no store of the kind {scheme!r}: {_KNOWN}")
-    return opener(rest, tls, options)
+    return opener(rest, environment or Environment(), options)
 
 
-def _open_memory(name: str, tls: Tls | None, options: dict[str, Any]) -> Store:
+def _open_memory(name: str, environment: Environment, options: dict[str, Any]) -> Store:
     if not name or not name.isprintable() or " " in name:
         raise BadEndpoint(f"store 'memory://{name}': give it a name without spaces; {_KNOWN}")
-    if tls is not None or options:
+    if environment.tls is not None or options:
         raise BadArgument("a store in memory takes no options: it may be open already, with others")
     store = _memory_stores.get(name)
     if store is None or store.is_closed:
-        store = MemoryStore(name=name)
+        store = MemoryStore(environment=environment, name=name)
         _memory_stores[name] = store
     return store
 
 
-def _open_etcd(rest: str, tls: Tls | None, options: dict[str, Any]) -> Store:
+def _open_etcd(rest: str, environment: Environment, options: dict[str, Any]) -> Store:
     # Here, because gRPC takes longer to load than all of hansa.
     from hansa.store.etcd.client import EtcdStore
+    from hansa.store.etcd.members import EtcdAddress
 
     address = EtcdAddress.parse(rest)
     if address.user is not None:
         options = {"user": address.user, "password": address.password, **options}
-    return EtcdStore(address.endpoints, tls=tls, **options)
+    return EtcdStore(address.endpoints, environment=environment, **options)
 
 
-def _open_raft(rest: str, tls: Tls | None, options: dict[str, Any]) -> Store:
+def _open_raft(rest: str, environment: Environment, options: dict[str, Any]) -> Store:
     # Here, because only who opens one needs it, and not every system has what it needs (fcntl).
     from hansa.store.raft.raft_store import open_raft_store
 
-    if tls is not None or options:
+    if environment.tls is not None or options:
         raise BadArgument("the store of a raft group takes no options")
-    return open_raft_store(rest)
+    return open_raft_store(rest, environment)
 
 
-def _open_url(rest: str, tls: Tls | None, options: dict[str, Any], *, is_encrypted: bool) -> Store:
-    if (tls is not None) != is_encrypted:
+def _open_url(rest: str, environment: Environment, options: dict[str, Any], *, is_encrypted: bool) -> Store:
+    if (environment.tls is not None) != is_encrypted:
         raise BadEndpoint(
-            "a store at https:// needs credentials: tls=..., or --tls-cert, --tls-key and --tls-ca"
+            "a store at https:// needs credentials: environment=Environment(tls=...), or --tls-cert,"
+            " --tls-key and --tls-ca"
             if is_encrypted
             else "credentials were given, and a store at http:// speaks no TLS: write https://"
         )
     # Every address of a list has its own scheme, as in `etcdctl --endpoints`.
     kind = "https://" if is_encrypted else "http://"
     hosts = [host.removeprefix(kind).removesuffix("/") for host in rest.split(",")]
-    return _open_etcd(",".join(hosts), tls, options)
+    return _open_etcd(",".join(hosts), environment, options)
 
 
-_OPENERS: dict[str, Callable[[str, Tls | None, dict[str, Any]], Store]] = {
+_OPENERS: dict[str, Callable[[str, Environment, dict[str, Any]], Store]] = {
     "memory": _open_memory,
     "etcd": _open_etcd,
     "raft": _open_raft,

@@ -137,7 +137,7 @@ class Store(Protocol):
         """Carry out `then` if all compares hold, else `otherwise`; whole or not. Raises `LeaseLost`."""
         ...
 
-    async def grant(self, ttl_s: float, *, timeout: float | None = STORE_TIMEOUT_S) -> int:
+    async def grant(self, ttl: float, *, timeout: float | None = STORE_TIMEOUT_S) -> int:
         """A new lease. An engine may grant it for longer: see `lease_info`."""
         ...
 
@@ -149,9 +149,9 @@ class Store(Protocol):
         self,
         lease: int,
         *,
-        ttl_s: float,
+        ttl: float,
         granted_s: float,
-        interval_s: float,
+        interval: float,
         loop_silence_s_max: float,
         on_change: Callable[[], None],
     ) -> Keeping:

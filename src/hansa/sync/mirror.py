@@ -20,7 +20,7 @@ from hansa.errors import AlreadyClosed, TimedOut, Unavailable, UsageError
 from hansa.runtime.steps import Order, Steps
 from hansa.store.opening import open_store as open_async_store
 from hansa.store.store import Store as AsyncStore
-from hansa.transport import Tls
+from hansa.transport import Environment
 
 if TYPE_CHECKING:
     from hansa.sync.store import Store
@@ -284,7 +284,7 @@ def shielded(callback: Callable[[T], None]) -> Callable[[T], None]:
 _opening_turn = threading.Lock()
 
 
-def open_store(address: str, *, tls: Tls | None = None, **options: Any) -> Store:
+def open_store(address: str, *, environment: Environment | None = None, **options: Any) -> Store:
     """The store at an address, for threads; open it with `with`.
 
     Addresses and options are those of the asynchronous `open_store`. A `memory://name` is shared by all who
@@ -294,7 +294,7 @@ def open_store(address: str, *, tls: Tls | None = None, **options: Any) -> Store
 
     def make() -> AsyncStore:
         with _opening_turn:
-            return open_async_store(address, tls=tls, **options)
+            return open_async_store(address, environment=environment, **options)
 
     scheme, _, rest = address.partition("://")
     return Store(make, name=f"{scheme}://{rest.rpartition('@')[2]}")

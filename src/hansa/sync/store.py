@@ -87,9 +87,9 @@ class Store(OpeningStore):
         """Carry out `then` if all compares hold, else `otherwise`; whole or not. Raises `LeaseLost`."""
         return self._call(lambda: self._inner.commit(compares, then, otherwise, timeout=timeout), "commit")
 
-    def grant(self, ttl_s: float, *, timeout: float | None = STORE_TIMEOUT_S) -> int:
+    def grant(self, ttl: float, *, timeout: float | None = STORE_TIMEOUT_S) -> int:
         """A new lease. An engine may grant it for longer: see `lease_info`."""
-        return self._call(lambda: self._inner.grant(ttl_s, timeout=timeout), "grant")
+        return self._call(lambda: self._inner.grant(ttl, timeout=timeout), "grant")
 
     def keep_alive(self, lease: int, *, timeout: float | None = STORE_TIMEOUT_S) -> float:
         """Begin a lease's time anew; gives how many seconds it has. Raises `LeaseLost`."""

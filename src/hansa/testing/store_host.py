@@ -22,8 +22,8 @@ from hansa.chance import Chance
 from hansa.clock import Clock
 from hansa.errors import HansaError, UsageError, WatchOverrun
 from hansa.store.engine import Engine
-from hansa.store.served.recorded import Image, RestorableKeys, RestorableLeases, set_up
-from hansa.store.served.records import record_of
+from hansa.store.served.recorded import RestorableKeys, RestorableLeases, set_up
+from hansa.store.served.records import Image
 from hansa.store.values import KeyValue, WatchBatch
 from hansa.store.watching import Watcher, Watchers, WatcherStage, WatchInterest
 from hansa.testing.host import Host, SimClock
@@ -385,12 +385,7 @@ class RestorableEngine(Engine):
         set_up(
             engine._mvcc,
             engine._leases,
-            image.base(),
-            map(record_of, image.log),
-            image.leases,
-            base_revision=image.first_logged_revision - 1,
-            compacted_revision=image.compacted_revision,
-            leaps=image.leaps,
+            image.stored(0),
             now=now,
         )
         return engine

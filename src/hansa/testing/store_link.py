@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
-from weakref import WeakValueDictionary
 
-from hansa.clock import Clock
 from hansa.errors import (
     AlreadyClosed,
     Compacted,
@@ -23,24 +21,9 @@ from hansa.limits import STORE_TIMEOUT_S
 from hansa.runtime.tasks import TaskScope
 from hansa.store.engine import Engine
 from hansa.store.etcd.lineage import HistoryLost, Lineage
-from hansa.store.memory import LoopKeeping
+from hansa.store.memory import EngineStore
 from hansa.store.values import (
-    Compare,
-    Delete,
-    DeleteResult,
-    Get,
-    KeyValue,
-    LeaseInfo,
-    Operation,
-    Outcome,
-    Put,
-    Scan,
-    StoreStatus,
     WatchBatch,
-    as_bytes,
-    as_key,
-    as_lease,
-    prefix_range,
 )
 from hansa.store.watching import WatchInterest
 from hansa.testing.host import Host
@@ -59,7 +42,7 @@ AGAIN_S_MIN: Final = 0.05
 AGAIN_S_MAX: Final = 0.4
 
 
-class StoreLink:
+class StoreLink(EngineStore["LinkWatch"]):
     """A `Store` on another host. See there for what the calls promise.
 
     `StoreUnavailable` comes from a host that refuses, at once. Everything else that can go wrong on the way
@@ -70,7 +53,7 @@ class StoreLink:
     """
 
     def __init__(self, host: Host, store: StoreHost) -> None:
-        self.clock: Clock = store.clock_of(host)
+        super().__init__(name=store.name, clock=store.clock_of(host), kind="simulated")
         self.store = store
         self.chance = host.chance.fork("store link")
         self._host_name = host.name
@@ -80,8 +63,6 @@ class StoreLink:
         # A dict as a set that keeps its order: one seed, one history.
         self._answers: dict[asyncio.Future[Any], None] = {}
         self._lineage = Lineage()
-        # Those that are renewed still: a task holds its keeping, and this does not.
-        self._keepings: WeakValueDictionary[int, LoopKeeping] = WeakValueDictionary()
         self._tasks = TaskScope(f"the link of {host.name}", self._failed)
         self._is_settling = False
 
@@ -89,7 +70,7 @@ class StoreLink:
         return f"<StoreLink of {self._host_name}>"
 
     async def __aenter__(self) -> Self:
-        self.check_open()
+        self._check_usable()
         self._users_count += 1
         return self
 
@@ -106,102 +87,17 @@ class StoreLink:
             settle(answer, AlreadyClosed(f"the link of {self._host_name} is closed"))
         await self._tasks.close()
 
-    async def get(
-        self, key: bytes | str, *, revision: int = 0, timeout: float | None = STORE_TIMEOUT_S
-    ) -> KeyValue | None:
-        wanted = as_key(key)
-        return await self.ask(lambda engine, now: engine.get(wanted, revision=revision, now=now), timeout)
+    async def grant(self, ttl: float, *, timeout: float | None = STORE_TIMEOUT_S) -> int:
+        return await self._ask(lambda _, now: self.store.grant(self._host_name, ttl, now), timeout)
 
-    async def scan(
-        self,
-        prefix_or_key: bytes | str,
-        range_end: bytes | str | None = None,
-        *,
-        limit: int = 0,
-        revision: int = 0,
-        keys_only: bool = False,
-        timeout: float | None = STORE_TIMEOUT_S,
-    ) -> Scan:
-        start, end = prefix_range(prefix_or_key) if range_end is None else (prefix_or_key, range_end)
-        what = Get(start, end, limit, keys_only)
-        return await self.ask(lambda engine, now: engine.scan(what, revision=revision, now=now), timeout)
-
-    async def put(
-        self, key: bytes | str, value: bytes, *, lease: int = 0, timeout: float | None = STORE_TIMEOUT_S
-    ) -> int:
-        outcome = await self.commit((), (Put(key, value, lease),), timeout=timeout)
-        return outcome.revision
-
-    async def delete(self, key: bytes | str, *, timeout: float | None = STORE_TIMEOUT_S) -> bool:
-        return await self._delete(Delete(key), timeout) > 0
-
-    async def delete_prefix(self, prefix: bytes | str, *, timeout: float | None = STORE_TIMEOUT_S) -> int:
-        return await self._delete(Delete(*prefix_range(prefix)), timeout)
-
-    async def commit(
-        self,
-        compares: Sequence[Compare],
-        then: Sequence[Operation] = (),
-        otherwise: Sequence[Operation] = (),
-        *,
-        timeout: float | None = STORE_TIMEOUT_S,
-    ) -> Outcome:
-        # What is under way does not change with the caller's lists.
-        parts = tuple(compares), tuple(then), tuple(otherwise)
-        return await self.ask(lambda engine, now: engine.commit(*parts, now=now), timeout)
-
-    async def grant(self, ttl_s: float, *, timeout: float | None = STORE_TIMEOUT_S) -> int:
-        return await self.ask(lambda _, now: self.store.grant(self._host_name, ttl_s, now), timeout)
-
-    async def keep_alive(self, lease: int, *, timeout: float | None = STORE_TIMEOUT_S) -> float:
-        as_lease(lease)
-        return await self.ask(lambda engine, now: engine.renew(lease, now=now), timeout)
-
-    def keep(
-        self,
-        lease: int,
-        *,
-        ttl_s: float,
-        granted_s: float,
-        interval_s: float,
-        loop_silence_s_max: float,
-        on_change: Callable[[], None],
-    ) -> LoopKeeping:
-        as_lease(lease)
-        self.check_open()
-        keeping = LoopKeeping(
-            self, lease, ttl_s=ttl_s, granted_s=granted_s, interval_s=interval_s, on_change=on_change
-        )
-        self._keepings[lease] = keeping
-        return keeping
-
-    async def revoke(self, lease: int, *, timeout: float | None = STORE_TIMEOUT_S) -> None:
-        as_lease(lease)
-        await self.ask(lambda engine, now: engine.revoke(lease, now=now), timeout)
-
-    async def lease_info(self, lease: int, *, timeout: float | None = STORE_TIMEOUT_S) -> LeaseInfo | None:
-        as_lease(lease)
-        return await self.ask(lambda engine, now: engine.lease_info(lease, now=now), timeout)
-
-    async def compact(self, revision: int, *, timeout: float | None = STORE_TIMEOUT_S) -> None:
-        await self.ask(lambda engine, now: engine.compact(revision, now=now), timeout)
-
-    def watch(
-        self, prefix: bytes | str, *, start_revision: int = 0, before: bool = False, exact: bool = False
-    ) -> LinkWatch:
-        self.check_open()
-        interest = WatchInterest(as_key(prefix) if exact else as_bytes(prefix), exact, before)
+    def _watching(self, interest: WatchInterest, start_revision: int) -> LinkWatch:
         return LinkWatch(self, interest, start_revision)
 
-    async def status(self, *, timeout: float | None = STORE_TIMEOUT_S) -> StoreStatus:
-        revision = await self.ask(lambda engine, now: engine.revision, timeout)
-        return StoreStatus(engine="simulated", name=self.store.name, revision=revision)
-
-    def check_open(self) -> None:
+    def _check_usable(self) -> None:
         if self._closed:
             raise AlreadyClosed(f"the link of {self._host_name} is closed")
 
-    async def ask(self, act: Callable[[Engine, float], T], timeout: float | None) -> T:
+    async def _ask(self, act: Callable[[Engine, float], T], timeout: float | None) -> T:
         """Have the store do something, and wait for what it says. Raises that, or `TimedOut`."""
         store = self.store
 
@@ -254,7 +150,7 @@ class StoreLink:
         into: dict[asyncio.Future[Any], None] | None = None,
     ) -> T:
         """Send something and wait for its answer, until the deadline, or until it is settled otherwise."""
-        self.check_open()
+        self._check_usable()
         if timeout is not None and not timeout > 0.0:
             raise TimedOut(f"store {self.store.name} was given no time to answer")
         wait_s = CONNECTION_S_MAX if timeout is None else timeout
@@ -296,7 +192,7 @@ class StoreLink:
         """Was the store ever where it was seen last?"""
         asked = self._lineage.question
         try:
-            await self.ask(lambda engine, now: engine.get(b"k", revision=asked.mark[1], now=now), POLL_S)
+            await self._ask(lambda engine, now: engine.get(b"k", revision=asked.mark[1], now=now), POLL_S)
             self._lineage.confirmed(None, asked=asked)
         except FutureRevision:
             self._lost(self._lineage.denied(self.store.revision, asked=asked))
@@ -316,10 +212,6 @@ class StoreLink:
 
     def _failed(self, error: BaseException) -> None:
         self.store.world.complain(f"the link of {self._host_name} failed", error)
-
-    async def _delete(self, delete: Delete, timeout: float | None) -> int:
-        outcome = await self.commit((), (delete,), timeout=timeout)
-        return sum(result.count for result in outcome.results if isinstance(result, DeleteResult))
 
 
 class LinkWatch:
@@ -343,7 +235,7 @@ class LinkWatch:
     async def ready(self, *, timeout: float | None = STORE_TIMEOUT_S) -> int:
         if self._closed:
             raise AlreadyClosed("this watch is closed")
-        self._link.check_open()
+        self._link._check_usable()
         if self._error is not None:
             raise self._error
         if not self._next_revision:
@@ -360,7 +252,7 @@ class LinkWatch:
 
     async def __anext__(self) -> WatchBatch:
         while not self._closed:
-            self._link.check_open()
+            self._link._check_usable()
             if self._batches:
                 return self._batches.popleft()
             if self._error is not None:
@@ -391,7 +283,7 @@ class LinkWatch:
 
     async def _begin(self, timeout: float | None) -> None:
         try:
-            self._start_revision = self._next_revision = await self._link.ask(self._place, timeout)
+            self._start_revision = self._next_revision = await self._link._ask(self._place, timeout)
         except Compacted as error:
             self._error = error
             raise

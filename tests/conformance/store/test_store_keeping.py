@@ -37,9 +37,9 @@ class Kept:
         await self.store.put("kept", b"", lease=self.lease)
         self._keeping = self.store.keep(
             self.lease,
-            ttl_s=self.ttl_s,
+            ttl=self.ttl_s,
             granted_s=granted_s,
-            interval_s=self._interval_s,
+            interval=self._interval_s,
             loop_silence_s_max=self._loop_silence_s_max,
             on_change=self._changed,
         )

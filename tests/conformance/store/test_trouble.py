@@ -167,9 +167,9 @@ async def test_who_closes_second_returns_when_the_first_has_finished(
     on = await prepared(store)
     keeping = store.keep(
         on.lease,
-        ttl_s=60.0,
+        ttl=60.0,
         granted_s=store.clock.monotonic(),
-        interval_s=1.0,
+        interval=1.0,
         loop_silence_s_max=60.0,
         on_change=lambda: None,
     )

@@ -98,7 +98,7 @@ async def test_a_group_that_was_stopped_as_a_whole_keeps_everything(stage: RaftS
     await stage.stop("n1", "n2", "n3")
     # A start that comes to nothing does not make its folder forget that it holds a member.
     with pytest.raises(TimedOut, match="it needs more than half"):
-        async with stage.make("n1", start_timeout_s=0.5):
+        async with stage.make("n1", start_timeout=0.5):
             pass
     noted = DataFolder(stage.folder / "n1").read()
     assert noted is not None
@@ -176,7 +176,7 @@ async def test_a_group_without_a_quorum_is_not_ready_and_leaves_nothing_behind(s
     peers = {"n1": "127.0.0.1:1", "n2": "127.0.0.1:2"}
     with pytest.raises(BadArgument, match="not among the peers"):
         stage.make("n9", peers=peers)
-    peer = stage.make("n1", peers={**peers, "n1": free_address()}, start_timeout_s=1.0)
+    peer = stage.make("n1", peers={**peers, "n1": free_address()}, start_timeout=1.0)
     with pytest.raises(TimedOut, match="not ready"):
         async with peer:
             pass

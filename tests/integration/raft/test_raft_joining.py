@@ -20,8 +20,8 @@ from hansa.store.raft.raft_events import (
     JoinExpired,
     JoinRequested,
     JoinRequestRefused,
-    PeerJoined,
-    PeerLeft,
+    RaftPeerJoined,
+    RaftPeerLeft,
 )
 from hansa.store.raft.raft_store import RaftStore
 from tests.support.raft_stage import APP, RaftStage, Writer, keys_of, kill, roles, until
@@ -69,7 +69,7 @@ async def test_a_peer_joins_under_load_and_has_everything(stage: RaftStage) -> N
     assert joined.stats.join_sync_s > 0
     assert (await stage.heard(leader.name, JoinRequested)).name == "n4"
     assert (await stage.heard(leader.name, JoinAccepted)).name == "n4"
-    assert (await stage.heard(leader.name, PeerJoined)).peer.name == "n4"
+    assert (await stage.heard(leader.name, RaftPeerJoined)).peer.name == "n4"
     assert leader.stats.joins_accepted_count == 1
     assert leader.stats.join_accept_s > 0
     await until(lambda: all(stage.known_to(peer) >= {"n4"} for peer in peers), "all know it")
@@ -106,7 +106,7 @@ async def test_a_name_that_is_taken_is_refused_with_the_reason(stage: RaftStage)
 
 @pytest.mark.spec("CRD-16")
 async def test_a_person_lets_a_peer_join_or_does_not_and_it_is_told_why(tmp_path: Path) -> None:
-    async with RaftStage(tmp_path, join_timeout_s=60.0) as stage:
+    async with RaftStage(tmp_path, join_timeout=60.0) as stage:
         (first,) = await stage.found(1, approval="manual", resource_group="north")
         status = await first.status()
         assert (status.approval, status.resource_group) == (Approval.MANUAL, "north")
@@ -168,7 +168,7 @@ async def test_a_group_that_is_not_healthy_takes_nobody(stage: RaftStage) -> Non
 
 @pytest.mark.spec("CRD-13")
 async def test_a_join_that_was_given_up_is_asked_for_again_under_the_same_name(tmp_path: Path) -> None:
-    async with RaftStage(tmp_path, patience_s=60.0) as stage:
+    async with RaftStage(tmp_path, patience=60.0) as stage:
         await stage.found(3)
         leader, follower = await stage.leader(), await stage.follower()
         kill(follower, signal.SIGSTOP)
@@ -186,7 +186,7 @@ async def test_a_join_that_was_given_up_is_asked_for_again_under_the_same_name(t
 
 @pytest.mark.spec("CRD-13")
 async def test_a_request_of_a_peer_that_vanished_expires_and_its_learner_is_removed(tmp_path: Path) -> None:
-    async with RaftStage(tmp_path, join_timeout_s=9.0) as stage:
+    async with RaftStage(tmp_path, join_timeout=9.0) as stage:
         await stage.found(1)
         leader = await stage.leader()
         async with stage.client(leader) as client:
@@ -256,7 +256,7 @@ async def test_a_follower_and_then_the_leader_leave_and_the_last_one_does_not(st
     await follower.leave()
     assert follower.is_left
     assert follower.pid is None
-    assert (await stage.heard(leader.name, PeerLeft)).peer.name == follower.name
+    assert (await stage.heard(leader.name, RaftPeerLeft)).peer.name == follower.name
     await stage.stop(follower.name)
     with pytest.raises(RaftRefused, match="has left orders"):
         async with stage.make(follower.name):

@@ -10,7 +10,7 @@ import pytest
 from hansa.errors import BadArgument, HandshakeRefused, StoreUnavailable, TimedOut
 from hansa.store.etcd.client import EtcdStore
 from hansa.store.opening import open_store
-from hansa.transport import Tls
+from hansa.transport import Environment, Tls
 from tests.support.certificates import Authority
 from tests.support.etcd_servers import EtcdGroup
 
@@ -56,9 +56,9 @@ async def test_who_is_known_may_do_everything(guarded: EtcdGroup) -> None:
         renewed = asyncio.Event()
         keeping = store.keep(
             lease,
-            ttl_s=30.0,
+            ttl=30.0,
             granted_s=store.clock.monotonic() - 20.0,
-            interval_s=0.1,
+            interval=0.1,
             loop_silence_s_max=5.0,
             on_change=renewed.set,
         )
@@ -158,16 +158,16 @@ async def test_certificates_are_checked_on_both_sides(tmp_path: Path) -> None:
         "--client-cert-auth",
     ]
     with EtcdGroup(scheme="https", arguments=arguments) as group:
-        async with open_store(group.address, tls=client) as store:
+        async with open_store(group.address, environment=Environment(tls=client)) as store:
             revision = await store.put("k", b"v")
             watch = store.watch("k", start_revision=revision)
             assert (await anext(watch)).revision == revision
             renewed = asyncio.Event()
             keeping = store.keep(
                 await store.grant(30.0),
-                ttl_s=30.0,
+                ttl=30.0,
                 granted_s=store.clock.monotonic() - 20.0,
-                interval_s=0.1,
+                interval=0.1,
                 loop_silence_s_max=5.0,
                 on_change=renewed.set,
             )
@@ -176,7 +176,7 @@ async def test_certificates_are_checked_on_both_sides(tmp_path: Path) -> None:
             watch.close()
         # Theirs is not trusted by the server, and its authority does not vouch for the server.
         for tls in (stranger, Tls(cert=stranger.cert, key=stranger.key, ca=client.ca), None):
-            async with open_store(group.address, tls=tls) as store:
+            async with open_store(group.address, environment=Environment(tls=tls)) as store:
                 with pytest.raises((StoreUnavailable, TimedOut)):
                     await store.put("k", b"", timeout=0.5)
 
@@ -184,5 +184,5 @@ async def test_certificates_are_checked_on_both_sides(tmp_path: Path) -> None:
 async def test_credentials_that_cannot_be_read_are_told_at_once() -> None:
     missing = Tls(cert="no.pem", key="no.key", ca="no-ca.pem")
     with pytest.raises(BadArgument, match=r"no-ca\.pem"):
-        async with open_store("etcd://127.0.0.1:1", tls=missing):
+        async with open_store("etcd://127.0.0.1:1", environment=Environment(tls=missing)):
             raise AssertionError("it was opened")

@@ -15,10 +15,11 @@ from google.protobuf.message import Message
 from hansa.chance import Chance
 from hansa.errors import LeaseLost, TimedOut
 from hansa.store.etcd import api_pb2 as api
-from hansa.store.etcd import calls as calls
-from hansa.store.etcd.calls import EtcdCall
+from hansa.store.etcd import messages
 from hansa.store.etcd.client import EtcdStore
+from hansa.store.etcd.messages import EtcdCall
 from hansa.store.values import Delete, Get, Put
+from hansa.transport import Environment
 
 pytestmark = [pytest.mark.spec("CRD-11"), pytest.mark.timeout(30)]
 
@@ -28,14 +29,14 @@ TIMED_OUT = "etcdserver: request timed out"
 NO_LEADER = "etcdserver: no leader"
 EXISTS = "etcdserver: lease already exists"
 UNARY: list[EtcdCall[Any, Any]] = [
-    calls.RANGE,
-    calls.PUT,
-    calls.DELETE_RANGE,
-    calls.TXN,
-    calls.LEASE_GRANT,
-    calls.LEASE_KEEP_ALIVE,
-    calls.STATUS,
-    calls.AUTHENTICATE,
+    messages.RANGE,
+    messages.PUT,
+    messages.DELETE_RANGE,
+    messages.TXN,
+    messages.LEASE_GRANT,
+    messages.LEASE_KEEP_ALIVE,
+    messages.STATUS,
+    messages.AUTHENTICATE,
 ]
 
 
@@ -161,7 +162,7 @@ async def test_a_write_is_not_entrusted_to_a_member_that_was_never_reached() -> 
         async with scripted(Put=[api.PutResponse(header=AT_9)]) as (known, script):
             endpoints = [endpoint, *known._caller.access.endpoints]
             chance = Chance.seeded(first_seed(lambda drawn: drawn.below(2) == 0))
-            async with EtcdStore(endpoints, try_timeout_s=0.2, chance=chance) as store:
+            async with EtcdStore(endpoints, try_timeout=0.2, environment=Environment(chance=chance)) as store:
                 assert await store.put("k", b"") == 9
             assert script.names() == ["Put"]
 

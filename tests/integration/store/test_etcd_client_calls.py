@@ -12,10 +12,10 @@ from hansa.chance import Chance
 from hansa.errors import AlreadyClosed, LeaseLost, LimitExceeded, StoreUnavailable, TimedOut, UsageError
 from hansa.limits import KIB, MIB, STORE_SCAN_PART_COUNT, STORE_TXN_COUNT_MAX
 from hansa.store.etcd import caller
-from hansa.store.etcd.access import CHANNEL_OPTIONS
 from hansa.store.etcd.client import EtcdStore
 from hansa.store.opening import open_store
 from hansa.store.values import Get, Put, prefix_range
+from hansa.transport import Environment
 from tests.support.etcd_servers import EtcdGroup
 from tests.support.leftovers import alive
 from tests.support.reserved_ports import reserved_endpoints
@@ -63,7 +63,7 @@ async def test_a_member_that_is_not_there_is_passed_over_by_every_call(
 ) -> None:
     endpoints = [nowhere, *etcd.endpoints]
     chance = Chance.seeded(seed_that_begins_at(first))
-    async with EtcdStore(endpoints, chance=chance) as store:
+    async with EtcdStore(endpoints, environment=Environment(chance=chance)) as store:
         # The first is a write: it was surely not done where nobody was.
         revision = await store.put("k", b"v", timeout=2.0)
         watch = store.watch("k", start_revision=revision)
@@ -72,10 +72,10 @@ async def test_a_member_that_is_not_there_is_passed_over_by_every_call(
         changed = asyncio.Event()
         keeping = store.keep(
             lease,
-            ttl_s=5.0,
+            ttl=5.0,
             # As if a while ago: so it takes a renewal to be kept for longer.
             granted_s=store.clock.monotonic() - 1.0,
-            interval_s=0.1,
+            interval=0.1,
             loop_silence_s_max=5.0,
             on_change=changed.set,
         )
@@ -128,7 +128,7 @@ async def test_a_closed_store_does_not_wait_for_the_garbage_collector_to_stop_di
 
 @pytest.mark.spec("CRD-11")
 async def test_what_a_frozen_member_was_asked_is_repeated_only_where_it_is_harmless(etcd: EtcdGroup) -> None:
-    async with EtcdStore(etcd.endpoints, try_timeout_s=0.2) as store:
+    async with EtcdStore(etcd.endpoints, try_timeout=0.2) as store:
         await store.put("k", b"old")
         lease = await store.grant(60.0)
         etcd.pause(0)
@@ -163,7 +163,7 @@ async def test_what_a_frozen_member_was_asked_is_repeated_only_where_it_is_harml
 
 @pytest.mark.spec("CRD-11")
 async def test_a_revoke_and_a_compaction_whose_answers_were_lost_are_done(etcd: EtcdGroup) -> None:
-    async with EtcdStore(etcd.endpoints, try_timeout_s=0.1) as store:
+    async with EtcdStore(etcd.endpoints, try_timeout=0.1) as store:
         revision = await store.put("k", b"")
         lease = await store.grant(60.0)
         await store.put("leased", b"", lease=lease)
@@ -200,7 +200,7 @@ async def test_a_scan_of_large_values_is_read_in_smaller_parts(
     etcd: EtcdGroup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # So that what is too large for one answer is not large for a test.
-    options = {**dict(CHANNEL_OPTIONS), "grpc.max_receive_message_length": 4 * MIB}
+    options = {**dict(caller.CHANNEL_OPTIONS), "grpc.max_receive_message_length": 4 * MIB}
     monkeypatch.setattr(caller, "CHANNEL_OPTIONS", tuple(options.items()))
     async with open_store(etcd.address) as store:
         for number in range(60):
@@ -243,9 +243,9 @@ async def used(etcd: EtcdGroup) -> None:
         lease = await store.grant(60.0)
         store.keep(
             lease,
-            ttl_s=60.0,
+            ttl=60.0,
             granted_s=store.clock.monotonic(),
-            interval_s=0.05,
+            interval=0.05,
             loop_silence_s_max=5.0,
             on_change=lambda: None,
         )

@@ -96,9 +96,9 @@ async def test_leases_that_are_kept_outlive_their_leader(etcd_group: EtcdGroup) 
             await store.put(f"kept/{number}", b"", lease=lease)
             keeping = store.keep(
                 lease,
-                ttl_s=ttl_s,
+                ttl=ttl_s,
                 granted_s=granted_s,
-                interval_s=1.0,
+                interval=1.0,
                 loop_silence_s_max=ttl_s,
                 on_change=told.set,
             )

@@ -13,7 +13,7 @@ import grpc
 import pytest
 
 from hansa.errors import StoreUnavailable, TimedOut
-from hansa.store.etcd import calls as calls
+from hansa.store.etcd import messages
 from hansa.store.etcd.client import EtcdStore
 from hansa.store.opening import open_store
 from hansa.store.store import Watch
@@ -70,7 +70,7 @@ async def take_snapshots(process: StoreProcess) -> None:
     """One after the other, so that the kill comes in the middle of one as well."""
     async with etcd_caller(process.address) as caller:
         while True:
-            await caller.ask(calls.DEFRAGMENT)
+            await caller.ask(messages.DEFRAGMENT)
 
 
 class Follower:

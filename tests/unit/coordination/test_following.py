@@ -13,6 +13,7 @@ from hansa.store.memory import MemoryStore
 from hansa.store.values import Delete, Put, Scan
 from hansa.testing.host import SimClock
 from hansa.testing.loop import SimLoop
+from hansa.transport import Environment
 
 STEP_S_MAX = 5.0
 
@@ -151,7 +152,9 @@ def test_a_store_that_is_away_is_waited_for_with_growing_pauses() -> None:
     loop = SimLoop(Chance.seeded(1))
 
     async def scene() -> None:
-        async with MemoryStore(clock=SimClock(loop), chance=Chance.seeded(2)) as store:
+        async with MemoryStore(
+            environment=Environment(clock=SimClock(loop), chance=Chance.seeded(2))
+        ) as store:
             store.pause()
             tries_s: list[float] = []
             following = Following(

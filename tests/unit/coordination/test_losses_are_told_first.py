@@ -135,8 +135,8 @@ async def test_members_that_cannot_enter_say_so_by_the_deadline(store: TroubledS
     """Also when there is a lease already, which nobody would answer the end of."""
     grant = store.grant
 
-    async def last_answer(ttl_s: float, *, timeout: float | None = None) -> int:
-        lease = await grant(ttl_s, timeout=timeout)
+    async def last_answer(ttl: float, *, timeout: float | None = None) -> int:
+        lease = await grant(ttl, timeout=timeout)
         store.pause()
         return lease
 

@@ -33,6 +33,7 @@ from hansa.keys import Keys
 from hansa.limits import GONE_MEMBER_S_MAX, STORE_TIMEOUT_S
 from hansa.store.memory import MemoryStore
 from hansa.store.values import Compare, LeaseInfo, Operation, Outcome
+from hansa.transport import Environment
 from tests.support.member_stage import MemberStage, told
 from tests.support.virtual_store import TroubledStore, virtual
 
@@ -447,14 +448,14 @@ def test_a_lease_that_is_not_granted_at_once_is_asked_for_again() -> None:
 
         lost_count = 0
 
-        async def grant(self, ttl_s: float, *, timeout: float | None = STORE_TIMEOUT_S) -> int:
+        async def grant(self, ttl: float, *, timeout: float | None = STORE_TIMEOUT_S) -> int:
             if self.lost_count:
                 self.lost_count -= 1
                 await asyncio.sleep(3_600)
-            return await super().grant(ttl_s, timeout=timeout)
+            return await super().grant(ttl, timeout=timeout)
 
     async def scene(stage: MemberStage) -> None:
-        store = stage.store = SlowToGrant(clock=stage.store.clock)
+        store = stage.store = SlowToGrant(environment=Environment(clock=stage.store.clock))
         async with store:
             a = await stage.join("a", heartbeat_interval=0.5, heartbeat_timeout=2.0)
             b = await stage.join("b", heartbeat_interval=0.5, heartbeat_timeout=2.0)

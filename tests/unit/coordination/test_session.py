@@ -161,8 +161,8 @@ async def test_a_loop_that_is_told_of_its_own_lateness_says_so_and_not_that_the_
     """The keeper tells the loop that it was late: that is the first that the session hears of it."""
     made: list[HandKeeping] = []
 
-    def keep(lease: int, *, ttl_s: float, granted_s: float, on_change: Callable[[], None], **_: Any) -> Any:
-        made.append(HandKeeping(granted_s + ttl_s, on_change))
+    def keep(lease: int, *, ttl: float, granted_s: float, on_change: Callable[[], None], **_: Any) -> Any:
+        made.append(HandKeeping(granted_s + ttl, on_change))
         return made[0]
 
     store.keep = keep  # type: ignore[method-assign]

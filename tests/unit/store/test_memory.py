@@ -12,6 +12,7 @@ from hansa.store.memory import MemoryStore
 from hansa.store.opening import open_store
 from hansa.testing.host import SimClock
 from hansa.testing.loop import SimLoop
+from hansa.transport import Environment
 
 
 async def test_a_store_that_is_not_open_says_how_to_open_it() -> None:
@@ -58,9 +59,9 @@ async def test_a_lease_that_is_still_kept_is_kept_no_more_when_it_closes() -> No
         before = asyncio.all_tasks()
         store.keep(
             await store.grant(60.0),
-            ttl_s=60.0,
+            ttl=60.0,
             granted_s=store.clock.monotonic(),
-            interval_s=20.0,
+            interval=20.0,
             loop_silence_s_max=60.0,
             on_change=lambda: None,
         )
@@ -74,17 +75,17 @@ async def test_a_lease_that_is_still_kept_is_kept_no_more_when_it_closes() -> No
 async def test_a_watch_that_is_thrown_away_costs_nothing_more() -> None:
     async with MemoryStore() as store:
         watches = [store.watch("k"), store.watch("k")]
-        assert (store._engine.watcher_count, len(store._readers)) == (2, 2)
+        assert (len(store._engine._watchers), len(store._readers)) == (2, 2)
         watches.pop()
         gc.collect()
         await store.put("k", b"")
-        assert (store._engine.watcher_count, len(store._readers)) == (1, 1)
+        assert (len(store._engine._watchers), len(store._readers)) == (1, 1)
         assert (await anext(watches[0])).revision == 2
 
 
 async def test_a_paused_store_tells_its_watches_nothing_until_it_answers_again() -> None:
     clock = ManualClock()
-    async with MemoryStore(clock=clock) as store:
+    async with MemoryStore(environment=Environment(clock=clock)) as store:
         await store.put("k", b"", lease=await store.grant(10.0))
         watch, closed = store.watch("k"), store.watch("k")
         store.pause()
@@ -106,7 +107,9 @@ def test_leases_expire_in_virtual_time_at_their_deadline() -> None:
     loop = SimLoop(Chance.seeded(3))
 
     async def live() -> list[float]:
-        async with MemoryStore(clock=SimClock(loop), chance=Chance.seeded(4)) as store:
+        async with MemoryStore(
+            environment=Environment(clock=SimClock(loop), chance=Chance.seeded(4))
+        ) as store:
             began_s, expired_s = loop.time(), []
             for ttl_s in (3_600.0, 1.5, 0.1):
                 await store.put(f"k/{ttl_s}", b"", lease=await store.grant(ttl_s))
@@ -131,7 +134,7 @@ def test_leases_expire_in_virtual_time_at_their_deadline() -> None:
 
 async def test_a_given_clock_decides_when_a_lease_is_over() -> None:
     clock = ManualClock()
-    async with MemoryStore(clock=clock) as store:
+    async with MemoryStore(environment=Environment(clock=clock)) as store:
         lease = await store.grant(10.0)
         await store.put("k", b"", lease=lease)
         watch = store.watch("k")

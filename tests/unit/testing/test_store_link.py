@@ -23,6 +23,7 @@ from hansa.store.values import Compare, Delete, Get, Put, WatchBatch
 from hansa.testing import Host, NetworkSettings, Rewind, World
 from hansa.testing.store_host import StoreHost, StoreTrouble
 from hansa.testing.store_link import StoreLink
+from hansa.transport import Environment
 
 T = TypeVar("T")
 Program = Callable[[StoreLink], Awaitable[None]]
@@ -124,7 +125,9 @@ def test_a_link_says_what_a_store_in_the_process_says(seed: int) -> None:
 
     async def program(link: StoreLink) -> None:
         found.extend(await deeds(link, seed))
-        async with MemoryStore(clock=link.clock, chance=Chance.seeded(seed)) as memory:
+        async with MemoryStore(
+            environment=Environment(clock=link.clock, chance=Chance.seeded(seed))
+        ) as memory:
             expected.extend(await deeds(memory, seed))
 
     stage.play(program)
@@ -266,9 +269,9 @@ def test_the_leases_of_a_paused_client_run_out() -> None:
         await link.put("a", b"1", lease=lease)
         keeping = link.keep(
             lease,
-            ttl_s=2.0,
+            ttl=2.0,
             granted_s=link.clock.monotonic(),
-            interval_s=0.5,
+            interval=0.5,
             loop_silence_s_max=2.0,
             on_change=lambda: None,
         )
@@ -503,9 +506,9 @@ def test_a_link_loses_its_leases_when_the_store_went_back_and_not_when_it_was_st
         lease = await store.grant(20.0)
         keeping = store.keep(
             lease,
-            ttl_s=20.0,
+            ttl=20.0,
             granted_s=store.clock.monotonic(),
-            interval_s=1.0,
+            interval=1.0,
             loop_silence_s_max=20.0,
             on_change=lambda: changes.append(1),
         )

@@ -1,18 +1,21 @@
 """Calls to an etcd group: to a member that answers, as often as is safe, and what is known when they fail.
 
-The header of each answer is compared with what was seen before (`Lineage`). A store that went back in time is
-reported to `on_lost`. A store that may have gone back is reported to `on_doubt`, whose part it is to
-`confirm` it.
+`StoreLife` is the store from opened to closed. Every call goes through it, so that its deadline, or closing,
+ends it. `EtcdCaller` asks. The header of each answer is compared with what was seen before (`Lineage`). A
+store that went back in time is reported to `on_lost`. A store that may have gone back is reported to
+`on_doubt`, whose part it is to `confirm` it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from contextvars import Context, copy_context
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from math import inf
+from typing import Any, Final, TypeVar
 
 import grpc
 import grpc.aio
@@ -20,27 +23,198 @@ import grpc.aio
 from hansa.chance import Chance
 from hansa.control.client import channel_credentials, open_channel
 from hansa.control.method import RequestT, ResponseT
-from hansa.errors import Compacted, FutureRevision, HandshakeRefused, HansaError, TimedOut
+from hansa.errors import (
+    AlreadyClosed,
+    Compacted,
+    FutureRevision,
+    HandshakeRefused,
+    HansaError,
+    StoreUnavailable,
+    TimedOut,
+    UsageError,
+)
+from hansa.limits import KIB, STORE_ANSWER_BYTES_MAX, STORE_PING_S, STORE_PING_TIMEOUT_S, STORE_TXN_BYTES_MAX
+from hansa.runtime.home import Home
+from hansa.runtime.waiters import Waiters
 from hansa.store.etcd import api_pb2 as api
-from hansa.store.etcd.access import CHANNEL_OPTIONS, EtcdAccess
-from hansa.store.etcd.calls import (
+from hansa.store.etcd.lineage import HistoryLost, HistoryQuestion, Lineage, Mark
+from hansa.store.etcd.members import Doubt, EtcdAccess, FailedTry, Rotation, Trail, judge
+from hansa.store.etcd.messages import (
     AUTHENTICATE,
     LEASE_GRANT,
     RANGE,
     STATUS,
     EtcdCall,
+    item_from_message,
 )
-from hansa.store.etcd.failures import Doubt, Failure, judge
-from hansa.store.etcd.lineage import HistoryLost, HistoryQuestion, Lineage, Mark
-from hansa.store.etcd.messages import item_from_message
-from hansa.store.etcd.rotation import Rotation, Trail
 from hansa.store.values import FROM_KEY
 
 logger = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
+# A transaction of many small operations has more words around them than keys and values.
+_REQUEST_BYTES_MAX: Final = STORE_TXN_BYTES_MAX + 512 * KIB
+CHANNEL_OPTIONS: Final[tuple[tuple[str, int], ...]] = (
+    ("grpc.keepalive_time_ms", int(STORE_PING_S * 1000)),
+    ("grpc.keepalive_timeout_ms", int(STORE_PING_TIMEOUT_S * 1000)),
+    # etcd counts pings without a call as an attack.
+    ("grpc.keepalive_permit_without_calls", 0),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.max_receive_message_length", STORE_ANSWER_BYTES_MAX),
+    ("grpc.max_send_message_length", _REQUEST_BYTES_MAX),
+)
+# A member without a leader says so at once, instead of letting its callers wait; of streams, after a while.
+_WITH_LEADER: Final = grpc.aio.Metadata(("hasleader", "true"))
 # A fresh token that is refused so often in one call was not refused for its age.
 _STRANGERS_MAX: Final = 3
 NOT_ENABLED: Final = "authentication is not enabled"
+# A clock that rounds must not make the loop spin.
+_EARLY_S_MAX: Final = 0.001
+
+
+class _Limit:
+    """When a call ends at the latest. Then the task that makes it is cancelled, as by `asyncio.timeout`."""
+
+    __slots__ = ("_cancels_count", "_task", "deadline_s", "is_over")
+
+    def __init__(self, task: asyncio.Task[Any], deadline_s: float) -> None:
+        self._task: asyncio.Task[Any] | None = task
+        # Of others, who want the task ended and not the call.
+        self._cancels_count = task.cancelling()
+        self.deadline_s = deadline_s
+        self.is_over = False
+
+    def end(self) -> None:
+        if not self.is_over and self._task is not None:
+            self.is_over = True
+            self._task.cancel()
+
+    def lift(self) -> bool:
+        """The call has ended. Says whether it was cancelled by this, and by nobody else; twice is once."""
+        # Forgotten: an error knows the frame that knows this, in a circle with the task. What the call holds
+        # (a connection) would stay open until the garbage collector comes.
+        task, self._task = self._task, None
+        return self.is_over and task is not None and task.uncancel() <= self._cancels_count
+
+
+class StoreLife:
+    """From opening to closing. Every call goes through `within`, so that closing ends it.
+
+    One timer rings for all calls (a timer for each was a tenth of what a call costs: `make bench`, store).
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._home: Home | None = None
+        self._users_count = 0
+        self._limits: dict[_Limit, None] = {}
+        self._alarm: asyncio.TimerHandle | None = None
+        self._alarm_s = inf
+        self._context: Context | None = None
+        self._left = Waiters()
+        self.is_closed = False
+
+    def enter(self) -> bool:
+        """One more user; says whether it is the first. Raises `AlreadyClosed`, `UsageError`."""
+        if self.is_closed:
+            raise AlreadyClosed(f"store {self._name} is closed: make another one")
+        if self._home is None:
+            self._home = Home(f"store {self._name}", "open one for this loop")
+            # The timer's: who set it may be gone when it rings.
+            self._context = copy_context()
+        self.check_usable()
+        self._users_count += 1
+        return self._users_count == 1
+
+    def leave(self) -> bool:
+        """One user less; says whether it was the last. From then on it is closed, and all calls end."""
+        self._users_count -= 1
+        if self._users_count:
+            return False
+        self.close()
+        return True
+
+    def close(self) -> None:
+        """From now on it is closed, and all calls end."""
+        self.is_closed = True
+        for limit in self._limits:
+            limit.end()
+
+    async def left(self) -> None:
+        """Wait until every call has ended."""
+        while self._limits:
+            await self._left.wait()
+        if self._alarm is not None:
+            self._alarm.cancel()
+
+    def check_usable(self) -> asyncio.AbstractEventLoop:
+        """Its loop. Raises `AlreadyClosed`, and `UsageError` outside of `async with` and in another loop."""
+        if self.is_closed:
+            raise AlreadyClosed(f"store {self._name} is closed")
+        home = self._home
+        if home is None:
+            raise UsageError(f"store {self._name} is not open: use it inside `async with`")
+        # Not `home.check()`: every call comes this way (`make bench`, store).
+        if asyncio._get_running_loop() is not home.loop:
+            home.check()
+        return home.loop
+
+    async def within(self, work: Callable[[Trail], Awaitable[T]], timeout: float | None, trail: Trail) -> T:
+        """Do it before the deadline.
+
+        Raises `TimedOut` when it may have been done, `StoreUnavailable` when it surely was not,
+        `AlreadyClosed` when the store was closed before it was done.
+        """
+        limit = self._begin(timeout)
+        try:
+            return await work(trail)
+        except asyncio.CancelledError:
+            if not limit.lift():
+                raise
+        finally:
+            limit.lift()
+            del self._limits[limit]
+            if self.is_closed:
+                self._left.wake_all()
+        # Not inside of `except`: an error remembers the one before it, which closes the circle of `lift`.
+        if self.is_closed:
+            raise AlreadyClosed(f"store {self._name} was closed")
+        text = f"store {self._name} did not answer within {timeout} s: {trail.last_text}"
+        raise TimedOut(text) if trail.may_be_done else StoreUnavailable(text)
+
+    def _begin(self, timeout: float | None) -> _Limit:
+        loop, task = self.check_usable(), asyncio.current_task()
+        if task is None:
+            raise UsageError(f"store {self._name} is called from a task, and not from a callback")
+        if timeout is None:
+            deadline_s = inf
+        elif timeout > 0.0:
+            deadline_s = loop.time() + timeout
+        else:
+            raise TimedOut(f"store {self._name} was given no time to answer")
+        limit = _Limit(task, deadline_s)
+        self._limits[limit] = None
+        if deadline_s < self._alarm_s:
+            self._set_alarm(loop, deadline_s)
+        return limit
+
+    def _set_alarm(self, loop: asyncio.AbstractEventLoop, at_s: float) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._alarm_s = at_s
+        self._alarm = None if at_s == inf else loop.call_at(at_s, self._ring, loop, context=self._context)
+
+    def _ring(self, loop: asyncio.AbstractEventLoop) -> None:
+        """End what is late, and be called again for the next that is still under way."""
+        late_s = loop.time() + _EARLY_S_MAX
+        next_s = inf
+        for limit in self._limits:
+            if limit.deadline_s <= late_s:
+                limit.end()
+            else:
+                next_s = min(next_s, limit.deadline_s)
+        self._set_alarm(loop, next_s)
 
 
 @dataclass(slots=True, eq=False)
@@ -50,6 +224,11 @@ class _Dialled:
     channel: grpc.aio.Channel
     stubs: dict[str, grpc.aio.UnaryUnaryMultiCallable[Any, Any]] = field(default_factory=dict)
     users_count: int = 0
+
+
+def metadata_of(access: EtcdAccess) -> grpc.aio.Metadata:
+    """What goes with every call."""
+    return grpc.aio.Metadata(*_WITH_LEADER, ("token", access.token)) if access.token else _WITH_LEADER
 
 
 class EtcdCaller:
@@ -191,7 +370,7 @@ class EtcdCaller:
         """Have a token, where one is needed. Raises `HandshakeRefused`."""
         await self.ask(STATUS, api.StatusRequest(), trail=trail)
 
-    async def probe(self, index: int) -> Failure | None:
+    async def probe(self, index: int) -> FailedTry | None:
         """Whether a member lives and has a leader: None when it is well."""
         try:
             await self._once(index, STATUS, api.StatusRequest(), self._try_timeout_s)
@@ -253,7 +432,7 @@ class EtcdCaller:
         if (refusal := self.lineage.refusal(self._name)) is not None:
             raise refusal
 
-    def _failed(self, index: int, failure: Failure, token: str | None, trail: Trail) -> float:
+    def _failed(self, index: int, failure: FailedTry, token: str | None, trail: Trail) -> float:
         delay_s = trail.note(failure)
         if failure.doubt is not Doubt.STRANGER:
             self._rotation.failed(index)
@@ -286,7 +465,7 @@ class EtcdCaller:
             stub = line.stubs[call.name] = call.stub(line.channel)
         line.users_count += 1
         try:
-            response: ResponseT = await stub(request, timeout=timeout_s, metadata=self.access.metadata())
+            response: ResponseT = await stub(request, timeout=timeout_s, metadata=metadata_of(self.access))
             return response
         finally:
             line.users_count -= 1

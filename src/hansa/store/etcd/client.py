@@ -19,8 +19,7 @@ from math import ceil
 from types import TracebackType
 from typing import Self, TypeVar
 
-from hansa.chance import Chance
-from hansa.clock import Clock, SystemClock
+from hansa.clock import Clock
 from hansa.control.method import RequestT, ResponseT
 from hansa.errors import BadArgument, Compacted, Conflict, FutureRevision, LeaseLost, LimitExceeded
 from hansa.limits import (
@@ -31,16 +30,21 @@ from hansa.limits import (
 )
 from hansa.runtime.tasks import Closing
 from hansa.store.etcd import api_pb2 as api
-from hansa.store.etcd import calls as calls
-from hansa.store.etcd.access import EtcdAccess
-from hansa.store.etcd.address import checked_endpoints
-from hansa.store.etcd.caller import EtcdCaller
-from hansa.store.etcd.calls import EtcdCall
-from hansa.store.etcd.heart import EtcdHeart, EtcdKeeping
-from hansa.store.etcd.lease_keeping import KeptLease
-from hansa.store.etcd.life import StoreLife
+from hansa.store.etcd.caller import EtcdCaller, StoreLife
+from hansa.store.etcd.heart import EtcdHeart, EtcdKeeping, KeptLease
 from hansa.store.etcd.lineage import HistoryLost
+from hansa.store.etcd.members import EtcdAccess, Trail, checked_endpoints
 from hansa.store.etcd.messages import (
+    COMPACT,
+    DELETE_RANGE,
+    LEASE_GRANT,
+    LEASE_KEEP_ALIVE,
+    LEASE_REVOKE,
+    LEASE_TIME_TO_LIVE,
+    PUT,
+    RANGE,
+    TXN,
+    EtcdCall,
     commit_to_message,
     delete_to_message,
     get_to_message,
@@ -49,7 +53,6 @@ from hansa.store.etcd.messages import (
     outcome_from_message,
     put_to_message,
 )
-from hansa.store.etcd.rotation import Trail
 from hansa.store.etcd.watch_book import WatchTape
 from hansa.store.etcd.watches import EtcdWatch, EtcdWatches
 from hansa.store.leases import check_ttl
@@ -72,7 +75,7 @@ from hansa.store.values import (
     check_commit,
     prefix_range,
 )
-from hansa.transport.options import Tls
+from hansa.transport.environment import Environment
 
 logger = logging.getLogger(__name__)
 
@@ -89,6 +92,9 @@ class EtcdStore(Store):
     raise `UsageError`. A wrong user, password or permission raises `HandshakeRefused`. Leases have whole
     seconds: what is asked for is rounded up. Kept leases (`keep`) are renewed by a thread of the store.
     With `begins_first` it begins at the first endpoint, else at any of them.
+
+    Its calls share nothing with those of `EngineStore`: each is a method of etcd's own, which may be repeated
+    or not.
     """
 
     def __init__(
@@ -97,26 +103,24 @@ class EtcdStore(Store):
         *,
         user: str | None = None,
         password: str | None = None,
-        tls: Tls | None = None,
         begins_first: bool = False,
-        try_timeout_s: float = STORE_TRY_S,
-        clock: Clock | None = None,
-        chance: Chance | None = None,
+        try_timeout: float = STORE_TRY_S,
+        environment: Environment | None = None,
         name: str = "",
     ) -> None:
         checked = checked_endpoints(endpoints)
-        if not try_timeout_s > 0.0:
-            raise BadArgument(f"a try of {try_timeout_s} s: give more than 0")
+        if not try_timeout > 0.0:
+            raise BadArgument(f"a try of {try_timeout} s: give more than 0")
+        environment = environment or Environment()
         self.name = name or f"etcd://{','.join(checked)}"
-        self._clock = clock if clock is not None else SystemClock()
-        self._chance = chance if chance is not None else Chance.system()
+        self._clock, self._chance = environment.clock, environment.chance
         self._access = access = EtcdAccess(
-            endpoints=checked, user=user, password=password, tls=tls, begins_first=begins_first
+            endpoints=checked, user=user, password=password, tls=environment.tls, begins_first=begins_first
         )
         self._life = StoreLife(self.name)
         self._closing = Closing()
         self._caller = EtcdCaller(
-            access, try_timeout_s=try_timeout_s, chance=self._chance, name=f"store {self.name}"
+            access, try_timeout_s=try_timeout, chance=self._chance, name=f"store {self.name}"
         )
         self._watches = EtcdWatches(self._caller, self._life, chance=self._chance)
         self._heart = EtcdHeart(
@@ -125,7 +129,7 @@ class EtcdStore(Store):
             self._watches.look,
             clock=self._clock,
             chance=self._chance,
-            try_timeout_s=try_timeout_s,
+            try_timeout_s=try_timeout,
             name=self.name,
         )
         self._caller.on_doubt = self._watches.look
@@ -174,7 +178,7 @@ class EtcdStore(Store):
         self, key: bytes | str, *, revision: int = 0, timeout: float | None = STORE_TIMEOUT_S
     ) -> KeyValue | None:
         request = api.RangeRequest(key=as_key(key), revision=as_revision(revision))
-        answer = await self._ask(calls.RANGE, request, timeout)
+        answer = await self._ask(RANGE, request, timeout)
         return self._seen(item_from_message(answer.kvs[0])) if answer.kvs else None
 
     async def scan(
@@ -206,7 +210,7 @@ class EtcdStore(Store):
         self, key: bytes | str, value: bytes, *, lease: int = 0, timeout: float | None = STORE_TIMEOUT_S
     ) -> int:
         request = put_to_message(Put(key, value, lease))
-        answer = await self._ask(calls.PUT, request, timeout, repeatable=False)
+        answer = await self._ask(PUT, request, timeout, repeatable=False)
         return answer.header.revision
 
     async def delete(self, key: bytes | str, *, timeout: float | None = STORE_TIMEOUT_S) -> bool:
@@ -226,18 +230,18 @@ class EtcdStore(Store):
         check_commit(compares, then, otherwise)
         request = commit_to_message(compares, then, otherwise)
         is_read = all(isinstance(operation, Get) for operation in (*then, *otherwise))
-        return outcome_from_message(await self._ask(calls.TXN, request, timeout, repeatable=is_read))
+        return outcome_from_message(await self._ask(TXN, request, timeout, repeatable=is_read))
 
-    async def grant(self, ttl_s: float, *, timeout: float | None = STORE_TIMEOUT_S) -> int:
-        check_ttl(ttl_s)
+    async def grant(self, ttl: float, *, timeout: float | None = STORE_TIMEOUT_S) -> int:
+        check_ttl(ttl)
 
         async def work(trail: Trail) -> int:
             while True:
                 # Our own number, which nobody else draws: so it may be asked for twice.
                 lease = (self._chance.uint64() >> 1) or 1
-                request = api.LeaseGrantRequest(TTL=ceil(ttl_s), ID=lease)
+                request = api.LeaseGrantRequest(TTL=ceil(ttl), ID=lease)
                 try:
-                    await self._caller.ask(calls.LEASE_GRANT, request, trail=trail)
+                    await self._caller.ask(LEASE_GRANT, request, trail=trail)
                 except Conflict:
                     if not trail.is_doubtful:
                         continue
@@ -249,10 +253,10 @@ class EtcdStore(Store):
         request = api.LeaseKeepAliveRequest(ID=as_lease(lease))
 
         async def work(trail: Trail) -> float:
-            answer = await self._caller.ask(calls.LEASE_KEEP_ALIVE, request, trail=trail)
+            answer = await self._caller.ask(LEASE_KEEP_ALIVE, request, trail=trail)
             if answer.TTL <= 0:
                 await asyncio.sleep(_GONE_PAUSE_S)
-                answer = await self._caller.ask(calls.LEASE_KEEP_ALIVE, request, trail=trail)
+                answer = await self._caller.ask(LEASE_KEEP_ALIVE, request, trail=trail)
             if answer.TTL <= 0:
                 raise LeaseLost(f"there is no lease {lease}: it expired, was revoked, or never was")
             return float(answer.TTL)
@@ -263,9 +267,9 @@ class EtcdStore(Store):
         self,
         lease: int,
         *,
-        ttl_s: float,
+        ttl: float,
         granted_s: float,
-        interval_s: float,
+        interval: float,
         loop_silence_s_max: float,
         on_change: Callable[[], None],
     ) -> EtcdKeeping:
@@ -273,9 +277,9 @@ class EtcdStore(Store):
         self._life.check_usable()
         kept = KeptLease(
             lease,
-            ttl_s=ttl_s,
+            ttl_s=ttl,
             granted_s=granted_s,
-            interval_s=interval_s,
+            interval_s=interval,
             silence_s_max=loop_silence_s_max,
         )
         return self._heart.keep(kept, on_change)
@@ -285,7 +289,7 @@ class EtcdStore(Store):
 
         async def work(trail: Trail) -> None:
             try:
-                await self._caller.ask(calls.LEASE_REVOKE, request, trail=trail)
+                await self._caller.ask(LEASE_REVOKE, request, trail=trail)
             except LeaseLost:
                 # Gone, and an earlier try of ours may be why.
                 if not trail.is_doubtful:
@@ -298,7 +302,7 @@ class EtcdStore(Store):
 
         async def work(trail: Trail) -> LeaseInfo | None:
             try:
-                answer = await self._caller.ask(calls.LEASE_TIME_TO_LIVE, request, trail=trail)
+                answer = await self._caller.ask(LEASE_TIME_TO_LIVE, request, trail=trail)
             except LeaseLost:
                 return None
             return lease_info_from_message(answer)
@@ -312,7 +316,7 @@ class EtcdStore(Store):
 
         async def work(trail: Trail) -> None:
             try:
-                await self._caller.ask(calls.COMPACT, request, trail=trail)
+                await self._caller.ask(COMPACT, request, trail=trail)
             except Compacted:
                 if not trail.is_doubtful:
                     raise
@@ -329,11 +333,11 @@ class EtcdStore(Store):
 
     async def status(self, *, timeout: float | None = STORE_TIMEOUT_S) -> StoreStatus:
         # A read and not etcd's own status call, which tells how far one member is.
-        answer = await self._ask(calls.RANGE, api.RangeRequest(key=FROM_KEY, keys_only=True), timeout)
+        answer = await self._ask(RANGE, api.RangeRequest(key=FROM_KEY, keys_only=True), timeout)
         return StoreStatus(engine="etcd", name=self.name, revision=answer.header.revision)
 
     async def _delete(self, delete: Delete, timeout: float | None) -> int:
-        answer = await self._ask(calls.DELETE_RANGE, delete_to_message(delete), timeout, repeatable=False)
+        answer = await self._ask(DELETE_RANGE, delete_to_message(delete), timeout, repeatable=False)
         return answer.deleted
 
     async def _scan(self, what: Get, revision: int, trail: Trail) -> Scan:
@@ -346,7 +350,7 @@ class EtcdStore(Store):
                 Get(key, what.range_end, part, what.keys_only), revision or store_revision
             )
             try:
-                answer = await self._caller.ask(calls.RANGE, request, trail=trail)
+                answer = await self._caller.ask(RANGE, request, trail=trail)
             except LimitExceeded:
                 if part_count == STORE_SCAN_PART_COUNT_MIN:
                     raise

@@ -35,13 +35,10 @@ from hansa.limits import STORE_TIMEOUT_S, STORE_WATCH_BEAT_S
 from hansa.runtime.tasks import TaskScope
 from hansa.runtime.waiters import Waiters
 from hansa.store.etcd import api_pb2 as api
-from hansa.store.etcd.caller import EtcdCaller
-from hansa.store.etcd.calls import RANGE, WATCH
-from hansa.store.etcd.failures import Doubt, Failure, judge
-from hansa.store.etcd.life import StoreLife
+from hansa.store.etcd.caller import EtcdCaller, StoreLife, metadata_of
 from hansa.store.etcd.lineage import HistoryLost
-from hansa.store.etcd.messages import item_from_message
-from hansa.store.etcd.rotation import Rotation, Trail
+from hansa.store.etcd.members import Doubt, FailedTry, Rotation, Trail, judge
+from hansa.store.etcd.messages import RANGE, WATCH, item_from_message
 from hansa.store.etcd.watch_book import WatchBook, WatchTape
 from hansa.store.values import WatchBatch
 
@@ -75,7 +72,7 @@ class EtcdWatches:
         # The one that the open stream came with.
         self._token: str | None = None
         # The member of the open stream, and what ends it.
-        self._serving: tuple[int, asyncio.Future[Failure]] | None = None
+        self._serving: tuple[int, asyncio.Future[FailedTry]] | None = None
         # Of the question which revision is now, and of the stream: they know what went wrong last.
         self._begin_trail = caller.trail()
         self._stream_trail = caller.trail()
@@ -129,7 +126,7 @@ class EtcdWatches:
         """The access names other members now: a stream to one that is none any more goes on at another."""
         self._rotation.use(self.caller.access.members)
         if self._serving is not None and self._serving[0] not in self.caller.access.members:
-            _end(self._serving[1], Failure(doubt=Doubt.UNDONE, text="it is not a member any more"))
+            _end(self._serving[1], FailedTry(doubt=Doubt.UNDONE, text="it is not a member any more"))
 
     async def close(self) -> None:
         for readers in self._readers.values():
@@ -193,19 +190,19 @@ class EtcdWatches:
             logger.info("the watches at %s broke off: %s", self.caller.access.endpoints[index], failure.text)
             await asyncio.sleep(self._stream_trail.note(failure))
 
-    async def _serve(self, index: int, trail: Trail) -> Failure:
+    async def _serve(self, index: int, trail: Trail) -> FailedTry:
         """Speak over one stream until it ends; gives why. It never fails itself."""
         access = self.caller.access
         if access.needs_token:
             try:
                 await self.caller.greet(trail)
             except HansaError as error:
-                return Failure(doubt=Doubt.UNDONE, text=str(error), error=error)
+                return FailedTry(doubt=Doubt.UNDONE, text=str(error), error=error)
         if self.caller.lineage.is_doubtful:
             # Before anything is asked from where it was: it may be a revision that is given out once more.
             await self.caller.confirm(trail, self._book.key)
         self._token = access.token
-        ended: asyncio.Future[Failure] = asyncio.get_running_loop().create_future()
+        ended: asyncio.Future[FailedTry] = asyncio.get_running_loop().create_future()
         self._serving = index, ended
         channel = self.caller.acquire(index)
         try:
@@ -214,8 +211,10 @@ class EtcdWatches:
             self._serving = None
             await self.caller.release(index)
 
-    async def _speak(self, channel: grpc.aio.Channel, index: int, ended: asyncio.Future[Failure]) -> Failure:
-        stream: _Stream = WATCH.stream_stub(channel)(metadata=self.caller.access.metadata())
+    async def _speak(
+        self, channel: grpc.aio.Channel, index: int, ended: asyncio.Future[FailedTry]
+    ) -> FailedTry:
+        stream: _Stream = WATCH.stream_stub(channel)(metadata=metadata_of(self.caller.access))
         async with asyncio.TaskGroup() as group:
             tasks = [
                 group.create_task(work, name=f"watches: {name}")
@@ -236,7 +235,7 @@ class EtcdWatches:
                 tasks.clear()
                 del stream
 
-    async def _read(self, stream: _Stream, ended: asyncio.Future[Failure]) -> None:
+    async def _read(self, stream: _Stream, ended: asyncio.Future[FailedTry]) -> None:
         while True:
             try:
                 response: Any = await stream.read()
@@ -244,7 +243,7 @@ class EtcdWatches:
                 _end(ended, judge(error.code().name, error.details() or ""))
                 return
             if response is grpc.aio.EOF:
-                _end(ended, Failure(doubt=Doubt.UNDONE, text="the member ended the stream"))
+                _end(ended, FailedTry(doubt=Doubt.UNDONE, text="the member ended the stream"))
                 return
             self._heard_count += 1
             self._note(response)
@@ -252,10 +251,10 @@ class EtcdWatches:
             for tape in tapes:
                 self._wake(tape)
             if must_reopen:
-                _end(ended, Failure(doubt=Doubt.STRANGER, text=response.cancel_reason))
+                _end(ended, FailedTry(doubt=Doubt.STRANGER, text=response.cancel_reason))
                 return
 
-    async def _write(self, stream: _Stream, ended: asyncio.Future[Failure]) -> None:
+    async def _write(self, stream: _Stream, ended: asyncio.Future[FailedTry]) -> None:
         while True:
             try:
                 # Until there is none: who rings while one is written rings for nobody.
@@ -263,11 +262,11 @@ class EtcdWatches:
                     for request in requests:
                         await stream.write(request)
             except (grpc.aio.AioRpcError, asyncio.InvalidStateError) as error:
-                _end(ended, Failure(doubt=Doubt.UNDONE, text=f"the stream is gone: {error}"))
+                _end(ended, FailedTry(doubt=Doubt.UNDONE, text=f"the stream is gone: {error}"))
                 return
             await self._bell.wait()
 
-    async def _beat(self, index: int, ended: asyncio.Future[Failure]) -> None:
+    async def _beat(self, index: int, ended: asyncio.Future[FailedTry]) -> None:
         """Ask the member of a quiet stream for a sign of life; one that gives none is left.
 
         Not over the stream: there etcd answers only while no watch is catching up, and old ones wrongly.
@@ -315,7 +314,7 @@ class EtcdWatches:
             self._wake(tape)
 
 
-def _end(ended: asyncio.Future[Failure], failure: Failure) -> None:
+def _end(ended: asyncio.Future[FailedTry], failure: FailedTry) -> None:
     if not ended.done():
         ended.set_result(failure)
 

@@ -4,9 +4,9 @@ async with RaftPeer("orders", "n1", data="n1", peers={"n1": "host-a:2380", "n2":
     await peer.store.put("berth/1", b"cog")
 
 - `peer`: a peer from start to end. `peer_home`: its folder and addresses.
-- `etcd_program`, `member_settings`: which etcd is good enough, and how it is started.
-- `member_process`, `supervision`: runs the member, and decides when it is started again.
-- `member_calls`, `group`: questions to members, and the group as one peer reads it.
+- `etcd_program`: which etcd is good enough, and how it is started.
+- `member_process`: runs the member, and decides when it is started again.
+- `group`: questions to members, and the group as one peer reads it.
 - `peer_watch`: what a peer does while its member runs. `steward`: what the leader's peer does for the group.
 - `join_client`, `join_service`, `join_messages`, `join_steps`: how a peer joins and leaves.
 - `group_record`, `raft_events`: what the group writes into its own store, and what a peer tells.
@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING
 from hansa.exports import on_first_use
 
 if TYPE_CHECKING:
+    from hansa.store.raft.etcd_program import RaftTimings
     from hansa.store.raft.group_record import Approval, Bootstrap, JoinState, PeerInfo
     from hansa.store.raft.join_client import JoinClient
     from hansa.store.raft.join_messages import JoinAcceptance, JoinTicket
-    from hansa.store.raft.member_settings import RaftTimings
     from hansa.store.raft.peer import RaftPeer
     from hansa.store.raft.raft_events import (
         ApprovalAwaited,
@@ -35,10 +35,10 @@ if TYPE_CHECKING:
         LeaderChanged,
         MemberFailing,
         MemberRestarted,
-        PeerJoined,
-        PeerLeft,
         PeerStatus,
         RaftEvent,
+        RaftPeerJoined,
+        RaftPeerLeft,
         RaftStats,
         RequestStatus,
         SnapshotTaken,
@@ -51,12 +51,12 @@ else:
             "hansa.store.raft.group_record": "Approval Bootstrap JoinState PeerInfo",
             "hansa.store.raft.join_client": "JoinClient",
             "hansa.store.raft.join_messages": "JoinAcceptance JoinTicket",
-            "hansa.store.raft.member_settings": "RaftTimings",
+            "hansa.store.raft.etcd_program": "RaftTimings",
             "hansa.store.raft.peer": "RaftPeer",
             "hansa.store.raft.raft_events": (
                 "ApprovalAwaited CatchingUp GroupStatus JoinAccepted JoinApproved JoinExpired "
-                "JoinRequested JoinRequestRefused LeaderChanged MemberFailing MemberRestarted PeerJoined "
-                "PeerLeft PeerStatus RaftEvent RaftStats RequestStatus SnapshotTaken"
+                "JoinRequested JoinRequestRefused LeaderChanged MemberFailing MemberRestarted RaftPeerJoined "
+                "RaftPeerLeft PeerStatus RaftEvent RaftStats RequestStatus SnapshotTaken"
             ),
             "hansa.store.raft.raft_store": "RaftStore",
         },
@@ -81,11 +81,11 @@ __all__ = [
     "MemberFailing",
     "MemberRestarted",
     "PeerInfo",
-    "PeerJoined",
-    "PeerLeft",
     "PeerStatus",
     "RaftEvent",
     "RaftPeer",
+    "RaftPeerJoined",
+    "RaftPeerLeft",
     "RaftStats",
     "RaftStore",
     "RaftTimings",

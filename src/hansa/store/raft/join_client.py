@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Self
 
-from hansa.chance import Chance
-from hansa.clock import Clock, SystemClock
 from hansa.control.client import ControlClient
 from hansa.control.method import Method
 from hansa.errors import (
@@ -57,6 +55,7 @@ from hansa.store.raft.join_messages import (
     check_reason,
 )
 from hansa.store.raft.raft_events import GroupStatus
+from hansa.transport.environment import Environment
 
 _TRY_S_MIN = 1.0
 # The code of an answer that no peer gave.
@@ -77,16 +76,15 @@ class JoinClient:
         app: str,
         addresses: Sequence[str],
         *,
-        clock: Clock | None = None,
-        chance: Chance | None = None,
+        environment: Environment | None = None,
     ) -> None:
         if not addresses:
             raise BadArgument(f"raft group {app}: give the join address of at least one of its peers")
         self.app = app
         self.redirects_count = 0
         self._addresses = [read_address("the join address", address) for address in addresses]
-        self._clock = clock or SystemClock()
-        self._chance = chance or Chance.system()
+        environment = environment or Environment()
+        self._clock, self._chance = environment.clock, environment.chance
         self._clients: dict[str, ControlClient] = {}
         self._closing = Closing()
         self._is_closed = False

@@ -12,8 +12,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from hansa.chance import Chance
-from hansa.clock import Clock, SystemClock
 from hansa.errors import AlreadyClosed, BadArgument, HansaError, JoinRefused, RaftRefused, TimedOut
 from hansa.limits import (
     EVENTS_COUNT_MAX,
@@ -31,8 +29,17 @@ from hansa.limits import (
 from hansa.runtime.backoff import Backoff
 from hansa.runtime.event_stream import EventFeeds, EventStream
 from hansa.runtime.tasks import Closing, TaskScope
-from hansa.store.raft.etcd_program import find_etcd
-from hansa.store.raft.group import Group
+from hansa.store.raft.etcd_program import (
+    MemberSettings,
+    RaftTimings,
+    arguments,
+    check_seconds,
+    environment,
+    find_etcd,
+    listening,
+    read_listen_host,
+)
+from hansa.store.raft.group import Group, MemberCalls, MemberPool
 from hansa.store.raft.group_record import (
     Charter,
     PeerInfo,
@@ -44,17 +51,7 @@ from hansa.store.raft.group_record import (
 from hansa.store.raft.join_client import JoinClient
 from hansa.store.raft.join_messages import JoinAcceptance, misfit
 from hansa.store.raft.join_service import JoinService
-from hansa.store.raft.member_calls import MemberCalls, MemberPool
-from hansa.store.raft.member_process import REMOVED, MemberProcess
-from hansa.store.raft.member_settings import (
-    MemberSettings,
-    RaftTimings,
-    arguments,
-    check_seconds,
-    environment,
-    listening,
-    read_listen_host,
-)
+from hansa.store.raft.member_process import REMOVED, MemberProcess, Report, Supervision
 from hansa.store.raft.peer_home import FolderState, PeerHome
 from hansa.store.raft.peer_watch import PeerWatch
 from hansa.store.raft.raft_events import (
@@ -64,12 +61,12 @@ from hansa.store.raft.raft_events import (
     JoinAccepted,
     MemberFailing,
     MemberRestarted,
-    PeerLeft,
     RaftEvent,
+    RaftPeerLeft,
     RaftStats,
 )
 from hansa.store.raft.raft_store import MemberAddresses, RaftStore
-from hansa.store.raft.supervision import Report, Supervision
+from hansa.transport.environment import Environment
 
 _log = logging.getLogger(__name__)
 _LOOK_S: Final = 0.05
@@ -115,15 +112,14 @@ class RaftPeer:
         metadata: Mapping[str, str] | None = None,
         program: str | None = None,
         timings: RaftTimings | None = None,
-        join_timeout_s: float = RAFT_JOIN_TIMEOUT_S,
-        approval_timeout_s: float = RAFT_APPROVAL_TIMEOUT_S,
-        start_timeout_s: float = RAFT_START_S_MAX,
-        stop_timeout_s: float = RAFT_STOP_S_MAX,
-        look_s: float = RAFT_LOOK_S,
-        measure_s: float = RAFT_MEASURE_S,
-        patience_s: float = RAFT_HEALTH_PATIENCE_S,
-        clock: Clock | None = None,
-        chance: Chance | None = None,
+        join_timeout: float = RAFT_JOIN_TIMEOUT_S,
+        approval_timeout: float = RAFT_APPROVAL_TIMEOUT_S,
+        start_timeout: float = RAFT_START_S_MAX,
+        stop_timeout: float = RAFT_STOP_S_MAX,
+        look_interval: float = RAFT_LOOK_S,
+        measure_interval: float = RAFT_MEASURE_S,
+        patience: float = RAFT_HEALTH_PATIENCE_S,
+        environment: Environment | None = None,
     ) -> None:
         self.app = check_name("application", app)
         self.name = check_name("peer", name)
@@ -151,15 +147,15 @@ class RaftPeer:
             resource_group=check_name("resource group", resource_group) if resource_group else "",
             approval=None if approval is None else read_approval(approval),
         )
-        self._join_timeout_s = check_seconds("join_timeout_s", join_timeout_s)
-        self._approval_timeout_s = check_seconds("approval_timeout_s", approval_timeout_s)
-        self._start_timeout_s = start_timeout_s
-        self._stop_timeout_s = stop_timeout_s
-        self._look_s = look_s
-        self._measure_s = measure_s
-        self._patience_s = patience_s
-        self._clock = clock or SystemClock()
-        self._chance = chance or Chance.system()
+        self._join_timeout_s = check_seconds("join_timeout", join_timeout)
+        self._approval_timeout_s = check_seconds("approval_timeout", approval_timeout)
+        self._start_timeout_s = start_timeout
+        self._stop_timeout_s = stop_timeout
+        self._look_s = look_interval
+        self._measure_s = measure_interval
+        self._patience_s = patience
+        self._environment = environment = environment or Environment()
+        self._clock, self._chance = environment.clock, environment.chance
         self._home = PeerHome(app, cluster, self._wanted, Path(data), listen_host)
         self._feeds: EventFeeds[RaftEvent] = EventFeeds(
             f"the events of raft peer {name}", count_max=EVENTS_COUNT_MAX
@@ -258,7 +254,7 @@ class RaftPeer:
     def _client(self, watch: PeerWatch) -> JoinClient:
         """Itself first; the others for when its own member is silent."""
         others = (peer.join_address for peer in watch.record.peers if peer.name != self.name)
-        return JoinClient(self.app, [watch.me.join_address, *others], clock=self._clock)
+        return JoinClient(self.app, [watch.me.join_address, *others], environment=self._environment)
 
     # ---- its life ------------------------------------------------------------------------------
 
@@ -338,7 +334,7 @@ class RaftPeer:
             join_timeout_s=self._join_timeout_s,
             approval_timeout_s=self._approval_timeout_s,
         )
-        status = await local.status(timeout_s=self._timings.replication_timeout_s)
+        status = await local.status(timeout_s=self._timings.replication_timeout)
         watch.me = replace(me, peer_id=status.header.member_id)
         self._home.note(watch.me, FolderState.MEMBER)
         service.beside = watch
@@ -349,8 +345,7 @@ class RaftPeer:
         self._store = RaftStore(
             self._find_members,
             name=f"raft group {self.app}",
-            clock=self._clock,
-            chance=self._chance,
+            environment=self._environment,
         )
         await stack.enter_async_context(self._store)
         watching.spawn(self._await_removal(watch), "removal")
@@ -426,7 +421,7 @@ class RaftPeer:
         def left_s() -> float:
             return max(0.0, began_at + self._join_timeout_s - self._clock.monotonic())
 
-        async with JoinClient(self.app, self._join_through, clock=self._clock, chance=self._chance) as client:
+        async with JoinClient(self.app, self._join_through, environment=self._environment) as client:
             # Also for the addresses of all peers: the one that was named may end meanwhile.
             group_status = await client.describe(timeout=left_s())
             problem = misfit(group_status, me, self.cluster, self._charter)
@@ -479,7 +474,7 @@ class RaftPeer:
         if self._process is not None:
             await self._process.stop()
         self._home.note(watch.me, FolderState.LEFT)
-        self._tell(PeerLeft(peer=watch.me))
+        self._tell(RaftPeerLeft(peer=watch.me))
         self._was_left.set()
 
     async def _find_members(self) -> MemberAddresses:

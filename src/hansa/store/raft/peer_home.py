@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Final
 
 from hansa.errors import AddressInUse, BadArgument, BadRecord, RaftRefused
+from hansa.store.raft.etcd_program import listening
 from hansa.store.raft.group_record import PeerInfo, check_peer, decode, encode
-from hansa.store.raft.member_settings import listening
 
 _LOCK: Final = "peer.lock"
 _NOTE: Final = "peer.json"

@@ -11,9 +11,8 @@ from dataclasses import replace
 from hansa.clock import Clock
 from hansa.errors import HansaError, StoreUnavailable
 from hansa.store.etcd import api_pb2 as api
-from hansa.store.raft.group import Group, GroupBook
+from hansa.store.raft.group import Group, GroupBook, Measures, MemberCalls, fetch_measures
 from hansa.store.raft.group_record import Approval, Bootstrap, Charter, GroupRecord, PeerInfo
-from hansa.store.raft.member_calls import Measures, MemberCalls, fetch_measures
 from hansa.store.raft.raft_events import (
     GroupStatus,
     JoinAccepted,
@@ -21,9 +20,9 @@ from hansa.store.raft.raft_events import (
     JoinExpired,
     JoinRequestRefused,
     LeaderChanged,
-    PeerJoined,
-    PeerLeft,
     RaftEvent,
+    RaftPeerJoined,
+    RaftPeerLeft,
     RaftStats,
     SnapshotTaken,
 )
@@ -234,9 +233,9 @@ class PeerWatch:
             _log.warning("%s: %s; a peer's setting counts when a group begins", self.app, differing)
         self.record = record
         for name in sorted(set(after) - set(before)):
-            self._tell(PeerJoined(peer=after[name]))
+            self._tell(RaftPeerJoined(peer=after[name]))
         for name in sorted(set(before) - set(after)):
-            self._tell(PeerLeft(peer=before[name]))
+            self._tell(RaftPeerLeft(peer=before[name]))
 
     async def _measure(self) -> None:
         now = self._clock.monotonic()
@@ -277,7 +276,7 @@ class PeerWatch:
             timings = self._group.local.timings
             other = MemberCalls(peer.client_address, timings)
             try:
-                members = await other.members(timeout_s=timings.rpc_timeout_s)
+                members = await other.members(timeout_s=timings.rpc_timeout)
             except HansaError:
                 continue
             finally:

@@ -15,14 +15,14 @@ class LeaderChanged:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PeerJoined:
+class RaftPeerJoined:
     """A peer has its vote and stands in the group's record. (Topics have peers, too: `hansa.topics`.)"""
 
     peer: PeerInfo
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PeerLeft:
+class RaftPeerLeft:
     """A peer is no longer in the group. (Topics have peers, too: `hansa.topics`.)"""
 
     peer: PeerInfo
@@ -111,8 +111,8 @@ class SnapshotTaken:
 
 RaftEvent = (
     LeaderChanged
-    | PeerJoined
-    | PeerLeft
+    | RaftPeerJoined
+    | RaftPeerLeft
     | MemberRestarted
     | MemberFailing
     | CatchingUp

@@ -11,8 +11,7 @@ from functools import wraps
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
-from hansa.chance import Chance
-from hansa.clock import Clock, SystemClock
+from hansa.clock import Clock
 from hansa.errors import AlreadyClosed, HansaError, StoreUnavailable
 from hansa.limits import (
     FOLLOW_RETRY_S_MAX,
@@ -31,6 +30,7 @@ from hansa.store.store import Store
 from hansa.store.values import (
     EventKind,
 )
+from hansa.transport.environment import Environment
 
 _log = logging.getLogger(__name__)
 
@@ -72,14 +72,14 @@ class RaftStore(Store):
         find: Callable[[], Awaitable[MemberAddresses]],
         *,
         name: str,
-        clock: Clock | None = None,
-        chance: Chance | None = None,
+        environment: Environment | None = None,
     ) -> None:
         self.name = name
         self.changes_count = 0
         self._find = find
-        self._clock = clock or SystemClock()
-        self._chance = chance or Chance.system()
+        environment = environment or Environment()
+        # Without its credentials: the members' ports speak no TLS.
+        self._environment = Environment(clock=environment.clock, chance=environment.chance)
         self._entered_count = 0
         self._opening = asyncio.Lock()
         self._closing = Closing()
@@ -98,7 +98,7 @@ class RaftStore(Store):
 
     @property
     def clock(self) -> Clock:
-        return self._clock
+        return self._environment.clock
 
     @property
     def addresses(self) -> tuple[str, ...]:
@@ -118,8 +118,7 @@ class RaftStore(Store):
                     etcd = EtcdStore(
                         sorted(self._addresses, key=lambda address: address != members.own),
                         begins_first=members.own in self._addresses,
-                        clock=self._clock,
-                        chance=self._chance,
+                        environment=self._environment,
                         name=self.name,
                     )
                     self._etcd = await stack.enter_async_context(etcd)
@@ -181,7 +180,7 @@ class RaftStore(Store):
             s_min=RAFT_SEEK_S_MIN,
             s_max=RAFT_SEEK_S_MAX,
             jitter=RECONNECT_JITTER,
-            chance=self._chance.fork("seek"),
+            chance=self._environment.chance.fork("seek"),
         )
         pause_s = RAFT_SEEK_S_MAX
         while True:
@@ -208,7 +207,7 @@ class RaftStore(Store):
             s_min=FOLLOW_RETRY_S_MIN,
             s_max=FOLLOW_RETRY_S_MAX,
             jitter=RECONNECT_JITTER,
-            chance=self._chance.fork("follow"),
+            chance=self._environment.chance.fork("follow"),
         )
         while True:
             try:
@@ -236,12 +235,12 @@ class RaftStore(Store):
         _log.error("%s does not follow its members any more: %s", self.name, error, exc_info=error)
 
 
-def open_raft_store(rest: str) -> RaftStore:
+def open_raft_store(rest: str, environment: Environment | None = None) -> RaftStore:
     """The store of `host:port,host:port/app`, join addresses of some of its peers. Raises `BadEndpoint`."""
     addresses, app = read_group_address(rest)
 
     async def find() -> MemberAddresses:
-        async with JoinClient(app, addresses) as client:
+        async with JoinClient(app, addresses, environment=environment) as client:
             group = await client.describe(timeout=STORE_TIMEOUT_S)
         # A founder that has never started has no address yet.
         voters = [one.peer.client_address for one in group.peers if one.is_voter and one.peer.client_address]
@@ -249,4 +248,4 @@ def open_raft_store(rest: str) -> RaftStore:
             raise StoreUnavailable(f"no peer of {app} says where its store is")
         return MemberAddresses(keys=RaftKeys(group.cluster, app), addresses=tuple(voters))
 
-    return RaftStore(find, name=f"raft://{','.join(addresses)}/{app}")
+    return RaftStore(find, name=f"raft://{','.join(addresses)}/{app}", environment=environment)

@@ -21,7 +21,7 @@ from hansa.limits import STORE_JOURNAL_BYTES, STORE_MARK_S, STORE_UNFLUSHED_BYTE
 from hansa.runtime.tasks import TaskScope
 from hansa.store.served.folder import StoreFolder
 from hansa.store.served.journal import encode_block
-from hansa.store.served.recorded import Image
+from hansa.store.served.records import Image
 
 logger = logging.getLogger(__name__)
 

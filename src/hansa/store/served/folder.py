@@ -19,6 +19,7 @@ import fcntl
 import json
 import logging
 import os
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,22 +27,27 @@ from typing import Final
 
 from hansa.chance import Chance
 from hansa.errors import AlreadyClosed, BadArgument, StoreCorrupt, StoreUnavailable
-from hansa.store.served import durable_files
-from hansa.store.served.durable_files import HALF_MADE
 from hansa.store.served.journal import (
     MARKS_BYTES,
     FlushMark,
     Segment,
     encode_mark,
     encode_segment_head,
+    is_first_form,
     read_marks,
     read_segment,
+    renewed,
     segment_name,
 )
-from hansa.store.served.journal_first_form import is_first_form, renewed
-from hansa.store.served.recorded import Image, RecordedStore
-from hansa.store.served.records import decode_record
-from hansa.store.served.snapshot import StoredSnapshot, decode_snapshot, encode_snapshot, snapshot_name
+from hansa.store.served.recorded import RecordedStore
+from hansa.store.served.records import (
+    Image,
+    StoredSnapshot,
+    decode_record,
+    decode_snapshot,
+    encode_snapshot,
+    snapshot_name,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -52,6 +58,7 @@ _MARKS: Final = "journal.mark"
 _FIRST_FORMAT: Final = 1
 _FORMAT: Final = 2
 _GIVEN_UP: Final = ".damaged"
+_HALF_MADE: Final = ".tmp"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,9 +186,9 @@ class StoreFolder:
         """Write a block behind the others, and flush it. Raises `OSError`; then nothing more may follow."""
         if self._closed or self._segment is None:
             raise AlreadyClosed(f"the store in {self.path} is closed")
-        durable_files.write(self._segment, block)
+        write(self._segment, block)
         if self._fsync:
-            durable_files.flush(self._segment)
+            flush(self._segment)
 
     def mark_flushed(self, sequence: int) -> None:
         """Write down that all records up to this one are flushed. Raises `OSError`, as `append` does."""
@@ -195,7 +202,7 @@ class StoreFolder:
     def begin_segment(self, first_sequence: int) -> None:
         """Write what comes from here on into a new file. All before it is flushed. Raises `OSError`."""
         path = self.path / segment_name(first_sequence)
-        durable_files.make(path, [encode_segment_head(first_sequence)], fsync=self._fsync)
+        make(path, [encode_segment_head(first_sequence)], fsync=self._fsync)
         self._go_on(path)
         flushed = first_sequence - 1 if self._fsync else self._mark.sequence
         self._write_mark(replace(self._mark, segment=first_sequence, sequence=flushed))
@@ -206,9 +213,7 @@ class StoreFolder:
         What it makes needless is deleted then, so it is flushed in any case. Raises `OSError`; the store is
         as safe as before.
         """
-        size = durable_files.make(
-            self.path / snapshot_name(sequence), encode_snapshot(image, sequence), fsync=True
-        )
+        size = make(self.path / snapshot_name(sequence), encode_snapshot(image, sequence), fsync=True)
         self._clean(sequence)
         return size
 
@@ -241,7 +246,7 @@ class StoreFolder:
             return None, []
         sequence = 1
         if snapshot is not None:
-            snapshot.begin(store, now=now)
+            store.begin(snapshot, now=now)
             sequence = snapshot.sequence + 1
         needed = [path for path in segments if path.name >= segment_name(sequence)]
         newest = segment_name(max(sequence, self._mark.segment))
@@ -309,18 +314,16 @@ class StoreFolder:
         for file in files:
             self._tell_cut(file)
             if file.segment.damage is not None:
-                durable_files.make(
-                    file.path.with_suffix(_GIVEN_UP), [file.path.read_bytes()], fsync=self._fsync
-                )
+                make(file.path.with_suffix(_GIVEN_UP), [file.path.read_bytes()], fsync=self._fsync)
             if file.is_renewed:
-                durable_files.make(file.path, [file.good], fsync=self._fsync)
+                make(file.path, [file.good], fsync=self._fsync)
         if not files:
             self._open_marks()
             self.begin_segment(1)
             return
         if self._fsync:
             # Names too: what is deleted below must be needless on the disk, not only here.
-            durable_files.flush_folder(self.path)
+            flush_folder(self.path)
         last = files[-1].segment
         self._go_on(files[-1].path)
         self._open_marks()
@@ -370,9 +373,9 @@ class StoreFolder:
             raise AlreadyClosed(f"the store in {self.path} is closed")
         mark = replace(mark, number=self._mark.number + 1)
         place, data = encode_mark(mark)
-        durable_files.write_at(self._marks, data, place)
+        write_at(self._marks, data, place)
         if self._fsync:
-            durable_files.flush_mark(self._marks)
+            flush_mark(self._marks)
         # Not before: the next one must not be written over the last that is certain.
         self._mark = mark
 
@@ -381,7 +384,7 @@ class StoreFolder:
         for path in self.path.iterdir():
             is_old_segment = path.match("journal-*.log") and path.name < segment_name(sequence + 1)
             is_old_snapshot = path.match("snapshot-*.snap") and path.name < snapshot_name(sequence)
-            if is_old_segment or is_old_snapshot or path.suffix == HALF_MADE:
+            if is_old_segment or is_old_snapshot or path.suffix == _HALF_MADE:
                 path.unlink(missing_ok=True)
 
 
@@ -395,7 +398,7 @@ def _identity(folder: Path, chance: Chance, *, fsync: bool) -> Identity:
         was_used = marks.exists() and read_marks(marks.read_bytes(), str(marks)).segment
         if was_used or any(name.endswith((".log", ".snap")) for name in others):
             raise _missing(path, f" beside {others[0]}")
-        strangers = [name for name in others if name != _MARKS and not name.endswith(HALF_MADE)]
+        strangers = [name for name in others if name != _MARKS and not name.endswith(_HALF_MADE)]
         if strangers:
             raise BadArgument(f"{folder} holds something else ({strangers[0]}): give an empty folder")
         identity = Identity.draw(chance)
@@ -427,15 +430,84 @@ def _write_identity(path: Path, identity: Identity, *, fsync: bool) -> None:
         "cluster_id": f"{identity.cluster_id:x}",
         "member_id": f"{identity.member_id:x}",
     }
-    durable_files.make(path, [json.dumps(facts).encode()], fsync=fsync)
+    make(path, [json.dumps(facts).encode()], fsync=fsync)
 
 
 def _make_marks(path: Path, *, fsync: bool) -> None:
     place, data = encode_mark(FlushMark())
-    durable_files.make(path, [bytes(place), data, bytes(MARKS_BYTES - place - len(data))], fsync=fsync)
+    make(path, [bytes(place), data, bytes(MARKS_BYTES - place - len(data))], fsync=fsync)
 
 
 def _missing(path: Path, what: str = "") -> StoreCorrupt:
     return StoreCorrupt(
         f"{path} is missing{what}. Nothing was changed; put it back, or restore the folder from a copy"
     )
+
+
+# ---- how a file is written: a new one is whole or not there, and flushed before anybody relies on it
+
+
+def make(path: Path, parts: Iterable[bytes], *, fsync: bool) -> int:
+    """Make a file, or put another in its place, whole or not at all; gives its bytes. Raises `OSError`."""
+    half_made = path.with_suffix(_HALF_MADE)
+    size = 0
+    try:
+        file = create(half_made)
+        try:
+            for part in parts:
+                write(file, part)
+                size += len(part)
+            if fsync:
+                flush_new(file)
+        finally:
+            os.close(file)
+        half_made.replace(path)
+    except OSError:
+        with suppress(OSError):
+            half_made.unlink(missing_ok=True)
+        raise
+    if fsync:
+        flush_folder(path.parent)
+    return size
+
+
+def create(path: Path) -> int:
+    """A new and empty file to write to."""
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o600)
+
+
+def write(file: int, data: bytes) -> None:
+    """Write all of it behind what is there."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(file, view) :]
+
+
+def write_at(file: int, data: bytes, place: int) -> None:
+    """Write less than a sector over what is there: a disk writes it whole or not at all."""
+    os.pwrite(file, data, place)
+
+
+def flush(file: int) -> None:
+    """Flush what was appended."""
+    # The file's length is flushed with its data; its times need not be. macOS has only the other one.
+    getattr(os, "fdatasync", os.fsync)(file)
+
+
+def flush_mark(file: int) -> None:
+    """Flush what was written over something else."""
+    getattr(os, "fdatasync", os.fsync)(file)
+
+
+def flush_new(file: int) -> None:
+    """Flush a whole new file."""
+    os.fsync(file)
+
+
+def flush_folder(path: Path) -> None:
+    """Flush the names in a folder."""
+    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

@@ -28,6 +28,13 @@ it said it had flushed, they are of the very last block, and the machine stops b
     mark     magic, number, segment that is written to, last flushed sequence, whether the disk failed, crc
 
 Blocks begin on sectors of their own: what was flushed is never written again.
+
+The form before this one is only read (`renewed`); a start rewrites it. It had one checksum a block, and no
+mark, so that a torn end cannot always be told from damage. Only a last block that the file's end cuts short
+is taken for torn; everything else is refused.
+
+    segment  magic, first sequence, crc | block | block | ...
+    block    magic, sequence of its first record, count, bytes, crc of them, crc of this head | records
 """
 
 import struct
@@ -244,3 +251,48 @@ def _mark_at(data: bytes, place: int) -> FlushMark | None:
         return None
     _, number, segment, sequence, is_failed = _MARK.unpack_from(slot)
     return FlushMark(number=number, segment=segment, sequence=sequence, is_failed=bool(is_failed))
+
+
+# ---- the form before this one --------------------------------------------------------------------
+
+_OLD_SEGMENT_MAGIC: Final = b"HANSAJ1\n"
+_OLD_BLOCK_MAGIC: Final = b"\xa7BLK"
+_OLD_BLOCK: Final = struct.Struct("<4sQIIII")
+
+
+def is_first_form(data: bytes) -> bool:
+    """Whether a segment's file is in this form, or was being made in it."""
+    return _OLD_SEGMENT_MAGIC.startswith(data[: len(_OLD_SEGMENT_MAGIC)])
+
+
+def renewed(data: bytes, name: str, first_sequence: int, *, is_last: bool) -> tuple[bytes, int]:
+    """The segment in today's form, and how many torn bytes of it were left out. Raises `StoreCorrupt`."""
+    facts = _OLD_SEGMENT_MAGIC + _SEQUENCE.pack(first_sequence)
+    head = facts + _CRC.pack(crc32(facts))
+    is_being_made = is_last and len(data) < len(head)
+    if not is_being_made and not data.startswith(head):
+        raise damaged(name, 0, f"it does not begin as the segment from record {first_sequence} on")
+    parts = [encode_segment_head(first_sequence)]
+    place, sequence = min(len(head), len(data)), first_sequence
+    while place < len(data):
+        block = data[place : place + _OLD_BLOCK.size]
+        if is_last and len(block) < _OLD_BLOCK.size and block.startswith(_OLD_BLOCK_MAGIC[: len(block)]):
+            break
+        found = _OLD_BLOCK.unpack(block) if len(block) == _OLD_BLOCK.size else None
+        if (
+            found is None
+            or found[:2] != (_OLD_BLOCK_MAGIC, sequence)
+            or found[-1] != crc32(block[: -_CRC.size])
+        ):
+            raise damaged(name, place, f"record {sequence} cannot be read")
+        _, _, count, size, checksum, _ = found
+        end = place + _OLD_BLOCK.size + size
+        if is_last and end > len(data):
+            break
+        body = data[place + _OLD_BLOCK.size : end]
+        records = records_of(body, count) if crc32(body) == checksum else None
+        if not records:
+            raise damaged(name, place, f"record {sequence} cannot be read")
+        parts.append(encode_block(sequence, records))
+        place, sequence = end, sequence + count
+    return b"".join(parts), len(data) - place

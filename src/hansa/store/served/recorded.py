@@ -12,12 +12,10 @@ and set up again as they were.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import chain
 
 from hansa.chance import Chance
-from hansa.errors import BadArgument, HansaError, InvariantBroken, LeaseLost, StoreCorrupt, StoreUnavailable
+from hansa.errors import BadArgument, HansaError, LeaseLost, StoreCorrupt, StoreUnavailable
 from hansa.limits import (
-    ID_DRAWS_MAX,
     STORE_LEAPS_MAX,
     STORE_LIVE_BYTES_MAX,
     STORE_REVISIONS_PER_S_MAX,
@@ -30,9 +28,11 @@ from hansa.store.served.records import (
     Change,
     Committed,
     CompactedAt,
+    Image,
     LeaseEnded,
     LeaseGranted,
     Record,
+    StoredSnapshot,
     record_of,
 )
 from hansa.store.values import (
@@ -55,32 +55,6 @@ class Told:
 
     record: Record
     batch: WatchBatch | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Image:
-    """The whole store at one moment. What it refers to does not change any more: a thread may read it.
-
-    `items` are all keys as they are now. Those that the log changed are found in the log as they were.
-    """
-
-    revision: int
-    compacted_revision: int
-    first_logged_revision: int
-    leaps: Sequence[tuple[int, int]]
-    items: Sequence[KeyValue]
-    log: Sequence[WatchBatch]
-    leases: Sequence[tuple[int, float]]
-
-    def base(self) -> list[KeyValue]:
-        """The keys as they were before the first change of the log, in order."""
-        found: dict[bytes, KeyValue | None] = {}
-        for batch in self.log:
-            for event in batch.events:
-                found.setdefault(event.item.key, event.before)
-        untouched = (item for item in self.items if item.key not in found)
-        before = (item for item in found.values() if item is not None)
-        return sorted(chain(untouched, before), key=lambda item: item.key)
 
 
 class RestorableKeys(Mvcc):
@@ -177,28 +151,17 @@ class RestorableLeases(Leases):
         )
 
 
-def set_up(
-    keys: RestorableKeys,
-    leases: RestorableLeases,
-    base: Iterable[KeyValue],
-    log: Iterable[Committed | Begun],
-    granted: Iterable[tuple[int, float]],
-    *,
-    base_revision: int,
-    compacted_revision: int,
-    leaps: Iterable[tuple[int, int]],
-    now: float,
-) -> None:
+def set_up(keys: RestorableKeys, leases: RestorableLeases, snapshot: StoredSnapshot, *, now: float) -> None:
     """Bring both from nothing to where they were. Leases have their whole time. Raises `StoreCorrupt`."""
-    keys.restore(base, base_revision, leaps)
-    for record in log:
+    keys.restore(snapshot.base, snapshot.base_revision, snapshot.leaps)
+    for record in snapshot.log:
         if isinstance(record, Begun):
             keys.begin_run(record.revision)
         else:
             keys.replay(record)
-    if compacted_revision:
-        keys.restore_compaction(compacted_revision)
-    for lease, ttl_s in granted:
+    if snapshot.compacted_revision:
+        keys.restore_compaction(snapshot.compacted_revision)
+    for lease, ttl_s in snapshot.leases:
         leases.grant(lease, ttl_s, now=now)
     leases.hang(keys.live_items())
 
@@ -307,7 +270,7 @@ class RecordedStore:
 
         Raises `BadArgument` (also for a number that is taken), `StoreUnavailable`.
         """
-        number = lease or self._free_number()
+        number = lease or self._leases.free_number(self._chance)
         if number in self._leases:
             raise BadArgument(f"lease {number} is granted already")
         self._leases.grant(number, ttl_s, now=now)
@@ -349,33 +312,12 @@ class RecordedStore:
             leases=self._leases.granted(),
         )
 
-    def begin(
-        self,
-        base: Sequence[KeyValue],
-        log: Sequence[Committed | Begun],
-        leases: Sequence[tuple[int, float]],
-        *,
-        base_revision: int,
-        compacted_revision: int,
-        leaps: Sequence[tuple[int, int]] = (),
-        now: float,
-    ) -> None:
-        """Set up what an image held; only in an empty store. Leases have their whole time again.
-
-        Raises `StoreCorrupt`.
-        """
-        set_up(
-            self._keys,
-            self._leases,
-            base,
-            log,
-            leases,
-            base_revision=base_revision,
-            compacted_revision=compacted_revision,
-            leaps=leaps,
-            now=now,
-        )
+    def begin(self, snapshot: StoredSnapshot, *, now: float) -> None:
+        """Set an empty store up as it was. Leases have their whole time again. Raises `StoreCorrupt`."""
+        set_up(self._keys, self._leases, snapshot, now=now)
         self._live_bytes = sum(map(_item_bytes, self._keys.live_items()))
+        if self.revision != snapshot.revision:
+            raise StoreCorrupt(f"a snapshot of revision {snapshot.revision} led to {self.revision}")
 
     def replay(self, record: Record, *, now: float) -> None:
         """Make a change once more. Raises `StoreCorrupt` if it does not fit what was before it."""
@@ -420,13 +362,6 @@ class RecordedStore:
                 self._live_bytes -= _item_bytes(event.before)
             if event.kind is EventKind.PUT:
                 self._live_bytes += _item_bytes(event.item)
-
-    def _free_number(self) -> int:
-        for _ in range(ID_DRAWS_MAX):
-            lease = self._chance.uint64() >> 1
-            if lease and lease not in self._leases:
-                return lease
-        raise InvariantBroken("no free number for a lease was drawn: the randomness is broken")
 
 
 def _item_bytes(item: KeyValue | Put) -> int:

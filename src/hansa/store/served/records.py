@@ -1,17 +1,33 @@
-"""What a store on disk writes down: every change as a record, and records as bytes. Pure.
+"""What a store on disk writes down: changes as records, the whole as a snapshot, both as bytes. Pure.
 
 A record says what happened, not what was asked: replaying it needs no clock and decides nothing. Each carries
 the store's revision after it, so that a replay that goes another way is noticed at once. Renewals of leases
 are not written: a start gives every lease its whole time again.
+
+A snapshot is what a start begins with, so that the journal before it can go:
+
+    head      magic, sequence, revision, compacted revision, revision before the log, four counts
+    leaps     revisions that starts leapt over before the log: the first, and the one that was leapt to
+    leases    number, granted seconds
+    keys      as they were before the log's first change
+    log       every revision that is remembered, as the journal writes it
+    tail      bytes before it, crc of them
+
+The log is in it because watchers resume from it: a start must not forget what the store remembered.
 """
 
+from __future__ import annotations
+
 import struct
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from itertools import chain
 from typing import Final
+from zlib import crc32
 
-from hansa.errors import StoreCorrupt
-from hansa.store.values import Event, EventKind, WatchBatch
+from hansa.errors import HansaError, StoreCorrupt
+from hansa.store.values import Event, EventKind, KeyValue, WatchBatch
 
 
 class RecordKind(IntEnum):
@@ -160,3 +176,185 @@ def _changes_from(data: bytes, place: int) -> tuple[Change, ...]:
 def _check_size(data: bytes, size: int) -> None:
     if len(data) != size:
         raise ValueError(f"it should have {size} bytes")
+
+
+# ---- the whole store as a snapshot ---------------------------------------------------------------
+
+SNAPSHOT_MAGIC: Final = b"HANSAS2\n"
+# The form before it, which is only read: it has no leaps.
+FIRST_SNAPSHOT_MAGIC: Final = b"HANSAS1\n"
+
+_SNAPSHOT_HEAD: Final = struct.Struct("<8sQQQQQQQQ")
+_FIRST_HEAD: Final = struct.Struct("<8sQQQQQQQ")
+_LEAP: Final = struct.Struct("<QQ")
+_ITEM: Final = struct.Struct("<IIQQQq")  # bytes of key and value, created, modified, version, lease
+_LENGTH: Final = struct.Struct("<I")
+_TAIL: Final = struct.Struct("<QI")
+# Small pieces are joined before they are given out: a write each would cost more than the rest.
+_CHUNK_BYTES: Final = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Image:
+    """The whole store at one moment. What it refers to does not change any more: a thread may read it.
+
+    `items` are all keys as they are now. Those that the log changed are found in the log as they were.
+    """
+
+    revision: int
+    compacted_revision: int
+    first_logged_revision: int
+    leaps: Sequence[tuple[int, int]]
+    items: Sequence[KeyValue]
+    log: Sequence[WatchBatch]
+    leases: Sequence[tuple[int, float]]
+
+    def stored(self, sequence: int) -> StoredSnapshot:
+        """What a snapshot of it holds. Everything up to the journal's record `sequence` is in it."""
+        return StoredSnapshot(
+            sequence=sequence,
+            revision=self.revision,
+            compacted_revision=self.compacted_revision,
+            base_revision=self.first_logged_revision - 1,
+            leaps=tuple(self.leaps),
+            leases=tuple(self.leases),
+            base=tuple(self.base()),
+            log=tuple(map(record_of, self.log)),
+        )
+
+    def base(self) -> list[KeyValue]:
+        """The keys as they were before the first change of the log, in order."""
+        found: dict[bytes, KeyValue | None] = {}
+        for batch in self.log:
+            for event in batch.events:
+                found.setdefault(event.item.key, event.before)
+        untouched = (item for item in self.items if item.key not in found)
+        before = (item for item in found.values() if item is not None)
+        return sorted(chain(untouched, before), key=lambda item: item.key)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredSnapshot:
+    """A snapshot as it was read: everything up to the journal's record `sequence` is in it."""
+
+    sequence: int
+    revision: int
+    compacted_revision: int
+    base_revision: int
+    leaps: tuple[tuple[int, int], ...]
+    leases: tuple[tuple[int, float], ...]
+    base: tuple[KeyValue, ...]
+    log: tuple[Committed | Begun, ...]
+
+
+def snapshot_name(sequence: int) -> str:
+    """The file of the snapshot that has everything up to this record; in the order of names."""
+    return f"snapshot-{sequence:020d}.snap"
+
+
+def encode_snapshot(image: Image, sequence: int) -> Iterator[bytes]:
+    """The file's bytes, in chunks. Long: meant for a thread."""
+    size, checksum = 0, 0
+    chunk: list[bytes] = []
+    chunk_bytes = 0
+    for piece in _pieces(image, sequence):
+        chunk.append(piece)
+        chunk_bytes += len(piece)
+        if chunk_bytes >= _CHUNK_BYTES:
+            data = b"".join(chunk)
+            size, checksum = size + len(data), crc32(data, checksum)
+            yield data
+            chunk, chunk_bytes = [], 0
+    data = b"".join(chunk)
+    size, checksum = size + len(data), crc32(data, checksum)
+    yield data + _TAIL.pack(size, checksum)
+
+
+def decode_snapshot(data: bytes, name: str) -> StoredSnapshot:
+    """The snapshot that a file holds. Raises `StoreCorrupt`, which names the file."""
+    size = len(data) - _TAIL.size
+    if size < _FIRST_HEAD.size or not data.startswith((SNAPSHOT_MAGIC, FIRST_SNAPSHOT_MAGIC)):
+        raise StoreCorrupt(f"{name} is no whole snapshot: {len(data)} bytes")
+    if _TAIL.unpack_from(data, size) != (size, crc32(memoryview(data)[:size])):
+        raise StoreCorrupt(f"{name} is damaged: its {size} bytes are not those that were written")
+    try:
+        return _decode(data, size)
+    except (struct.error, ValueError, HansaError) as error:
+        raise StoreCorrupt(f"{name} cannot be read: {error}") from error
+
+
+def _pieces(image: Image, sequence: int) -> Iterator[bytes]:
+    base = image.base()
+    yield _SNAPSHOT_HEAD.pack(
+        SNAPSHOT_MAGIC,
+        sequence,
+        image.revision,
+        image.compacted_revision,
+        image.first_logged_revision - 1,
+        len(image.leases),
+        len(base),
+        len(image.log),
+        len(image.leaps),
+    )
+    for leap in image.leaps:
+        yield _LEAP.pack(*leap)
+    for lease, ttl_s in image.leases:
+        yield _GRANT.pack(lease, ttl_s)
+    for item in base:
+        sizes = len(item.key), len(item.value)
+        yield _ITEM.pack(*sizes, item.create_revision, item.mod_revision, item.version, item.lease)
+        yield item.key
+        yield item.value
+    for batch in image.log:
+        record = encode_record(record_of(batch))
+        yield _LENGTH.pack(len(record))
+        yield record
+
+
+def _decode(data: bytes, end: int) -> StoredSnapshot:
+    head = _FIRST_HEAD if data.startswith(FIRST_SNAPSHOT_MAGIC) else _SNAPSHOT_HEAD
+    _, sequence, revision, compacted, base_revision, leases, items, batches, *leapt = head.unpack_from(data)
+    place = head.size
+    leaps: list[tuple[int, int]] = []
+    for _ in range(leapt[0] if leapt else 0):
+        leaps.append(_LEAP.unpack_from(data, place))
+        place += _LEAP.size
+    granted: list[tuple[int, float]] = []
+    for _ in range(leases):
+        granted.append(_GRANT.unpack_from(data, place))
+        place += _GRANT.size
+    base: list[KeyValue] = []
+    for _ in range(items):
+        key_size, value_size, created, modified, version, lease = _ITEM.unpack_from(data, place)
+        start = place + _ITEM.size
+        place = start + key_size + value_size
+        base.append(
+            KeyValue(
+                key=data[start : start + key_size],
+                value=data[start + key_size : place],
+                create_revision=created,
+                mod_revision=modified,
+                version=version,
+                lease=lease,
+            )
+        )
+    log: list[Committed | Begun] = []
+    for _ in range(batches):
+        (size,) = _LENGTH.unpack_from(data, place)
+        place += _LENGTH.size + size
+        record = decode_record(data[place - size : place])
+        if not isinstance(record, Committed | Begun):
+            raise ValueError("something else than changes is in its log")
+        log.append(record)
+    if place != end:
+        raise ValueError(f"it has {end - place} bytes too many")
+    return StoredSnapshot(
+        sequence=sequence,
+        revision=revision,
+        compacted_revision=compacted,
+        base_revision=base_revision,
+        leaps=tuple(leaps),
+        leases=tuple(granted),
+        base=tuple(base),
+        log=tuple(log),
+    )

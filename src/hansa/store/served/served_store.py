@@ -18,18 +18,17 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
-from hansa.chance import Chance
-from hansa.clock import Clock, SystemClock
 from hansa.errors import AlreadyClosed, Compacted, FutureRevision, HansaError, StoreUnavailable
 from hansa.limits import STORE_JOURNAL_BYTES
 from hansa.runtime.tasks import Closing
+from hansa.store.served.answers import BUSY, IN_DOUBT, RequestRefused
 from hansa.store.served.disk_journal import DiskJournal, JournalStats
 from hansa.store.served.folder import Identity, Recovery, StoreFolder
 from hansa.store.served.recorded import RecordedStore
 from hansa.store.served.records import encode_record
-from hansa.store.served.refusals import BUSY, IN_DOUBT, Refusal
 from hansa.store.values import WatchBatch
 from hansa.store.watching import Watcher, Watchers, WatchInterest
+from hansa.transport.environment import Environment
 
 logger = logging.getLogger(__name__)
 
@@ -49,8 +48,7 @@ class ServedStore:
         folder: str | Path | None = None,
         *,
         fsync: bool = True,
-        clock: Clock | None = None,
-        chance: Chance | None = None,
+        environment: Environment | None = None,
         snapshot_bytes: int = STORE_JOURNAL_BYTES,
         give_up_damage: bool = False,
     ) -> None:
@@ -58,8 +56,8 @@ class ServedStore:
         self._give_up_damage = give_up_damage
         self._fsync = fsync
         self._snapshot_bytes = snapshot_bytes
-        self._clock = clock if clock is not None else SystemClock()
-        self._chance = chance if chance is not None else Chance.system()
+        environment = environment or Environment()
+        self._clock, self._chance = environment.clock, environment.chance
         self._store = RecordedStore(self._chance)
         self._folder: StoreFolder | None = None
         self._journal: DiskJournal | None = None
@@ -155,10 +153,6 @@ class ServedStore:
         return self._store
 
     @property
-    def watcher_count(self) -> int:
-        return len(self._watchers)
-
-    @property
     def failure(self) -> StoreUnavailable | None:
         """Why changes are refused; None while they are not."""
         return None if self._journal is None else self._journal.error
@@ -195,7 +189,7 @@ class ServedStore:
             try:
                 await journal.until_safe(journal.appended)
             except StoreUnavailable as error:
-                raise Refusal(IN_DOUBT[0], f"{IN_DOUBT[1]}: {error}") from error
+                raise RequestRefused(IN_DOUBT[0], f"{IN_DOUBT[1]}: {error}") from error
         if failure is not None:
             raise failure
         return result  # type: ignore[return-value]
@@ -247,7 +241,7 @@ class ServedStore:
             if self._journal.error is not None:
                 raise self._journal.error
             if self._journal.is_full:
-                raise Refusal(*BUSY)
+                raise RequestRefused(*BUSY)
 
     def _begin_run(self) -> None:
         self._store.begin_run(wall_s=self._clock.wall())

@@ -17,8 +17,6 @@ from typing import Final, NoReturn, Protocol, Self, TypeVar
 
 import grpc
 
-from hansa.chance import Chance
-from hansa.clock import Clock
 from hansa.control.server import Context, ControlServer, Status
 from hansa.errors import BadEndpoint, HansaError, LeaseLost
 from hansa.limits import (
@@ -31,15 +29,24 @@ from hansa.limits import (
 )
 from hansa.runtime.tasks import Closing
 from hansa.store.etcd import api_pb2 as api
-from hansa.store.etcd import calls
+from hansa.store.etcd import messages
 from hansa.store.etcd.messages import lease_info_to_message
-from hansa.store.served.kv_answers import answer_delete, answer_put, answer_range, answer_txn
+from hansa.store.served.answers import (
+    LEASE_EXISTS,
+    LEASE_TOO_LONG,
+    NO_AUTH,
+    RequestRefused,
+    answer_delete,
+    answer_put,
+    answer_range,
+    answer_txn,
+    refusal_of,
+)
 from hansa.store.served.recorded import RecordedStore
-from hansa.store.served.refusals import LEASE_EXISTS, LEASE_TOO_LONG, NO_AUTH, Refusal, refusal_of
 from hansa.store.served.served_store import ServedStore
 from hansa.store.served.watch_stream import WatchStats, WatchStream
 from hansa.store.values import as_lease
-from hansa.transport.options import Tls
+from hansa.transport.environment import Environment
 
 # The API that is spoken. Clients look at it to know what they may ask for.
 API_VERSION: Final = "3.4.0"
@@ -81,27 +88,25 @@ class StoreServer:
         *,
         folder: str | Path | None = None,
         fsync: bool = True,
-        tls: Tls | None = None,
+        environment: Environment | None = None,
         name: str = "hansa",
-        clock: Clock | None = None,
-        chance: Chance | None = None,
         snapshot_bytes: int = STORE_JOURNAL_BYTES,
-        progress_s: float = STORE_PROGRESS_S,
+        progress_interval: float = STORE_PROGRESS_S,
         give_up_damage: bool = False,
     ) -> None:
         self._host, _, port = listen.rpartition(":")
         if not self._host or "/" in self._host or not port.isdecimal() or int(port) > 65_535:
             raise BadEndpoint(f"listen at {listen!r}: write host:port, 0 for any free port")
         self._port = int(port)
-        self._tls = tls
+        environment = environment or Environment()
+        self._tls = environment.tls
         self._name = name
-        self._progress_s = progress_s
+        self._progress_s = progress_interval
         self.watch_stats = WatchStats()
         self.store = ServedStore(
             folder,
             fsync=fsync,
-            clock=clock,
-            chance=chance,
+            environment=environment,
             snapshot_bytes=snapshot_bytes,
             give_up_damage=give_up_damage,
         )
@@ -137,22 +142,22 @@ class StoreServer:
         await self._closing.once(self._stack.aclose)
 
     def _give_methods(self, server: ControlServer) -> None:
-        server.answer(calls.RANGE, self._range)
-        server.answer(calls.PUT, self._put)
-        server.answer(calls.DELETE_RANGE, self._delete_range)
-        server.answer(calls.TXN, self._txn)
-        server.answer(calls.COMPACT, self._compact)
-        server.answer(calls.LEASE_GRANT, self._lease_grant)
-        server.answer(calls.LEASE_REVOKE, self._lease_revoke)
-        server.answer(calls.LEASE_TIME_TO_LIVE, self._lease_time_to_live)
-        server.answer(calls.LEASE_LEASES, self._lease_leases)
-        server.answer(calls.MEMBER_LIST, self._member_list)
-        server.answer(calls.STATUS, self._status)
-        server.answer(calls.ALARM, self._alarm)
-        server.answer(calls.DEFRAGMENT, self._defragment)
-        server.answer(calls.AUTHENTICATE, self._authenticate)
-        server.stream(calls.LEASE_KEEP_ALIVE, self._keep_alive)
-        server.stream(calls.WATCH, self._watch)
+        server.answer(messages.RANGE, self._range)
+        server.answer(messages.PUT, self._put)
+        server.answer(messages.DELETE_RANGE, self._delete_range)
+        server.answer(messages.TXN, self._txn)
+        server.answer(messages.COMPACT, self._compact)
+        server.answer(messages.LEASE_GRANT, self._lease_grant)
+        server.answer(messages.LEASE_REVOKE, self._lease_revoke)
+        server.answer(messages.LEASE_TIME_TO_LIVE, self._lease_time_to_live)
+        server.answer(messages.LEASE_LEASES, self._lease_leases)
+        server.answer(messages.MEMBER_LIST, self._member_list)
+        server.answer(messages.STATUS, self._status)
+        server.answer(messages.ALARM, self._alarm)
+        server.answer(messages.DEFRAGMENT, self._defragment)
+        server.answer(messages.AUTHENTICATE, self._authenticate)
+        server.stream(messages.LEASE_KEEP_ALIVE, self._keep_alive)
+        server.stream(messages.WATCH, self._watch)
 
     @property
     def _term(self) -> int:
@@ -213,9 +218,9 @@ class StoreServer:
 
         def grant(store: RecordedStore, now: float) -> api.LeaseGrantResponse:
             if as_lease(request.ID) in store:
-                raise Refusal(*LEASE_EXISTS)
+                raise RequestRefused(*LEASE_EXISTS)
             if ttl_s > STORE_LEASE_TTL_S_MAX:
-                raise Refusal(*LEASE_TOO_LONG)
+                raise RequestRefused(*LEASE_TOO_LONG)
             return api.LeaseGrantResponse(ID=store.grant(float(ttl_s), request.ID, now=now), TTL=ttl_s)
 
         return await self._change(grant)
@@ -287,7 +292,7 @@ class StoreServer:
 
     async def _alarm(self, request: api.AlarmRequest) -> api.AlarmResponse:
         if request.action != api.AlarmRequest.GET:
-            raise Refusal("UNIMPLEMENTED", "hansa store: alarms end when the store is started again")
+            raise RequestRefused("UNIMPLEMENTED", "hansa store: alarms end when the store is started again")
         # The one alarm of etcd's under which reads go on and changes do not.
         alarm = api.AlarmMember(memberID=self.store.identity.member_id, alarm=api.NOSPACE)
         return api.AlarmResponse(
@@ -300,7 +305,7 @@ class StoreServer:
         return api.DefragmentResponse(header=self._header(self.store.safe_revision))
 
     async def _authenticate(self, request: api.AuthenticateRequest) -> NoReturn:
-        raise Refusal(*NO_AUTH)
+        raise RequestRefused(*NO_AUTH)
 
 
 def _status(error: HansaError) -> Status:

@@ -29,7 +29,7 @@ from hansa.limits import (
 )
 from hansa.store.etcd import api_pb2 as api
 from hansa.store.etcd.messages import event_to_message
-from hansa.store.served.refusals import COMPACTED
+from hansa.store.served.answers import COMPACTED
 from hansa.store.served.served_store import ServedStore
 from hansa.store.values import (
     FROM_KEY,

@@ -5,8 +5,8 @@ from google.protobuf.message import Message
 
 from hansa.errors import BadArgument
 from hansa.store.etcd import api_pb2 as api
-from hansa.store.etcd import calls, messages
-from hansa.store.etcd.calls import EtcdCall
+from hansa.store.etcd import messages
+from hansa.store.etcd.messages import EtcdCall
 from hansa.store.values import (
     Compare,
     CompareOperator,
@@ -26,7 +26,7 @@ from hansa.store.values import (
 )
 
 ITEM = KeyValue(key=b"k", value=b"\0v", create_revision=3, mod_revision=7, version=2, lease=2**62)
-CALLS = [call for call in vars(calls).values() if isinstance(call, EtcdCall)]
+CALLS = [call for call in vars(messages).values() if isinstance(call, EtcdCall)]
 
 
 def wired(message: Message) -> Message:
@@ -125,4 +125,4 @@ def test_a_lease_has_whole_seconds_and_one_that_is_gone_is_none() -> None:
 
 def test_every_call_has_a_path_of_its_own_that_a_server_can_be_found_by() -> None:
     assert len({call.path for call in CALLS}) == len(CALLS) == 20
-    assert calls.RANGE.path == "/etcdserverpb.KV/Range"
+    assert messages.RANGE.path == "/etcdserverpb.KV/Range"

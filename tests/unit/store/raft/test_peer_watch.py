@@ -13,11 +13,10 @@ from hansa.clock import ManualClock
 from hansa.errors import HansaError, StoreUnavailable, TimedOut
 from hansa.store.etcd import api_pb2 as api
 from hansa.store.raft import peer_watch
-from hansa.store.raft.group import Group, GroupBook
+from hansa.store.raft.etcd_program import RaftTimings
+from hansa.store.raft.group import Group, GroupBook, Measures
 from hansa.store.raft.group_record import Approval, Bootstrap, Charter, GroupRecord, PeerInfo
 from hansa.store.raft.join_steps import MemberView
-from hansa.store.raft.member_calls import Measures
-from hansa.store.raft.member_settings import RaftTimings
 from hansa.store.raft.peer_watch import PeerWatch
 from hansa.store.raft.raft_events import (
     GroupStatus,

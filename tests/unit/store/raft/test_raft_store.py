@@ -64,9 +64,9 @@ async def keep_a_lease(store: RaftStore) -> None:
     granted_s = store.clock.monotonic() - WITHIN_S
     keeping = store.keep(
         lease,
-        ttl_s=2 * WITHIN_S,
+        ttl=2 * WITHIN_S,
         granted_s=granted_s,
-        interval_s=WITHIN_S,
+        interval=WITHIN_S,
         loop_silence_s_max=WITHIN_S,
         on_change=lambda: None,
     )
@@ -94,7 +94,7 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A member that is slow on a busy machine is not one that fails: nobody goes to the next one for that."""
-    monkeypatch.setattr(raft_store, "EtcdStore", partial(EtcdStore, try_timeout_s=WITHIN_S))
+    monkeypatch.setattr(raft_store, "EtcdStore", partial(EtcdStore, try_timeout=WITHIN_S))
 
 
 @pytest.mark.usefixtures("patient")

@@ -14,11 +14,12 @@ from hansa.store.served.journal import (
     encode_block,
     encode_mark,
     encode_segment_head,
+    is_first_form,
     read_marks,
     read_segment,
+    renewed,
     segment_name,
 )
-from hansa.store.served.journal_first_form import is_first_form, renewed
 from hansa.store.served.records import (
     Change,
     Committed,

@@ -15,9 +15,10 @@ from hansa.store.served.records import (
     LeaseGranted,
     Record,
     decode_record,
+    decode_snapshot,
     encode_record,
+    encode_snapshot,
 )
-from hansa.store.served.snapshot import decode_snapshot, encode_snapshot
 from tests.support.store_views import Played, replayed, steps, view
 
 groups = st.lists(st.lists(steps, min_size=1, max_size=3), min_size=1, max_size=6)
@@ -121,7 +122,7 @@ def test_a_snapshot_and_the_journal_behind_it_are_the_whole_journal(
     file = b"".join(encode_snapshot(played.store.image(), 5))
     read = decode_snapshot(file, "a file")
     restored = replayed([])
-    read.begin(restored, now=0.0)
+    restored.begin(read, now=0.0)
     assert read.sequence == 5
     assert view(restored) == view(played.store)
     for group in after:

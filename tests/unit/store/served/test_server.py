@@ -13,12 +13,13 @@ from hansa.chance import Chance
 from hansa.errors import AddressInUse, BadArgument, BadEndpoint, StoreUnavailable
 from hansa.limits import STORE_LEASE_TTL_S_MAX, STORE_TXN_COUNT_MAX, STORE_VALUE_BYTES_MAX
 from hansa.store.etcd import api_pb2 as api
-from hansa.store.etcd import calls as calls
+from hansa.store.etcd import messages
 from hansa.store.mvcc import OVERHEAD_BYTES
-from hansa.store.served import durable_files
+from hansa.store.served import folder as store_folder
 from hansa.store.served.recorded import RecordedStore
 from hansa.store.served.server import StoreServer
 from hansa.store.values import Put
+from hansa.transport import Environment
 from hansa.transport.options import Tls
 from tests.support.certificates import Authority
 from tests.support.etcd_caller import EtcdCaller, etcd_caller
@@ -99,32 +100,32 @@ async def test_a_range_is_read_in_every_order_and_within_bounds(caller: EtcdCall
 
 
 async def test_a_put_gives_back_and_keeps_what_it_is_told_to(caller: EtcdCaller) -> None:
-    lease = (await caller.ask(calls.LEASE_GRANT, TTL=60)).ID
+    lease = (await caller.ask(messages.LEASE_GRANT, TTL=60)).ID
     await caller.put("k", b"1", lease=lease)
-    answer = await caller.ask(calls.PUT, key=b"k", value=b"2", prev_kv=True, ignore_lease=True)
+    answer = await caller.ask(messages.PUT, key=b"k", value=b"2", prev_kv=True, ignore_lease=True)
     assert (answer.prev_kv.value, answer.prev_kv.version) == (b"1", 1)
-    answer = await caller.ask(calls.PUT, key=b"k", ignore_value=True, prev_kv=True)
+    answer = await caller.ask(messages.PUT, key=b"k", ignore_value=True, prev_kv=True)
     assert (answer.prev_kv.value, answer.prev_kv.lease) == (b"2", lease)
     (item,) = (await caller.get("k")).kvs
     assert (item.value, item.lease, item.version) == (b"2", 0, 3)
-    assert not (await caller.ask(calls.PUT, key=b"new", prev_kv=True)).HasField("prev_kv")
+    assert not (await caller.ask(messages.PUT, key=b"new", prev_kv=True)).HasField("prev_kv")
 
 
 async def test_a_delete_gives_back_what_there_was(caller: EtcdCaller) -> None:
     await caller.put("a/1", b"1")
     await caller.put("a/2", b"2")
-    answer = await caller.ask(calls.DELETE_RANGE, key=b"a/", range_end=b"a0", prev_kv=True)
+    answer = await caller.ask(messages.DELETE_RANGE, key=b"a/", range_end=b"a0", prev_kv=True)
     assert answer.deleted == 2
     assert [item.value for item in answer.prev_kvs] == [b"1", b"2"]
     assert answer.header.revision == 4
-    again = await caller.ask(calls.DELETE_RANGE, key=b"a/", range_end=b"a0", prev_kv=True)
+    again = await caller.ask(messages.DELETE_RANGE, key=b"a/", range_end=b"a0", prev_kv=True)
     assert (again.deleted, again.header.revision) == (0, 4)
 
 
 async def test_a_transaction_sees_its_own_writes_and_answers_each_part(caller: EtcdCaller) -> None:
     await caller.put("old", b"0")
     answer = await caller.ask(
-        calls.TXN,
+        messages.TXN,
         compare=[version("old", 1)],
         success=[
             put("a", b"1", prev_kv=True),
@@ -152,7 +153,7 @@ async def test_transactions_inside_transactions_decide_by_what_was_before(caller
         failure=[put("inner", b"otherwise")],
     )
     for expected in (b"then", b"otherwise"):
-        answer = await caller.ask(calls.TXN, success=[put("a"), inner])
+        answer = await caller.ask(messages.TXN, success=[put("a"), inner])
         nested = answer.responses[1].response_txn
         assert nested.succeeded == (expected == b"then")
         assert (await caller.get("inner")).kvs[0].value == expected
@@ -163,7 +164,7 @@ async def test_transactions_inside_transactions_decide_by_what_was_before(caller
 
 async def test_a_compare_of_a_range_holds_if_it_holds_for_all(caller: EtcdCaller) -> None:
     async def holds(compare: api.Compare) -> bool:
-        answer = await caller.ask(calls.TXN, compare=[compare])
+        answer = await caller.ask(messages.TXN, compare=[compare])
         return bool(answer.succeeded)
 
     value = api.Compare(key=b"a", range_end=b"z", target=api.Compare.VALUE, value=b"v")
@@ -181,7 +182,7 @@ async def test_a_compare_of_a_range_holds_if_it_holds_for_all(caller: EtcdCaller
 async def test_what_cannot_be_is_refused_in_etcds_words(caller: EtcdCaller) -> None:
     await caller.put("k")
     await caller.put("k")
-    await caller.ask(calls.COMPACT, revision=3)
+    await caller.ask(messages.COMPACT, revision=3)
     many = [get("k")] * (STORE_TXN_COUNT_MAX + 1)
     invalid = "INVALID_ARGUMENT"
     duplicate = (invalid, "etcdserver: duplicate key given in txn request")
@@ -189,42 +190,42 @@ async def test_what_cannot_be_is_refused_in_etcds_words(caller: EtcdCaller) -> N
     future = ("OUT_OF_RANGE", "etcdserver: mvcc: required revision is a future revision")
     no_lease = ("NOT_FOUND", "etcdserver: requested lease not found")
     cases: list[tuple[Any, dict[str, Any], tuple[str, str]]] = [
-        (calls.RANGE, {"key": b"k", "revision": 2}, compacted),
-        (calls.RANGE, {"key": b"k", "revision": 99}, future),
-        (calls.RANGE, {"key": b""}, (invalid, "etcdserver: key is not provided")),
-        (calls.RANGE, {"key": b"k", "sort_target": 77}, (invalid, "etcdserver: invalid sort option")),
-        (calls.RANGE, {"key": b"k", "sort_order": 77}, (invalid, "etcdserver: invalid sort option")),
-        (calls.PUT, {"key": b""}, (invalid, "etcdserver: key is not provided")),
-        (calls.PUT, {"key": b"k", "lease": 5}, no_lease),
-        (calls.PUT, {"key": b"x", "ignore_value": True}, (invalid, "etcdserver: key not found")),
+        (messages.RANGE, {"key": b"k", "revision": 2}, compacted),
+        (messages.RANGE, {"key": b"k", "revision": 99}, future),
+        (messages.RANGE, {"key": b""}, (invalid, "etcdserver: key is not provided")),
+        (messages.RANGE, {"key": b"k", "sort_target": 77}, (invalid, "etcdserver: invalid sort option")),
+        (messages.RANGE, {"key": b"k", "sort_order": 77}, (invalid, "etcdserver: invalid sort option")),
+        (messages.PUT, {"key": b""}, (invalid, "etcdserver: key is not provided")),
+        (messages.PUT, {"key": b"k", "lease": 5}, no_lease),
+        (messages.PUT, {"key": b"x", "ignore_value": True}, (invalid, "etcdserver: key not found")),
         (
-            calls.PUT,
+            messages.PUT,
             {"key": b"k", "ignore_value": True, "value": b"v"},
             (invalid, "etcdserver: value is provided"),
         ),
         (
-            calls.PUT,
+            messages.PUT,
             {"key": b"k", "ignore_lease": True, "lease": 1},
             (invalid, "etcdserver: lease is provided"),
         ),
-        (calls.DELETE_RANGE, {"key": b""}, (invalid, "etcdserver: key is not provided")),
-        (calls.COMPACT, {"revision": 3}, compacted),
-        (calls.COMPACT, {"revision": 99}, future),
-        (calls.TXN, {"success": many}, (invalid, "etcdserver: too many operations in txn request")),
-        (calls.TXN, {"success": [put("a"), put("a")]}, duplicate),
-        (calls.TXN, {"success": [put("a1"), delete("a", b"b")]}, duplicate),
-        (calls.TXN, {"failure": [put("a"), txn(success=[put("a")])]}, duplicate),
-        (calls.TXN, {"failure": [delete("a", b"b"), txn(failure=[put("a")])]}, duplicate),
-        (calls.TXN, {"success": [get("k", revision=99)]}, future),
-        (calls.TXN, {"success": [put("a", lease=5)]}, no_lease),
-        (calls.LEASE_REVOKE, {"ID": 5}, no_lease),
+        (messages.DELETE_RANGE, {"key": b""}, (invalid, "etcdserver: key is not provided")),
+        (messages.COMPACT, {"revision": 3}, compacted),
+        (messages.COMPACT, {"revision": 99}, future),
+        (messages.TXN, {"success": many}, (invalid, "etcdserver: too many operations in txn request")),
+        (messages.TXN, {"success": [put("a"), put("a")]}, duplicate),
+        (messages.TXN, {"success": [put("a1"), delete("a", b"b")]}, duplicate),
+        (messages.TXN, {"failure": [put("a"), txn(success=[put("a")])]}, duplicate),
+        (messages.TXN, {"failure": [delete("a", b"b"), txn(failure=[put("a")])]}, duplicate),
+        (messages.TXN, {"success": [get("k", revision=99)]}, future),
+        (messages.TXN, {"success": [put("a", lease=5)]}, no_lease),
+        (messages.LEASE_REVOKE, {"ID": 5}, no_lease),
         (
-            calls.LEASE_GRANT,
+            messages.LEASE_GRANT,
             {"TTL": int(STORE_LEASE_TTL_S_MAX) + 1},
             ("OUT_OF_RANGE", "etcdserver: too large lease TTL"),
         ),
         (
-            calls.AUTHENTICATE,
+            messages.AUTHENTICATE,
             {"name": "root"},
             ("FAILED_PRECONDITION", "etcdserver: authentication is not enabled"),
         ),
@@ -232,15 +233,15 @@ async def test_what_cannot_be_is_refused_in_etcds_words(caller: EtcdCaller) -> N
     for call, fields, expected in cases:
         assert await caller.refusal(call, **fields) == expected, (call.name, fields)
     # And what etcd would take and hansa does not says so in words of its own.
-    status, text = await caller.refusal(calls.PUT, key=b"k" * 5_000)
+    status, text = await caller.refusal(messages.PUT, key=b"k" * 5_000)
     assert status == invalid
     assert "a key of 5000 bytes: it has at most 4096" in text
-    status, text = await caller.refusal(calls.PUT, key=b"k", value=bytes(STORE_VALUE_BYTES_MAX + 1))
+    status, text = await caller.refusal(messages.PUT, key=b"k", value=bytes(STORE_VALUE_BYTES_MAX + 1))
     assert (status, text.partition(": a value")[0]) == (invalid, "etcdserver: request is too large")
-    status, _ = await caller.refusal(calls.PUT, key=b"k", value=bytes(4 * STORE_VALUE_BYTES_MAX))
+    status, _ = await caller.refusal(messages.PUT, key=b"k", value=bytes(4 * STORE_VALUE_BYTES_MAX))
     assert status == "RESOURCE_EXHAUSTED"
     # Neither of the two branches may write a key twice; both may write the same one.
-    await caller.ask(calls.TXN, success=[txn(success=[put("a")], failure=[put("a")])])
+    await caller.ask(messages.TXN, success=[txn(success=[put("a")], failure=[put("a")])])
     assert (await caller.get("k")).kvs[0].version == 2
 
 
@@ -251,8 +252,8 @@ async def test_a_full_store_takes_no_more_until_something_is_deleted(
         monkeypatch.setattr(server.store.state, "_live_bytes_max", 1_000 + 2 * OVERHEAD_BYTES)
         await caller.put("a", bytes(900))
         full = ("RESOURCE_EXHAUSTED", "etcdserver: mvcc: database space exceeded")
-        assert await caller.refusal(calls.PUT, key=b"b", value=bytes(100)) == full
-        await caller.ask(calls.DELETE_RANGE, key=b"a")
+        assert await caller.refusal(messages.PUT, key=b"b", value=bytes(100)) == full
+        await caller.ask(messages.DELETE_RANGE, key=b"a")
         await caller.put("b", bytes(100))
 
 
@@ -265,7 +266,7 @@ async def test_a_store_is_full_of_small_keys_too() -> None:
 
 
 async def test_what_is_not_served_is_unimplemented(caller: EtcdCaller) -> None:
-    for call in (calls.MEMBER_ADD, calls.MOVE_LEADER):
+    for call in (messages.MEMBER_ADD, messages.MOVE_LEADER):
         assert (await caller.refusal(call))[0] == "UNIMPLEMENTED"
 
 
@@ -273,32 +274,32 @@ async def test_what_is_not_served_is_unimplemented(caller: EtcdCaller) -> None:
 
 
 async def test_a_lease_has_the_number_that_is_asked_for_or_one_of_its_own(caller: EtcdCaller) -> None:
-    given = await caller.ask(calls.LEASE_GRANT, TTL=60, ID=1234)
+    given = await caller.ask(messages.LEASE_GRANT, TTL=60, ID=1234)
     assert (given.ID, given.TTL) == (1234, 60)
-    taken = await caller.refusal(calls.LEASE_GRANT, TTL=60, ID=1234)
+    taken = await caller.refusal(messages.LEASE_GRANT, TTL=60, ID=1234)
     assert taken == ("FAILED_PRECONDITION", "etcdserver: lease already exists")
-    drawn = await caller.ask(calls.LEASE_GRANT, TTL=0)
+    drawn = await caller.ask(messages.LEASE_GRANT, TTL=0)
     assert drawn.ID > 0
     assert drawn.TTL == 1
-    leases = await caller.ask(calls.LEASE_LEASES)
+    leases = await caller.ask(messages.LEASE_LEASES)
     assert [lease.ID for lease in leases.leases] == [1234, drawn.ID]
 
 
 async def test_a_lease_tells_its_time_and_keys_and_takes_them_with_it(caller: EtcdCaller) -> None:
-    await caller.ask(calls.LEASE_GRANT, TTL=60, ID=5)
+    await caller.ask(messages.LEASE_GRANT, TTL=60, ID=5)
     await caller.put("a", lease=5)
     await caller.put("b", lease=5)
-    info = await caller.ask(calls.LEASE_TIME_TO_LIVE, ID=5, keys=True)
+    info = await caller.ask(messages.LEASE_TIME_TO_LIVE, ID=5, keys=True)
     assert (info.TTL, info.grantedTTL, list(info.keys)) == (59, 60, [b"a", b"b"])
-    assert not (await caller.ask(calls.LEASE_TIME_TO_LIVE, ID=5)).keys
-    assert (await caller.ask(calls.LEASE_REVOKE, ID=5)).header.revision == 4
-    assert (await caller.ask(calls.LEASE_TIME_TO_LIVE, ID=5)).TTL == -1
+    assert not (await caller.ask(messages.LEASE_TIME_TO_LIVE, ID=5)).keys
+    assert (await caller.ask(messages.LEASE_REVOKE, ID=5)).header.revision == 4
+    assert (await caller.ask(messages.LEASE_TIME_TO_LIVE, ID=5)).TTL == -1
     assert not (await caller.get("\0", FROM)).count
 
 
 async def test_a_stream_keeps_several_leases_alive_and_says_which_are_gone(caller: EtcdCaller) -> None:
-    await caller.ask(calls.LEASE_GRANT, TTL=60, ID=5)
-    stream = caller.stream(calls.LEASE_KEEP_ALIVE)
+    await caller.ask(messages.LEASE_GRANT, TTL=60, ID=5)
+    stream = caller.stream(messages.LEASE_KEEP_ALIVE)
     for lease, ttl in ((5, 60), (6, 0), (5, 60)):
         await stream.write(api.LeaseKeepAliveRequest(ID=lease))
         answer = await stream.read()
@@ -318,13 +319,13 @@ async def test_a_server_knows_who_it_is_also_after_a_start(tmp_path: Path) -> No
             etcd_caller(server.address) as caller,
         ):
             await caller.put("k")
-            status = await caller.ask(calls.STATUS)
-            (member,) = (await caller.ask(calls.MEMBER_LIST)).members
+            status = await caller.ask(messages.STATUS)
+            (member,) = (await caller.ask(messages.MEMBER_LIST)).members
             assert list(member.clientURLs) == [server.url]
             assert member.name == "docks"
             assert member.ID == status.leader == status.header.member_id
             assert status.raftIndex == status.raftAppliedIndex == status.header.revision - 1
-            await caller.ask(calls.DEFRAGMENT)
+            await caller.ask(messages.DEFRAGMENT)
             seen.append((status.header.cluster_id, member.ID, status.header.revision))
     assert seen[0][:2] == seen[1][:2]
     assert (seen[0][2], seen[1][2]) == (2, 4)
@@ -338,12 +339,12 @@ async def test_a_store_that_refuses_changes_has_an_alarm_until_it_is_started_aga
 
     async with StoreServer("127.0.0.1:0", folder=tmp_path) as server, etcd_caller(server.address) as caller:
         # Clients ask for alarms to know whether a server is well.
-        assert not (await caller.ask(calls.ALARM)).alarms
-        monkeypatch.setattr(durable_files, "flush", fail)
-        assert (await caller.refusal(calls.PUT, key=b"k"))[0] == "UNAVAILABLE"
-        (alarm,) = (await caller.ask(calls.ALARM)).alarms
+        assert not (await caller.ask(messages.ALARM)).alarms
+        monkeypatch.setattr(store_folder, "flush", fail)
+        assert (await caller.refusal(messages.PUT, key=b"k"))[0] == "UNAVAILABLE"
+        (alarm,) = (await caller.ask(messages.ALARM)).alarms
         assert (alarm.memberID, alarm.alarm) == (server.store.identity.member_id, api.NOSPACE)
-        status, words = await caller.refusal(calls.ALARM, action=api.AlarmRequest.DEACTIVATE)
+        status, words = await caller.refusal(messages.ALARM, action=api.AlarmRequest.DEACTIVATE)
         assert (status, "started again" in words) == ("UNIMPLEMENTED", True)
 
 
@@ -365,16 +366,16 @@ async def test_an_address_that_is_taken_or_none_is_refused(server: StoreServer, 
 async def test_tls_is_mutual(tmp_path: Path) -> None:
     authority, stranger = Authority.create(tmp_path / "a"), Authority.create(tmp_path / "b")
     tls = authority.issue("store")
-    async with StoreServer("127.0.0.1:0", tls=tls) as server:
+    async with StoreServer("127.0.0.1:0", environment=Environment(tls=tls)) as server:
         assert server.url.startswith("https://")
         async with etcd_caller(server.address, credentials(authority.issue("anna"))) as caller:
             assert await caller.put("k") == 2
         unknown = stranger.issue("eve")
         wrong = Tls(cert=unknown.cert, key=unknown.key, ca=tls.ca)
         async with etcd_caller(server.address, credentials(wrong)) as caller:
-            assert (await caller.refusal(calls.PUT, key=b"k"))[0] == "UNAVAILABLE"
+            assert (await caller.refusal(messages.PUT, key=b"k"))[0] == "UNAVAILABLE"
     with pytest.raises(BadArgument, match="the TLS files cannot be used"):
-        async with StoreServer("127.0.0.1:0", tls=Tls(cert="no", key="no", ca="no")):
+        async with StoreServer("127.0.0.1:0", environment=Environment(tls=Tls(cert="no", key="no", ca="no"))):
             pass
 
 
@@ -395,12 +396,12 @@ async def test_a_server_that_stops_ends_its_streams(caller: EtcdCaller, server: 
 async def test_nothing_of_a_server_runs_on_when_it_is_left(caller: EtcdCaller, server: StoreServer) -> None:
     async with caller.watching() as watch:
         await watch.create("k")
-        keeping = caller.stream(calls.LEASE_KEEP_ALIVE)
+        keeping = caller.stream(messages.LEASE_KEEP_ALIVE)
         await keeping.write(api.LeaseKeepAliveRequest(ID=5))
         await keeping.read()
         async with asyncio.timeout(10):
             await server.__aexit__(None, None, None)
-        assert server.store.watcher_count == 0
+        assert len(server.store._watchers) == 0
         assert not [task for task in asyncio.all_tasks() if task.get_name().startswith("watch stream")]
 
 

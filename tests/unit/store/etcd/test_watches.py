@@ -12,7 +12,7 @@ import pytest
 from hansa.errors import Compacted
 from hansa.store.etcd import api_pb2 as api
 from hansa.store.etcd.client import EtcdStore
-from hansa.store.etcd.failures import Doubt, Failure
+from hansa.store.etcd.members import Doubt, FailedTry
 from hansa.store.etcd.watch_book import WatchBook
 from hansa.store.served.server import StoreServer
 
@@ -78,7 +78,7 @@ async def until(holds: Callable[[], bool]) -> None:
 def break_stream(store: EtcdStore) -> None:
     serving = store._watches._serving
     assert serving is not None
-    serving[1].set_result(Failure(doubt=Doubt.UNDONE, text="the test broke it"))
+    serving[1].set_result(FailedTry(doubt=Doubt.UNDONE, text="the test broke it"))
 
 
 def in_the_middle_of_a_write(monkeypatch: pytest.MonkeyPatch, act: Callable[[], None]) -> None:
@@ -117,7 +117,7 @@ async def test_a_watch_that_is_closed_while_another_is_written_is_ended_at_the_s
     in_the_middle_of_a_write(monkeypatch, first.close)
     second = store.watch("b", start_revision=start, exact=True)
     await second.ready()
-    await until(lambda: server.store.watcher_count == 1)
+    await until(lambda: len(server.store._watchers) == 1)
 
 
 async def test_a_watch_that_is_added_while_the_stream_is_down_is_sent_with_all_others(
@@ -150,9 +150,9 @@ async def test_every_resume_is_preceded_by_reads_at_the_revision_that_was_seen_l
         break_stream(store)
         await until(lambda: bool(reads.of_the_past))
         # Until that is answered nobody is asked for what comes then.
-        await until(lambda: server.store.watcher_count == 0)
+        await until(lambda: len(server.store._watchers) == 0)
         reads.go()
-        await until(lambda: server.store.watcher_count == 1)
+        await until(lambda: len(server.store._watchers) == 1)
         # Whether it has been there, and whether it has there what was seen.
         assert reads.of_the_past == [(b"k/%d" % number, revision)] * 2
         assert store._watches.reconnects_count == reconnects_count + 1

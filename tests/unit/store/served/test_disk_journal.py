@@ -11,11 +11,11 @@ import pytest
 
 from hansa.errors import AlreadyClosed, FutureRevision, StoreUnavailable
 from hansa.store.etcd import api_pb2 as api
-from hansa.store.served import disk_journal, durable_files, folder
+from hansa.store.served import disk_journal
+from hansa.store.served import folder as store_folder
+from hansa.store.served.answers import RequestRefused, answer_put, answer_range
 from hansa.store.served.journal import FlushMark, read_marks
-from hansa.store.served.kv_answers import answer_put, answer_range
 from hansa.store.served.recorded import RecordedStore
-from hansa.store.served.refusals import Refusal
 from hansa.store.served.served_store import ServedStore
 from hansa.store.values import Get, Put, prefix_range
 from hansa.store.watching import WatchInterest
@@ -55,7 +55,7 @@ class Disk:
 @pytest.fixture
 def disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
     disk = Disk()
-    monkeypatch.setattr(durable_files, "flush", disk.flush)
+    monkeypatch.setattr(store_folder, "flush", disk.flush)
     yield disk
     disk.go()
 
@@ -138,7 +138,7 @@ async def test_changes_are_refused_while_too_much_waits_for_the_disk(
         disk.hold()
         writing = group.create_task(write(served, "a", bytes(1_000)))
         await begun(disk)
-        with pytest.raises(Refusal, match="too many requests"):
+        with pytest.raises(RequestRefused, match="too many requests"):
             await write(served, "b")
         assert await count(served) == 0
         disk.go()
@@ -154,7 +154,7 @@ async def test_a_disk_that_fails_ends_the_writing_and_not_the_reading(
     async with ServedStore(tmp_path) as served:
         await write(served, "a")
         disk.errno = number
-        with pytest.raises(Refusal, match=r"request timed out: the journal in .* cannot be") as caught:
+        with pytest.raises(RequestRefused, match=r"request timed out: the journal in .* cannot be") as caught:
             await write(served, "b")
         assert caught.value.status == "UNAVAILABLE"
         disk.errno = 0
@@ -194,7 +194,7 @@ async def test_a_mark_that_cannot_be_written_ends_the_writing(
         raise OSError(errno.EIO, "the disk says no")
 
     async with ServedStore(tmp_path) as served:
-        monkeypatch.setattr(durable_files, "flush_mark", no)
+        monkeypatch.setattr(store_folder, "flush_mark", no)
         monkeypatch.setattr(disk_journal, "STORE_MARK_S", 0.0)
         await write(served, "a")
         async with asyncio.timeout(10):
@@ -210,7 +210,7 @@ async def test_the_start_after_a_disk_that_failed_says_so_and_the_next_one_does_
     async with ServedStore(tmp_path) as served:
         await write(served, "a")
         disk.errno = errno.EIO
-        with pytest.raises(Refusal):
+        with pytest.raises(RequestRefused):
             await write(served, "b")
     assert mark_of(tmp_path) == FlushMark(number=mark_of(tmp_path).number, segment=1, is_failed=True)
     disk.errno = 0
@@ -291,7 +291,7 @@ async def test_a_snapshot_that_cannot_be_written_loses_nothing(
     async with ServedStore(tmp_path, fsync=False) as served:
         await write(served, "a")
         with monkeypatch.context() as patch:
-            patch.setattr(folder, "encode_snapshot", no)
+            patch.setattr(store_folder, "encode_snapshot", no)
             with pytest.raises(StoreUnavailable, match="no snapshot could be written"):
                 await served.snapshot()
         await write(served, "b")
@@ -311,7 +311,7 @@ async def test_a_snapshot_that_fails_for_any_reason_is_not_told_as_made(
 
     async with ServedStore(tmp_path, fsync=False) as served:
         await write(served, "a")
-        monkeypatch.setattr(folder, "encode_snapshot", broken)
+        monkeypatch.setattr(store_folder, "encode_snapshot", broken)
         with pytest.raises(StoreUnavailable, match="no snapshot was made"):
             await served.snapshot()
     assert "a fault of ours" in str(served.failure)

@@ -3,7 +3,7 @@
 import pytest
 
 from hansa.errors import StoreCorrupt
-from hansa.store.served.snapshot import decode_snapshot, encode_snapshot
+from hansa.store.served.records import decode_snapshot, encode_snapshot
 from hansa.store.values import Delete, Put
 from tests.support.store_views import Played, replayed, view
 
@@ -24,7 +24,7 @@ def test_a_store_comes_back_with_its_past_since_the_compaction_and_its_leases() 
     chunks = list(encode_snapshot(store.image(), 9))
     assert len(chunks) > 1
     restored = replayed([])
-    decode_snapshot(b"".join(chunks), "a file").begin(restored, now=0.0)
+    restored.begin(decode_snapshot(b"".join(chunks), "a file"), now=0.0)
     assert view(restored) == view(store)
     assert restored.get(b"gone", revision=3) is not None
     info = restored.lease_info(11, now=4.0)
@@ -39,7 +39,7 @@ def test_an_image_does_not_change_with_its_store() -> None:
     store.perform((Put("old", b"later"), Delete("hung")))
     store.revoke(11)
     restored = replayed([])
-    decode_snapshot(b"".join(encode_snapshot(image, 9)), "a file").begin(restored, now=0.0)
+    restored.begin(decode_snapshot(b"".join(encode_snapshot(image, 9)), "a file"), now=0.0)
     assert view(restored) == before
 
 

@@ -1,33 +1,33 @@
-"""etcd's requests about keys, carried out on a store: reads, changes, nested transactions. Pure.
+"""etcd's requests about keys, carried out on a store: reads, changes, nested transactions, refusals. Pure.
 
 A transaction is made flat before anything is done. All its conditions, also those of inner transactions, are
 decided on the store as it is before, as etcd does. That leaves one list of operations, which happens whole or
 not at all. No key is written twice in it, so a key's value before its put is its value before the
 transaction.
+
+What is refused is refused with etcd's codes and words, by which clients tell refusals apart.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
-from hansa.errors import StoreUnavailable
+from hansa.errors import (
+    AlreadyClosed,
+    BadArgument,
+    Compacted,
+    FutureRevision,
+    HansaError,
+    LeaseLost,
+    StoreUnavailable,
+    UsageError,
+)
 from hansa.limits import STORE_TXN_BYTES_MAX, STORE_TXN_COUNT_MAX, STORE_VALUE_BYTES_MAX
 from hansa.store.etcd import api_pb2 as api
 from hansa.store.etcd.messages import compare_from_message, item_to_message
 from hansa.store.served.recorded import RecordedStore
-from hansa.store.served.refusals import (
-    BAD_SORT,
-    DUPLICATE_KEY,
-    EMPTY_KEY,
-    FULL,
-    LEASE_GIVEN,
-    NO_KEY,
-    TOO_LARGE,
-    TOO_MANY_OPERATIONS,
-    VALUE_GIVEN,
-    Refusal,
-)
 from hansa.store.values import (
     Delete,
     DeleteResult,
@@ -40,6 +40,64 @@ from hansa.store.values import (
     Result,
     is_within,
 )
+
+
+class RequestRefused(UsageError):
+    """A request that is answered with a status. `status` is the name of gRPC's code for it."""
+
+    code = "refused"
+
+    def __init__(self, status: str, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+INVALID: Final = "INVALID_ARGUMENT"
+OUT_OF_RANGE: Final = "OUT_OF_RANGE"
+EXHAUSTED: Final = "RESOURCE_EXHAUSTED"
+AWAY: Final = "UNAVAILABLE"
+
+COMPACTED: Final = (OUT_OF_RANGE, "etcdserver: mvcc: required revision has been compacted")
+FUTURE: Final = (OUT_OF_RANGE, "etcdserver: mvcc: required revision is a future revision")
+NO_LEASE: Final = ("NOT_FOUND", "etcdserver: requested lease not found")
+LEASE_EXISTS: Final = ("FAILED_PRECONDITION", "etcdserver: lease already exists")
+LEASE_TOO_LONG: Final = (OUT_OF_RANGE, "etcdserver: too large lease TTL")
+EMPTY_KEY: Final = (INVALID, "etcdserver: key is not provided")
+NO_KEY: Final = (INVALID, "etcdserver: key not found")
+VALUE_GIVEN: Final = (INVALID, "etcdserver: value is provided")
+LEASE_GIVEN: Final = (INVALID, "etcdserver: lease is provided")
+TOO_MANY_OPERATIONS: Final = (INVALID, "etcdserver: too many operations in txn request")
+DUPLICATE_KEY: Final = (INVALID, "etcdserver: duplicate key given in txn request")
+BAD_SORT: Final = (INVALID, "etcdserver: invalid sort option")
+TOO_LARGE: Final = (INVALID, "etcdserver: request is too large")
+FULL: Final = (EXHAUSTED, "etcdserver: mvcc: database space exceeded")
+BUSY: Final = (EXHAUSTED, "etcdserver: too many requests")
+NO_AUTH: Final = ("FAILED_PRECONDITION", "etcdserver: authentication is not enabled")
+STOPPED: Final = (AWAY, "etcdserver: server stopped")
+# It may or may not have happened: etcd says so when its answer is late, and clients know the words.
+IN_DOUBT: Final = (AWAY, "etcdserver: request timed out")
+
+
+def refusal_of(error: HansaError) -> RequestRefused:
+    """An error of the store as its clients are told of it."""
+    match error:
+        case RequestRefused():
+            return error
+        case Compacted():
+            return RequestRefused(*COMPACTED)
+        case FutureRevision():
+            return RequestRefused(*FUTURE)
+        case LeaseLost():
+            return RequestRefused(*NO_LEASE)
+        case BadArgument():
+            return RequestRefused(INVALID, f"hansa store: {error}")
+        case AlreadyClosed():
+            return RequestRefused(*STOPPED)
+        case StoreUnavailable():
+            # Etcd's words, so that every client knows that nothing happened; and the reason behind them.
+            return RequestRefused(EXHAUSTED, f"{FULL[1]}: {error}")
+    return RequestRefused("INTERNAL", f"hansa store: {error}")
+
 
 _SORTS = {
     api.RangeRequest.KEY: lambda item: item.key,
@@ -55,7 +113,7 @@ _ORDERS = frozenset(api.RangeRequest.SortOrder.values())
 
 
 def answer_range(store: RecordedStore, request: api.RangeRequest, *, revision: int) -> api.RangeResponse:
-    """The keys of a range at a revision (0: now). Raises `Refusal` and what `Mvcc.scan` raises."""
+    """The keys of a range at a revision (0: now). Raises `RequestRefused` and what `Mvcc.scan` raises."""
     check_range(request)
     if not request.range_end and not _is_selective(request):
         # By far the most are of this kind.
@@ -71,16 +129,16 @@ def answer_range(store: RecordedStore, request: api.RangeRequest, *, revision: i
 
 
 def answer_put(store: RecordedStore, request: api.PutRequest) -> api.PutResponse:
-    """Set a key. Raises `Refusal` and what `RecordedStore.perform` raises."""
+    """Set a key. Raises `RequestRefused` and what `RecordedStore.perform` raises."""
     check_put(request)
     _, batch = _perform(store, (_put_of(store, request),))
     return _put_answer(request, batch[0])
 
 
 def answer_delete(store: RecordedStore, request: api.DeleteRangeRequest) -> api.DeleteRangeResponse:
-    """Delete a range. Raises `Refusal`."""
+    """Delete a range. Raises `RequestRefused`."""
     if not request.key:
-        raise Refusal(*EMPTY_KEY)
+        raise RequestRefused(*EMPTY_KEY)
     _, events = _perform(store, (Delete(request.key, request.range_end),))
     return _delete_answer(request, events)
 
@@ -97,9 +155,9 @@ class _Branch:
 
 
 def answer_txn(store: RecordedStore, request: api.TxnRequest) -> api.TxnResponse:
-    """Carry a transaction out. Raises `Refusal` and what `RecordedStore.perform` raises."""
+    """Carry a transaction out. Raises `RequestRefused` and what `RecordedStore.perform` raises."""
     if request.ByteSize() > STORE_TXN_BYTES_MAX:
-        raise Refusal(*TOO_LARGE)
+        raise RequestRefused(*TOO_LARGE)
     check_txn(request)
     branch = _chosen(store, request)
     # Reads of the past do not see the transaction, and so may come first.
@@ -191,27 +249,27 @@ def _step_answer(part: api.ResponseOp, step: api.RequestOp, result: Result, even
 
 
 def check_range(request: api.RangeRequest) -> None:
-    """Raise `Refusal` for a read that cannot be."""
+    """Raise `RequestRefused` for a read that cannot be."""
     if not request.key:
-        raise Refusal(*EMPTY_KEY)
+        raise RequestRefused(*EMPTY_KEY)
     if request.sort_target not in _SORTS or request.sort_order not in _ORDERS:
-        raise Refusal(*BAD_SORT)
+        raise RequestRefused(*BAD_SORT)
 
 
 def check_put(request: api.PutRequest) -> None:
-    """Raise `Refusal` for a put that cannot be."""
+    """Raise `RequestRefused` for a put that cannot be."""
     if not request.key:
-        raise Refusal(*EMPTY_KEY)
+        raise RequestRefused(*EMPTY_KEY)
     if request.ignore_value and request.value:
-        raise Refusal(*VALUE_GIVEN)
+        raise RequestRefused(*VALUE_GIVEN)
     if request.ignore_lease and request.lease:
-        raise Refusal(*LEASE_GIVEN)
+        raise RequestRefused(*LEASE_GIVEN)
     if len(request.value) > STORE_TXN_BYTES_MAX:
-        raise Refusal(*TOO_LARGE)
+        raise RequestRefused(*TOO_LARGE)
 
 
 def check_txn(request: api.TxnRequest, count_max: int = STORE_TXN_COUNT_MAX) -> None:
-    """Raise `Refusal` for a transaction that is too large, or that could write a key twice."""
+    """Raise `RequestRefused` for a transaction that is too large, or that could write a key twice."""
     _check_parts(request, count_max)
     _written(request.success)
     _written(request.failure)
@@ -220,9 +278,9 @@ def check_txn(request: api.TxnRequest, count_max: int = STORE_TXN_COUNT_MAX) -> 
 def _check_parts(request: api.TxnRequest, count_max: int) -> None:
     count = max(len(request.compare), len(request.success), len(request.failure))
     if count > count_max:
-        raise Refusal(*TOO_MANY_OPERATIONS)
+        raise RequestRefused(*TOO_MANY_OPERATIONS)
     if not all(compare.key for compare in request.compare):
-        raise Refusal(*EMPTY_KEY)
+        raise RequestRefused(*EMPTY_KEY)
     for step in (*request.success, *request.failure):
         kind = step.WhichOneof("request")
         if kind == "request_range":
@@ -233,7 +291,7 @@ def _check_parts(request: api.TxnRequest, count_max: int) -> None:
             # As etcd counts: an inner transaction has what the outer one leaves of the bound.
             _check_parts(step.request_txn, count_max - count)
         elif not step.request_delete_range.key:
-            raise Refusal(*EMPTY_KEY)
+            raise RequestRefused(*EMPTY_KEY)
 
 
 @dataclass(slots=True)
@@ -245,7 +303,7 @@ class _Written:
 
     def add(self, other: _Written) -> None:
         if self.puts & other.puts or self.meets(other) or other.meets(self):
-            raise Refusal(*DUPLICATE_KEY)
+            raise RequestRefused(*DUPLICATE_KEY)
         self.puts |= other.puts
         self.deletes += other.deletes
 
@@ -254,7 +312,7 @@ class _Written:
 
 
 def _written(steps: Sequence[api.RequestOp]) -> _Written:
-    """What these may write, whichever way inner ones go. Raises `Refusal` for a key that is twice in it."""
+    """What these may write, whichever way inner ones go. Raises `RequestRefused` for a key twice in it."""
     found = _Written()
     for step in steps:
         kind = step.WhichOneof("request")
@@ -280,7 +338,7 @@ def _perform(
     try:
         outcome, batch = store.perform(operations)
     except StoreUnavailable as error:
-        raise Refusal(*FULL) from error
+        raise RequestRefused(*FULL) from error
     return outcome.results, () if batch is None else batch.events
 
 
@@ -289,11 +347,13 @@ def _put_of(store: RecordedStore, request: api.PutRequest) -> Put:
     if request.ignore_value or request.ignore_lease:
         before = store.get(request.key)
         if before is None:
-            raise Refusal(*NO_KEY)
+            raise RequestRefused(*NO_KEY)
         value = before.value if request.ignore_value else value
         lease = before.lease if request.ignore_lease else lease
     if len(value) > STORE_VALUE_BYTES_MAX:
-        raise Refusal(TOO_LARGE[0], f"{TOO_LARGE[1]}: a value has at most {STORE_VALUE_BYTES_MAX} bytes")
+        raise RequestRefused(
+            TOO_LARGE[0], f"{TOO_LARGE[1]}: a value has at most {STORE_VALUE_BYTES_MAX} bytes"
+        )
     return Put(request.key, value, lease)
 
 

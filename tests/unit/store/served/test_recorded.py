@@ -11,13 +11,21 @@ from hansa.clock import ManualClock
 from hansa.errors import Compacted, FutureRevision, StoreCorrupt, StoreUnavailable
 from hansa.limits import STORE_LEAPS_MAX, STORE_REVISIONS_PER_S_MAX
 from hansa.store.mvcc import FIRST_REVISION
-from hansa.store.served import durable_files
+from hansa.store.served import folder as store_folder
 from hansa.store.served.recorded import RecordedStore, RestorableKeys
-from hansa.store.served.records import Begun, Committed, decode_record, encode_record
+from hansa.store.served.records import (
+    FIRST_SNAPSHOT_MAGIC,
+    Begun,
+    Committed,
+    decode_record,
+    decode_snapshot,
+    encode_record,
+    encode_snapshot,
+)
 from hansa.store.served.served_store import ServedStore
-from hansa.store.served.snapshot import FIRST_MAGIC, decode_snapshot, encode_snapshot
 from hansa.store.values import Get, Put, WatchBatch
 from hansa.store.watching import WatcherStage, WatchInterest
+from hansa.transport import Environment
 
 pytestmark = pytest.mark.spec("CRD-17")
 
@@ -36,7 +44,7 @@ def again(store: RecordedStore) -> RecordedStore:
     """What comes back from a snapshot of it."""
     found = RecordedStore(Chance.seeded(2))
     data = b"".join(encode_snapshot(store.image(), 7))
-    decode_snapshot(data, "it").begin(found, now=0.0)
+    found.begin(decode_snapshot(data, "it"), now=0.0)
     return found
 
 
@@ -143,11 +151,11 @@ def test_a_snapshot_of_the_first_form_is_read() -> None:
     store._keys.begin_run(20)
     put(store, "a")
     data = b"".join(encode_snapshot(store.image(), 7))
-    head = FIRST_MAGIC + data[8 : 8 + 7 * 8]
+    head = FIRST_SNAPSHOT_MAGIC + data[8 : 8 + 7 * 8]
     body = head + data[8 + 8 * 8 : -12]
     old = body + struct.pack("<QI", len(body), crc32(body))
     found = RecordedStore(Chance.seeded(2))
-    decode_snapshot(old, "it").begin(found, now=0.0)
+    found.begin(decode_snapshot(old, "it"), now=0.0)
     assert found.image() == store.image()
 
 
@@ -177,10 +185,10 @@ def test_starts_without_any_change_are_forgotten_like_changes() -> None:
 
 async def test_a_watcher_reads_over_a_start_without_gap_or_repeat(tmp_path: Path) -> None:
     clock = ManualClock()
-    async with ServedStore(tmp_path, fsync=False, clock=clock) as served:
+    async with ServedStore(tmp_path, fsync=False, environment=Environment(clock=clock)) as served:
         last = await served.act(lambda store, _: put(store, "k"))
     clock.advance(3.0)
-    async with ServedStore(tmp_path, fsync=False, clock=clock) as served:
+    async with ServedStore(tmp_path, fsync=False, environment=Environment(clock=clock)) as served:
         assert served.run_revision == served.safe_revision > last + STORE_REVISIONS_PER_S_MAX
         watcher = served.watch(WatchInterest(b"k"), last, lambda: None)
         next_revision = await served.act(lambda store, _: put(store, "k"))
@@ -208,7 +216,7 @@ async def test_a_start_that_the_disk_does_not_take_still_reads_what_was_safe(
     def full(file: int, data: bytes) -> None:
         raise OSError(28, "no space left")
 
-    monkeypatch.setattr(durable_files, "write", full)
+    monkeypatch.setattr(store_folder, "write", full)
     async with ServedStore(tmp_path) as served:
         assert served.safe_revision == last
         assert await served.read(lambda store, revision: store.get(b"k", revision=revision)) is not None

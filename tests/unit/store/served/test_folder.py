@@ -14,7 +14,7 @@ from hansa.chance import Chance
 from hansa.errors import BadArgument, StoreCorrupt, StoreUnavailable
 from hansa.store.served.folder import Recovery, StoreFolder
 from hansa.store.served.journal import CELL_BYTES, encode_block, read_segment, segment_name
-from hansa.store.served.snapshot import snapshot_name
+from hansa.store.served.records import snapshot_name
 from hansa.store.values import Put
 from tests.support.kept_store import Kept
 from tests.support.store_views import view

@@ -7,8 +7,8 @@ import pytest
 
 from hansa.chance import Chance
 from hansa.errors import AlreadyClosed, StoreUnavailable, TimedOut, UsageError
-from hansa.store.etcd.life import StoreLife
-from hansa.store.etcd.rotation import Trail
+from hansa.store.etcd.caller import StoreLife
+from hansa.store.etcd.members import Trail
 from tests.support.leftovers import alive
 
 pytestmark = [pytest.mark.spec("CRD-11"), pytest.mark.timeout(20)]

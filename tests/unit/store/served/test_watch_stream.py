@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from hansa.store.etcd import api_pb2 as api
-from hansa.store.etcd import calls as calls
+from hansa.store.etcd import messages
 from hansa.store.served import watch_stream
 from hansa.store.served.recorded import RecordedStore
 from hansa.store.served.server import StoreServer
@@ -25,7 +25,7 @@ PREFIX_END = b"k0"  # of k/
 
 @pytest.fixture
 async def server() -> AsyncIterator[StoreServer]:
-    async with StoreServer("127.0.0.1:0", progress_s=0.05) as server:
+    async with StoreServer("127.0.0.1:0", progress_interval=0.05) as server:
         yield server
 
 
@@ -52,7 +52,7 @@ async def test_the_past_comes_first_and_then_what_happens(caller: EtcdCaller) ->
         made = await watch.create("k/", PREFIX_END, start_revision=1, prev_kv=True)
         assert (made.watch_id, made.header.revision) == (0, 4)
         past = await watch.events(2)
-        await caller.ask(calls.DELETE_RANGE, key=b"k/1")
+        await caller.ask(messages.DELETE_RANGE, key=b"k/1")
         now = await watch.events(1)
     assert told(past + now) == [("put", "k/1", 2), ("put", "k/1", 4), ("delete", "k/1", 5)]
     assert [event.prev_kv.value for event in past + now] == [b"", b"1", b"2"]
@@ -72,7 +72,7 @@ async def test_many_watchers_share_a_stream_and_each_hears_its_own(caller: EtcdC
         assert numbers == [0, 1, 2, 3, 77, 4]
         for key in ("k", "l", "m"):
             await caller.put(key)
-        await caller.ask(calls.DELETE_RANGE, key=b"l")
+        await caller.ask(messages.DELETE_RANGE, key=b"l")
         heard: dict[int, list[int]] = {number: [] for number in numbers}
         while sum(map(len, heard.values())) < 1 + 3 + 3 + 1 + 3 + 4:
             answer = await watch.read()
@@ -90,16 +90,16 @@ async def test_a_cancelled_watcher_hears_nothing_more(caller: EtcdCaller, server
         await caller.put("k")
         answer = await watch.read()
         assert (answer.watch_id, len(answer.events)) == (other, 1)
-        assert server.store.watcher_count == 1
+        assert len(server.store._watchers) == 1
     async with asyncio.timeout(10):
-        while server.store.watcher_count:
+        while len(server.store._watchers):
             await asyncio.sleep(0.001)
 
 
 async def test_a_watch_of_what_is_forgotten_is_ended_with_the_oldest_revision(caller: EtcdCaller) -> None:
     for _ in range(3):
         await caller.put("k")
-    await caller.ask(calls.COMPACT, revision=3)
+    await caller.ask(messages.COMPACT, revision=3)
     async with caller.watching() as watch:
         made = await watch.create("k", start_revision=2)
         ended = await watch.read()
@@ -173,7 +173,7 @@ async def test_a_message_counts_also_what_was_before(
     for number in range(4):
         await caller.put(f"k/{number}", bytes(600))
     for number in range(4):
-        await caller.ask(calls.DELETE_RANGE, key=b"k/%d" % number)
+        await caller.ask(messages.DELETE_RANGE, key=b"k/%d" % number)
     async with caller.watching() as watch:
         await watch.create("k/", PREFIX_END, start_revision=6, prev_kv=True)
         assert [len((await watch.read()).events) for _ in range(2)] == [2, 2]
@@ -213,7 +213,7 @@ async def test_a_long_past_that_is_not_wanted_holds_up_nobody(
         turns = group.create_task(begin_turns())
         await watch.create(key, PREFIX_END, start_revision=1, filters=filters)
         await caller.put("k/x")
-        await caller.ask(calls.DELETE_RANGE, key=b"k/x")
+        await caller.ask(messages.DELETE_RANGE, key=b"k/x")
         while ("delete", "k/x", 2_003) not in told(await watch.events(1)):
             pass
         turns.cancel()
@@ -230,7 +230,7 @@ async def test_a_revision_is_split_only_for_those_who_ask(
     ]
     async with caller.watching() as watch:
         await watch.create("k/", PREFIX_END)
-        await caller.ask(calls.TXN, success=puts)
+        await caller.ask(messages.TXN, success=puts)
         whole = await watch.read()
         assert (len(whole.events), whole.fragment) == (3, False)
         await watch.cancel(0)
@@ -278,7 +278,7 @@ async def test_a_client_that_goes_in_the_middle_of_an_answer_is_forgotten(
         for _ in range(100):
             await caller.put("k/", bytes(100_000))
     async with asyncio.timeout(10):
-        while server.store.watcher_count:
+        while len(server.store._watchers):
             await asyncio.sleep(0.001)
     await caller.put("k/")
     assert not caplog.records
@@ -292,7 +292,7 @@ async def test_a_client_that_does_not_read_holds_up_nobody_and_is_told_what_it_m
         await watch.create("k/", PREFIX_END)
         for number in range(300):
             await other.put(f"k/{number % 5}", bytes(100_000))
-        await other.ask(calls.COMPACT, revision=301)
+        await other.ask(messages.COMPACT, revision=301)
         revisions: list[int] = []
         while not (answer := await watch.read()).canceled:
             revisions += [event.kv.mod_revision for event in answer.events]

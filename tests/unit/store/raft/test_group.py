@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from hansa.errors import AlreadyClosed, StoreUnavailable, TimedOut
-from hansa.store.raft.member_calls import MemberCalls, MemberPool, fetch_measures
+from hansa.store.raft.group import MemberCalls, MemberPool, fetch_measures
 
 
 class Silent:

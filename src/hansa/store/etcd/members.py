@@ -1,0 +1,280 @@
+"""The members of an etcd group: where they are, which one is asked next, and what their refusals mean. Pure.
+
+- `EtcdAddress`, `EtcdAccess`: where the members are, and who asks them.
+- `judge`: what a refusal means for the caller, and for whether the same may be asked again.
+- `Rotation`, `Trail`: which member is asked next, and what the tries of one call have left in doubt.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from urllib.parse import unquote
+
+from hansa.chance import Chance
+from hansa.endpoint import Endpoint
+from hansa.errors import (
+    BadArgument,
+    BadEndpoint,
+    Compacted,
+    Conflict,
+    FutureRevision,
+    HandshakeRefused,
+    HansaError,
+    LeaseLost,
+    LimitExceeded,
+    StoreUnavailable,
+)
+from hansa.limits import (
+    STORE_ENDPOINTS_MAX,
+    STORE_RETRY_JITTER,
+    STORE_RETRY_S_MAX,
+    STORE_RETRY_S_MIN,
+    STORE_TRY_DOUBLINGS_MAX,
+)
+from hansa.runtime.backoff import Backoff
+from hansa.transport.options import Tls
+
+ETCD_EXAMPLE = "write etcd://host:2379,host2:2379, or etcd://user:password@host:2379"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EtcdAddress:
+    """The members of a group, and the user. The password shows nowhere."""
+
+    endpoints: tuple[str, ...]
+    user: str | None = None
+    password: str | None = field(default=None, repr=False)
+
+    @classmethod
+    def parse(cls, text: str) -> EtcdAddress:
+        """Read what stands behind `etcd://`. Raises `BadEndpoint`, without the password in it."""
+        credentials, at, hosts = text.rpartition("@")
+        user, colon, password = credentials.partition(":")
+        if at and (not user or not colon or "," in credentials):
+            raise BadEndpoint(
+                "an etcd address names user:password once, before the first host, and writes a comma or a"
+                f" colon in them as %2C or %3A; {ETCD_EXAMPLE}"
+            )
+        return cls(
+            endpoints=checked_endpoints(hosts.split(",")),
+            user=unquote(user) if at else None,
+            password=unquote(password) if at else None,
+        )
+
+
+def checked_endpoints(endpoints: Sequence[str]) -> tuple[str, ...]:
+    """Hosts with ports, in one spelling each. Raises `BadEndpoint`."""
+    if not 1 <= len(endpoints) <= STORE_ENDPOINTS_MAX:
+        raise BadEndpoint(f"{len(endpoints)} endpoints of etcd: give 1 to {STORE_ENDPOINTS_MAX}")
+    found = []
+    for text in endpoints:
+        try:
+            endpoint = Endpoint.parse(f"tcp://{text}")
+        except BadEndpoint as error:
+            raise BadEndpoint(f"etcd endpoint {text!r}: {ETCD_EXAMPLE}") from error
+        if not endpoint.is_dialable:
+            raise BadEndpoint(f"etcd endpoint {text!r} cannot be dialled: {ETCD_EXAMPLE}")
+        found.append(str(endpoint).removeprefix("tcp://"))
+    if len(set(found)) < len(found):
+        raise BadEndpoint(f"etcd endpoints {','.join(found)}: name each once")
+    return tuple(found)
+
+
+@dataclass(slots=True)
+class EtcdAccess:
+    """The members of a group, and who asks them. The token is shared by all who ask.
+
+    A member has a number, its place in `endpoints`, and keeps it when others come and go.
+    """
+
+    endpoints: tuple[str, ...]
+    user: str | None = None
+    password: str | None = field(default=None, repr=False)
+    tls: Tls | None = None
+    # Whether the first endpoint is asked first; else any of them.
+    begins_first: bool = False
+    # None: to be asked for. Empty: the group wants none.
+    token: str | None = field(default=None, repr=False)
+    # The numbers of the members that there are now.
+    members: tuple[int, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.members = tuple(range(len(self.endpoints)))
+
+    def use(self, endpoints: Sequence[str]) -> None:
+        """There are these members from now on."""
+        # In this order: another thread that sees a number finds its endpoint.
+        self.endpoints += tuple(endpoint for endpoint in endpoints if endpoint not in self.endpoints)
+        self.members = tuple(self.endpoints.index(endpoint) for endpoint in endpoints)
+
+    @property
+    def needs_token(self) -> bool:
+        return self.user is not None and self.token is None
+
+    def forget(self, token: str | None) -> None:
+        """A token was refused. Not if there is a newer one by now."""
+        if self.token == token:
+            self.token = None
+
+
+class Doubt(Enum):
+    """Whether a call that failed was carried out."""
+
+    # The store said no, for good.
+    REFUSED = "refused"
+    # Surely not: anybody may be asked again.
+    UNDONE = "undone"
+    # Surely not, and it will not be before the caller has said anew who it is.
+    STRANGER = "stranger"
+    # Nobody knows.
+    DOUBTFUL = "doubtful"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailedTry:
+    """A judged failure. `error` is what to raise, where asking again cannot help."""
+
+    doubt: Doubt
+    text: str
+    error: HansaError | None = None
+
+
+def judge(code: str, text: str) -> FailedTry:
+    """What a gRPC status means, by its code's name and its text.
+
+    etcd gives several meanings to one code, so the text decides where it is known: etcd's own words, which
+    have not changed since 3.0. A text that is not known means the worst: the call may have been carried out.
+    """
+    said = text.lower()
+    shown = _PREAMBLE.sub("cannot connect to ", text) or code
+    for words, making in _REFUSALS:
+        if words in said:
+            return FailedTry(doubt=Doubt.REFUSED, text=shown, error=making(f"the store says: {shown}"))
+    if any(words in said for words in _STRANGERS):
+        return FailedTry(doubt=Doubt.STRANGER, text=shown)
+    if any(words in said for words in _UNDONE):
+        return FailedTry(doubt=Doubt.UNDONE, text=shown)
+    if _TOO_LARGE in said:
+        return FailedTry(
+            doubt=Doubt.DOUBTFUL, text=shown, error=LimitExceeded(f"an answer is too large: {shown}")
+        )
+    if code == "UNIMPLEMENTED":
+        # No etcd, but something else that answers there: the other members are asked.
+        return FailedTry(doubt=Doubt.UNDONE, text=f"this is no etcd, or one that cannot do it: {shown}")
+    if code in ("INVALID_ARGUMENT", "OUT_OF_RANGE", "FAILED_PRECONDITION"):
+        return FailedTry(doubt=Doubt.REFUSED, text=shown, error=BadArgument(f"the store says: {shown}"))
+    return FailedTry(doubt=Doubt.DOUBTFUL, text=shown)
+
+
+_Making = Callable[[str], HansaError]
+
+
+def _auth_failed(text: str) -> HansaError:
+    return HandshakeRefused(text, "auth-failed")
+
+
+def _nameless(text: str) -> HansaError:
+    return _auth_failed(f"{text}; say who asks: {ETCD_EXAMPLE}")
+
+
+def _permission_denied(text: str) -> HansaError:
+    return HandshakeRefused(text, "permission-denied")
+
+
+_REFUSALS: tuple[tuple[str, _Making], ...] = (
+    ("required revision has been compacted", Compacted),
+    ("required revision is a future revision", FutureRevision),
+    ("requested lease not found", LeaseLost),
+    ("lease already exists", Conflict),
+    ("too large lease ttl", BadArgument),
+    ("too many operations in txn request", BadArgument),
+    ("duplicate key given in txn request", BadArgument),
+    ("request is too large", BadArgument),
+    ("key is not provided", BadArgument),
+    ("database space exceeded", StoreUnavailable),
+    ("authentication failed", _auth_failed),
+    ("user name is empty", _nameless),
+    ("permission denied", _permission_denied),
+)
+_STRANGERS = ("invalid auth token", "revision of auth store is old", "user name not found")
+# The first are said by gRPC itself, before a byte was sent; the rest by a member that has not begun.
+_UNDONE = (
+    "failed to connect to all addresses",
+    "dns resolution failed",
+    "errors resolving",
+    "etcdserver: no leader",
+    "too many requests",
+    "not capable",
+    "not supported for learner",
+    "unhealthy cluster",
+)
+# Said by gRPC on our side, about an answer: what was asked has been done.
+_TOO_LARGE = "received message larger than max"
+# Before what happened, gRPC says that it happened to all addresses, and a code that is no news.
+_PREAMBLE = re.compile(r"failed to connect to all addresses; last error: ([A-Z_]+: )?", re.IGNORECASE)
+
+
+class Rotation:
+    """The member that answered last, until it fails: then the next one, for everybody who shares this.
+
+    Members are numbers, which stay theirs when others come and go.
+    """
+
+    def __init__(self, count: int, chance: Chance, *, begins_first: bool = False) -> None:
+        self._members: Sequence[int] = range(count)
+        self._chance = chance
+        # Not all clients at the same member, unless each has one of its own.
+        self.current = 0 if begins_first else chance.below(count)
+
+    def failed(self, index: int) -> None:
+        """Turn to the next one; not if somebody else has turned already."""
+        if index == self.current:
+            at = self._members.index(index)
+            self.current = self._members[(at + 1) % len(self._members)]
+
+    def use(self, members: Sequence[int]) -> None:
+        """There are these members from now on; the one that answered last is kept if it is among them."""
+        self._members = members
+        if self.current not in members:
+            self.current = self._chance.choose(members)
+
+
+class Trail:
+    """The tries of one call: how long each may take, how long to wait before the next, what is known."""
+
+    def __init__(self, members_count: int, chance: Chance) -> None:
+        self._members_count = members_count
+        self._backoff = Backoff(
+            s_min=STORE_RETRY_S_MIN, s_max=STORE_RETRY_S_MAX, jitter=STORE_RETRY_JITTER, chance=chance
+        )
+        self._failures_count = 0
+        self.strangers_count = 0
+        self.is_doubtful = False
+        # A try was sent and has no answer yet.
+        self.is_under_way = False
+        self.last_text = "no answer came"
+
+    @property
+    def may_be_done(self) -> bool:
+        """Whether some try may have been carried out."""
+        return self.is_doubtful or self.is_under_way
+
+    def try_s(self, base_s: float) -> float:
+        """How long the next try may take."""
+        if not self._failures_count:
+            return base_s
+        rounds = self._failures_count // self._members_count
+        return float(base_s * 2 ** min(rounds, STORE_TRY_DOUBLINGS_MAX))
+
+    def note(self, failure: FailedTry) -> float:
+        """A try failed; gives how long to wait before the next one. Each member is tried once without."""
+        self._failures_count += 1
+        self.last_text = failure.text
+        if failure.doubt is Doubt.DOUBTFUL:
+            self.is_doubtful = True
+        if failure.doubt is Doubt.STRANGER:
+            self.strangers_count += 1
+        return 0.0 if self._failures_count % self._members_count else self._backoff.next_s()
