@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final, TypeAlias
 from hansa.cli.arguments import Number, Parameter
 from hansa.cli.exit_status import FAILED, INTERRUPTED, OK, complain
 from hansa.cli.log_lines import visible
-from hansa.cli.mesh_options import ANY_MESH, LOOK_INTERVAL_S, Mesh
+from hansa.cli.mesh_options import ANY_MESH, LOOK_INTERVAL_S, MeshOptions
 from hansa.cli.payload_argument import read_payload
 from hansa.cli.registry_options import NO_TLS, AsJson, TlsFiles, Whole
 from hansa.cli.session_options import ClusterName, open_shared_store
@@ -150,7 +150,7 @@ def publish(
     count: Annotated[Whole | None, Parameter(validator=Number(gte=1))] = None,
     store: Annotated[str | None, Parameter(metavar="ADDRESS")] = None,
     cluster: ClusterName = "default",
-    mesh: Mesh = ANY_MESH,
+    mesh: MeshOptions = ANY_MESH,
     as_json: AsJson = False,
     tls: TlsFiles = NO_TLS,
 ) -> int:
@@ -222,7 +222,7 @@ def publish(
 
 
 async def carry_out(
-    order: Order, content: bytes | None, outcome: Outcome, mesh: Mesh, tls: TlsFiles, *, as_json: bool
+    order: Order, content: bytes | None, outcome: Outcome, mesh: MeshOptions, tls: TlsFiles, *, as_json: bool
 ) -> None:
     """Join, publish, make sure, and tell. A signal ends it, in order.
 

@@ -12,7 +12,7 @@ from hansa.cli.arguments import Parameter
 from hansa.cli.console import console
 from hansa.cli.exit_status import OK, complain, reader_left
 from hansa.cli.log_lines import LogLines, visible
-from hansa.cli.mesh_options import ANY_MESH, Mesh
+from hansa.cli.mesh_options import ANY_MESH, MeshOptions
 from hansa.cli.registry_options import NO_TLS, SECONDS, AsJson, TlsFiles
 from hansa.cli.stop_signals import Cut, until_stopped
 from hansa.errors import BadArgument, HansaError
@@ -169,7 +169,7 @@ def _counted(count: int, noun: str) -> str:
 
 def topics(
     *,
-    mesh: Mesh = ANY_MESH,
+    mesh: MeshOptions = ANY_MESH,
     watch: Annotated[bool, Parameter(negative="", show_default=False)] = False,
     interval: Annotated[float, SECONDS] = 1.0,
     as_json: AsJson = False,
@@ -209,7 +209,7 @@ def topics(
     return OK
 
 
-async def show(mesh: Mesh, tls: Tls | None, *, watch: bool, interval_s: float, as_json: bool) -> None:
+async def show(mesh: MeshOptions, tls: Tls | None, *, watch: bool, interval_s: float, as_json: bool) -> None:
     """Join, ask, and show. Raises TimedOut when no registry answers."""
     async with until_stopped() as cut, mesh.joined("topics", tls) as node:
         survey = Survey(node, interval_s)

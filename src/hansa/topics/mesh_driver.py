@@ -23,6 +23,10 @@ class MeshDriver(Protocol):
     @property
     def tally(self) -> MeshTally: ...
 
+    @property
+    def dropped_count(self) -> int:
+        """Messages that other nodes missed because they do not keep up."""
+
     async def start(self) -> Endpoint | None:
         """Bind; where, if there is something to bind."""
 

@@ -369,15 +369,14 @@ class SpotNode:
     def stats(self) -> SpotStats:
         exchange, tally, strikes = self.mesh.exchange, self.mesh.tally, self.mesh.strikes
         subscriptions = [one for spot in self._spots for one in spot.subscriptions]
-        outlets = exchange.outlets.values()
         return SpotStats(
             spots_count=len(self._spots),
             subscriptions_count=len(subscriptions),
             peers_count=len(self.mesh.peers),
             topics_count=self.mesh.topics_count,
-            owned_count=len(outlets),
-            published_count=sum(outlet.sequence for outlet in outlets) + exchange.former_published_count,
-            dropped_count=sum(outlet.dropped_count for outlet in outlets) + exchange.former_dropped_count,
+            owned_count=len(exchange.outlets),
+            published_count=exchange.published_count,
+            dropped_count=self.mesh.dropped_count,
             delivered_count=exchange.delivered_count,
             inbox_dropped_count=sum(one.dropped_count for one in subscriptions),
             missed_count=tally.missed_count,
@@ -500,7 +499,6 @@ class SpotNode:
                 chance=chance,
                 query_interval_s=query_interval_s,
                 on_tell=self._told,
-                wake=_wake,
                 hears_registry=self._hears_registry,
                 name=self.name,
             )
@@ -513,7 +511,6 @@ class SpotNode:
                 clock=clock,
                 chance=chance,
                 on_tell=self._told,
-                wake=_wake,
                 name=self.name,
             )
         raise BadArgument(f"mesh is {kind!r}; write 'router' or 'pubsub'")
@@ -554,8 +551,3 @@ class SpotNode:
     @staticmethod
     def _nothing() -> None:
         """There is nothing to stop listening to yet."""
-
-
-def _wake(reader: object) -> None:
-    if isinstance(reader, Spot):
-        reader.wake()

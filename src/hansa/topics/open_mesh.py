@@ -97,17 +97,11 @@ class OpenMesh:
     def publish(self, topic: str, payload: bytes) -> list[bytes]:
         """Give it to the local subscriptions; its frames, for the others. Raises BadArgument."""
         exchange = self._exchange
-        if not isinstance(payload, bytes):
-            raise BadArgument(f"the payload is {type(payload).__name__}, not bytes")
-        if len(payload) > exchange.payload_bytes_max:
-            raise BadArgument(
-                f"the payload has {len(payload)} bytes; {exchange.payload_bytes_max} are the most "
-                "(SocketOptions.frame_bytes_max)"
-            )
+        if not isinstance(payload, bytes) or len(payload) > exchange.payload_bytes_max:
+            raise exchange.refusal(payload)
         departure = self.departures.count(topic)
         frame, sequence = departure.frame, departure.sequence
-        exchange.turn_count += 1
-        exchange.former_published_count += 1
+        exchange.count_published()
         feed = exchange.feeds.get(frame) or self._new_feed(frame, topic)
         if feed.inboxes:
             feed.deliver(TopicMessage(topic, payload, sequence), len(payload), exchange)

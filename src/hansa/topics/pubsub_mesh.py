@@ -56,7 +56,6 @@ class PubSubMesh:
         clock: Clock,
         chance: Chance,
         on_tell: Callable[[Tell], None],
-        wake: Callable[[object], None],
         name: str,
     ) -> None:
         self.exchange = Exchange(options.frame_bytes_max)
@@ -66,7 +65,6 @@ class PubSubMesh:
         self._bind = bind
         self._routing_id = routing_id
         self._on_tell = on_tell
-        self._wake = wake
         epoch = first_epoch(int(clock.wall() * 1000))
         self._machine = OpenMesh(self.exchange, Arrivals(), Departures(routing_id, epoch))
         self._pub = Pub(options=options, network=network, chance=chance, name=f"{name}'s PUB")
@@ -89,9 +87,11 @@ class PubSubMesh:
 
     @property
     def tally(self) -> MeshTally:
-        # Only the PUB knows what its subscribers missed; whoever looks at one count looks at the others.
-        self.exchange.former_dropped_count = self._pub.stats.dropped_count
         return self._machine.tally
+
+    @property
+    def dropped_count(self) -> int:
+        return self._pub.stats.dropped_count
 
     # -- life
 
@@ -215,11 +215,8 @@ class PubSubMesh:
         self.post(topic, payload)
 
     def flush(self) -> None:
-        exchange = self.exchange
-        exchange.is_due = False
-        for reader in exchange.readers:
-            self._wake(reader.owner)
-        exchange.readers.clear()
+        for reader in self.exchange.take_due()[1]:
+            reader.sleeper.wake()
 
     # -- looking
 

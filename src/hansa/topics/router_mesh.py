@@ -15,7 +15,7 @@ What the driver owes the machines:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from hansa.chance import Chance
@@ -37,10 +37,8 @@ from hansa.runtime.tasks import TaskScope
 from hansa.runtime.waiters import Waiters
 from hansa.topics.doorkeeper import Doorkeeper
 from hansa.topics.effects import Broadcast, Effect, Peer, Send, Tell
-from hansa.topics.events import TopicAnnounced, TopicRemoved
-from hansa.topics.fanout import Exchange, receive
+from hansa.topics.fanout import Exchange
 from hansa.topics.mesh import Mesh
-from hansa.topics.names import check_topic
 from hansa.topics.stats import MeshTally, TopicReport
 from hansa.topics.wants import Subscriber
 from hansa.transport import (
@@ -74,7 +72,6 @@ class RouterMesh:
         chance: Chance,
         query_interval_s: float,
         on_tell: Callable[[Tell], None],
-        wake: Callable[[object], None],
         hears_registry: Callable[[], bool],
         name: str,
     ) -> None:
@@ -86,7 +83,6 @@ class RouterMesh:
         self._routing_id = routing_id
         self._clock = clock
         self._on_tell = on_tell
-        self._wake = wake
         self._hears_registry = hears_registry
         self._chance = chance
         self._mesh = Mesh(routing_id, self.exchange, query_interval_s=query_interval_s)
@@ -108,8 +104,6 @@ class RouterMesh:
         # Of listed nodes that refuse us: how long to wait before they are dialled again.
         self._refusals: dict[bytes, Backoff] = {}
         self._dialled_later: set[bytes] = set()
-        # Of topics that are published here and owned elsewhere: the owner, and the topic's frame.
-        self._routes: dict[str, tuple[bytes, bytes]] = {}
         self._surveys: dict[TopicSurvey, None] = {}
         self._timer: asyncio.TimerHandle | None = None
         # Kept here, because uvloop's handle for a time that is past has none.
@@ -121,6 +115,10 @@ class RouterMesh:
     @property
     def tally(self) -> MeshTally:
         return self._mesh.tally
+
+    @property
+    def dropped_count(self) -> int:
+        return self.exchange.dropped_count
 
     # -- life
 
@@ -253,7 +251,7 @@ class RouterMesh:
             raise
         except Unavailable as error:
             raise self._no_owner(topic) from error
-        self._mesh.peers[owner].published_count += 1
+        self._mesh.published(owner)
 
     async def send(self, topic: str, payload: bytes) -> None:
         owner, parts = self._route(topic, payload)
@@ -261,23 +259,15 @@ class RouterMesh:
             await self._router.send(owner, parts)
         except Unavailable as error:
             raise self._no_owner(topic) from error
-        # Looked up now: its connection may have been taken over while this waited for room.
-        self._mesh.peers[owner].published_count += 1
+        # Counted for the connection it has now, which may have been taken over while this waited for room.
+        self._mesh.published(owner)
 
     def _route(self, topic: str, payload: bytes) -> tuple[bytes, list[bytes]]:
-        if not isinstance(payload, bytes):
-            raise BadArgument(f"the payload is {type(payload).__name__}, not bytes")
-        if len(payload) > self.exchange.payload_bytes_max:
-            raise BadArgument(
-                f"the payload has {len(payload)} bytes; {self.exchange.payload_bytes_max} are the most"
-            )
-        route = self._routes.get(topic)
+        if not isinstance(payload, bytes) or len(payload) > self.exchange.payload_bytes_max:
+            raise self.exchange.refusal(payload)
+        route = self._mesh.route(topic)
         if route is None:
-            frame = check_topic(topic)
-            owner = self._mesh.owners.owner(frame)
-            if owner is None:
-                raise self._no_owner(topic)
-            route = self._routes[topic] = (owner, frame)
+            raise self._no_owner(topic)
         return route[0], [PUBLISH, route[1], payload]
 
     def _no_owner(self, topic: str) -> NoOwner:
@@ -286,21 +276,15 @@ class RouterMesh:
         )
 
     def flush(self) -> None:
-        exchange = self.exchange
-        exchange.is_due = False
-        if exchange.boxes:
-            # Each once: a box that is full enough is named again with every message.
-            for box in dict.fromkeys(exchange.boxes):
-                lane = self._lanes.get(box)
-                if lane is not None:
-                    is_burst = box.held_bytes >= WRITE_TURN_BYTES or box.held_count >= box.burst_count
-                    lane.act(BURST if is_burst else ROUSE)
-            exchange.boxes.clear()
-        if exchange.readers:
-            for reader in exchange.readers:
-                self._wake(reader.owner)
-            exchange.readers.clear()
-        if exchange.lagging:
+        boxes, readers = self.exchange.take_due()
+        for box in boxes:
+            lane = self._lanes.get(box)
+            if lane is not None:
+                is_burst = box.held_bytes >= WRITE_TURN_BYTES or box.held_count >= box.burst_count
+                lane.act(BURST if is_burst else ROUSE)
+        for reader in readers:
+            reader.sleeper.wake()
+        if self.exchange.lagging:
             self._mesh.note_lagging(now=self._now())
             self._set_timer()
 
@@ -352,37 +336,32 @@ class RouterMesh:
     # -- from the socket and the timer
 
     def _received(self, peer: bytes, messages: list[list[bytes]]) -> None:
-        exchange = self.exchange
-        member = self._mesh.peers.get(peer)
+        mesh = self._mesh
+        member = mesh.peers.get(peer)
         if member is None:
             return
-        at = receive(exchange, member, messages, 0)
-        if at:
-            member.heard_count += 1
-        while at < len(messages) and self._obey(member, messages[at]):
-            at = receive(exchange, member, messages, at + 1)
-        if exchange.is_due:
+        at = mesh.receive(member, messages, 0)
+        while at < len(messages):
+            try:
+                command = decode(messages[at])
+                effects = mesh.hear(peer, command)
+            except PeerError as error:
+                if self.strikes.strike(peer, error):
+                    self._router.expel(peer, f"too many bad messages, the last: {error}")
+                    break
+            else:
+                if isinstance(command, QueryResp):
+                    for survey in list(self._surveys):
+                        survey.hear(peer, command, is_hansa=member.is_hansa)
+                self._perform(effects)
+                if mesh.peers.get(peer) is not member:
+                    break  # That has ended its connection.
+            at = mesh.receive(member, messages, at + 1)
+        if self.exchange.is_due:
             self.flush()
         if len(messages) > RECEIVE_TURN_COUNT:
             # Not before the readers were woken: they run first.
             self._router.rest(peer)
-
-    def _obey(self, member: Peer, frames: Sequence[bytes]) -> bool:
-        """Whether to go on with what it sent: not when it was expelled."""
-        peer = member.id
-        try:
-            command = decode(frames)
-            effects = self._mesh.hear(peer, command)
-        except PeerError as error:
-            is_expelled = self.strikes.strike(peer, error)
-            if is_expelled:
-                self._router.expel(peer, f"too many bad messages, the last: {error}")
-            return not is_expelled
-        if isinstance(command, QueryResp):
-            for survey in list(self._surveys):
-                survey.hear(peer, command, is_hansa=member.is_hansa)
-        self._perform(effects)
-        return self._mesh.peers.get(peer) is member
 
     def _happened(self, event: SocketEvent) -> None:
         match event:
@@ -463,9 +442,7 @@ class RouterMesh:
                     frames = encode(command)
                     for peer in list(self._mesh.peers):
                         self._send(peer, frames)
-                case Tell(event=event):
-                    if isinstance(event, TopicAnnounced | TopicRemoved):
-                        self._routes.pop(event.topic, None)
+                case Tell():
                     self._on_tell(effect)
         if self.exchange.is_due:
             self.flush()
