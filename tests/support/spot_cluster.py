@@ -226,11 +226,9 @@ class Cluster:
                 case Broadcast(command=command):
                     for box in node.boxes.values():
                         box.put_beyond(encode(command), BIG, BIG)
-                case Tell(
-                    event=SubscriptionActivated() as event, subscriber=FakeSubscriber(spot=Books() as spot)
-                ):
+                case Tell(event=SubscriptionActivated() as event, to=FakeSubscriber(spot=Books() as spot)):
                     self._enter_activation(node, spot, event)
-                case Tell(event=MessagesMissed() as event, subscriber=FakeSubscriber(spot=Books() as spot)):
+                case Tell(event=MessagesMissed() as event, to=FakeSubscriber(spot=Books() as spot)):
                     spot.spans[event.topic].missed_count += event.count
         if node.exchange.lagging:
             node.mesh.note_lagging(now=self.now)

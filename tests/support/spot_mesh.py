@@ -188,6 +188,4 @@ def told(effects: list[Effect]) -> list[SpotEvent]:
 
 def told_to(effects: list[Effect], subscriber: FakeSubscriber) -> list[SpotEvent]:
     """What is told to one subscription."""
-    return [
-        effect.event for effect in effects if isinstance(effect, Tell) and effect.subscriber is subscriber
-    ]
+    return [effect.event for effect in effects if isinstance(effect, Tell) and effect.to is subscriber]

@@ -29,7 +29,7 @@ from hansa.limits import (
     TOPICS_MAX,
 )
 from hansa.presence.epoch import Stamps
-from hansa.topics.effects import Broadcast, Effect, Peer, Send, Tell
+from hansa.topics.effects import Broadcast, Effect, MeshTally, Peer, Send, Tell
 from hansa.topics.events import (
     PeerJoined,
     PeerLeft,
@@ -45,7 +45,6 @@ from hansa.topics.fanout import Exchange, Feed, Outlet, receive
 from hansa.topics.inbox import TopicMessage
 from hansa.topics.names import check_topic
 from hansa.topics.owners import Owners, TopicIndex
-from hansa.topics.stats import MeshTally
 from hansa.topics.wants import Subscriber, Wants
 from hansa.transport.outbox import Outbox
 from hansa.wire.topics import (
@@ -105,6 +104,11 @@ class Mesh:
     def topics_count(self) -> int:
         """Every known topic."""
         return len(self._index)
+
+    def heard_count(self, peer: bytes) -> int:
+        """How often a peer was heard over its connection; 0 if it has none."""
+        member = self.peers.get(peer)
+        return 0 if member is None else member.heard_count
 
     # -- peers
 
@@ -282,7 +286,7 @@ class Mesh:
         outlet = self.exchange.outlets.get(topic)
         if outlet is None:
             return []
-        self._effects.append(Tell(event=TopicLost(topic=outlet.feed.topic, reason=reason), spot=outlet.spot))
+        self._effects.append(Tell(event=TopicLost(topic=outlet.feed.topic, reason=reason), to=outlet.spot))
         self._remove(topic, outlet)
         return self._done()
 
@@ -335,7 +339,7 @@ class Mesh:
                     self._tell_lag(member, outlet)
             self._give_up(topic, outlet)
             self._effects.append(
-                Tell(event=TopicDemoted(topic=outlet.feed.topic, winner=peer), spot=outlet.spot)
+                Tell(event=TopicDemoted(topic=outlet.feed.topic, winner=peer), to=outlet.spot)
             )
             self._moved(topic, self.node, self.owners.owner(topic))
 

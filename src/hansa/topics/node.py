@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Literal, Self
+from typing import Literal, Self, TypeAlias
 
 from hansa.chance import Chance
 from hansa.clock import Clock, SystemClock
@@ -46,16 +46,17 @@ from hansa.services.discovery.events import DiscoveryEvent, ProviderAdded, Provi
 from hansa.store.store import Store
 from hansa.topics.claims import TopicClaims
 from hansa.topics.effects import Tell
-from hansa.topics.events import SpotEvent, TopicDemoted, TopicLost
-from hansa.topics.mesh_driver import MeshDriver
+from hansa.topics.events import SpotEvent, SpotStats, TopicReport
 from hansa.topics.names import SERVICE, check_service, check_topic
 from hansa.topics.pubsub_mesh import PubSubMesh
 from hansa.topics.router_mesh import RouterMesh
 from hansa.topics.spot import Spot, Subscription
-from hansa.topics.stats import SpotStats, TopicReport
 from hansa.topics.threads import LOOP_ADVICE, ThreadsafeSpot
 from hansa.transport import Network, SocketOptions, Tls
 from hansa.transport.system_network import SystemNetwork, default_route_host
+
+MeshDriver: TypeAlias = RouterMesh | PubSubMesh
+"""What carries the messages. Nodes and spots use both kinds alike, as `RouterMesh` describes it."""
 
 
 class SpotNode:
@@ -137,7 +138,7 @@ class SpotNode:
         self.mesh: MeshDriver = self._new_mesh(
             mesh, options, clock=clock or SystemClock(), chance=chance, query_interval_s=query_interval_s
         )
-        """What carries the messages; for spots."""
+        """For spots."""
         self.claims = (
             None
             if store is None
@@ -406,24 +407,12 @@ class SpotNode:
     def new_feed(self, what: str) -> EventFeed[SpotEvent]:
         return EventFeed(what, count_max=EVENTS_COUNT_MAX, on_drop=self._event_dropped)
 
-    def tell(self, event: SpotEvent, *, spot: Spot | None = None) -> None:
+    def tell(self, tell: Tell) -> None:
         # A copy: a stream that is thrown away may be collected in another thread.
         for feed in list(self._feeds):
-            feed.put(event)
-        if spot is not None:
-            spot.hear(event)
-
-    def _told(self, tell: Tell) -> None:
-        subscriber, spot = tell.subscriber, tell.spot
-        if isinstance(subscriber, Subscription):
-            self.tell(tell.event, spot=subscriber.spot)
-            subscriber.wake()
-        elif isinstance(spot, Spot):
-            if isinstance(tell.event, TopicDemoted | TopicLost):
-                spot.lose(tell.event.topic)
-            self.tell(tell.event, spot=spot)
-        else:
-            self.tell(tell.event)
+            feed.put(tell.event)
+        if isinstance(tell.to, Spot | Subscription):
+            tell.to.hear(tell.event)
 
     # -- registry and discovery
 
@@ -498,7 +487,7 @@ class SpotNode:
                 clock=clock,
                 chance=chance,
                 query_interval_s=query_interval_s,
-                on_tell=self._told,
+                on_tell=self.tell,
                 hears_registry=self._hears_registry,
                 name=self.name,
             )
@@ -510,7 +499,7 @@ class SpotNode:
                 network=self._network,
                 clock=clock,
                 chance=chance,
-                on_tell=self._told,
+                on_tell=self.tell,
                 name=self.name,
             )
         raise BadArgument(f"mesh is {kind!r}; write 'router' or 'pubsub'")

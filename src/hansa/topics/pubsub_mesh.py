@@ -25,11 +25,10 @@ from hansa.presence.provider_info import ProviderInfo
 from hansa.presence.strikes import Strikes
 from hansa.runtime.tasks import TaskScope
 from hansa.runtime.waiters import Waiters
-from hansa.topics.effects import Tell
-from hansa.topics.events import PeerJoined, PeerLeft
+from hansa.topics.effects import MeshTally, Tell
+from hansa.topics.events import PeerJoined, PeerLeft, TopicReport
 from hansa.topics.fanout import Exchange
 from hansa.topics.open_mesh import Arrivals, Departures, OpenMesh
-from hansa.topics.stats import MeshTally, TopicReport
 from hansa.topics.wants import Subscriber
 from hansa.transport import (
     Connected,

@@ -36,10 +36,10 @@ from hansa.runtime.backoff import Backoff
 from hansa.runtime.tasks import TaskScope
 from hansa.runtime.waiters import Waiters
 from hansa.topics.doorkeeper import Doorkeeper
-from hansa.topics.effects import Broadcast, Effect, Peer, Send, Tell
+from hansa.topics.effects import Broadcast, Effect, MeshTally, Peer, Send, Tell
+from hansa.topics.events import TopicReport
 from hansa.topics.fanout import Exchange
 from hansa.topics.mesh import Mesh
-from hansa.topics.stats import MeshTally, TopicReport
 from hansa.topics.wants import Subscriber
 from hansa.transport import (
     Away,
@@ -78,6 +78,7 @@ class RouterMesh:
         self.exchange = Exchange(options.frame_bytes_max)
         self.strikes = Strikes()
         self.has_owners = True
+        """Otherwise subscriptions are active at once, and there is nothing to create."""
         self._name = name
         self._bind = bind
         self._routing_id = routing_id
@@ -86,7 +87,7 @@ class RouterMesh:
         self._hears_registry = hears_registry
         self._chance = chance
         self._mesh = Mesh(routing_id, self.exchange, query_interval_s=query_interval_s)
-        self._doorkeeper = Doorkeeper(self._mesh.tally, self._heard_count)
+        self._doorkeeper = Doorkeeper(self._mesh.tally, self._mesh.heard_count)
         self._router = Router(
             routing_id,
             # A node that comes back replaces the connection that it left behind.
@@ -118,11 +119,13 @@ class RouterMesh:
 
     @property
     def dropped_count(self) -> int:
+        """Messages that other nodes missed because they do not keep up."""
         return self.exchange.dropped_count
 
     # -- life
 
     async def start(self) -> Endpoint | None:
+        """Bind; where, if there is something to bind."""
         if self._bind is None:
             return None
         return await self._router.bind(self._bind)
@@ -171,6 +174,7 @@ class RouterMesh:
         self._after()
 
     def part(self) -> None:
+        """This node has unregistered: have no peers, soon, until `rejoin`."""
         self._doorkeeper.part(now=self._now())
         for peer in list(self._listed):
             self._mesh.unexpect(peer)
@@ -178,6 +182,7 @@ class RouterMesh:
         self._after()
 
     def rejoin(self) -> None:
+        """This node is registered: dial who is listed. Changes nothing unless it was apart."""
         if not self._doorkeeper.is_apart:
             return
         self._doorkeeper.rejoin()
@@ -187,6 +192,7 @@ class RouterMesh:
         self._after()
 
     async def in_step(self) -> None:
+        """Wait until every listed node has told its topics, or was given up."""
         while not self._mesh.is_in_step and not self._is_closed:
             await self._steppers.wait()
 
@@ -212,10 +218,6 @@ class RouterMesh:
             # What somebody else registered; ours to report, not to die of.
             self._report(error, f"{self._name} cannot dial {newest.endpoint}")
 
-    def _heard_count(self, peer: bytes) -> int:
-        member = self._mesh.peers.get(peer)
-        return 0 if member is None else member.heard_count
-
     def _let_go(self, peer: bytes, reason: str) -> None:
         self._hang_up(peer)
         self._router.expel(peer, reason, reason=CloseReason.CLOSED_BY_US)
@@ -225,25 +227,30 @@ class RouterMesh:
         if outbound is not None:
             self._tasks.spawn(outbound.close(), f"hangs up on {outbound.endpoint}")
 
-    # -- what spots ask for
+    # -- what spots ask for; topics are frames
 
     def create(self, topic: bytes, spot: object, *, retain: bool, is_claimed: bool) -> None:
+        """Raises TopicExists, BadArgument; UsageError where there are no owners."""
         wall_ms = int(self._clock.wall() * 1000)
         self._perform(self._mesh.create(topic, spot, retain=retain, wall_ms=wall_ms, is_claimed=is_claimed))
 
     def lose(self, topic: bytes, reason: str) -> None:
+        """The claim of a topic is lost; does nothing where it is not owned."""
         self._perform(self._mesh.lose(topic, reason))
 
     def destroy(self, topic: bytes, spot: object) -> None:
+        """Raises NotOwner; UsageError where there are no owners."""
         self._perform(self._mesh.destroy(topic, spot))
 
     def subscribe(self, subscriber: Subscriber) -> None:
+        """Raises BadArgument."""
         self._perform(self._mesh.subscribe(subscriber))
 
     def unsubscribe(self, subscriber: Subscriber) -> None:
         self._perform(self._mesh.unsubscribe(subscriber))
 
     def post(self, topic: str, payload: bytes) -> None:
+        """Publish what has no outlet here. Raises NoOwner, Backlogged, BadArgument."""
         owner, parts = self._route(topic, payload)
         try:
             self._router.post(owner, parts)
@@ -254,6 +261,7 @@ class RouterMesh:
         self._mesh.published(owner)
 
     async def send(self, topic: str, payload: bytes) -> None:
+        """As `post`, but waits for room. Cancelling it publishes nothing."""
         owner, parts = self._route(topic, payload)
         try:
             await self._router.send(owner, parts)
@@ -276,6 +284,7 @@ class RouterMesh:
         )
 
     def flush(self) -> None:
+        """Write and wake what the exchange says is due."""
         boxes, readers = self.exchange.take_due()
         for box in boxes:
             lane = self._lanes.get(box)
@@ -296,6 +305,7 @@ class RouterMesh:
 
     @property
     def topics(self) -> dict[str, bytes]:
+        """Every known topic and its owner."""
         known = {topic.decode(): owner for topic, owner in self._mesh.owners.all.items()}
         return known | dict.fromkeys(self.exchange.outlets_by_name, self._routing_id)
 
@@ -304,14 +314,17 @@ class RouterMesh:
         return self._mesh.topics_count
 
     def owner(self, topic: bytes) -> bytes | None:
+        """Who owns a topic, as far as is known here."""
         return self._mesh.owner(topic)
 
     @property
     def taken_over_count(self) -> int:
+        """Connections that were replaced by another one of the same id."""
         return self._router.ended.get(CloseReason.TAKEN_OVER, 0)
 
     @property
     def wanted(self) -> dict[str, int]:
+        """Wanted topics, and how many local subscriptions match each."""
         count = self._mesh.wants.interests.count
         return {want.feed.topic: count(topic) for topic, want in self._mesh.wants.all.items()}
 

@@ -12,15 +12,15 @@ from hansa.limits import SUBSCRIPTION_BYTES_MAX, SUBSCRIPTION_COUNT_MAX, SURVEY_
 from hansa.runtime.event_stream import EventFeed, EventStream
 from hansa.runtime.waiters import Waiters
 from hansa.topics.claims import TopicClaims
-from hansa.topics.events import MessagesDropped, SpotEvent, SubscriptionState
+from hansa.topics.effects import Tell
+from hansa.topics.events import MessagesDropped, SpotEvent, SubscriptionState, TopicDemoted, TopicLost
 from hansa.topics.fanout import DUE, ELSEWHERE, REST, publish
 from hansa.topics.inbox import Inbox, Reader, TopicMessage, WhenSlow
-from hansa.topics.mesh_driver import MeshDriver
 from hansa.topics.names import check_pattern, check_topic, is_pattern
 from hansa.topics.wants import Want, WantState
 
 if TYPE_CHECKING:
-    from hansa.topics.node import SpotNode
+    from hansa.topics.node import MeshDriver, SpotNode
 
 NOBODY: Final = 0
 """No thread has this ident."""
@@ -307,12 +307,11 @@ class Spot:
         self.wake()
 
     def hear(self, event: SpotEvent) -> None:
+        """It concerns this spot."""
+        if isinstance(event, TopicDemoted | TopicLost):
+            self._owned.pop(event.topic, None)
         for feed in list(self._feeds or ()):
             feed.put(event)
-
-    def lose(self, topic: str) -> None:
-        """A topic of this spot's has another owner."""
-        self._owned.pop(topic, None)
 
     def wake(self) -> None:
         if self._waiters is not None:
@@ -362,7 +361,9 @@ class Spot:
         for subscription in self._subscriptions.values():
             count = subscription.inbox.take_untold()
             if count:
-                self.node.tell(MessagesDropped(subscription=subscription.text, count=count), spot=self)
+                self.node.tell(
+                    Tell(event=MessagesDropped(subscription=subscription.text, count=count), to=self)
+                )
 
     def _check(self) -> None:
         if get_ident() != self._user:
@@ -511,8 +512,12 @@ class Subscription:
         self.wake()
         self.spot.wake()
 
+    def hear(self, event: SpotEvent) -> None:
+        """It concerns this subscription, whose state may have changed."""
+        self.spot.hear(event)
+        self.wake()
+
     def wake(self) -> None:
-        """Its state may have changed."""
         if self._waiters is not None:
             self._waiters.wake_all()
 
