@@ -17,7 +17,7 @@ from hansa.topics.wants import WantState
 from hansa.transport.outbox import Outbox
 from hansa.wire.frames import FrameParser
 from hansa.wire.topics import Publish, decode, encode
-from tests.support.spot_mesh import BIG, FakeSubscriber
+from tests.support.spot_mesh import BIG, NOBODY, FakeSubscriber
 
 QUERY_INTERVAL_S = 30.0
 SPOTS_COUNT = 3
@@ -112,7 +112,7 @@ class Cluster:
         node, spot = self.nodes[at], self.nodes[at].spots[which]
         if text in spot.subscriptions:
             return
-        inbox = Inbox(Reader(None), BIG, BIG, WhenSlow.DROP_OLDEST)
+        inbox = Inbox(Reader(NOBODY), BIG, BIG, WhenSlow.DROP_OLDEST)
         prefix = text.removesuffix("*").encode()
         one = spot.subscriptions[text] = FakeSubscriber(text, spot, inbox, prefix, text.endswith("*"))
         self._perform(node, node.mesh.subscribe(one))
@@ -226,11 +226,9 @@ class Cluster:
                 case Broadcast(command=command):
                     for box in node.boxes.values():
                         box.put_beyond(encode(command), BIG, BIG)
-                case Tell(
-                    event=SubscriptionActivated() as event, subscriber=FakeSubscriber(spot=Books() as spot)
-                ):
+                case Tell(event=SubscriptionActivated() as event, to=FakeSubscriber(spot=Books() as spot)):
                     self._enter_activation(node, spot, event)
-                case Tell(event=MessagesMissed() as event, subscriber=FakeSubscriber(spot=Books() as spot)):
+                case Tell(event=MessagesMissed() as event, to=FakeSubscriber(spot=Books() as spot)):
                     spot.spans[event.topic].missed_count += event.count
         if node.exchange.lagging:
             node.mesh.note_lagging(now=self.now)

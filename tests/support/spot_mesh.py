@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Final
 
 from hansa.ids import routing_id
 from hansa.topics.effects import Broadcast, Effect, Send, Tell
@@ -33,6 +34,15 @@ X, Y = routing_id(80), routing_id(90)
 QUERY_INTERVAL_S = 30.0
 EPOCH = 1_000
 BIG = 1 << 30
+
+
+class Nobody:
+    """Whoever reads where no test waits."""
+
+    def wake(self) -> None: ...
+
+
+NOBODY: Final = Nobody()
 
 
 @dataclass(eq=False)
@@ -119,7 +129,7 @@ class MeshBench:
     def subscriber(self, text: str, spot: object = None, *, count_max: int = 1_000) -> FakeSubscriber:
         """A subscription that the machine does not know yet; without a spot it has its own."""
         is_pattern = text.endswith("*")
-        inbox = Inbox(Reader(None), count_max, BIG, WhenSlow.DROP_OLDEST)
+        inbox = Inbox(Reader(NOBODY), count_max, BIG, WhenSlow.DROP_OLDEST)
         prefix = text.removesuffix("*").encode()
         return FakeSubscriber(text, object() if spot is None else spot, inbox, prefix, is_pattern)
 
@@ -178,6 +188,4 @@ def told(effects: list[Effect]) -> list[SpotEvent]:
 
 def told_to(effects: list[Effect], subscriber: FakeSubscriber) -> list[SpotEvent]:
     """What is told to one subscription."""
-    return [
-        effect.event for effect in effects if isinstance(effect, Tell) and effect.subscriber is subscriber
-    ]
+    return [effect.event for effect in effects if isinstance(effect, Tell) and effect.to is subscriber]

@@ -10,6 +10,12 @@ PUBSUB: dict[str, Any] = {"mesh": "pubsub"}
 ZONE = "zone:1"
 
 
+def read_origin(origin: bytes) -> tuple[bytes, int]:
+    """Node id and epoch of a publication's origin."""
+    end = 5 + origin[4]
+    return origin[5:end], int.from_bytes(origin[end:], "little")
+
+
 async def linked(publisher: Spot, topic: str, *subscriptions: Subscription) -> int:
     """Publish until each subscription has heard it: nobody confirms a subscription at a PUB.
 

@@ -20,7 +20,7 @@ LOOK_INTERVAL_S: Final = 0.01
 
 
 @dataclass(frozen=True, kw_only=True)
-class Mesh:
+class MeshOptions:
     """Where the mesh is, and where this command's own node stands in it.
 
     Parameters
@@ -99,7 +99,7 @@ class Mesh:
             await asyncio.sleep(LOOK_INTERVAL_S)
 
 
-ANY_MESH: Final = Mesh()
+ANY_MESH: Final = MeshOptions()
 
 
 def _left_s(end_at: float) -> float:

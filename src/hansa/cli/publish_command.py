@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final
 from hansa.cli.arguments import Number, Parameter
 from hansa.cli.exit_status import FAILED, INTERRUPTED, OK, complain
 from hansa.cli.log_lines import visible
-from hansa.cli.mesh_options import ANY_MESH, LOOK_INTERVAL_S, Mesh
+from hansa.cli.mesh_options import ANY_MESH, LOOK_INTERVAL_S, MeshOptions
 from hansa.cli.payload_argument import read_payload
 from hansa.cli.registry_options import NO_TLS, AsJson, TlsOptions, Whole
 from hansa.cli.session_options import ClusterName, open_shared_store
@@ -148,7 +148,7 @@ def publish(
     count: Annotated[Whole | None, Parameter(validator=Number(gte=1))] = None,
     store: Annotated[str | None, Parameter(metavar="ADDRESS")] = None,
     cluster: ClusterName = "default",
-    mesh: Mesh = ANY_MESH,
+    mesh: MeshOptions = ANY_MESH,
     as_json: AsJson = False,
     tls: TlsOptions = NO_TLS,
 ) -> int:
@@ -223,7 +223,7 @@ async def carry_out(
     order: Publishing,
     content: bytes | None,
     outcome: Published,
-    mesh: Mesh,
+    mesh: MeshOptions,
     tls: TlsOptions,
     *,
     as_json: bool,

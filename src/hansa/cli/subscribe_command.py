@@ -12,7 +12,7 @@ from typing import Annotated, Any
 from hansa.cli.arguments import Number, Parameter
 from hansa.cli.exit_status import OK, complain
 from hansa.cli.log_lines import LogLines, visible
-from hansa.cli.mesh_options import ANY_MESH, Mesh
+from hansa.cli.mesh_options import ANY_MESH, MeshOptions
 from hansa.cli.payload_argument import parts_object
 from hansa.cli.registry_options import NO_TLS, AsJson, TlsOptions, Whole
 from hansa.cli.standard_streams import Output
@@ -108,7 +108,7 @@ def subscribe(
     /,
     *more: str,
     count: Annotated[Whole | None, Parameter(validator=Number(gte=1))] = None,
-    mesh: Mesh = ANY_MESH,
+    mesh: MeshOptions = ANY_MESH,
     as_json: AsJson = False,
     tls: TlsOptions = NO_TLS,
 ) -> int:
@@ -149,7 +149,12 @@ def subscribe(
 
 
 async def follow(
-    wanted: tuple[str, ...], mesh: Mesh, environment: Environment, *, count_max: int | None, as_json: bool
+    wanted: tuple[str, ...],
+    mesh: MeshOptions,
+    environment: Environment,
+    *,
+    count_max: int | None,
+    as_json: bool,
 ) -> None:
     """Subscribe and print, until there were enough, a signal comes, or the reader of the lines has left.
 

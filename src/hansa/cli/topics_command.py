@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 from hansa.cli.exit_status import OK, complain, reader_left
 from hansa.cli.log_lines import LogLines, visible
-from hansa.cli.mesh_options import ANY_MESH, Mesh
+from hansa.cli.mesh_options import ANY_MESH, MeshOptions
 from hansa.cli.registry_options import NO_TLS, SECONDS, AsJson, TlsOptions
 from hansa.cli.standard_streams import console
 from hansa.cli.stop_signals import Interruption, until_stopped
@@ -168,7 +168,7 @@ def _counted(count: int, noun: str) -> str:
 
 def topics(
     *,
-    mesh: Mesh = ANY_MESH,
+    mesh: MeshOptions = ANY_MESH,
     watch: bool = False,
     interval: Annotated[float, SECONDS] = 1.0,
     as_json: AsJson = False,
@@ -209,7 +209,7 @@ def topics(
 
 
 async def show(
-    mesh: Mesh, environment: Environment, *, watch: bool, interval_s: float, as_json: bool
+    mesh: MeshOptions, environment: Environment, *, watch: bool, interval_s: float, as_json: bool
 ) -> None:
     """Join, ask, and show. Raises TimedOut when no registry answers."""
     async with until_stopped() as cut, mesh.joined("topics", environment) as node:

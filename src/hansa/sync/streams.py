@@ -21,7 +21,7 @@ E = TypeVar("E")
 E_co = TypeVar("E_co", covariant=True)
 
 
-class Feed(Protocol[E_co]):
+class EventSource(Protocol[E_co]):
     """What an asynchronous stream of events is like. Cancelling a step takes nothing out."""
 
     @property
@@ -41,7 +41,7 @@ class EventStream(Generic[E]):
     share one: each event goes to one of them. An interrupted step takes nothing out.
     """
 
-    def __init__(self, source: Mirror, inner: Feed[E]) -> None:
+    def __init__(self, source: Mirror, inner: EventSource[E]) -> None:
         self._source = source
         self._inner = inner
 

@@ -14,10 +14,9 @@ from hansa.sync.mirror import Mirror
 from hansa.sync.services import Discovery
 from hansa.sync.store import Store
 from hansa.sync.streams import EventStream
-from hansa.topics.events import SpotEvent
+from hansa.topics.events import SpotEvent, SpotStats, TopicReport
 from hansa.topics.names import SERVICE
 from hansa.topics.node import SpotNode as AsyncSpotNode
-from hansa.topics.stats import SpotStats, TopicReport
 from hansa.topics.threads import ThreadsafeSpot
 from hansa.transport import Environment
 

@@ -9,14 +9,12 @@ In the order in which a message goes from `publish` to `recv`:
 
 The mesh behind them, of which there are two kinds:
 
-- `mesh_driver`: what a node and its spots expect of either kind.
 - `router_mesh` drives `mesh`, where each topic has an owner; `pubsub_mesh` drives `open_mesh`: none has.
-- `wants`: which topics are wanted here. `owners`: who owns which topic. `interests`: which subscription
-  matches which topic.
+- `wants`: which subscription matches which topics, and what is wanted here. `owners`: who owns which topic.
 - `doorkeeper`: which nodes this one stays connected with. `claims`: topics claimed in a store.
-- `effects`, `events`, `stats`, `names`: values.
+- `effects`: what the machines ask for. `events`: what a program is told. `names`: what topics may be called.
 
-Beside them: `threads` and `tap` are spots for threads; `cluster_events` bridges members' events onto a topic.
+Beside them: `threads` are spots for threads; `cluster_events` bridges members' events onto a topic.
 """
 
 from typing import TYPE_CHECKING
@@ -34,6 +32,7 @@ if TYPE_CHECKING:
         PublishesInDoubt,
         PublishesRefused,
         SpotEvent,
+        SpotStats,
         SubscriptionActivated,
         SubscriptionState,
         SubscriptionSuspended,
@@ -41,11 +40,11 @@ if TYPE_CHECKING:
         TopicDemoted,
         TopicLost,
         TopicRemoved,
+        TopicReport,
     )
     from hansa.topics.inbox import TopicMessage, WhenSlow
     from hansa.topics.node import SpotNode
     from hansa.topics.spot import Spot, Subscription
-    from hansa.topics.stats import SpotStats, TopicReport
     from hansa.topics.threads import ThreadsafeSpot, ThreadsafeSubscription
 else:
     __getattr__, __dir__ = on_first_use(
@@ -55,13 +54,12 @@ else:
             "hansa.topics.cluster_events": "TopicBridge bridged_events",
             "hansa.topics.events": (
                 "MessagesDropped MessagesMissed PeerJoined PeerLeft PublishesInDoubt PublishesRefused "
-                "SpotEvent SubscriptionActivated SubscriptionState SubscriptionSuspended TopicAnnounced "
-                "TopicDemoted TopicLost TopicRemoved"
+                "SpotEvent SpotStats SubscriptionActivated SubscriptionState SubscriptionSuspended "
+                "TopicAnnounced TopicDemoted TopicLost TopicRemoved TopicReport"
             ),
             "hansa.topics.inbox": "TopicMessage WhenSlow",
             "hansa.topics.node": "SpotNode",
             "hansa.topics.spot": "Spot Subscription",
-            "hansa.topics.stats": "SpotStats TopicReport",
             "hansa.topics.threads": "ThreadsafeSpot ThreadsafeSubscription",
         },
     )

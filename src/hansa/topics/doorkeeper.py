@@ -32,7 +32,7 @@ from hansa.limits import (
     STRANGER_S,
     UNLISTED_S_MAX,
 )
-from hansa.topics.stats import MeshTally
+from hansa.topics.effects import MeshTally
 
 T = TypeVar("T")
 

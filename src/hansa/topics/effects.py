@@ -1,16 +1,13 @@
-"""What the machine of a mesh asks its driver to do, and what it knows of a connected peer. Pure."""
+"""What the machines of a mesh ask their driver to do, know of a connected peer, and count. Pure."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from hansa.topics.events import SpotEvent
 from hansa.transport.outbox import Outbox
 from hansa.wire.topics import SpotCommand
-
-if TYPE_CHECKING:
-    from hansa.topics.wants import Subscriber
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,11 +27,10 @@ class Broadcast:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tell:
-    """To whoever listens on this node, and to the subscription or the spot that it concerns."""
+    """To whoever listens on this node, and to the spot or the subscription that it concerns."""
 
     event: SpotEvent
-    subscriber: Subscriber | None = None
-    spot: object = None
+    to: object = None
 
 
 Effect: TypeAlias = Send | Broadcast | Tell
@@ -63,3 +59,21 @@ class Peer:
         if left_count:
             self.asked[topic] = left_count
         return not left_count
+
+
+@dataclass(slots=True, kw_only=True)
+class MeshTally:
+    """Running counts."""
+
+    queries_count: int = 0
+    conflicts_count: int = 0
+    demotions_count: int = 0
+    missed_count: int = 0
+    duplicates_count: int = 0
+    unwanted_count: int = 0
+    refused_count: int = 0
+    subscribes_refused_count: int = 0
+    publishes_refused_count: int = 0
+    publishes_in_doubt_count: int = 0
+    unlisted_count: int = 0
+    strangers_count: int = 0

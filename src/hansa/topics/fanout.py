@@ -10,8 +10,8 @@ the inboxes and the number of the last message, wherever the owner is. Publishin
 or a message to publish for a topic of ours. It stops at everything else (another command, a gap, a message
 that nobody wants), which the machine decides.
 
-Nothing here touches the loop. Which readers to wake and which outboxes to flush is left in lists for the
-driver.
+Nothing here touches the loop. The exchange collects which readers to wake and which outboxes to flush, and
+the driver takes that from it when something is due.
 
 Compiled by mypyc with the outbox and the inbox (`make bench`, cases topic, routed and local).
 """
@@ -57,14 +57,61 @@ class Exchange:
         self.is_due = False
         """Something is in the lists above."""
         self.turn_count = 0
-        """Messages published since the driver last let the loop run."""
+        """Messages published since the publishers last rested."""
         self.rest_count = 1
         """Turns of the loop that the next rest takes."""
         self.delivered_count = 0
         """Messages given to local inboxes."""
-        self.former_published_count = 0
-        """Of topics that are not ours any more."""
-        self.former_dropped_count = 0
+        # Of topics without an outlet, or whose outlet is closed.
+        self._published_count = 0
+        self._dropped_count = 0
+
+    @property
+    def published_count(self) -> int:
+        return self._published_count + sum([outlet.sequence for outlet in self.outlets.values()])
+
+    @property
+    def dropped_count(self) -> int:
+        """Messages that subscribed nodes missed because their outboxes were full."""
+        return self._dropped_count + sum([outlet.dropped_count for outlet in self.outlets.values()])
+
+    def open(self, outlet: "Outlet") -> None:
+        """This node owns the outlet's topic from now on."""
+        self.outlets[outlet.frame] = self.outlets_by_name[outlet.feed.topic] = outlet
+
+    def close(self, outlet: "Outlet") -> None:
+        """This node owns the outlet's topic no more."""
+        self._published_count += outlet.sequence
+        self._dropped_count += outlet.dropped_count
+        del self.outlets[outlet.frame]
+        del self.outlets_by_name[outlet.feed.topic]
+
+    def count_published(self) -> None:
+        """A message was published without an outlet."""
+        self._published_count += 1
+        self.turn_count += 1
+
+    def take_due(self) -> tuple[list[Outbox], list[Reader]]:
+        """Which outboxes to flush and which readers to wake, each once; then nothing is due."""
+        boxes, readers = self.boxes, self.readers
+        self.boxes, self.readers, self.is_due = [], [], False
+        # A box that is full enough is named again with every message.
+        return list(dict.fromkeys(boxes)), readers
+
+    def take_rest(self) -> int:
+        """How many turns of the loop the publishers rest now; what they publish is counted anew."""
+        turns_count = self.rest_count
+        self.turn_count, self.rest_count = 0, 1
+        return turns_count
+
+    def refusal(self, payload: Any) -> BadArgument:
+        """Why this payload cannot be published: it is too large, or not bytes."""
+        if not isinstance(payload, bytes):
+            return BadArgument(f"the payload is {type(payload).__name__}, not bytes")
+        return BadArgument(
+            f"the payload has {len(payload)} bytes; {self.payload_bytes_max} are the most "
+            "(SocketOptions.frame_bytes_max)"
+        )
 
 
 class Feed:
@@ -127,13 +174,10 @@ class Outlet:
     def publish(self, payload: Any, exchange: Exchange) -> None:
         """Number it, and give it to all. Raises BadArgument, with nothing published."""
         if not isinstance(payload, bytes):
-            raise BadArgument(f"the payload is {type(payload).__name__}, not bytes")
+            raise exchange.refusal(payload)
         size_bytes = len(payload)
         if size_bytes > exchange.payload_bytes_max:
-            raise BadArgument(
-                f"the payload has {size_bytes} bytes; {exchange.payload_bytes_max} are the most "
-                "(SocketOptions.frame_bytes_max)"
-            )
+            raise exchange.refusal(payload)
         sequence = self.sequence + 1
         self.sequence = sequence
         exchange.turn_count += 1

@@ -14,7 +14,7 @@ Compiled by mypyc with the fan-out (`make bench`, cases topic and local).
 
 from collections import OrderedDict, deque
 from enum import Enum
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 try:
     from mypy_extensions import mypyc_attr
@@ -203,11 +203,17 @@ class Inbox:
         self.reader.has_untold = True
 
 
+class Sleeper(Protocol):
+    """Whoever waits for messages."""
+
+    def wake(self) -> None: ...
+
+
 class Reader:
     """A spot, as its inboxes see it: whether it waits, and in which order its messages came."""
 
-    def __init__(self, owner: object) -> None:
-        self.owner = owner
+    def __init__(self, sleeper: Sleeper) -> None:
+        self.sleeper = sleeper
         """Whom to wake."""
         self.is_awaited = False
         """Somebody waits for the next message."""

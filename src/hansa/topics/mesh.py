@@ -29,7 +29,7 @@ from hansa.limits import (
     TOPICS_MAX,
 )
 from hansa.presence.epoch import Stamps
-from hansa.topics.effects import Broadcast, Effect, Peer, Send, Tell
+from hansa.topics.effects import Broadcast, Effect, MeshTally, Peer, Send, Tell
 from hansa.topics.events import (
     PeerJoined,
     PeerLeft,
@@ -41,10 +41,10 @@ from hansa.topics.events import (
     TopicLost,
     TopicRemoved,
 )
-from hansa.topics.fanout import Exchange, Feed, Outlet
+from hansa.topics.fanout import Exchange, Feed, Outlet, receive
 from hansa.topics.inbox import TopicMessage
+from hansa.topics.names import check_topic
 from hansa.topics.owners import Owners, TopicIndex
-from hansa.topics.stats import MeshTally
 from hansa.topics.wants import Subscriber, Wants
 from hansa.transport.outbox import Outbox
 from hansa.wire.topics import (
@@ -85,6 +85,8 @@ class Mesh:
         self._lag_at: float | None = None
         # Whose claim has won only because a better one went.
         self._doubted: dict[bytes, None] = {}
+        # Of topics that are published here and owned elsewhere: the owner, and the topic's frame.
+        self._routes: dict[str, tuple[bytes, bytes]] = {}
         self._effects: list[Effect] = []
         self.wants = Wants(node, exchange, self.owners, self.peers, self.tally, self._effects)
 
@@ -102,6 +104,11 @@ class Mesh:
     def topics_count(self) -> int:
         """Every known topic."""
         return len(self._index)
+
+    def heard_count(self, peer: bytes) -> int:
+        """How often a peer was heard over its connection; 0 if it has none."""
+        member = self.peers.get(peer)
+        return 0 if member is None else member.heard_count
 
     # -- peers
 
@@ -169,6 +176,13 @@ class Mesh:
                 self._removed(member, command)
         return self._done()
 
+    def receive(self, member: Peer, messages: list[list[bytes]], at: int) -> int:
+        """Handle the usual ones of a peer's messages from `at` on; the place of the first one for `hear`."""
+        end = receive(self.exchange, member, messages, at)
+        if end > at:
+            member.heard_count += 1
+        return end
+
     def survey(self) -> list[Effect]:
         """Ask everybody for the counts of their topics."""
         for member in self.peers.values():
@@ -216,6 +230,20 @@ class Mesh:
 
     # -- what the program asks for
 
+    def route(self, topic: str) -> tuple[bytes, bytes] | None:
+        """The other node that owns a topic, and the topic's frame. Raises BadArgument."""
+        route = self._routes.get(topic)
+        if route is None:
+            frame = check_topic(topic)
+            owner = self.owners.owner(frame)
+            if owner is not None:
+                route = self._routes[topic] = (owner, frame)
+        return route
+
+    def published(self, owner: bytes) -> None:
+        """The owner was sent a PUBLISH."""
+        self.peers[owner].published_count += 1
+
     def create(
         self, topic: bytes, spot: object, *, retain: bool, wall_ms: int, is_claimed: bool = False
     ) -> list[Effect]:
@@ -233,8 +261,8 @@ class Mesh:
             raise BadArgument(f"this node owns {len(outlets)} topics, which is the most: use another node")
         want = self.wants.all.get(topic)
         feed = Feed(name) if want is None else want.feed
-        outlet = outlets[topic] = Outlet(topic, feed, spot, self._stamps.next(wall_ms), retain)
-        self.exchange.outlets_by_name[name] = outlet
+        outlet = Outlet(topic, feed, spot, self._stamps.next(wall_ms), retain)
+        self.exchange.open(outlet)
         if is_claimed:
             self._claimed[topic] = None
         self._digest ^= topic_digest(topic)
@@ -258,7 +286,7 @@ class Mesh:
         outlet = self.exchange.outlets.get(topic)
         if outlet is None:
             return []
-        self._effects.append(Tell(event=TopicLost(topic=outlet.feed.topic, reason=reason), spot=outlet.spot))
+        self._effects.append(Tell(event=TopicLost(topic=outlet.feed.topic, reason=reason), to=outlet.spot))
         self._remove(topic, outlet)
         return self._done()
 
@@ -311,7 +339,7 @@ class Mesh:
                     self._tell_lag(member, outlet)
             self._give_up(topic, outlet)
             self._effects.append(
-                Tell(event=TopicDemoted(topic=outlet.feed.topic, winner=peer), spot=outlet.spot)
+                Tell(event=TopicDemoted(topic=outlet.feed.topic, winner=peer), to=outlet.spot)
             )
             self._moved(topic, self.node, self.owners.owner(topic))
 
@@ -339,10 +367,7 @@ class Mesh:
     def _give_up(self, topic: bytes, outlet: Outlet) -> None:
         """We own it no more."""
         self._claimed.pop(topic, None)
-        self.exchange.former_published_count += outlet.sequence
-        self.exchange.former_dropped_count += outlet.dropped_count
-        del self.exchange.outlets[topic]
-        del self.exchange.outlets_by_name[outlet.feed.topic]
+        self.exchange.close(outlet)
         self._digest ^= topic_digest(topic)
         for peer in outlet.subscribers:
             member = self.peers[peer]
@@ -354,6 +379,7 @@ class Mesh:
     ) -> None:
         """The topic has another owner than before, or none."""
         name = topic.decode()
+        self._routes.pop(name, None)
         if after is None:
             self._index.discard(topic)
             self._tell(TopicRemoved(topic=name, owner=before or b""))

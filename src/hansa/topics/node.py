@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Literal, Self
+from typing import Literal, Self, TypeAlias
 
 from hansa.endpoint import Endpoint, advertised
 from hansa.errors import (
@@ -44,16 +44,17 @@ from hansa.services.discovery.events import DiscoveryEvent, ProviderAdded, Provi
 from hansa.store.store import Store
 from hansa.topics.claims import TopicClaims
 from hansa.topics.effects import Tell
-from hansa.topics.events import SpotEvent, TopicDemoted, TopicLost
-from hansa.topics.mesh_driver import MeshDriver
+from hansa.topics.events import SpotEvent, SpotStats, TopicReport
 from hansa.topics.names import SERVICE, check_service, check_topic
 from hansa.topics.pubsub_mesh import PubSubMesh
 from hansa.topics.router_mesh import RouterMesh
 from hansa.topics.spot import Spot, Subscription
-from hansa.topics.stats import SpotStats, TopicReport
 from hansa.topics.threads import LOOP_ADVICE, ThreadsafeSpot
 from hansa.transport import Environment
 from hansa.transport.system_network import SystemNetwork, default_route_host
+
+MeshDriver: TypeAlias = RouterMesh | PubSubMesh
+"""What carries the messages. Nodes and spots use both kinds alike, as `RouterMesh` describes it."""
 
 
 class SpotNode:
@@ -128,7 +129,7 @@ class SpotNode:
         self._unlisten = self._nothing
         self._was_followed = True
         self.mesh: MeshDriver = self._new_mesh(mesh, environment, query_interval)
-        """What carries the messages; for spots."""
+        """For spots."""
         self.claims = (
             None
             if store is None
@@ -359,15 +360,14 @@ class SpotNode:
     def stats(self) -> SpotStats:
         exchange, tally, strikes = self.mesh.exchange, self.mesh.tally, self.mesh.strikes
         subscriptions = [one for spot in self._spots for one in spot.subscriptions]
-        outlets = exchange.outlets.values()
         return SpotStats(
             spots_count=len(self._spots),
             subscriptions_count=len(subscriptions),
             peers_count=len(self.mesh.peers),
             topics_count=self.mesh.topics_count,
-            owned_count=len(outlets),
-            published_count=sum(outlet.sequence for outlet in outlets) + exchange.former_published_count,
-            dropped_count=sum(outlet.dropped_count for outlet in outlets) + exchange.former_dropped_count,
+            owned_count=len(exchange.outlets),
+            published_count=exchange.published_count,
+            dropped_count=self.mesh.dropped_count,
             delivered_count=exchange.delivered_count,
             inbox_dropped_count=sum(one.dropped_count for one in subscriptions),
             missed_count=tally.missed_count,
@@ -397,24 +397,12 @@ class SpotNode:
     def new_feed(self, what: str) -> EventFeed[SpotEvent]:
         return EventFeed(what, count_max=EVENTS_COUNT_MAX, on_drop=self._event_dropped)
 
-    def tell(self, event: SpotEvent, *, spot: Spot | None = None) -> None:
+    def tell(self, tell: Tell) -> None:
         # A copy: a stream that is thrown away may be collected in another thread.
         for feed in list(self._feeds):
-            feed.put(event)
-        if spot is not None:
-            spot.hear(event)
-
-    def _told(self, tell: Tell) -> None:
-        subscriber, spot = tell.subscriber, tell.spot
-        if isinstance(subscriber, Subscription):
-            self.tell(tell.event, spot=subscriber.spot)
-            subscriber.wake()
-        elif isinstance(spot, Spot):
-            if isinstance(tell.event, TopicDemoted | TopicLost):
-                spot.lose(tell.event.topic)
-            self.tell(tell.event, spot=spot)
-        else:
-            self.tell(tell.event)
+            feed.put(tell.event)
+        if isinstance(tell.to, Spot | Subscription):
+            tell.to.hear(tell.event)
 
     # -- registry and discovery
 
@@ -484,8 +472,7 @@ class SpotNode:
                 routing_id=self.routing_id,
                 environment=environment,
                 query_interval_s=query_interval_s,
-                on_tell=self._told,
-                wake=_wake,
+                on_tell=self.tell,
                 hears_registry=self._hears_registry,
                 name=self.name,
             )
@@ -494,8 +481,7 @@ class SpotNode:
                 self._bind,
                 routing_id=self.routing_id,
                 environment=environment,
-                on_tell=self._told,
-                wake=_wake,
+                on_tell=self.tell,
                 name=self.name,
             )
         raise BadArgument(f"mesh is {kind!r}; write 'router' or 'pubsub'")
@@ -536,8 +522,3 @@ class SpotNode:
     @staticmethod
     def _nothing() -> None:
         """There is nothing to stop listening to yet."""
-
-
-def _wake(reader: object) -> None:
-    if isinstance(reader, Spot):
-        reader.wake()

@@ -27,15 +27,13 @@ from typing import Final, TypeAlias
 from hansa.errors import BadArgument, invariant
 from hansa.limits import ARRIVALS_MAX, DEPARTURES_MAX, NODE_SUBSCRIPTIONS_MAX, OPEN_FEEDS_MAX, TOPIC_BYTES_MAX
 from hansa.presence.epoch import EPOCH_MAX
-from hansa.topics.effects import Tell
+from hansa.topics.effects import MeshTally, Tell
 from hansa.topics.events import MessagesMissed
 from hansa.topics.fanout import Exchange, Feed
 from hansa.topics.inbox import TopicMessage
-from hansa.topics.interests import Interests
 from hansa.topics.names import check_topic
 from hansa.topics.owners import TopicIndex
-from hansa.topics.stats import MeshTally
-from hansa.topics.wants import Subscriber, Want, WantState
+from hansa.topics.wants import Interests, Subscriber, Want, WantState
 from hansa.wire.fields import decode_text
 from hansa.wire.publication import decode_publication, encode_origin, encode_publication
 
@@ -54,7 +52,7 @@ class OpenMesh:
     ) -> None:
         self.arrivals = arrivals
         self.departures = departures
-        self.interests: Interests[Subscriber] = Interests()
+        self.interests = Interests()
         self.tally = MeshTally()
         self._exchange = exchange
         self._feeds_max = feeds_max
@@ -97,17 +95,11 @@ class OpenMesh:
     def publish(self, topic: str, payload: bytes) -> list[bytes]:
         """Give it to the local subscriptions; its frames, for the others. Raises BadArgument."""
         exchange = self._exchange
-        if not isinstance(payload, bytes):
-            raise BadArgument(f"the payload is {type(payload).__name__}, not bytes")
-        if len(payload) > exchange.payload_bytes_max:
-            raise BadArgument(
-                f"the payload has {len(payload)} bytes; {exchange.payload_bytes_max} are the most "
-                "(SocketOptions.frame_bytes_max)"
-            )
+        if not isinstance(payload, bytes) or len(payload) > exchange.payload_bytes_max:
+            raise exchange.refusal(payload)
         departure = self.departures.count(topic)
         frame, sequence = departure.frame, departure.sequence
-        exchange.turn_count += 1
-        exchange.former_published_count += 1
+        exchange.count_published()
         feed = exchange.feeds.get(frame) or self._new_feed(frame, topic)
         if feed.inboxes:
             feed.deliver(TopicMessage(topic, payload, sequence), len(payload), exchange)
@@ -138,7 +130,7 @@ class OpenMesh:
         for one in self.interests.targets(topic):
             one.inbox.missed_count += count
             event = MessagesMissed(subscription=one.text, topic=feed.topic, count=count)
-            tells.append(Tell(event=event, subscriber=one))
+            tells.append(Tell(event=event, to=one))
         return tells
 
     # -- feeds

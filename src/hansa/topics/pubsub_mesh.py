@@ -23,11 +23,10 @@ from hansa.presence.provider_info import ProviderInfo
 from hansa.presence.strikes import Strikes
 from hansa.runtime.tasks import TaskScope
 from hansa.runtime.waiters import Waiters
-from hansa.topics.effects import Tell
-from hansa.topics.events import PeerJoined, PeerLeft
+from hansa.topics.effects import MeshTally, Tell
+from hansa.topics.events import PeerJoined, PeerLeft, TopicReport
 from hansa.topics.fanout import Exchange
 from hansa.topics.open_mesh import Arrivals, Departures, OpenMesh
-from hansa.topics.stats import MeshTally, TopicReport
 from hansa.topics.wants import Subscriber
 from hansa.transport import (
     Connected,
@@ -50,7 +49,6 @@ class PubSubMesh:
         routing_id: bytes,
         environment: Environment,
         on_tell: Callable[[Tell], None],
-        wake: Callable[[object], None],
         name: str,
     ) -> None:
         self.exchange = Exchange(environment.options.frame_bytes_max)
@@ -60,7 +58,6 @@ class PubSubMesh:
         self._bind = bind
         self._routing_id = routing_id
         self._on_tell = on_tell
-        self._wake = wake
         epoch = first_epoch(int(environment.clock.wall() * 1000))
         self._machine = OpenMesh(self.exchange, Arrivals(), Departures(routing_id, epoch))
         self._pub = Pub(environment=environment, name=f"{name}'s PUB")
@@ -81,9 +78,11 @@ class PubSubMesh:
 
     @property
     def tally(self) -> MeshTally:
-        # Only the PUB knows what its subscribers missed; whoever looks at one count looks at the others.
-        self.exchange.former_dropped_count = self._pub.stats.dropped_count
         return self._machine.tally
+
+    @property
+    def dropped_count(self) -> int:
+        return self._pub.stats.dropped_count
 
     # -- life
 
@@ -207,11 +206,8 @@ class PubSubMesh:
         self.post(topic, payload)
 
     def flush(self) -> None:
-        exchange = self.exchange
-        exchange.is_due = False
-        for reader in exchange.readers:
-            self._wake(reader.owner)
-        exchange.readers.clear()
+        for reader in self.exchange.take_due()[1]:
+            reader.sleeper.wake()
 
     # -- looking
 

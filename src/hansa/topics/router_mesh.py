@@ -15,7 +15,7 @@ What the driver owes the machines:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from hansa.endpoint import Endpoint
@@ -34,12 +34,10 @@ from hansa.runtime.backoff import Backoff
 from hansa.runtime.tasks import TaskScope
 from hansa.runtime.waiters import Waiters
 from hansa.topics.doorkeeper import Doorkeeper
-from hansa.topics.effects import Broadcast, Effect, Peer, Send, Tell
-from hansa.topics.events import TopicAnnounced, TopicRemoved
-from hansa.topics.fanout import Exchange, receive
+from hansa.topics.effects import Broadcast, Effect, MeshTally, Peer, Send, Tell
+from hansa.topics.events import TopicReport
+from hansa.topics.fanout import Exchange
 from hansa.topics.mesh import Mesh
-from hansa.topics.names import check_topic
-from hansa.topics.stats import MeshTally, TopicReport
 from hansa.topics.wants import Subscriber
 from hansa.transport import (
     Away,
@@ -68,7 +66,6 @@ class RouterMesh:
         environment: Environment,
         query_interval_s: float,
         on_tell: Callable[[Tell], None],
-        wake: Callable[[object], None],
         hears_registry: Callable[[], bool],
         name: str,
     ) -> None:
@@ -76,16 +73,16 @@ class RouterMesh:
         self.exchange = Exchange(options.frame_bytes_max)
         self.strikes = Strikes()
         self.has_owners = True
+        """Otherwise subscriptions are active at once, and there is nothing to create."""
         self._name = name
         self._bind = bind
         self._routing_id = routing_id
         self._clock = environment.clock
         self._on_tell = on_tell
-        self._wake = wake
         self._hears_registry = hears_registry
         self._chance = environment.chance
         self._mesh = Mesh(routing_id, self.exchange, query_interval_s=query_interval_s)
-        self._doorkeeper = Doorkeeper(self._mesh.tally, self._heard_count)
+        self._doorkeeper = Doorkeeper(self._mesh.tally, self._mesh.heard_count)
         self._router = Router(
             routing_id,
             # A node that comes back replaces the connection that it left behind.
@@ -103,8 +100,6 @@ class RouterMesh:
         # Of listed nodes that refuse us: how long to wait before they are dialled again.
         self._refusals: dict[bytes, Backoff] = {}
         self._dialled_later: set[bytes] = set()
-        # Of topics that are published here and owned elsewhere: the owner, and the topic's frame.
-        self._routes: dict[str, tuple[bytes, bytes]] = {}
         self._surveys: dict[TopicSurvey, None] = {}
         self._timer: asyncio.TimerHandle | None = None
         # Kept here, because uvloop's handle for a time that is past has none.
@@ -117,9 +112,15 @@ class RouterMesh:
     def tally(self) -> MeshTally:
         return self._mesh.tally
 
+    @property
+    def dropped_count(self) -> int:
+        """Messages that other nodes missed because they do not keep up."""
+        return self.exchange.dropped_count
+
     # -- life
 
     async def start(self) -> Endpoint | None:
+        """Bind; where, if there is something to bind."""
         if self._bind is None:
             return None
         return await self._router.bind(self._bind)
@@ -168,6 +169,7 @@ class RouterMesh:
         self._after()
 
     def part(self) -> None:
+        """This node has unregistered: have no peers, soon, until `rejoin`."""
         self._doorkeeper.part(now=self._now())
         for peer in list(self._listed):
             self._mesh.unexpect(peer)
@@ -175,6 +177,7 @@ class RouterMesh:
         self._after()
 
     def rejoin(self) -> None:
+        """This node is registered: dial who is listed. Changes nothing unless it was apart."""
         if not self._doorkeeper.is_apart:
             return
         self._doorkeeper.rejoin()
@@ -184,6 +187,7 @@ class RouterMesh:
         self._after()
 
     async def in_step(self) -> None:
+        """Wait until every listed node has told its topics, or was given up."""
         while not self._mesh.is_in_step and not self._is_closed:
             await self._steppers.wait()
 
@@ -209,10 +213,6 @@ class RouterMesh:
             # What somebody else registered; ours to report, not to die of.
             self._report(error, f"{self._name} cannot dial {newest.endpoint}")
 
-    def _heard_count(self, peer: bytes) -> int:
-        member = self._mesh.peers.get(peer)
-        return 0 if member is None else member.heard_count
-
     def _let_go(self, peer: bytes, reason: str) -> None:
         self._hang_up(peer)
         self._router.expel(peer, reason, reason=CloseReason.CLOSED_BY_US)
@@ -222,25 +222,30 @@ class RouterMesh:
         if outbound is not None:
             self._tasks.spawn(outbound.close(), f"hangs up on {outbound.endpoint}")
 
-    # -- what spots ask for
+    # -- what spots ask for; topics are frames
 
     def create(self, topic: bytes, spot: object, *, retain: bool, is_claimed: bool) -> None:
+        """Raises TopicExists, BadArgument; UsageError where there are no owners."""
         wall_ms = int(self._clock.wall() * 1000)
         self._perform(self._mesh.create(topic, spot, retain=retain, wall_ms=wall_ms, is_claimed=is_claimed))
 
     def lose(self, topic: bytes, reason: str) -> None:
+        """The claim of a topic is lost; does nothing where it is not owned."""
         self._perform(self._mesh.lose(topic, reason))
 
     def destroy(self, topic: bytes, spot: object) -> None:
+        """Raises NotOwner; UsageError where there are no owners."""
         self._perform(self._mesh.destroy(topic, spot))
 
     def subscribe(self, subscriber: Subscriber) -> None:
+        """Raises BadArgument."""
         self._perform(self._mesh.subscribe(subscriber))
 
     def unsubscribe(self, subscriber: Subscriber) -> None:
         self._perform(self._mesh.unsubscribe(subscriber))
 
     def post(self, topic: str, payload: bytes) -> None:
+        """Publish what has no outlet here. Raises NoOwner, Backlogged, BadArgument."""
         owner, parts = self._route(topic, payload)
         try:
             self._router.post(owner, parts)
@@ -248,31 +253,24 @@ class RouterMesh:
             raise
         except Unavailable as error:
             raise self._no_owner(topic) from error
-        self._mesh.peers[owner].published_count += 1
+        self._mesh.published(owner)
 
     async def send(self, topic: str, payload: bytes) -> None:
+        """As `post`, but waits for room. Cancelling it publishes nothing."""
         owner, parts = self._route(topic, payload)
         try:
             await self._router.send(owner, parts)
         except Unavailable as error:
             raise self._no_owner(topic) from error
-        # Looked up now: its connection may have been taken over while this waited for room.
-        self._mesh.peers[owner].published_count += 1
+        # Counted for the connection it has now, which may have been taken over while this waited for room.
+        self._mesh.published(owner)
 
     def _route(self, topic: str, payload: bytes) -> tuple[bytes, list[bytes]]:
-        if not isinstance(payload, bytes):
-            raise BadArgument(f"the payload is {type(payload).__name__}, not bytes")
-        if len(payload) > self.exchange.payload_bytes_max:
-            raise BadArgument(
-                f"the payload has {len(payload)} bytes; {self.exchange.payload_bytes_max} are the most"
-            )
-        route = self._routes.get(topic)
+        if not isinstance(payload, bytes) or len(payload) > self.exchange.payload_bytes_max:
+            raise self.exchange.refusal(payload)
+        route = self._mesh.route(topic)
         if route is None:
-            frame = check_topic(topic)
-            owner = self._mesh.owners.owner(frame)
-            if owner is None:
-                raise self._no_owner(topic)
-            route = self._routes[topic] = (owner, frame)
+            raise self._no_owner(topic)
         return route[0], [PUBLISH, route[1], payload]
 
     def _no_owner(self, topic: str) -> NoOwner:
@@ -281,21 +279,16 @@ class RouterMesh:
         )
 
     def flush(self) -> None:
-        exchange = self.exchange
-        exchange.is_due = False
-        if exchange.boxes:
-            # Each once: a box that is full enough is named again with every message.
-            for box in dict.fromkeys(exchange.boxes):
-                lane = self._lanes.get(box)
-                if lane is not None:
-                    is_burst = box.held_bytes >= WRITE_TURN_BYTES or box.held_count >= box.burst_count
-                    lane.act(BURST if is_burst else ROUSE)
-            exchange.boxes.clear()
-        if exchange.readers:
-            for reader in exchange.readers:
-                self._wake(reader.owner)
-            exchange.readers.clear()
-        if exchange.lagging:
+        """Write and wake what the exchange says is due."""
+        boxes, readers = self.exchange.take_due()
+        for box in boxes:
+            lane = self._lanes.get(box)
+            if lane is not None:
+                is_burst = box.held_bytes >= WRITE_TURN_BYTES or box.held_count >= box.burst_count
+                lane.act(BURST if is_burst else ROUSE)
+        for reader in readers:
+            reader.sleeper.wake()
+        if self.exchange.lagging:
             self._mesh.note_lagging(now=self._now())
             self._set_timer()
 
@@ -307,6 +300,7 @@ class RouterMesh:
 
     @property
     def topics(self) -> dict[str, bytes]:
+        """Every known topic and its owner."""
         known = {topic.decode(): owner for topic, owner in self._mesh.owners.all.items()}
         return known | dict.fromkeys(self.exchange.outlets_by_name, self._routing_id)
 
@@ -315,14 +309,17 @@ class RouterMesh:
         return self._mesh.topics_count
 
     def owner(self, topic: bytes) -> bytes | None:
+        """Who owns a topic, as far as is known here."""
         return self._mesh.owner(topic)
 
     @property
     def taken_over_count(self) -> int:
+        """Connections that were replaced by another one of the same id."""
         return self._router.ended.get(CloseReason.TAKEN_OVER, 0)
 
     @property
     def wanted(self) -> dict[str, int]:
+        """Wanted topics, and how many local subscriptions match each."""
         count = self._mesh.wants.interests.count
         return {want.feed.topic: count(topic) for topic, want in self._mesh.wants.all.items()}
 
@@ -347,37 +344,32 @@ class RouterMesh:
     # -- from the socket and the timer
 
     def _received(self, peer: bytes, messages: list[list[bytes]]) -> None:
-        exchange = self.exchange
-        member = self._mesh.peers.get(peer)
+        mesh = self._mesh
+        member = mesh.peers.get(peer)
         if member is None:
             return
-        at = receive(exchange, member, messages, 0)
-        if at:
-            member.heard_count += 1
-        while at < len(messages) and self._obey(member, messages[at]):
-            at = receive(exchange, member, messages, at + 1)
-        if exchange.is_due:
+        at = mesh.receive(member, messages, 0)
+        while at < len(messages):
+            try:
+                command = decode(messages[at])
+                effects = mesh.hear(peer, command)
+            except PeerError as error:
+                if self.strikes.strike(peer, error):
+                    self._router.expel(peer, f"too many bad messages, the last: {error}")
+                    break
+            else:
+                if isinstance(command, QueryResp):
+                    for survey in list(self._surveys):
+                        survey.hear(peer, command, is_hansa=member.is_hansa)
+                self._perform(effects)
+                if mesh.peers.get(peer) is not member:
+                    break  # That has ended its connection.
+            at = mesh.receive(member, messages, at + 1)
+        if self.exchange.is_due:
             self.flush()
         if len(messages) > RECEIVE_TURN_COUNT:
             # Not before the readers were woken: they run first.
             self._router.rest(peer)
-
-    def _obey(self, member: Peer, frames: Sequence[bytes]) -> bool:
-        """Whether to go on with what it sent: not when it was expelled."""
-        peer = member.id
-        try:
-            command = decode(frames)
-            effects = self._mesh.hear(peer, command)
-        except PeerError as error:
-            is_expelled = self.strikes.strike(peer, error)
-            if is_expelled:
-                self._router.expel(peer, f"too many bad messages, the last: {error}")
-            return not is_expelled
-        if isinstance(command, QueryResp):
-            for survey in list(self._surveys):
-                survey.hear(peer, command, is_hansa=member.is_hansa)
-        self._perform(effects)
-        return self._mesh.peers.get(peer) is member
 
     def _happened(self, event: SocketEvent) -> None:
         match event:
@@ -458,9 +450,7 @@ class RouterMesh:
                     frames = encode(command)
                     for peer in list(self._mesh.peers):
                         self._send(peer, frames)
-                case Tell(event=event):
-                    if isinstance(event, TopicAnnounced | TopicRemoved):
-                        self._routes.pop(event.topic, None)
+                case Tell():
                     self._on_tell(effect)
         if self.exchange.is_due:
             self.flush()

@@ -5,22 +5,25 @@ from __future__ import annotations
 import asyncio
 from _thread import get_ident
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from hansa.errors import AlreadyClosed, BadArgument, TimedOut, TopicExists, UsageError, WouldBlock
 from hansa.limits import SUBSCRIPTION_BYTES_MAX, SUBSCRIPTION_COUNT_MAX, SURVEY_S
 from hansa.runtime.event_stream import EventFeed, EventStream
 from hansa.runtime.waiters import Waiters
 from hansa.topics.claims import TopicClaims
-from hansa.topics.events import MessagesDropped, SpotEvent, SubscriptionState
-from hansa.topics.fanout import DUE, ELSEWHERE, REST, Exchange, publish
+from hansa.topics.effects import Tell
+from hansa.topics.events import MessagesDropped, SpotEvent, SubscriptionState, TopicDemoted, TopicLost
+from hansa.topics.fanout import DUE, ELSEWHERE, REST, publish
 from hansa.topics.inbox import Inbox, Reader, TopicMessage, WhenSlow
-from hansa.topics.mesh_driver import MeshDriver
 from hansa.topics.names import check_pattern, check_topic, is_pattern
 from hansa.topics.wants import Want, WantState
 
 if TYPE_CHECKING:
-    from hansa.topics.node import SpotNode
+    from hansa.topics.node import MeshDriver, SpotNode
+
+NOBODY: Final = 0
+"""No thread has this ident."""
 
 
 class Spot:
@@ -34,12 +37,11 @@ class Spot:
     __slots__ = (
         "_exchange",
         "_feeds",
-        "_is_closed",
         "_mesh",
         "_owned",
         "_reader",
         "_subscriptions",
-        "_thread",
+        "_user",
         "_waiters",
         "name",
         "node",
@@ -51,12 +53,12 @@ class Spot:
         self._mesh = mesh
         self._exchange = mesh.exchange
         self._reader = Reader(self)
-        self._thread = get_ident()
+        self._user = get_ident()
+        """The thread that may use it, NOBODY once it is closed."""
         self._owned: dict[str, None] = {}
         self._subscriptions: dict[str, Subscription] = {}
         self._feeds: dict[EventFeed[SpotEvent], None] | None = None
         self._waiters: Waiters | None = None
-        self._is_closed = False
 
     # -- life
 
@@ -71,12 +73,13 @@ class Spot:
 
     async def close(self) -> None:
         """Destroy its topics and end its subscriptions; who waits gets AlreadyClosed. Twice does no harm."""
-        self._check_thread()
-        self.end()
+        if not self.is_closed:
+            self._check()
+            self.end()
 
     @property
     def is_closed(self) -> bool:
-        return self._is_closed
+        return self._user == NOBODY
 
     # -- topics
 
@@ -133,9 +136,9 @@ class Spot:
         It never waits for a subscriber, only for room on the way to a remote owner. Cancelling it publishes
         nothing. Raises NoOwner (ENOENT), BadArgument, AlreadyClosed.
         """
-        # The hot path of topics (`make bench`, cases topic and local).
-        if get_ident() != self._thread:
-            raise self._misused()
+        # The hot path of topics (`make bench`, cases topic and local) does what `_check` does.
+        if get_ident() != self._user:
+            raise self._refusal()
         due = publish(self._exchange, topic, payload)
         if due:
             await self._act(due, topic, payload)
@@ -143,16 +146,13 @@ class Spot:
     async def _act(self, due: int, topic: str, payload: bytes) -> None:
         """What publishing asked for. Nothing has been published if the loop must run first."""
         while due == REST:
-            exchange = self._exchange
-            turns_count = exchange.rest_count
-            exchange.turn_count, exchange.rest_count = 0, 1
-            for _ in range(turns_count):
+            for _ in range(self._exchange.take_rest()):
                 await asyncio.sleep(0)
+            self._check()
             due = publish(self._exchange, topic, payload)
         if due == DUE:
             self._mesh.flush()
         elif due == ELSEWHERE:
-            self._check()
             await self._mesh.send(topic, payload)
 
     def post(self, topic: str, payload: bytes) -> None:
@@ -291,11 +291,9 @@ class Spot:
 
     def end(self) -> None:
         """What `close` does, in whatever thread."""
-        if self._is_closed:
+        if self.is_closed:
             return
-        self._is_closed = True
-        # Whoever publishes through it from now on finds nothing, and then looks why.
-        self._exchange = Exchange(0)
+        self._user = NOBODY
         for topic in self._owned:
             self._mesh.destroy(check_topic(topic), self)
             if self.node.claims is not None:
@@ -309,12 +307,11 @@ class Spot:
         self.wake()
 
     def hear(self, event: SpotEvent) -> None:
+        """It concerns this spot."""
+        if isinstance(event, TopicDemoted | TopicLost):
+            self._owned.pop(event.topic, None)
         for feed in list(self._feeds or ()):
             feed.put(event)
-
-    def lose(self, topic: str) -> None:
-        """A topic of this spot's has another owner."""
-        self._owned.pop(topic, None)
 
     def wake(self) -> None:
         if self._waiters is not None:
@@ -364,18 +361,17 @@ class Spot:
         for subscription in self._subscriptions.values():
             count = subscription.inbox.take_untold()
             if count:
-                self.node.tell(MessagesDropped(subscription=subscription.text, count=count), spot=self)
+                self.node.tell(
+                    Tell(event=MessagesDropped(subscription=subscription.text, count=count), to=self)
+                )
 
     def _check(self) -> None:
-        self._check_thread()
-        if self._is_closed:
-            raise AlreadyClosed(f"{self} is closed")
+        if get_ident() != self._user:
+            raise self._refusal()
 
-    def _check_thread(self) -> None:
-        if get_ident() != self._thread:
-            raise self._misused()
-
-    def _misused(self) -> UsageError:
+    def _refusal(self) -> UsageError:
+        if self.is_closed:
+            return AlreadyClosed(f"{self} is closed")
         return UsageError(
             f"{self} belongs to the thread of its node: other threads use node.threadsafe_spot()"
         )
@@ -516,8 +512,12 @@ class Subscription:
         self.wake()
         self.spot.wake()
 
+    def hear(self, event: SpotEvent) -> None:
+        """It concerns this subscription, whose state may have changed."""
+        self.spot.hear(event)
+        self.wake()
+
     def wake(self) -> None:
-        """Its state may have changed."""
         if self._waiters is not None:
             self._waiters.wake_all()
 

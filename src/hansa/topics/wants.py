@@ -1,4 +1,7 @@
-"""The topics that local subscriptions want, and how each comes by its messages. Pure.
+"""Which local subscription matches which topics, and how each wanted topic comes by its messages. Pure.
+
+A spot's subscription is an interest in one topic, or in all that begin alike. A topic that interests somebody
+and is known is a want:
 
     PENDING -- an owner is known: SUBSCRIBE           --> ASKED
     ASKED   -- the owner confirms                     --> ACTIVE    (a raw owner confirms nothing: at once)
@@ -14,17 +17,18 @@ replaces one subscription by another stays, if the new one begins first.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from enum import Enum, auto
 from typing import Protocol
 
+from hansa.errors import invariant
 from hansa.limits import FORMER_OWNERS_MAX, FORMER_TOPICS_MAX
-from hansa.topics.effects import Effect, Peer, Send, Tell
+from hansa.topics.effects import Effect, MeshTally, Peer, Send, Tell
 from hansa.topics.events import MessagesMissed, SubscriptionActivated, SubscriptionSuspended
 from hansa.topics.fanout import Exchange, Feed
 from hansa.topics.inbox import Inbox, TopicMessage
-from hansa.topics.interests import Interests, TopicInterest
 from hansa.topics.owners import Owners, TopicIndex
-from hansa.topics.stats import MeshTally
+from hansa.transport.subscriptions import Subscriptions
 from hansa.wire.topics import Mark, Message, Subscribe, Unsubscribe
 
 
@@ -114,11 +118,22 @@ class Want:
         self.spots_before = dict.fromkeys(self._spots)
 
 
-class Subscriber(TopicInterest, Protocol):
-    """A local subscription, as the machine sees it."""
+class Subscriber(Protocol):
+    """A local subscription, as the machine sees it. It is found again by its hash."""
 
     @property
     def text(self) -> str: ...
+
+    @property
+    def spot(self) -> object:
+        """Whose it is: however many subscriptions of one spot match, it receives a message once."""
+
+    @property
+    def prefix(self) -> bytes:
+        """What a pattern's topics begin with; otherwise the topic itself."""
+
+    @property
+    def is_pattern(self) -> bool: ...
 
     @property
     def inbox(self) -> Inbox: ...
@@ -126,6 +141,78 @@ class Subscriber(TopicInterest, Protocol):
     @property
     def matched(self) -> dict[bytes, Want]:
         """The wanted topics that match, kept by the machine."""
+
+
+class Interests:
+    """All subscriptions of a node, by topic.
+
+    A topic's own subscriptions are found by its name, patterns by their prefixes, with one look-up for each
+    length that occurs among them (`hansa.transport.subscriptions`): what a message costs depends on how many
+    subscriptions it reaches, not on how many there are. Subscriptions are given out in the order in which
+    they were added, so that one seed of a simulation makes one history.
+    """
+
+    def __init__(self) -> None:
+        self._exact: dict[bytes, dict[Subscriber, None]] = {}
+        self._patterns: Subscriptions[Subscriber] = Subscriptions()
+        # Every interest, and its number in the order of addition.
+        self._numbers: dict[Subscriber, int] = {}
+        self._added_count = 0
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    @property
+    def exact_topics(self) -> Iterable[bytes]:
+        """Topics that are subscribed by name, each once. Read it before the next change."""
+        return self._exact.keys()
+
+    def add(self, interest: Subscriber) -> None:
+        invariant(interest not in self._numbers, "a subscription was added twice")
+        self._added_count += 1
+        self._numbers[interest] = self._added_count
+        if interest.is_pattern:
+            self._patterns.add(interest, interest.prefix)
+        else:
+            self._exact.setdefault(interest.prefix, {})[interest] = None
+
+    def remove(self, interest: Subscriber) -> None:
+        invariant(interest in self._numbers, "a subscription was removed that was never added")
+        del self._numbers[interest]
+        if interest.is_pattern:
+            self._patterns.drop(interest)
+            return
+        holders = self._exact[interest.prefix]
+        del holders[interest]
+        if not holders:
+            del self._exact[interest.prefix]
+
+    def count(self, topic: bytes) -> int:
+        """How many want this topic, by name or by pattern: above 0, its owner is told."""
+        return len(self._exact.get(topic, ())) + len(self._patterns.matching(topic))
+
+    def has_exact(self, topic: bytes) -> bool:
+        """Whether anybody subscribed this topic by its name."""
+        return topic in self._exact
+
+    def matching(self, topic: bytes) -> list[Subscriber]:
+        """All that want this topic, in the order of their addition."""
+        found = [*self._exact.get(topic, ()), *self._patterns.matching(topic)]
+        found.sort(key=self._numbers.__getitem__)
+        return found
+
+    def targets(self, topic: bytes) -> list[Subscriber]:
+        """Who receives a message of this topic, in the order of addition: of each spot one subscription.
+
+        That is the one by name, else the pattern that says most.
+        """
+        chosen: dict[int, Subscriber] = {}
+        for interest in self.matching(topic):
+            # A spot compares as it likes; here it is only itself.
+            rival = chosen.setdefault(id(interest.spot), interest)
+            if _goes_before(interest, rival):
+                chosen[id(interest.spot)] = interest
+        return sorted(chosen.values(), key=self._numbers.__getitem__)
 
 
 class Wants:
@@ -141,7 +228,7 @@ class Wants:
         effects: list[Effect],
     ) -> None:
         self.all: dict[bytes, Want] = {}
-        self.interests: Interests[Subscriber] = Interests()
+        self.interests = Interests()
         self._node = node
         self._exchange = exchange
         self._owners = owners
@@ -292,7 +379,7 @@ class Wants:
         event = SubscriptionActivated(
             subscription=subscriber.text, topic=feed.topic, owner=feed.owner, epoch=feed.epoch
         )
-        self._effects.append(Tell(event=event, subscriber=subscriber))
+        self._effects.append(Tell(event=event, to=subscriber))
 
     def _suspend(self, want: Want) -> None:
         """The want has lost its owner. What the owner's connection still brings is none of ours."""
@@ -315,7 +402,7 @@ class Wants:
         want.suspend()
         for one in self.interests.matching(want.topic):
             event = SubscriptionSuspended(subscription=one.text, topic=want.feed.topic, owner=owner)
-            self._effects.append(Tell(event=event, subscriber=one))
+            self._effects.append(Tell(event=event, to=one))
 
     # -- what the owner says
 
@@ -401,4 +488,10 @@ class Wants:
                 continue
             one.inbox.missed_count += count
             event = MessagesMissed(subscription=one.text, topic=want.feed.topic, count=count)
-            self._effects.append(Tell(event=event, subscriber=one))
+            self._effects.append(Tell(event=event, to=one))
+
+
+def _goes_before(interest: Subscriber, rival: Subscriber) -> bool:
+    if interest.is_pattern != rival.is_pattern:
+        return rival.is_pattern
+    return len(interest.prefix) > len(rival.prefix)

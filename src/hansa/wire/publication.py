@@ -21,7 +21,6 @@ _SEQUENCE_BYTES: Final = 8
 _EPOCH_BYTES: Final = 8
 # Tag, length of the id, epoch and sequence: the third frame without its id.
 _FIXED_BYTES: Final = len(TAG) + 1 + _EPOCH_BYTES + _SEQUENCE_BYTES
-_ID_AT: Final = len(TAG) + 1
 
 
 def encode_origin(node: bytes, epoch: int) -> bytes:
@@ -29,12 +28,6 @@ def encode_origin(node: bytes, epoch: int) -> bytes:
     if not 1 <= len(node) <= ROUTING_ID_BYTES_MAX:
         raise BadArgument(f"node id has {len(node)} bytes instead of 1 to {ROUTING_ID_BYTES_MAX}")
     return b"".join((TAG, bytes((len(node),)), node, encode_uint(epoch, "epoch", size=_EPOCH_BYTES)))
-
-
-def decode_origin(origin: bytes) -> tuple[bytes, int]:
-    """Node id and epoch of an origin that `decode_publication` gave."""
-    end = _ID_AT + origin[len(TAG)]
-    return origin[_ID_AT:end], int.from_bytes(origin[end:], "little")
 
 
 def encode_publication(topic: bytes, payload: bytes, origin: bytes, sequence: int) -> list[bytes]:

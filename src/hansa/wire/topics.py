@@ -155,36 +155,25 @@ def encode(command: SpotCommand) -> list[bytes]:
     """The command's frames. Raises `BadArgument` for a value that could not be decoded again."""
     match command:
         case Message():
-            return encode_message(topic_frame(command.topic), command.payload, command.sequence)
+            frames = [MESSAGE, _topic_frame(command.topic), command.payload]
+            if command.sequence is not None:
+                frames.append(encode_uint(command.sequence, "sequence", size=8))
+            return frames
         case Publish():
-            return [PUBLISH, topic_frame(command.topic), command.payload]
+            return [PUBLISH, _topic_frame(command.topic), command.payload]
         case Subscribe():
-            return [SUBSCRIBE, topic_frame(command.topic)]
+            return [SUBSCRIBE, _topic_frame(command.topic)]
         case Unsubscribe():
-            return [UNSUBSCRIBE, topic_frame(command.topic)]
+            return [UNSUBSCRIBE, _topic_frame(command.topic)]
         case Query():
             return [QUERY, *_encode_asked(command)]
         case QueryResp():
             return _encode_answer(command)
         case TopicAnnounce():
-            return [TOPIC_ANNOUNCE, topic_frame(command.topic), *_encode_mark(command.mark)]
+            return [TOPIC_ANNOUNCE, _topic_frame(command.topic), *_encode_mark(command.mark)]
         case TopicRemove():
             mark, refusal = _encode_mark(command.mark), _encode_refusal(command.refused_count)
-            return [TOPIC_REMOVE, topic_frame(command.topic), *mark, *refusal]
-
-
-def topic_frame(topic: str) -> bytes:
-    """The frame that names a topic. An owner keeps it, so that publishing need not encode the name again."""
-    if _CONTROL.search(topic):
-        raise BadArgument(f"topic {topic!r} has control characters: give it a name that can be shown")
-    return encode_text(topic, "topic", bytes_min=1, bytes_max=TOPIC_BYTES_MAX)
-
-
-def encode_message(topic: bytes, payload: bytes, sequence: int | None = None) -> list[bytes]:
-    """A MESSAGE from a topic's kept frame: what a fan-out encodes once and posts to every peer."""
-    if sequence is None:
-        return [MESSAGE, topic, payload]
-    return [MESSAGE, topic, payload, encode_uint(sequence, "sequence", size=8)]
+            return [TOPIC_REMOVE, _topic_frame(command.topic), *mark, *refusal]
 
 
 def topic_digest(frame: bytes) -> int:
@@ -221,6 +210,12 @@ def decode(frames: Sequence[bytes]) -> SpotCommand:
     return TopicRemove(topic=topic, mark=_decode_mark(frames), refused_count=_decode_refusal(frames))
 
 
+def _topic_frame(topic: str) -> bytes:
+    if _CONTROL.search(topic):
+        raise BadArgument(f"topic {topic!r} has control characters: give it a name that can be shown")
+    return encode_text(topic, "topic", bytes_min=1, bytes_max=TOPIC_BYTES_MAX)
+
+
 def _encode_asked(query: Query) -> list[bytes]:
     flags = bytes((_REPORT_WANTED if query.report_wanted else 0,))
     count = encode_uint(query.known_count, "known count", size=4)
@@ -251,7 +246,7 @@ def _encode_answer(answer: QueryResp) -> list[bytes]:
         raise BadArgument(f"an answer has at most {TOPICS_MAX} topics, not {count}")
     if answer.is_unchanged and (count or not answer.is_extended):
         raise BadArgument("an answer that says unchanged is extended and names no topics")
-    frames = [QUERY_RESP, encode_uint(count, "topic count", size=4), *map(topic_frame, answer.topics)]
+    frames = [QUERY_RESP, encode_uint(count, "topic count", size=4), *map(_topic_frame, answer.topics)]
     if answer.is_extended:
         frames.append(_ANSWER_TAG + bytes((_UNCHANGED if answer.is_unchanged else 0,)))
     if answer.report is not None:

@@ -9,11 +9,11 @@ import pytest
 from hansa import Registry, SpotNode
 from hansa.ids import routing_id
 from hansa.topics import PeerLeft
-from hansa.wire.publication import decode_origin, decode_publication
+from hansa.wire.publication import decode_publication
 from tests.support.discovery_cast import WITHIN_S, until
 from tests.support.peer_process import PeerProcess
 from tests.support.topics_cast import TopicCast, messages, payloads, waiting
-from tests.support.topics_pubsub import PUBSUB, ZONE
+from tests.support.topics_pubsub import PUBSUB, ZONE, read_origin
 
 SCRIPT = Path(__file__).with_name("raw_pubsub_node.py")
 
@@ -105,6 +105,6 @@ async def test_a_raw_subscriber_sees_topic_and_payload_as_they_are() -> None:
             for payload, sequence in ((b"first", 1), (b"", 2)):
                 topic, told, origin, number = decode_publication(frames)
                 assert (topic, told, number) == (ZONE.encode(), payload, sequence)
-                assert decode_origin(origin)[0] == node.routing_id
+                assert read_origin(origin)[0] == node.routing_id
                 if sequence == 1:
                     frames = await raw.heard()

@@ -9,7 +9,7 @@ import pytest
 
 from hansa import Fenced, SpotNode, Store, TimedOut, TopicExists, open_store
 from hansa.errors import AlreadyClosed, SessionLost
-from hansa.topics.stats import TopicReport
+from hansa.topics.events import TopicReport
 
 ROOM = "chat:room1"
 RIVAL = b"\x01\x00\x00\x00\x09"

@@ -6,13 +6,13 @@ from hypothesis import strategies as st
 
 from hansa.errors import BadArgument
 from hansa.topics.open_mesh import Departures
-from hansa.wire.publication import decode_origin
+from tests.support.topics_pubsub import read_origin
 
 
 def published(departures: Departures, topic: str) -> tuple[int, int]:
     """Epoch and sequence of the next publication."""
     departure = departures.count(topic)
-    node, epoch = decode_origin(departure.origin)
+    node, epoch = read_origin(departure.origin)
     assert node == b"node"
     return epoch, departure.sequence
 

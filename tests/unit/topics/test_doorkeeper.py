@@ -12,7 +12,7 @@ from hansa.limits import (
     UNLISTED_S_MAX,
 )
 from hansa.topics.doorkeeper import Doorkeeper
-from hansa.topics.stats import MeshTally
+from hansa.topics.effects import MeshTally
 
 X, Y = routing_id(80), routing_id(90)
 NOT_LISTED, APART, STRANGE = (

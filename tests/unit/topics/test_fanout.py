@@ -10,7 +10,8 @@ from hansa.topics.fanout import Exchange, Feed, Outlet, receive
 from hansa.topics.inbox import Inbox, Reader, TopicMessage, WhenSlow
 from hansa.transport.outbox import Outbox
 from hansa.wire import frames as zmtp
-from hansa.wire.topics import Message, Publish, Subscribe, encode, encode_message
+from hansa.wire.topics import Message, Publish, Subscribe, encode
+from tests.support.spot_mesh import NOBODY
 
 BIG = 1 << 30
 OWNER = object()
@@ -42,7 +43,7 @@ def feed_of(exchange: Exchange, topic: str = "t", *, last: int = 0, source: obje
 
 
 def inbox_of(count_max: int = BIG) -> Inbox:
-    return Inbox(Reader(object()), count_max, BIG, WhenSlow.DROP_OLDEST)
+    return Inbox(Reader(NOBODY), count_max, BIG, WhenSlow.DROP_OLDEST)
 
 
 def message(sequence: int, topic: str = "t", payload: bytes = b"x") -> list[bytes]:
@@ -84,8 +85,8 @@ def test_a_message_has_the_bytes_that_the_codec_gives_it(size_bytes: int, topic:
     payload = bytes(size_bytes)
     outlet.publish(payload, exchange)
     outlet.publish(b"next", exchange)
-    first = encode_message(topic.encode(), payload, 0x0102030405060707)
-    second = encode_message(topic.encode(), b"next", 0x0102030405060708)
+    first = encode(Message(topic=topic, payload=payload, sequence=0x0102030405060707))
+    second = encode(Message(topic=topic, payload=b"next", sequence=0x0102030405060708))
     assert box.held_bytes == len(in_wire_form(first, second))
     assert written(box) == in_wire_form(first, second)
 

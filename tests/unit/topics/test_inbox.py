@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hansa.topics.inbox import Inbox, Reader, TopicMessage, WhenSlow
+from tests.support.spot_mesh import NOBODY
 
 BIG = 1 << 30
 
@@ -12,7 +13,7 @@ BIG = 1 << 30
 def inbox_of(
     when_slow: WhenSlow, *, count_max: int = 3, bytes_max: int = BIG, reader: Reader | None = None
 ) -> Inbox:
-    return Inbox(Reader(None) if reader is None else reader, count_max, bytes_max, when_slow)
+    return Inbox(Reader(NOBODY) if reader is None else reader, count_max, bytes_max, when_slow)
 
 
 def message(number: int, topic: str = "t", size_bytes: int = 1) -> TopicMessage:
@@ -134,7 +135,7 @@ def test_what_was_dropped_is_told_once() -> None:
 
 
 def test_a_reader_that_waits_is_woken_once_by_the_message_that_is_taken() -> None:
-    reader = Reader(None)
+    reader = Reader(NOBODY)
     inbox = inbox_of(WhenSlow.DROP_NEWEST, count_max=2, reader=reader)
     assert not inbox.put(message(1), 1)
     reader.is_awaited = True

@@ -168,7 +168,7 @@ def test_a_lost_claim_ends_the_topic_and_tells_the_spot_and_every_peer() -> None
     mark = Mark(epoch=bench.outlet("t").epoch, sequence=0)
     bench.join(X)
     effects = bench.mesh.lose(b"t", "no lease")
-    assert effects[0] == Tell(event=TopicLost(topic="t", reason="no lease"), spot=spot)
+    assert effects[0] == Tell(event=TopicLost(topic="t", reason="no lease"), to=spot)
     assert broadcast(effects) == [TopicRemove(topic="t", mark=mark)]
     assert told(effects)[1:] == [TopicRemoved(topic="t", owner=NODE)]
     assert bench.mesh.owner(b"t") is None
@@ -199,7 +199,7 @@ def test_a_lower_id_that_claims_our_topic_demotes_us_and_we_tell_only_our_spot(w
         effects = bench.announce(A, "t")
     else:
         effects = bench.hear(A, QueryResp(topics=("t",), is_extended=True))
-    demoted = Tell(event=TopicDemoted(topic="t", winner=A), spot=spot)
+    demoted = Tell(event=TopicDemoted(topic="t", winner=A), to=spot)
     assert effects == [demoted, Tell(event=TopicAnnounced(topic="t", owner=A))]
     assert bench.mesh.owner(b"t") == A
     assert (bench.exchange.outlets, bench.exchange.outlets_by_name) == ({}, {})

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hansa.topics.inbox import Inbox, Reader, TopicMessage, WhenSlow
+from tests.support.spot_mesh import NOBODY
 
 BIG = 1 << 30
 
@@ -26,13 +27,13 @@ def numbers(messages: list[TopicMessage]) -> list[int]:
 
 
 def test_a_reader_without_subscriptions_has_nothing() -> None:
-    reader = Reader(None)
+    reader = Reader(NOBODY)
     assert reader.next() is None
     assert reader.take_all() == []
 
 
 def test_one_subscription_is_read_without_a_line() -> None:
-    reader = Reader(None)
+    reader = Reader(NOBODY)
     inbox = inbox_of(reader)
     put(inbox, 1)
     put(inbox, 2)
@@ -43,7 +44,7 @@ def test_one_subscription_is_read_without_a_line() -> None:
 
 @pytest.mark.spec("SPT-10")
 def test_several_subscriptions_are_read_in_the_order_in_which_their_messages_came() -> None:
-    reader = Reader(None)
+    reader = Reader(NOBODY)
     a, b = inbox_of(reader), inbox_of(reader)
     for number, inbox in enumerate((a, b, b, a, b, a)):
         put(inbox, number)
@@ -54,7 +55,7 @@ def test_several_subscriptions_are_read_in_the_order_in_which_their_messages_cam
 
 
 def test_what_waited_before_the_second_subscription_came_is_read_first() -> None:
-    reader = Reader(None)
+    reader = Reader(NOBODY)
     a = inbox_of(reader)
     put(a, 1)
     put(a, 2)
@@ -65,7 +66,7 @@ def test_what_waited_before_the_second_subscription_came_is_read_first() -> None
 
 
 def test_a_subscription_that_ends_takes_its_messages_with_it() -> None:
-    reader = Reader(None)
+    reader = Reader(NOBODY)
     a, b, c = (inbox_of(reader) for _ in range(3))
     for number, inbox in enumerate((a, b, c, a, b, c)):
         put(inbox, number)
@@ -82,7 +83,7 @@ def test_a_subscription_that_ends_takes_its_messages_with_it() -> None:
 
 
 def test_a_subscription_can_be_read_itself_and_the_rest_keeps_its_order() -> None:
-    reader = Reader(None)
+    reader = Reader(NOBODY)
     a, b = inbox_of(reader), inbox_of(reader)
     for number, inbox in enumerate((a, b, a, b)):
         put(inbox, number)
@@ -105,7 +106,7 @@ def test_a_subscription_can_be_read_itself_and_the_rest_keeps_its_order() -> Non
 def test_the_line_of_a_stopped_reader_stays_bounded(
     when_slow: WhenSlow, size_bytes: int, bytes_max: int
 ) -> None:
-    reader = Reader(None)
+    reader = Reader(NOBODY)
     slow = inbox_of(reader, count_max=10, bytes_max=bytes_max, when_slow=when_slow)
     inbox_of(reader)
     for number in range(20_000):
@@ -118,7 +119,7 @@ def test_the_line_of_a_stopped_reader_stays_bounded(
 
 @pytest.mark.spec("SPT-21")
 def test_messages_of_different_sizes_leave_no_line_behind() -> None:
-    reader = Reader(None)
+    reader = Reader(NOBODY)
     slow = inbox_of(reader, count_max=1_000, bytes_max=100)
     inbox_of(reader)
     for number in range(20_000):
@@ -129,7 +130,7 @@ def test_messages_of_different_sizes_leave_no_line_behind() -> None:
 
 
 def test_the_line_of_a_subscription_that_is_read_itself_stays_bounded() -> None:
-    reader = Reader(None)
+    reader = Reader(NOBODY)
     a, _ = inbox_of(reader), inbox_of(reader)
     for number in range(20_000):
         put(a, number)
@@ -148,7 +149,7 @@ def test_the_line_of_a_subscription_that_is_read_itself_stays_bounded() -> None:
 def test_whoever_reads_gets_every_message_once_and_each_subscription_in_order(
     actions: list[tuple[int, str]],
 ) -> None:
-    reader = Reader(None)
+    reader = Reader(NOBODY)
     inboxes = [inbox_of(reader) for _ in range(3)]
     put_count = 0
     waiting: list[tuple[int, int]] = []

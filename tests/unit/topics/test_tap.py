@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor, wait
 import pytest
 
 from hansa.errors import AlreadyClosed, TimedOut, WouldBlock
-from hansa.topics import TopicMessage, WhenSlow, tap
-from hansa.topics.tap import LOOK_COUNT_MAX
+from hansa.topics import TopicMessage, WhenSlow, threads
+from hansa.topics.threads import LOOK_COUNT_MAX
 from tests.support.loop_thread import WITHIN_S
 from tests.support.thread_spots import ThreadSpots, thread_spots
 
@@ -187,7 +187,7 @@ def test_an_interrupt_leaves_nothing_behind(
 ) -> None:
     stage.reader.subscribe("t")
     lock = InterruptedLock(lambda: stage.until_waiting(1))
-    monkeypatch.setattr(tap, "allocate_lock", lambda: lock)
+    monkeypatch.setattr(threads, "allocate_lock", lambda: lock)
     with pytest.raises(KeyboardInterrupt):
         stage.reader.recv(timeout)
     monkeypatch.undo()
@@ -211,7 +211,7 @@ def test_an_interrupt_as_the_message_comes_loses_nothing(
         stage.until(lambda: len(stage.reader._tap) == 2)
 
     lock = InterruptedLock(message_comes)
-    monkeypatch.setattr(tap, "allocate_lock", lambda: lock)
+    monkeypatch.setattr(threads, "allocate_lock", lambda: lock)
     with pytest.raises(KeyboardInterrupt):
         stage.reader.recv()
     monkeypatch.undo()

@@ -18,8 +18,6 @@ from hansa.wire.topics import (
     Unsubscribe,
     decode,
     encode,
-    encode_message,
-    topic_frame,
 )
 from tests.support.hostile_frames import (
     arbitrary_frames,
@@ -75,15 +73,9 @@ def test_frames_after_the_known_ones_are_ignored(command: SpotCommand, golden: l
     assert decode([*extra, b"from", b"the future"]) == command
 
 
-def test_a_message_from_a_kept_topic_frame_has_the_same_bytes() -> None:
-    kept = topic_frame(TOPIC)
-    assert encode_message(kept, b"x") == encode(Message(topic=TOPIC, payload=b"x"))
-    assert encode_message(kept, b"x", 7) == encode(Message(topic=TOPIC, payload=b"x", sequence=7))
-
-
 def test_the_payload_is_passed_on_and_not_copied() -> None:
     payload = bytes(100_000)
-    assert encode_message(b"t", payload)[2] is payload
+    assert encode(Message(topic="t", payload=payload))[2] is payload
     decoded = decode([b"\x08", b"t", payload])
     assert isinstance(decoded, Message)
     assert decoded.payload is payload
