@@ -38,12 +38,16 @@ class Environment:
 
     @property
     def network(self) -> Network:
-        """What sockets stand on; one for all components. Raises BadArgument for unreadable credentials."""
-        if self._network is None:
-            from hansa.transport.system_network import SystemNetwork  # It loads ssl.
+        """What sockets stand on: the one that was given, or a new one that has read the files of `tls` now.
 
-            self._network = SystemNetwork(self.tls, handshake_s_max=self.options.handshake_s_max)
-        return self._network
+        So a component that begins after certificates were renewed uses the new ones. Raises BadArgument for
+        files that cannot be read.
+        """
+        if self._network is not None:
+            return self._network
+        from hansa.transport.system_network import SystemNetwork  # It loads ssl.
+
+        return SystemNetwork(self.tls, handshake_s_max=self.options.handshake_s_max)
 
     def fork(self, name: str) -> Environment:
         """The same world, with draws of its own: they depend on the seed and on this name alone."""
