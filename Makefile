@@ -7,6 +7,9 @@ PY := .venv/bin/python
 PIP := $(PY) -m pip install --quiet --disable-pip-version-check --no-compile
 PYTEST := $(PY) -m pytest
 
+# Where Python is told to keep no bytecode, every process here, of a thousand, would compile all it imports.
+unexport PYTHONDONTWRITEBYTECODE
+
 # `make sim`: which seed to start from, how many, which scenario (empty: all), and anything else.
 SEED ?= 1
 SEEDS ?= 2000
