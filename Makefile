@@ -7,6 +7,9 @@ PY := .venv/bin/python
 PIP := $(PY) -m pip install --quiet --disable-pip-version-check --no-compile
 PYTEST := $(PY) -m pytest
 
+# Where Python is told to keep no bytecode, every process here, of a thousand, would compile all it imports.
+unexport PYTHONDONTWRITEBYTECODE
+
 # `make sim`: which seed to start from, how many, which scenario (empty: all), and anything else.
 SEED ?= 1
 SEEDS ?= 2000
@@ -26,8 +29,8 @@ JOBS ?= 4
 ARGS ?=
 
 # The tests that run a second time against the uncompiled form of the compiled modules; of the conformance
-# suite one transport and one loop, since the others differ below the compiled modules, and no stores.
-PURE_TESTS := $(wildcard tests/unit/wire tests/unit/transport tests/unit/topics tests/conformance) --ignore=tests/conformance/store -k "not (ipc or tls or inproc or uvloop)"
+# suite one transport and one loop, since the others differ below the compiled modules, and nothing of stores.
+PURE_TESTS := $(wildcard tests/unit/wire tests/unit/transport tests/unit/topics tests/conformance) --ignore=tests/conformance/store --ignore=tests/conformance/coordination -k "not (ipc or tls or inproc or uvloop)"
 
 # An environment knows where its project stands: a copied or moved tree installs itself anew.
 HERE := $(shell pwd | cksum | cut -d ' ' -f 1)

@@ -12,3 +12,6 @@ settings.load_profile("hansa")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--without-servers", action="store_true", help="of the stores only the one in memory")
+    parser.addoption(
+        "--all-transports", action="store_true", help="of the conformance suite every test in every lane"
+    )

@@ -1,4 +1,8 @@
-"""The lanes of the conformance suite: every test here runs on every transport, and on both event loops."""
+"""The lanes of the conformance suite: four transports, each on both event loops.
+
+Most tests run in two lanes of the eight (`lane_choice`). Whatever is asked for by its whole name, or with
+`--all-transports`, runs.
+"""
 
 import asyncio
 import functools
@@ -13,6 +17,7 @@ from typing import Any
 import pytest
 
 from hansa.transport.memory_network import MemoryNetwork
+from tests.conformance.lane_choice import left_out_of
 from tests.support.certificates import Authority
 from tests.support.lanes import Lane
 
@@ -31,12 +36,19 @@ def pytest_asyncio_loop_factories(
     return factories
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give each test a deadline, so that what never happens fails instead of hanging."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out most lanes, and give each test a deadline: what never happens fails instead of hanging."""
     here = Path(__file__).parent
-    for item in items:
-        if not isinstance(item, pytest.Function) or here not in item.path.parents:
-            continue
+    ours = [item for item in items if isinstance(item, pytest.Function) and here in item.path.parents]
+    if not (config.getoption("--all-transports") or any("[" in asked for asked in config.args)):
+        left_out = left_out_of(
+            (test, test.path.stem, test.originalname, test.callspec.id, str(test.callspec.params["lane"]))
+            for test in ours
+            if "lane" in test.fixturenames
+        )
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
+    for item in ours:
         if inspect.iscoroutinefunction(item.obj):
             item.obj = _with_deadline(item.obj)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import signal
@@ -14,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.certificates import Authority
-from tests.support.commands import ANY, NOBODY, RUN_S_MAX, SOURCE, Command, run, start_registry
+from tests.support.commands import ANY, NOBODY, RUN_S_MAX, SOURCE, Command, run, run_here, start_registry
 from tests.support.held_pipe import HeldPipe
 
 
@@ -118,7 +119,7 @@ def test_a_reader_that_stalls_does_not_stop_the_registry(
     ],
 )
 def test_what_cannot_work_is_said_in_a_sentence(arguments: list[str], status: int, said: str) -> None:
-    found, out, err = run("registry", *arguments)
+    found, out, err = run_here("registry", *arguments)
     assert (found, out) == (status, "")
     assert said in err
     assert "Traceback" not in err
@@ -299,10 +300,15 @@ def test_a_weight_of_0_means_1(stack: ExitStack, registry: tuple[Command, dict[s
     "command", ["registry", "services", "call", "provide", "topics", "publish", "subscribe", "demo"]
 )
 def test_every_command_explains_itself(command: str) -> None:
-    status, out, _ = run(command, "--help")
+    status, out, _ = run_here(command, "--help")
     assert status == 0
     assert f"hansa {command}" in out
-    assert command in run("--help")[1]
+    assert command in help_of_all()
+
+
+@functools.cache
+def help_of_all() -> str:
+    return run("--help")[1]
 
 
 def test_the_same_options_fit_every_command(

@@ -15,7 +15,7 @@ from hansa import sync
 from hansa.keys import Keys
 from hansa.topics.names import SERVICE
 from tests.support.certificates import Authority
-from tests.support.commands import ANY, NOBODY, RUN_S_MAX, Command, run, start_registry
+from tests.support.commands import ANY, NOBODY, RUN_S_MAX, Command, run, run_here, start_registry
 from tests.support.store_process import StoreProcess
 
 Where = dict[str, str]
@@ -221,7 +221,7 @@ def test_two_meshes_on_one_registry_do_not_see_each_other(stack: ExitStack, wher
     ],
 )
 def test_what_cannot_work_is_said_in_a_sentence(arguments: list[str], said: str) -> None:
-    status, out, err = run(*arguments)
+    status, out, err = run_here(*arguments)
     assert (status, out) == (2, "")
     assert said in err
     assert "Traceback" not in err

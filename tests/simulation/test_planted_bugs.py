@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from hansa.testing import Failure, Simulation, SimulationFailed
+from hansa.testing import Simulation, SimulationFailed
 from hansa.testing.network import SimWire
 from hansa.testing.scenarios import RouterDealer
 from hansa.testing.scenarios.router_dealer import Ledger
@@ -18,14 +18,13 @@ from hansa.transport.zmtp_socket import ZmtpSocket
 SEEDS_MAX = 40
 
 
-def first_failure() -> SimulationFailed:
+def first_failure(*, shrink_tries_max: int = 0) -> SimulationFailed:
     for seed in range(SEEDS_MAX):
-        simulation = Simulation(seed, RouterDealer, shrink_tries_max=12)
-        if isinstance(simulation.play(), Failure):
-            with pytest.raises(SimulationFailed) as caught:
-                simulation.run()
-            assert f"replay: make sim SEED={seed} SEEDS=1 SCENARIO=router_dealer" in str(caught.value)
-            return caught.value
+        try:
+            Simulation(seed, RouterDealer, shrink_tries_max=shrink_tries_max).run()
+        except SimulationFailed as failed:
+            assert f"replay: make sim SEED={seed} SEEDS=1 SCENARIO=router_dealer" in str(failed)
+            return failed
     raise AssertionError(f"{SEEDS_MAX} seeds did not find the bug")
 
 
@@ -74,7 +73,7 @@ def test_a_socket_that_does_not_report_what_is_in_doubt_is_caught(monkeypatch: p
         original(self, host, life, event)
 
     monkeypatch.setattr(RouterDealer, "_on_event", silent)
-    failure = first_failure()
+    failure = first_failure(shrink_tries_max=12)
     assert failure.failure.broken.invariant in (
         "all is well 120 s after the last fault",
         "the counts are what the events say",

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from hansa.presence.epoch import Stamps
-from hansa.testing import Failure, Simulation, SimulationFailed
+from hansa.testing import Simulation, SimulationFailed
 from hansa.testing.scenarios import SpotMesh
 from hansa.topics import mesh as mesh_module
 from hansa.topics import owners
@@ -27,12 +27,12 @@ UNREPORTED = "a publish that reached nobody is reported"
 
 def first_failure(first_seed: int = 0) -> SimulationFailed:
     for seed in range(first_seed, first_seed + SEEDS_MAX):
-        simulation = Simulation(seed, SpotMesh, shrink_tries_max=2)
-        if isinstance(simulation.play(), Failure):
-            with pytest.raises(SimulationFailed) as caught:
-                simulation.run()
-            assert f"replay: make sim SEED={seed} SEEDS=1 SCENARIO=spot_mesh" in str(caught.value)
-            return caught.value
+        try:
+            # What is found is looked at as it is: a shorter plan breaks the same invariant.
+            Simulation(seed, SpotMesh, shrink_tries_max=0).run()
+        except SimulationFailed as failed:
+            assert f"replay: make sim SEED={seed} SEEDS=1 SCENARIO=spot_mesh" in str(failed)
+            return failed
     raise AssertionError(f"{SEEDS_MAX} seeds did not find the bug")
 
 

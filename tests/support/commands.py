@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
 import subprocess
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import hansa
+from hansa.cli.program import main
 
 SOURCE = Path(hansa.__file__).resolve().parents[1]
 RUN_S_MAX = 60
@@ -87,6 +91,22 @@ def run(*arguments: str, given: bytes = b"", env: dict[str, str] | None = None) 
         timeout=RUN_S_MAX,
     )
     return done.returncode, done.stdout.decode(), done.stderr.decode()
+
+
+def run_here(*arguments: str, env: dict[str, str] | None = None) -> tuple[int, str, str]:
+    """As `run`, in this process: for what ends before a loop, a signal or a socket has a part in it."""
+    out, err = io.StringIO(), io.StringIO()
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        redirect_stdout(out),
+        redirect_stderr(err),
+        pytest.raises(SystemExit) as ended,
+    ):
+        patch.setattr(sys, "argv", ["hansa", *arguments])
+        for name, value in (env or {}).items():
+            patch.setenv(name, value)
+        main()
+    return int(ended.value.code or 0), out.getvalue(), err.getvalue()
 
 
 def start_registry(stack: ExitStack) -> tuple[Command, dict[str, str]]:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 FIRST_COUNT = 100
-WINDOW_COUNT = 50
+WINDOW_COUNT = 25
 # Beyond what `make sim` plays.
 WINDOW_FROM = 10_000
 WINDOWS_COUNT = 1_000_000
