@@ -2,7 +2,7 @@
 
 import pytest
 
-from bench.peers.over_mesh import Pace
+from bench.peers.mesh_nodes import Pace
 
 
 def test_owner_waits_for_the_slowest() -> None:

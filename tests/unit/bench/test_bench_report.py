@@ -13,7 +13,7 @@ from bench.job import Job
 from bench.kinds import CASES
 from bench.measurement import Measurement, Trial, find, ratio, summarise
 from bench.peers import PEERS
-from bench.peers.over_registry import Crowd
+from bench.peers.registries import Crowd
 from bench.report import markdown
 from bench.run import Run
 from bench.units import bytes_text, rate_text, time_text

@@ -10,7 +10,7 @@ from bench import __main__ as command_line
 from bench.case import Case
 from bench.figures import START_FIGURES
 from bench.kinds import start
-from bench.peers import PEERS, over_starts
+from bench.peers import PEERS, starts
 from bench.stage import Stage
 from bench.window import Window
 
@@ -20,7 +20,7 @@ MOMENT = Window(warmup_s=0.0, measured_s=0.0)
 
 def test_a_program_that_computes_costs_more_than_one_that_does_not() -> None:
     busy = (sys.executable, "-c", "sum(range(3_000_000))")
-    assert over_starts.cpu_s_of(busy, None) > over_starts.cpu_s_of(over_starts.BARE, None) > 0
+    assert starts.cpu_s_of(busy, None) > starts.cpu_s_of(starts.BARE, None) > 0
 
 
 def test_a_program_that_sends_is_ended_by_its_first_bytes() -> None:
@@ -31,16 +31,16 @@ def test_a_program_that_sends_is_ended_by_its_first_bytes() -> None:
             f"import socket, time; line = socket.create_connection(({host!r}, {port})); "
             "line.send(b'x'); time.sleep(3600)"
         )
-        assert over_starts.cpu_s_of((sys.executable, "-c", sender), listener) > 0
+        assert starts.cpu_s_of((sys.executable, "-c", sender), listener) > 0
 
 
 def test_a_program_that_fails_or_sends_nothing_has_no_number() -> None:
     with pytest.raises(RuntimeError, match="ended with 3"):
-        over_starts.cpu_s_of((sys.executable, "-c", "raise SystemExit(3)"), None)
+        starts.cpu_s_of((sys.executable, "-c", "raise SystemExit(3)"), None)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.settimeout(0.01)
         with pytest.raises(TimeoutError):
-            over_starts.cpu_s_of((sys.executable, "-c", "pass"), listener)
+            starts.cpu_s_of((sys.executable, "-c", "pass"), listener)
 
 
 @pytest.mark.parametrize("peer", ["start-hansa", "start-call", "start-lock"])

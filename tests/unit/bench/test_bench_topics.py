@@ -11,7 +11,7 @@ from bench.goals import GOALS, outcomes
 from bench.kinds import CASES
 from bench.measurement import Measurement, Trial, baseline_of, is_latency, is_rated, summarise
 from bench.peers import PEERS
-from bench.peers.over_mailbox import Mailbox, post
+from bench.peers.mailbox import Mailbox, post
 from bench.report import case_title, markdown
 
 ONE_TO_ONE = Case(kind="topic", size_bytes=64, width=1)

@@ -1,6 +1,6 @@
 """hansa's topics among nodes, where the load has steps: one node of several stops, and topics are weighed.
 
-Settings: the defaults. Nodes find each other through a registry process, as in `over_topics`. In "stop" the
+Settings: the defaults. Nodes find each other through a registry process, as in `topics`. In "stop" the
 owner stays at most WINDOW_COUNT messages ahead of the slowest of those that it waits for; they tell it on
 topics of their own how far they are. So none of these has to lose anything, and the rate is theirs.
 """
@@ -11,7 +11,7 @@ from bench.job import Job
 from bench.link import Link
 from bench.load import BURST_COUNT
 from bench.memory import resident_bytes
-from bench.peers.over_topics import POLL_S, START_S_MAX, TOPIC, broker, facts, mesh_node, subscribed
+from bench.peers.topics import POLL_S, START_S_MAX, TOPIC, broker, facts, mesh_node, subscribed
 from hansa import Spot, SpotNode, Subscription
 from hansa.topics import SubscriptionState
 

@@ -1,4 +1,4 @@
-"""hansa.sync: as `over_gateway`, but the callers are threads that block in `gateway.request`.
+"""hansa.sync: as `gateways`, but the callers are threads that block in `gateway.request`.
 
 The gateway's event loop runs in a thread of its own; as many callers as the case is wide share it.
 """
@@ -8,7 +8,7 @@ import time
 
 from bench.job import Job
 from bench.link import Link
-from bench.peers.over_gateway import MESSAGE_ID, SERVICE, START_S_MAX, broker, serve
+from bench.peers.gateways import MESSAGE_ID, SERVICE, START_S_MAX, broker, serve
 from hansa import sync
 
 __all__ = ["broker", "call", "serve"]

@@ -13,7 +13,7 @@ from bench.job import Job
 from bench.link import Link
 from bench.load import BURST_COUNT
 from bench.memory import resident_bytes
-from bench.peers.over_topics import TOPIC, facts
+from bench.peers.topics import TOPIC, facts
 from hansa import Spot, SpotNode
 
 DRAIN_S_MAX = 5.0

@@ -1,7 +1,7 @@
 """pyzmq's asyncio sockets on uvloop, ROUTER to ROUTER.
 
-Settings and frames are those of `over_pyzmq`; each send and receive is awaited, callers wait on futures found
-by request id.
+Settings and frames are those of `pyzmq_sockets`; each send and receive is awaited, and callers wait on
+futures found by request id.
 """
 
 import asyncio
