@@ -89,8 +89,8 @@ class RaftPeer:
     the group goes on with the others, and `leave` is what takes it out of the group.
 
     Its three ports trust whoever can reach them: no encryption, no login, whatever credentials `environment`
-    has. An address that is an IP is listened at there alone, one with a name at all IPs of the machine, unless
-    `listen_host` says where.
+    has. An address that is an IP is listened at there alone, one with a name at all IPs of the machine,
+    unless `listen_host` says where.
     """
 
     def __init__(
