@@ -55,8 +55,9 @@ else:
             "hansa.store.raft.peer": "RaftPeer",
             "hansa.store.raft.raft_events": (
                 "ApprovalAwaited CatchingUp GroupStatus JoinAccepted JoinApproved JoinExpired "
-                "JoinRequested JoinRequestRefused LeaderChanged MemberFailing MemberRestarted RaftPeerJoined "
-                "RaftPeerLeft PeerStatus RaftEvent RaftStats RequestStatus SnapshotTaken"
+                "JoinRequestRefused JoinRequested LeaderChanged MemberFailing MemberRestarted "
+                "PeerStatus RaftEvent RaftPeerJoined RaftPeerLeft RaftStats RequestStatus "
+                "SnapshotTaken"
             ),
             "hansa.store.raft.raft_store": "RaftStore",
         },

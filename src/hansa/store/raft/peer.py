@@ -88,8 +88,9 @@ class RaftPeer:
     `JoinRefused`, `TimedOut`, `BadArgument`; then nothing is left running. Leaving the block ends the member;
     the group goes on with the others, and `leave` is what takes it out of the group.
 
-    Its three ports trust whoever can reach them: no encryption, no login. An address that is an IP is
-    listened at there alone, one with a name at all IPs of the machine, unless `listen_host` says where.
+    Its three ports trust whoever can reach them: no encryption, no login, whatever credentials `environment`
+    has. An address that is an IP is listened at there alone, one with a name at all IPs of the machine,
+    unless `listen_host` says where.
     """
 
     def __init__(
