@@ -52,12 +52,9 @@ class Parameter:
 
     name: str | None = None
     metavar: str | None = None
-    shown_default: str | None = None
-    """What help tells instead of the default; the empty string for nothing."""
     allow_leading_hyphen: bool | None = None
     env_var: str | None = None
-    env_var_split: Callable[[str], list[str]] | None = None
-    """From the text of the environment variable to the words that it stands for."""
+    """With commas between, where more than one may be given; spaces around them mean nothing."""
     converter: Callable[[str], object] | None = None
     """From a word to a value. Raises ValueError, with what is wrong."""
     validator: Number | None = None
@@ -154,9 +151,8 @@ class Slot:
 
     def from_environment(self, environment: Mapping[str, str]) -> list[str]:
         """A variable that is empty says nothing."""
-        text = environment.get(self.said.get("env_var", ""))
-        split: Callable[[str], list[str]] = self.said.get("env_var_split", lambda whole: [whole])
-        return split(text) if text else []
+        text = environment.get(self.said.get("env_var", ""), "")
+        return [word for word in map(str.strip, text.split(",") if self.is_many else [text]) if word]
 
     def notes(self) -> Iterator[str]:
         """What help adds to the description."""
@@ -165,12 +161,8 @@ class Slot:
         default = self.default
         if default is _NOTHING:
             yield "[required]"
-        elif not self.is_flag and default not in (None, ()):
-            plain = ", ".join(map(str, default)) if isinstance(default, tuple) else str(default)
-            if shown := self.said.get("shown_default", plain):
-                yield f"[default: {shown}]"
-        elif shown := self.said.get("shown_default"):
-            yield f"[default: {shown}]"
+        elif not self.is_flag and default not in (None, (), ""):
+            yield f"[default: {', '.join(map(str, default)) if isinstance(default, tuple) else default}]"
 
 
 class Declaration:

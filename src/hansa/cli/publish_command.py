@@ -137,7 +137,7 @@ QUIET_S: Final = 0.2
 
 def publish(
     topic: str,
-    payload: Annotated[str, Parameter(allow_leading_hyphen=True, shown_default="")] = "-",
+    payload: Annotated[str, Parameter(allow_leading_hyphen=True)] = "-",
     /,
     *,
     create: bool = False,

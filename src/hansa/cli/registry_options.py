@@ -13,11 +13,6 @@ PUB: Final = "tcp://127.0.0.1:5550"
 ROUTER: Final = "tcp://127.0.0.1:5551"
 
 
-def split_at_commas(text: str) -> list[str]:
-    """`HANSA_PUB=tcp://a:5550,tcp://b:5550` names two; spaces around them mean nothing."""
-    return [word.strip() for word in text.split(",") if word.strip()]
-
-
 def read_whole(text: str) -> int:
     """A whole number, also as 0x1f. The parser's own reading rounds: `--count 1.5` would be 2."""
     try:
@@ -31,11 +26,11 @@ SECONDS: Final = Parameter(metavar="SECONDS", validator=Number(gt=0, lt=1e9))
 
 Pubs: TypeAlias = Annotated[
     tuple[str, ...],
-    Parameter(metavar="ENDPOINT", env_var="HANSA_PUB", env_var_split=split_at_commas),
+    Parameter(metavar="ENDPOINT", env_var="HANSA_PUB"),
 ]
 Routers: TypeAlias = Annotated[
     tuple[str, ...],
-    Parameter(metavar="ENDPOINT", env_var="HANSA_ROUTER", env_var_split=split_at_commas),
+    Parameter(metavar="ENDPOINT", env_var="HANSA_ROUTER"),
 ]
 Whole: TypeAlias = Annotated[int, Parameter(converter=read_whole)]
 AsJson: TypeAlias = Annotated[bool, Parameter(name="--json")]

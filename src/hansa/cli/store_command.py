@@ -32,7 +32,7 @@ GARBAGE_THRESHOLDS: Final = (700, 10, 1_000)
 def store(
     *,
     listen: Annotated[str, Parameter(metavar="HOST:PORT")] = LISTEN,
-    data: Annotated[str | None, Parameter(metavar="FOLDER", shown_default=DATA)] = None,
+    data: Annotated[str | None, Parameter(metavar="FOLDER")] = None,
     memory: bool = False,
     no_fsync: bool = False,
     give_up_damage: bool = False,
@@ -58,7 +58,7 @@ def store(
     listen
         Where clients connect.
     data
-        The folder that keeps it. One process at a time has it.
+        The folder that keeps it, `hansa-store` unless given. One process at a time has it.
     memory
         Keep nothing: what is in the store ends with the process.
     no_fsync

@@ -13,7 +13,6 @@ from hansa.cli.arguments import Declaration
 from hansa.cli.exit_status import FAILED, USAGE, complain, error_facts, status_of
 from hansa.cli.payload_argument import part_lines, parts_object, read_payload
 from hansa.cli.program import COMMANDS, FAMILIES, load
-from hansa.cli.registry_options import split_at_commas
 from hansa.cli.services_command import as_object, as_table, since, summary
 from hansa.errors import BadArgument, BadEndpoint, HandlerFailed, StoreUnavailable, TimedOut, TopicExists
 from hansa.presence.provider_info import ProviderInfo
@@ -56,10 +55,6 @@ def test_a_terminal_gets_lines_and_nothing_that_it_obeys() -> None:
     assert part_lines(b"two\nlines", for_terminal=True) == b"two\nlines\n"
     assert part_lines(b"\x1b[2J\xff", for_terminal=True) == b"\\x1b[2J\\xff\n"
     assert part_lines(b"\x1b[2J\xff\n", for_terminal=False) == b"\x1b[2J\xff\n"
-
-
-def test_endpoints_in_the_environment_are_separated_by_commas() -> None:
-    assert split_at_commas("tcp://a:1, tcp://b:2,,") == ["tcp://a:1", "tcp://b:2"]
 
 
 def test_the_exit_status_says_whose_fault_it_is(capsys: pytest.CaptureFixture[str]) -> None:
