@@ -26,13 +26,8 @@ TASK_PLACES = {
 # Names that two classes of `src` share, with the reason: everywhere else one name means one thing.
 SHARED_NAMES = {
     "Call": "a gateway's, on its way; a checker's, in a history: each is what its users call it",
-    "Failure": "of a call to etcd; of a simulation that users play",
-    "Mesh": "of topics; how a command joins one",
     "Message": "of a socket, and of a topic: the two that users receive",
     "Outcome": "of a store's commit and of a simulation, both public; of a step in another thread",
-    "PeerJoined": "a mesh, and a raft group: both are events that users listen to",
-    "PeerLeft": "a mesh, and a raft group: both are events that users listen to",
-    "Refusal": "what a store's server answers; a fault that a simulation plays",
     "Subscribe": "ZMTP's command, and the topic mesh's: both are called so in their specifications",
     "Write": "what a link has to send; an operation of a register that users check",
 }
