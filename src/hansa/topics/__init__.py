@@ -3,16 +3,17 @@
 In the order in which a message goes from `publish` to `recv`:
 
 - `spot`: what a program publishes and reads with, and its subscriptions.
-- `node`: a process's part in the mesh, and where its spots come from.
-- `fanout`: the hot path: one message to all its subscribers.
+- `fanout`: the hot path: one message to all its subscribers, here and on other nodes.
+- `router_mesh`, `pubsub_mesh`: the sockets of either kind of mesh. They write what is due, pass on what
+  comes, and wake whoever reads.
 - `inbox`: what waits to be read.
 
-The mesh behind them, of which there are two kinds:
+Around them `node` is a process's part in the mesh, and where its spots come from. What decides:
 
-- `router_mesh` drives `mesh`, where each topic has an owner; `pubsub_mesh` drives `open_mesh`: none has.
+- `mesh`: for the ROUTER mesh, where each topic has an owner. `open_mesh`: for the PUB/SUB mesh: none has.
 - `wants`: which subscription matches which topics, and what is wanted here. `owners`: who owns which topic.
 - `doorkeeper`: which nodes this one stays connected with. `claims`: topics claimed in a store.
-- `effects`: what the machines ask for. `events`: what a program is told. `names`: what topics may be called.
+- `effects`: what these ask for. `events`: what a program is told. `names`: what topics may be called.
 
 Beside them: `threads` are spots for threads; `cluster_events` bridges members' events onto a topic.
 """

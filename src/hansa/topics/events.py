@@ -90,7 +90,7 @@ class PublishesInDoubt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeerJoined:
-    """Another node of the mesh is connected. (The peers of a raft group have events of the same names.)"""
+    """Another node of the mesh is connected."""
 
     peer: bytes
 

@@ -94,9 +94,11 @@ class Exchange:
     def take_due(self) -> tuple[list[Outbox], list[Reader]]:
         """Which outboxes to flush and which readers to wake, each once; then nothing is due."""
         boxes, readers = self.boxes, self.readers
-        self.boxes, self.readers, self.is_due = [], [], False
+        self.boxes = []
+        self.readers = []
+        self.is_due = False
         # A box that is full enough is named again with every message.
-        return list(dict.fromkeys(boxes)), readers
+        return list(dict.fromkeys(boxes)) if boxes else boxes, readers
 
     def take_rest(self) -> int:
         """How many turns of the loop the publishers rest now; what they publish is counted anew."""

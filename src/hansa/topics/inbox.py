@@ -275,6 +275,14 @@ class Reader:
             message = self.next()
         return messages
 
+    def expect(self) -> None:
+        """Somebody waits: wake the sleeper with the next message."""
+        self.is_awaited = True
+
+    def told(self) -> None:
+        """The reader is told now what its inboxes have dropped."""
+        self.has_untold = False
+
     def passed_by(self, count: int) -> None:
         """So many messages left without their tokens: somebody read an inbox itself, or a policy dropped."""
         if self.line is None:

@@ -322,7 +322,7 @@ class Spot:
         self._check()
         if self._waiters is None:
             self._waiters = Waiters()
-        self._reader.is_awaited = True
+        self._reader.expect()
         await self._waiters.wait()
 
     def forget(self, subscription: Subscription) -> None:
@@ -357,7 +357,7 @@ class Spot:
         return message
 
     def _tell_dropped(self) -> None:
-        self._reader.has_untold = False
+        self._reader.told()
         for subscription in self._subscriptions.values():
             count = subscription.inbox.take_untold()
             if count:

@@ -8,6 +8,7 @@ import pytest
 
 from hansa import SpotNode, TopicMessage, UsageError
 from hansa.errors import AlreadyClosed, BadArgument, WouldBlock
+from hansa.limits import PUBLISH_TURN_COUNT
 from tests.support.discovery_cast import WITHIN_S, until
 from tests.support.topics_cast import NODES, TopicCast, messages, payloads, waiting
 from tests.support.topics_wire import (
@@ -171,6 +172,26 @@ async def test_closing_a_node_closes_its_spots_in_order_and_everything_later_say
             node.spot()
         with pytest.raises(UsageError):
             await node.__aenter__()
+
+
+@pytest.mark.spec("SPT-17")
+async def test_a_closed_spot_publishes_to_no_topic_of_another_spot_either() -> None:
+    async with SpotNode() as node, node.spot() as owner, asyncio.timeout(WITHIN_S):
+        await owner.create_topic(ROOM)
+        closed, resting = node.spot("closed"), node.spot("resting")
+        await closed.close()
+        with pytest.raises(AlreadyClosed, match="closed"):
+            await closed.publish(ROOM, b"")
+        with pytest.raises(AlreadyClosed, match="closed"):
+            closed.post(ROOM, b"")
+        for _ in range(PUBLISH_TURN_COUNT):
+            await resting.publish(ROOM, b"")
+        publishing = asyncio.ensure_future(resting.publish(ROOM, b""))
+        await asyncio.sleep(0)  # So that it rests.
+        await resting.close()
+        with pytest.raises(AlreadyClosed, match="resting"):
+            await publishing
+        assert node.stats.published_count == PUBLISH_TURN_COUNT
 
 
 @pytest.mark.spec("SPT-17")

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hansa.errors import BadArgument
-from hansa.limits import WRITE_JOIN_BYTES
-from hansa.topics.fanout import Exchange, Feed, Outlet, receive
+from hansa.limits import CROWDED_TURN_COUNT, WRITE_JOIN_BYTES
+from hansa.topics.fanout import DUE, REST, Exchange, Feed, Outlet, publish, receive
 from hansa.topics.inbox import Inbox, Reader, TopicMessage, WhenSlow
 from hansa.transport.outbox import Outbox
 from hansa.wire import frames as zmtp
@@ -141,13 +141,54 @@ def test_the_driver_learns_once_which_boxes_to_flush_and_whom_to_wake() -> None:
     outlet = outlet_of(exchange)
     outlet.add(b"peer", box)
     inbox = inbox_of()
-    inbox.reader.is_awaited = True
+    inbox.reader.expect()
     outlet.feed.inboxes = [inbox]
     outlet.publish(b"x", exchange)
     outlet.publish(b"x", exchange)
     assert exchange.boxes == [box]
     assert exchange.readers == [inbox.reader]
     assert exchange.is_due
+
+
+def test_what_is_due_is_taken_once_and_names_each_box_once() -> None:
+    exchange, box = exchange_of(), box_of()
+    outlet = outlet_of(exchange)
+    outlet.add(b"peer", box)
+    inbox = inbox_of()
+    inbox.reader.expect()
+    outlet.feed.inboxes = [inbox]
+    outlet.publish(b"x", exchange)
+    box.due = False  # Full enough to be flushed with every message.
+    outlet.publish(b"x", exchange)
+    assert exchange.boxes == [box, box]
+    assert exchange.take_due() == ([box], [inbox.reader])
+    assert not exchange.is_due
+    assert exchange.take_due() == ([], [])
+
+
+def test_a_rest_begins_counting_anew_and_is_longer_once_when_nobody_keeps_up() -> None:
+    exchange, box = exchange_of(), box_of(count_max=4)
+    outlet = Outlet(b"t", Feed("t"), object(), 1, False)
+    exchange.open(outlet)
+    outlet.add(b"peer", box)
+    results = [publish(exchange, "t", b"x") for _ in range(5)]
+    assert (results[:4], results[4]) == ([DUE] * 4, REST)
+    assert (exchange.take_rest(), exchange.take_rest()) == (CROWDED_TURN_COUNT, 1)
+    assert publish(exchange, "t", b"x") == DUE
+
+
+def test_a_topic_that_is_given_up_stays_in_the_counts() -> None:
+    exchange, box = exchange_of(), box_of(count_max=1)
+    outlet = Outlet(b"t", Feed("t"), object(), 1, False)
+    exchange.open(outlet)
+    outlet.add(b"peer", box)
+    for _ in range(3):
+        outlet.publish(b"x", exchange)
+    assert (exchange.published_count, exchange.dropped_count) == (3, 2)
+    exchange.close(outlet)
+    exchange.count_published()
+    assert (exchange.published_count, exchange.dropped_count) == (4, 2)
+    assert (exchange.outlets, exchange.outlets_by_name) == ({}, {})
 
 
 def test_nothing_is_due_when_nobody_waits_and_the_box_will_be_flushed_anyway() -> None:

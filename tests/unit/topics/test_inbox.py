@@ -138,10 +138,10 @@ def test_a_reader_that_waits_is_woken_once_by_the_message_that_is_taken() -> Non
     reader = Reader(NOBODY)
     inbox = inbox_of(WhenSlow.DROP_NEWEST, count_max=2, reader=reader)
     assert not inbox.put(message(1), 1)
-    reader.is_awaited = True
+    reader.expect()
     assert inbox.put(message(2), 1)
     assert not reader.is_awaited
-    reader.is_awaited = True
+    reader.expect()
     # Dropped: there is nothing new to read.
     assert not inbox.put(message(3), 1)
     assert reader.is_awaited
@@ -151,7 +151,7 @@ def test_a_reader_that_waits_is_woken_once_by_the_message_that_is_taken() -> Non
 def test_a_reader_is_woken_also_by_a_message_that_took_anothers_place(when_slow: WhenSlow) -> None:
     inbox = inbox_of(when_slow, count_max=1)
     put(inbox, message(1))
-    inbox.reader.is_awaited = True
+    inbox.reader.expect()
     assert inbox.put(message(2), 1)
 
 

@@ -350,7 +350,8 @@ def test_publishes_to_a_peer_that_leaves_are_in_doubt_but_no_more_than_were_sent
     bench = MeshBench()
     for in_doubt_count, published_count, told_count in ((5, 3, 3), (2, 3, 2), (5, 0, 0)):
         bench.join(X)
-        bench.mesh.peers[X].published_count = published_count
+        for _ in range(published_count):
+            bench.mesh.published(X)
         events = told(bench.leave(X, in_doubt_count=in_doubt_count))
         doubts = [PublishesInDoubt(owner=X, count=told_count)] if told_count else []
         assert events == [*doubts, PeerLeft(peer=X, reason="reset")]

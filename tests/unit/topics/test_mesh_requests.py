@@ -2,6 +2,7 @@
 
 import pytest
 
+from hansa.errors import BadArgument
 from hansa.topics.events import PublishesInDoubt, PublishesRefused, TopicRemoved
 from hansa.wire.topics import Mark, Publish, Subscribe, TopicAnnounce, TopicRemove, Unsubscribe
 from tests.support.spot_mesh import A, MeshBench, X, Y, sent, told
@@ -94,7 +95,8 @@ def test_a_subscribe_for_a_topic_that_is_not_ours_is_refused() -> None:
 def test_a_refused_publish_is_told_counted_and_ends_the_claim() -> None:
     bench = MeshBench()
     bench.join(X, "t")
-    bench.mesh.peers[X].published_count = 3
+    for _ in range(3):
+        bench.mesh.published(X)
     effects = bench.hear(X, TopicRemove(topic="t", refused_count=1))
     assert told(effects) == [
         PublishesRefused(topic="t", owner=X, count=1),
@@ -114,10 +116,26 @@ def test_nobody_refuses_more_than_was_published_to_it() -> None:
     bench = MeshBench()
     bench.join(X)
     assert bench.hear(X, TopicRemove(topic="t", refused_count=2**32 - 1)) == []
-    bench.mesh.peers[X].published_count = 2
+    for _ in range(2):
+        bench.mesh.published(X)
     for _ in range(2):
         bench.hear(X, TopicRemove(topic="t", refused_count=2**32 - 1))
     assert bench.mesh.tally.publishes_refused_count == 2
+
+
+def test_a_publish_goes_to_whoever_owns_the_topic_now() -> None:
+    bench = MeshBench()
+    assert bench.mesh.route("t") is None
+    bench.join(Y, "t")
+    assert bench.mesh.route("t") == (Y, b"t")
+    bench.join(X, "t")
+    assert bench.mesh.route("t") == (X, b"t")
+    bench.remove(X, "t")
+    assert bench.mesh.route("t") == (Y, b"t")
+    bench.leave(Y)
+    assert bench.mesh.route("t") is None
+    with pytest.raises(BadArgument):
+        bench.mesh.route("t*")
 
 
 def test_a_refused_subscribe_is_no_refused_publish() -> None:

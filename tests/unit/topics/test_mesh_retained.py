@@ -54,7 +54,7 @@ def test_who_waits_is_woken_by_the_kept_copy() -> None:
     bench, _ = active(5, retain=True)
     bench.message(X, "t", 5)
     late = bench.subscriber("t")
-    late.inbox.reader.is_awaited = True
+    late.inbox.reader.expect()
     bench.mesh.subscribe(late)
     assert bench.exchange.readers == [late.inbox.reader]
     assert bench.exchange.is_due
