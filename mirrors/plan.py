@@ -136,7 +136,7 @@ DISCOVERY = Mirrored(
 )
 
 # For a thread it is always this mirror: the other sources are changed from within their event loop.
-STANDS_FOR = {"ProviderSource": "Discovery"}
+STANDS_FOR = {"ProviderSource": "Discovery", "Sessions": "Session"}
 
 GATEWAY = Mirrored(
     name="Gateway",
@@ -221,7 +221,7 @@ SPOT_NODE = Mirrored(
     while_open=frozenset({"spot", "events"}),
     fixed=frozenset({"has_owners"}),
     # All spots here are for threads. The others are for spots.
-    without=frozenset({"threadsafe_spot", "forget", "new_feed", "tell"}),
+    without=frozenset({"threadsafe_spot", "forget", "new_feed", "tell", "session"}),
 )
 
 STORE = Mirrored(
@@ -250,7 +250,7 @@ SESSION = Mirrored(
     doc="""One lease in a store, renewed until the block is left; locks and leaderships hang on it.
 
     As the asynchronous session, for any number of threads, which may share one. It is lost when the store
-    ends the lease, or when no renewal was answered until shortly (`margin_s`) before the lease could end:
+    ends the lease, or when no renewal was answered until shortly (`margin`) before the lease could end:
     then for good, and users open another one. If the store cannot be reached and comes back before that,
     nothing is lost. `is_live`, `deadline_s`, `remaining_s` and `check` ask nobody: they are true at any
     moment and never wait.
@@ -272,7 +272,7 @@ SESSION = Mirrored(
     ),
     bounded={"lost": "{self.name} still lives"},
     # For locks, elections and what else hangs on it.
-    without=frozenset({"end_lost", "next_number", "spawn", "ended", "farewell_s", "end_lease"}),
+    without=frozenset({"end_lost", "next_number", "spawn", "ended", "farewell_s", "end_lease", "live"}),
 )
 
 HOLD = Mirrored(
@@ -382,6 +382,7 @@ MEMBERS = Mirrored(
     keeps=("store", "cluster"),
     while_open=frozenset({"events"}),
     anywhere=frozenset({"is_member", "loop_lag_s"}),
+    without=frozenset({"session"}),
 )
 
 NODE_REGISTRY = Mirrored(

@@ -17,6 +17,7 @@ from hansa.store.memory import MemoryStore
 from hansa.testing.host import SimClock
 from hansa.testing.life import Life
 from hansa.testing.loop import SimLoop
+from hansa.transport.environment import Environment
 
 T = TypeVar("T")
 
@@ -52,7 +53,9 @@ class MemberStage:
         """Start a process that joins and stays. Raises what joining raises."""
         self._number += 1
         chance = Chance.seeded(f"{name} {self._number}")
-        members = Members(self.store, node or NodeInfo(id=name), chance=chance, **options)
+        members = Members(
+            self.store, node or NodeInfo(id=name), environment=Environment(chance=chance), **options
+        )
         life, leaving = Life(name, self._number), asyncio.Event()
         entered: asyncio.Future[None] = self.loop.create_future()
 

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Self
 
-from hansa.chance import Chance
 from hansa.coordination.barrier import Barrier as AsyncBarrier
 from hansa.coordination.election import Election as AsyncElection
 from hansa.coordination.election import LeaderInfo
@@ -31,16 +30,17 @@ from hansa.sync.mirror import EndingMirror, within
 from hansa.sync.ownership import Contest, Line, Ownership, obtained
 from hansa.sync.store import Store
 from hansa.sync.streams import EventStream
+from hansa.transport.environment import Environment
 
 
 class Session(EndingMirror):
     """One lease in a store, renewed until the block is left; locks and leaderships hang on it.
 
     As the asynchronous session, for any number of threads, which may share one. It is lost when the store
-    ends the lease, or when no renewal was answered until shortly (`margin_s`) before the lease could end:
-    then for good, and users open another one. If the store cannot be reached and comes back before that,
-    nothing is lost. `is_live`, `deadline_s`, `remaining_s` and `check` ask nobody: they are true at any
-    moment and never wait.
+    ends the lease, or when no renewal was answered until shortly (`margin`) before the lease could end: then
+    for good, and users open another one. If the store cannot be reached and comes back before that, nothing
+    is lost. `is_live`, `deadline_s`, `remaining_s` and `check` ask nobody: they are true at any moment and
+    never wait.
 
     Entering raises StoreUnavailable and TimedOut. Leaving ends the lease, in a bounded time, or lets it end
     by itself; calls that wait for something of this session end with AlreadyClosed.
@@ -52,11 +52,12 @@ class Session(EndingMirror):
         ttl: float = 10.0,
         *,
         cluster: str = "default",
-        margin_s: float | None = None,
+        node: str = "",
+        margin: float | None = None,
         name: str = "",
-        renew_interval_s: float | None = None,
+        renew_interval: float | None = None,
         loop_silence_s_max: float | None = None,
-        chance: Chance | None = None,
+        environment: Environment | None = None,
     ) -> None:
         """Raises BadArgument."""
         super().__init__(f"session {name}" if name else "session")
@@ -65,11 +66,12 @@ class Session(EndingMirror):
             store._inner,
             ttl,
             cluster=cluster,
-            margin_s=margin_s,
+            node=node,
+            margin=margin,
             name=name,
-            renew_interval_s=renew_interval_s,
+            renew_interval=renew_interval,
             loop_silence_s_max=loop_silence_s_max,
-            chance=chance,
+            environment=environment,
         )
 
     def __enter__(self) -> Self:
@@ -253,7 +255,8 @@ class Lock(Line):
     def acquire(self, timeout: float | None = None) -> Hold:
         """Wait in line, and hold. A store that cannot be reached is waited for as long as the session lives.
 
-        Raises `TimedOut`, `SessionLost`, and `LockLost` when somebody took this waiter out of the line.
+        Raises `TimedOut`, `SessionLost`, and `LockLost` when somebody took this waiter out of the line;
+        `UsageError` without a timeout in a thread that is in a block of this lock: it would wait for itself.
         Interrupting it leaves the line.
         """
         return obtained(
@@ -315,7 +318,8 @@ class Semaphore(Line):
         """Wait in line, and hold. A store that cannot be reached is waited for as long as the session lives.
 
         Raises `TimedOut`, `SessionLost`, `BadArgument` for another limit than the others', and `LockLost`
-        when somebody took this waiter out of the line. Interrupting it leaves the line.
+        when somebody took this waiter out of the line; `UsageError` without a timeout in a thread whose
+        blocks have all the places. Interrupting it leaves the line.
         """
         return obtained(
             self._session,
@@ -415,7 +419,10 @@ class Leadership(Ownership):
 
 
 class Election(Contest):
-    """An election by name. `value` is what this candidate says of itself, an address for example."""
+    """An election by name. `value` is what this candidate says of itself, an address for example.
+
+    It hangs on a session, or with a `SessionKeeper` on the one that lives when it campaigns.
+    """
 
     def __init__(self, session: Session, name: str, *, value: bytes = b"") -> None:
         """Raises BadArgument for what cannot be a name."""
@@ -435,7 +442,7 @@ class Election(Contest):
         """Wait until this process leads. A store that cannot be reached is waited for.
 
         Raises `TimedOut`, `SessionLost`, and `LeadershipLost` when somebody took this candidate out of the
-        line. Interrupting it leaves the line.
+        line; `UsageError` without a timeout in a thread that leads already. Interrupting it leaves the line.
         """
         return obtained(
             self._session,
@@ -493,6 +500,9 @@ class Members(EndingMirror):
     When the store is away the view stays as it was, and `is_stale` says so; nobody is declared dead for it.
     Entering raises `StoreUnavailable` or `TimedOut` when the store does not answer, `BadArgument`,
     `AlreadyClosed`.
+
+    With `session` its record is on that keeper's sessions, whose times hold then, and one lease serves the
+    whole process; the keeper is closed when the process is replaced.
     """
 
     def __init__(
@@ -505,7 +515,7 @@ class Members(EndingMirror):
         heartbeat_timeout: float = MEMBER_HEARTBEAT_TIMEOUT_S,
         takeover: bool = True,
         timeout: float = 2 * STORE_TIMEOUT_S,
-        chance: Chance | None = None,
+        environment: Environment | None = None,
     ) -> None:
         """Raises BadArgument."""
         super().__init__(f"members of {cluster}" + (f" at {node.id}" if node is not None else ""))
@@ -519,7 +529,7 @@ class Members(EndingMirror):
             heartbeat_timeout=heartbeat_timeout,
             takeover=takeover,
             timeout=timeout,
-            chance=chance,
+            environment=environment,
         )
 
     def __enter__(self) -> Self:

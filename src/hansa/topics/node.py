@@ -13,6 +13,7 @@ from typing import Literal, Self
 
 from hansa.chance import Chance
 from hansa.clock import Clock, SystemClock
+from hansa.coordination.session import SessionKeeper
 from hansa.endpoint import Endpoint, advertised
 from hansa.errors import (
     AlreadyClosed,
@@ -55,6 +56,7 @@ from hansa.topics.spot import Spot, Subscription
 from hansa.topics.stats import SpotStats, TopicReport
 from hansa.topics.threads import LOOP_ADVICE, ThreadsafeSpot
 from hansa.transport import Network, SocketOptions, Tls
+from hansa.transport.environment import Environment
 from hansa.transport.system_network import SystemNetwork, default_route_host
 
 
@@ -70,7 +72,8 @@ class SpotNode:
     With a `store` a topic is claimed there before it is created, on a lease of `claim_ttl_s`, under `cluster`
     and `service`: two nodes of a mesh in which all have that store never own one topic. A node that cannot
     renew the lease gives its topics up before another one can claim them, and tells it by `TopicLost`; the
-    topics of one that was killed are free when the lease ends.
+    topics of one that was killed are free when the lease ends. With a `session` it claims on the sessions of
+    that keeper, in its store and cluster, and opens none of its own.
 
     It belongs to the event loop in which it was entered, and is used once. Leaving the block closes its spots
     in the order in which they were made, tells the other nodes and the registry, and ends every connection.
@@ -92,6 +95,7 @@ class SpotNode:
         store: Store | None = None,
         cluster: str = "default",
         claim_ttl_s: float = CLAIM_TTL_S,
+        session: SessionKeeper | None = None,
         tls: Tls | None = None,
         network: Network | None = None,
         clock: Clock | None = None,
@@ -106,9 +110,11 @@ class SpotNode:
             raise BadArgument("query_interval_s and heartbeat_interval_s must be positive")
         if bind is None and (discovery is not None or registries):
             raise BadArgument("a node that others find needs bind=..., such as 'tcp://127.0.0.1:0'")
+        store = session.store if session is not None else store
         if store is not None and mesh == "pubsub":
             raise BadArgument("topics of a PUB/SUB mesh have no owners: there is nothing to claim in a store")
         chance = chance or Chance.system()
+        clock = clock or SystemClock()
         options = options or SocketOptions()
         self.name = name
         self.service = check_service(service)
@@ -135,7 +141,7 @@ class SpotNode:
         self._unlisten = self._nothing
         self._was_followed = True
         self.mesh: MeshDriver = self._new_mesh(
-            mesh, options, clock=clock or SystemClock(), chance=chance, query_interval_s=query_interval_s
+            mesh, options, clock=clock, chance=chance, query_interval_s=query_interval_s
         )
         """What carries the messages; for spots."""
         self.claims = (
@@ -147,7 +153,8 @@ class SpotNode:
                 service=self.service,
                 node=self.routing_id,
                 ttl_s=claim_ttl_s,
-                chance=chance.fork("claims"),
+                keeper=session,
+                environment=Environment(clock=clock, chance=chance.fork("claims")),
                 on_lost=lambda topic, reason: self.mesh.lose(check_topic(topic), reason),
                 on_failure=self._task_failed,
             )
@@ -207,6 +214,8 @@ class SpotNode:
         self._unlisten()
         if not self._was_followed and self._discovery is not None:
             self._discovery.unsubscribe(self.service)
+        if self.claims is not None:
+            self.claims.shut()
         for spot in list(self._spots):
             spot.end()
         for feed in self._feeds:

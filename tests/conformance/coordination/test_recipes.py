@@ -111,7 +111,7 @@ async def test_the_holder_stops_by_itself_before_the_store_gives_it_to_another(
 async def test_a_store_that_comes_back_in_time_costs_nothing(
     store: Store, away: Callable[[bool], None]
 ) -> None:
-    async with Session(store, ttl=4.0, renew_interval_s=0.5) as session, Lock(session, "dock") as hold:
+    async with Session(store, ttl=4.0, renew_interval=0.5) as session, Lock(session, "dock") as hold:
         away(True)
         while not session.failures_count:
             await asyncio.sleep(0.01)

@@ -32,6 +32,7 @@ from hansa.testing.store_faults import draw_rewinds, draw_store_plan
 from hansa.testing.store_host import StoreHost
 from hansa.testing.store_link import StoreLink
 from hansa.testing.world import World
+from hansa.transport.environment import Environment
 
 __all__ = ["Elections"]
 
@@ -119,7 +120,11 @@ class Elections(Scenario):
             while True:
                 try:
                     async with Session(
-                        link, self.ttl_s, name=str(host.life), chance=chance.fork("session")
+                        link,
+                        self.ttl_s,
+                        node=host.name,
+                        name=str(host.life),
+                        environment=Environment(chance=chance.fork("session")),
                     ) as session:
                         while True:
                             await self._campaign(host, session, chance)
@@ -174,7 +179,11 @@ class Elections(Scenario):
                 self._seen.pop(host.name, None)
                 try:
                     async with Session(
-                        link, self.ttl_s, name=str(host.life), chance=chance.fork("session")
+                        link,
+                        self.ttl_s,
+                        node=host.name,
+                        name=str(host.life),
+                        environment=Environment(chance=chance.fork("session")),
                     ) as session:
                         async for info in Election(session, OFFICE).observe():
                             self._see(host, info, term_max)

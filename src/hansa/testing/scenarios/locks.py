@@ -40,6 +40,7 @@ from hansa.testing.store_faults import draw_rewinds, draw_store_plan
 from hansa.testing.store_host import StoreHost
 from hansa.testing.store_link import StoreLink
 from hansa.testing.world import World
+from hansa.transport.environment import Environment
 
 __all__ = ["GuardedCounters", "Locks", "Mark"]
 
@@ -171,7 +172,11 @@ class Locks(Scenario):
             while True:
                 try:
                     async with Session(
-                        link, self.ttl_s, name=str(host.life), chance=chance.fork("session")
+                        link,
+                        self.ttl_s,
+                        node=host.name,
+                        name=str(host.life),
+                        environment=Environment(chance=chance.fork("session")),
                     ) as session:
                         while True:
                             await self._turn(host, session, chance)

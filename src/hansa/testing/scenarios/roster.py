@@ -33,6 +33,7 @@ from hansa.testing.store_faults import draw_rewinds, draw_store_plan
 from hansa.testing.store_host import StoreHost
 from hansa.testing.store_link import StoreLink
 from hansa.testing.world import World
+from hansa.transport.environment import Environment
 
 __all__ = ["RosterScenario"]
 
@@ -127,7 +128,7 @@ class RosterScenario(Scenario):
             node,
             heartbeat_interval=INTERVAL_S,
             heartbeat_timeout=TIMEOUT_S,
-            chance=chance.fork("members"),
+            environment=Environment(chance=chance.fork("members")),
         ) as members:
             view = self._views[host.name] = RosterView(host, members, self.truth)
             self.truth.stays(host.name, is_staying=True)
