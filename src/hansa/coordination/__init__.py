@@ -4,10 +4,12 @@ async with Session(store, ttl=10) as session:
     async with Lock(session, "nightly") as hold:
         await files.write(fence=hold.fence, report=report)
 
-- `session`, `session_times`: one lease, kept alive, and how long its owner may believe in it.
+- `session`: one lease, kept alive, how long its owner may believe in it, and the keeper, which opens another
+  one when it was lost.
+- `claim`: what is owned through a session, from taking it (or being given it by a leader) to losing it or
+  giving it back. `line`: who stands where in a line of such claims. `loss`: what cancels blocks of work.
 - `lock` (with the semaphore), `election`, `barrier`: what is taken in turns.
-- `ownership`, `entry`, `line`, `loss`: how they take it: a key in a line, from waiting to lost or released.
-- `following`: what a prefix of the store holds, kept up to date.
+- `following`: what a prefix of the store holds, kept up to date, and keys that are looked after.
 - `fencing`: storage that only the newest owner writes.
 - `members`: this process's place in a cluster and its view of the others. `stay`: its record in the store.
   `roster`, `suspicion`, `lookout`: who is a member, who is suspected, who looks after whom. `member`,
@@ -21,6 +23,7 @@ from hansa.exports import on_first_use
 
 if TYPE_CHECKING:
     from hansa.coordination.barrier import Barrier
+    from hansa.coordination.claim import PlacedClaim, PlacedClaims, Placement
     from hansa.coordination.election import Election, LeaderInfo, Leadership
     from hansa.coordination.fencing import FencedFile, FencedKey
     from hansa.coordination.following import Changed, Following, Snapshot
@@ -53,13 +56,14 @@ if TYPE_CHECKING:
     )
     from hansa.coordination.roster import Roster
     from hansa.coordination.routing_table import RouteEntry, RoutingTable, RoutingTables, RoutingTableStore
-    from hansa.coordination.session import Session
+    from hansa.coordination.session import Session, SessionKeeper
     from hansa.keys import Keys
 else:
     __getattr__, __dir__ = on_first_use(
         __name__,
         {
             "hansa.coordination.barrier": "Barrier",
+            "hansa.coordination.claim": "PlacedClaim PlacedClaims Placement",
             "hansa.coordination.election": "Election LeaderInfo Leadership",
             "hansa.coordination.fencing": "FencedFile FencedKey",
             "hansa.coordination.following": "Changed Following Snapshot",
@@ -76,7 +80,7 @@ else:
             ),
             "hansa.coordination.roster": "Roster",
             "hansa.coordination.routing_table": "RouteEntry RoutingTable RoutingTables RoutingTableStore",
-            "hansa.coordination.session": "Session",
+            "hansa.coordination.session": "Session SessionKeeper",
             "hansa.keys": "Keys",
         },
     )
@@ -116,6 +120,9 @@ __all__ = [
     "NodeJoined",
     "NodeLeft",
     "NodeRegistry",
+    "PlacedClaim",
+    "PlacedClaims",
+    "Placement",
     "Rejoined",
     "Roster",
     "RouteEntry",
@@ -124,5 +131,6 @@ __all__ = [
     "RoutingTables",
     "Semaphore",
     "Session",
+    "SessionKeeper",
     "Snapshot",
 ]

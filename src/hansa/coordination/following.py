@@ -199,10 +199,13 @@ class Guard:
         # In the order in which they are due.
         self._waiting: dict[bytes, tuple[float, KeyValue, int, Callable[[], None]]] = {}
         self._watching: dict[bytes, asyncio.Task[None]] = {}
+        self._is_closed = False
         self._timer: asyncio.TimerHandle | None = None
 
     def look_after(self, known: KeyValue, *, start_revision: int, on_gone: Callable[[], None]) -> None:
         """Call this when the key is gone, or was made anew, from this revision on."""
+        if self._is_closed:
+            return
         loop = asyncio.get_running_loop()
         self._waiting[known.key] = (loop.time() + GUARD_DELAY_S, known, start_revision, on_gone)
         if self._timer is None:
@@ -215,6 +218,7 @@ class Guard:
 
     def close(self) -> None:
         """Look after nothing any more."""
+        self._is_closed = True
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

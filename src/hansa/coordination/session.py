@@ -590,7 +590,7 @@ class SessionKeeper:
         self._news.wake_all()
 
     def end_former(self) -> None:
-        """End a lease that was lost and may still be there, once nobody has time left to stop what hung on it.
+        """End a lease that was lost and may still be there, when the time to stop what hung on it is over.
 
         For who has taken off it what should not go with it. The store may have heard more renewals of it than
         it could answer, so it could last for long.
@@ -600,8 +600,7 @@ class SessionKeeper:
             self._tasks.spawn(self._end_lease(former), "ends a former lease")
 
     async def _end_lease(self, former: Session) -> None:
-        while (left_s := former.vacant_until_s - self.store.clock.monotonic()) > 0.0:
-            await asyncio.sleep(left_s)
+        await asyncio.sleep(max(former.vacant_until_s - self.store.clock.monotonic(), 0.0))
         await former.end_lease(LEAVE_S_MAX)
 
     async def _keep(self) -> None:

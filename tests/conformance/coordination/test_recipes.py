@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -194,16 +195,27 @@ async def test_a_barrier_opens_for_all_round_after_round(store: Store, other_sto
     assert all(mine == passed[0] for mine in passed)
 
 
-@pytest.mark.spec("CRD-08")
+@pytest.mark.spec("CRD-08", "CRD-16")
 async def test_leaders_follow_each_other_and_observers_see_it(store: Store, other_store: Store) -> None:
-    async with Session(store) as first, Session(other_store) as second, asyncio.timeout(WAIT_S_MAX):
+    async with (
+        Session(store, node="cog") as first,
+        Session(other_store) as second,
+        asyncio.timeout(WAIT_S_MAX),
+    ):
         news = Election(second, "harbour").observe()
         assert await anext(news) is None
+        began = store.clock.wall()
         async with Election(first, "harbour", value=b"a").campaign() as leadership:
-            assert await anext(news) == LeaderInfo(term=leadership.term, value=b"a", lease=first.lease)
+            leader = await anext(news)
+            assert leader is not None
+            assert began - 1 <= leader.since <= store.clock.wall() + 1
+            expected = LeaderInfo(
+                term=leadership.term, value=b"a", lease=first.lease, node="cog", since=leader.since
+            )
+            assert leader == expected
             waiter = asyncio.ensure_future(Election(second, "harbour", value=b"b").win())
             await leadership.proclaim(b"c")
-            assert await anext(news) == LeaderInfo(term=leadership.term, value=b"c", lease=first.lease)
+            assert await anext(news) == replace(expected, value=b"c")
         next_leadership = await waiter
         leader = await anext(news)
         while leader is None:

@@ -20,6 +20,7 @@ from typing import ClassVar
 
 from hansa.chance import Chance
 from hansa.coordination.election import Election, LeaderInfo, Leadership
+from hansa.coordination.line import decode_signed
 from hansa.coordination.session import Session
 from hansa.errors import Fenced, StoreUnavailable, TimedOut
 from hansa.keys import Keys
@@ -208,5 +209,5 @@ class Elections(Scenario):
     def _witness(self, batch: WatchBatch, origin: str) -> None:
         for event in batch.events:
             if event.kind is EventKind.PUT and event.item.key.startswith(PREFIX):
-                self._truths.add((event.item.create_revision, event.item.value))
+                self._truths.add((event.item.create_revision, decode_signed(event.item.value).body))
         self.claims.follow(batch, origin)
