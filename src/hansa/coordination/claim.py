@@ -627,7 +627,11 @@ async def mark_all(session: Session, items: Sequence[KeyValue], body: bytes) -> 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
-    """What a leader writes: who owns an entry, on which lease, in which epoch. The rest is the user's own."""
+    """What a leader writes: who owns an entry, on which lease, in which epoch. The rest is the user's own.
+
+    A leader writes over what it has read, compares its own leadership, and takes a number for the epoch that
+    is higher than the revision it has read: so epochs grow from owner to owner, also when a store goes back.
+    """
 
     node: str
     lease: int
@@ -687,7 +691,7 @@ class PlacedClaims:
     """What leaders place below a prefix on one node's present session. `on_claim` is given each claim.
 
     An entry that names another lease is none of this session's, also if it names this node. A session's loss
-    loses all at once; one that follows begins with what is placed on it already.
+    loses all at once.
     """
 
     def __init__(
@@ -726,9 +730,7 @@ class PlacedClaims:
         self._claims.clear()
 
     def session_opened(self, session: Session) -> None:
-        """What was placed on it already is owned from now on."""
-        for item in self._following.items.values():
-            self._hear(item)
+        """Nothing can have been placed on it yet: a leader does so when it sees the record on it."""
 
     def _hear(self, item: KeyValue) -> None:
         """The entry is this now."""

@@ -181,7 +181,7 @@ class Locks(Scenario):
 
     def _sessions(self, host: Host, link: StoreLink, chance: Chance) -> Session | SessionKeeper:
         """One session, which ends with a loss, or one after the other."""
-        kind = chance.choose((Session, SessionKeeper))
+        kind: type[Session] | type[SessionKeeper] = chance.choose((Session, SessionKeeper))
         environment = Environment(chance=chance.fork("session"))
         return kind(link, ttl=self.ttl_s, node=host.name, name=str(host.life), environment=environment)
 
