@@ -513,34 +513,41 @@ class Line(Generic[E]):
     async def acquire(self, timeout: float | None) -> TakenClaim[E]:
         """Wait in line, and own. Leaves the line when it fails, is cancelled, or times out.
 
-        Raises `TimedOut`, `SessionLost`, the error of the line when somebody takes this one out of it, and
-        `UsageError` in a task that would wait for itself.
+        Raises `TimedOut`, the error of the line when somebody takes this one out of it, and `UsageError` in a
+        task that would wait for itself. When the session is lost it raises `SessionLost`, or with a keeper
+        begins anew on the next one.
         """
         clock = self.sessions.store.clock
         began_s = clock.monotonic()
-        session = await self.sessions.live(timeout)
-        left_s = None if timeout is None else timeout - (clock.monotonic() - began_s)
-        if timeout is None:
-            self._check_inside(session)
-        claim = self._claim(session)
-        try:
-            async with GuardedBlock(session.loss, claim.loss, timeout=left_s):
-                place, items = await claim.enter()
-                await self._admitted(claim, items)
-                if not place.is_turn:
-                    await claim.wait_turn(place)
-                    if self._inside is not None:
-                        await claim.mark_patiently(self._inside)
-            # The store said so a moment ago; the session's clock has the last word.
-            session.check()
-        except TimeoutError:
-            claim.leave_later()
-            self.tally.timed_out()
-            raise TimedOut(f"{self.what}: the turn did not come within {timeout} s") from None
-        except BaseException:
-            claim.leave_later()
-            raise
-        return self._owned(claim, clock.monotonic() - began_s)
+        while True:
+            waited_s = clock.monotonic() - began_s
+            session = await self.sessions.live(None if timeout is None else timeout - waited_s)
+            if timeout is None:
+                self._check_inside(session)
+            claim = self._claim(session)
+            try:
+                left_s = None if timeout is None else timeout - (clock.monotonic() - began_s)
+                async with GuardedBlock(session.loss, claim.loss, timeout=left_s):
+                    place, items = await claim.enter()
+                    await self._admitted(claim, items)
+                    if not place.is_turn:
+                        await claim.wait_turn(place)
+                        if self._inside is not None:
+                            await claim.mark_patiently(self._inside)
+                # The store said so a moment ago; the session's clock has the last word.
+                session.check()
+                return self._owned(claim, clock.monotonic() - began_s)
+            except TimeoutError:
+                claim.leave_later()
+                self.tally.timed_out()
+                raise TimedOut(f"{self.what}: the turn did not come within {timeout} s") from None
+            except SessionLost:
+                claim.leave_later()
+                if session is self.sessions:
+                    raise
+            except BaseException:
+                claim.leave_later()
+                raise
 
     async def try_acquire(self, timeout: float | None = 0.0) -> TakenClaim[E] | None:
         """Own, if the turn comes with entering the line; else None. `timeout` is for a session that lives.
