@@ -12,7 +12,7 @@ from hansa.coordination.claim import Claim, TakenClaim
 from hansa.coordination.fencing import FencedKey, encode_fence
 from hansa.coordination.following import Copy
 from hansa.coordination.lookout import Lookout
-from hansa.coordination.node_info import MemberStatus
+from hansa.coordination.member import MemberStatus
 from hansa.coordination.roster import RosterBook
 from hansa.coordination.session import SessionTimes
 from hansa.coordination.stay import Stay

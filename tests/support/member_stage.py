@@ -7,9 +7,8 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Self, TypeVar
 
 from hansa.chance import Chance
-from hansa.coordination.member import MembersEvent
+from hansa.coordination.member import MembersEvent, NodeInfo
 from hansa.coordination.members import Members
-from hansa.coordination.node_info import NodeInfo
 from hansa.coordination.roster import Roster
 from hansa.errors import WouldBlock
 from hansa.runtime.event_stream import EventStream

@@ -24,14 +24,14 @@ from hansa.coordination.member import (
     MemberLeft,
     MemberRefuted,
     MembersEvent,
+    MemberStatus,
     MemberSuspected,
     MemberUpdated,
+    NodeInfo,
     Rejoined,
 )
 from hansa.coordination.members import Members
-from hansa.coordination.node_info import MemberStatus, NodeInfo
-from hansa.coordination.roster import Roster
-from hansa.coordination.suspicion import silence_s
+from hansa.coordination.roster import Roster, silence_s
 from hansa.errors import BadArgument, HansaError, StoreUnavailable, TimedOut
 from hansa.runtime.fast_loop import run
 from hansa.store.store import Store

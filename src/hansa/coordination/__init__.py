@@ -6,14 +6,14 @@ async with Session(store, ttl=10) as session:
 
 - `session`: one lease, kept alive, how long its owner may believe in it, and the keeper, which opens another
   one when it was lost.
-- `claim`: what is owned through a session, from taking it (or being given it by a leader) to losing it or
-  giving it back. `line`: who stands where in a line of such claims. `loss`: what cancels blocks of work.
+- `claim`: what is owned through a session, from taking it to losing it or giving it back. `placed`: what a
+  leader gives to nodes. `line`: who stands where in a line of claims. `loss`: what cancels blocks of work.
 - `lock` (with the semaphore), `election`, `barrier`: what is taken in turns.
 - `following`: what a prefix of the store holds, kept up to date, and keys that are looked after.
 - `fencing`: storage that only the newest owner writes.
+- `member`: a node, how others see it, what happens to it. `roster`: who is a member, and who is suspected.
 - `members`: this process's place in a cluster and its view of the others. `stay`: its record in the store.
-  `roster`, `suspicion`, `lookout`: who is a member, who is suspected, who looks after whom. `member`,
-  `node_info`: the values.
+  `lookout`: looks after others, and says who is overdue.
 - `nodes`: the registry of nodes and its watcher. `routing_table`: which node has which partition.
 """
 
@@ -23,7 +23,6 @@ from hansa.exports import on_first_use
 
 if TYPE_CHECKING:
     from hansa.coordination.barrier import Barrier
-    from hansa.coordination.claim import PlacedClaim, PlacedClaims, Placement
     from hansa.coordination.election import Election, LeaderInfo, Leadership
     from hansa.coordination.fencing import FencedFile, FencedKey
     from hansa.coordination.following import Changed, Following, Snapshot
@@ -40,12 +39,13 @@ if TYPE_CHECKING:
         MemberRefuted,
         MembersEvent,
         MembersStats,
+        MemberStatus,
         MemberSuspected,
         MemberUpdated,
+        NodeInfo,
         Rejoined,
     )
     from hansa.coordination.members import Members
-    from hansa.coordination.node_info import MemberStatus, NodeInfo
     from hansa.coordination.nodes import (
         MembershipWatcher,
         NodeEvent,
@@ -54,6 +54,7 @@ if TYPE_CHECKING:
         NodeLeft,
         NodeRegistry,
     )
+    from hansa.coordination.placed import PlacedClaim, PlacedClaims, Placement
     from hansa.coordination.roster import Roster
     from hansa.coordination.routing_table import RouteEntry, RoutingTable, RoutingTables, RoutingTableStore
     from hansa.coordination.session import Session, SessionKeeper
@@ -63,7 +64,6 @@ else:
         __name__,
         {
             "hansa.coordination.barrier": "Barrier",
-            "hansa.coordination.claim": "PlacedClaim PlacedClaims Placement",
             "hansa.coordination.election": "Election LeaderInfo Leadership",
             "hansa.coordination.fencing": "FencedFile FencedKey",
             "hansa.coordination.following": "Changed Following Snapshot",
@@ -71,13 +71,13 @@ else:
             "hansa.coordination.lock": "Hold HolderInfo Lock Semaphore",
             "hansa.coordination.member": (
                 "Expelled LoopLagged Member MemberDown MemberEvent MemberJoined MemberLeft MemberRefuted "
-                "MembersEvent MembersStats MemberSuspected MemberUpdated Rejoined"
+                "MembersEvent MembersStats MemberStatus MemberSuspected MemberUpdated NodeInfo Rejoined"
             ),
             "hansa.coordination.members": "Members",
-            "hansa.coordination.node_info": "MemberStatus NodeInfo",
             "hansa.coordination.nodes": (
                 "MembershipWatcher NodeEvent NodeEvents NodeJoined NodeLeft NodeRegistry"
             ),
+            "hansa.coordination.placed": "PlacedClaim PlacedClaims Placement",
             "hansa.coordination.roster": "Roster",
             "hansa.coordination.routing_table": "RouteEntry RoutingTable RoutingTables RoutingTableStore",
             "hansa.coordination.session": "Session SessionKeeper",

@@ -19,6 +19,7 @@ from typing import Any, Final, Self
 from hansa.coordination.following import Following, changes
 from hansa.coordination.lookout import Lookout
 from hansa.coordination.member import (
+    SAID,
     Expelled,
     LoopLagged,
     Member,
@@ -27,9 +28,10 @@ from hansa.coordination.member import (
     MemberRefuted,
     MembersEvent,
     MembersStats,
+    MemberStatus,
+    NodeInfo,
     Rejoined,
 )
-from hansa.coordination.node_info import SAID, MemberStatus, NodeInfo
 from hansa.coordination.nodes import by_id, record_events
 from hansa.coordination.roster import Roster, RosterBook
 from hansa.coordination.session import SessionKeeper

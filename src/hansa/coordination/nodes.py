@@ -10,8 +10,7 @@ from typing import Self, TypeAlias
 
 from hansa.clock import Clock
 from hansa.coordination.following import Changed, Following, Snapshot, changes
-from hansa.coordination.member import MemberDown, MemberEvent, MemberJoined, MemberLeft
-from hansa.coordination.node_info import NodeInfo
+from hansa.coordination.member import MemberDown, MemberEvent, MemberJoined, MemberLeft, NodeInfo
 from hansa.coordination.roster import RosterBook
 from hansa.coordination.session import SessionKeeper
 from hansa.coordination.stay import Stay, deregister

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 from hansa.coordination.following import Changed, Following, Snapshot
-from hansa.coordination.node_info import from_json
+from hansa.coordination.member import from_json
 from hansa.errors import BadArgument, BadRecord, Conflict
 from hansa.keys import Keys
 from hansa.limits import STORE_TIMEOUT_S

@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Final
 
 from hansa.coordination.following import TROUBLE
-from hansa.coordination.node_info import SAID, MemberStatus, NodeInfo, NodeRecord
+from hansa.coordination.member import SAID, MemberStatus, NodeInfo, NodeRecord
 from hansa.coordination.session import Session, SessionKeeper
 from hansa.errors import (
     BadArgument,

@@ -17,9 +17,8 @@ from hansa.coordination.lock import Hold as AsyncHold
 from hansa.coordination.lock import HolderInfo
 from hansa.coordination.lock import Lock as AsyncLock
 from hansa.coordination.lock import Semaphore as AsyncSemaphore
-from hansa.coordination.member import Member, MembersEvent, MembersStats
+from hansa.coordination.member import Member, MembersEvent, MembersStats, MemberStatus, NodeInfo
 from hansa.coordination.members import Members as AsyncMembers
-from hansa.coordination.node_info import MemberStatus, NodeInfo
 from hansa.coordination.roster import Roster
 from hansa.coordination.session import Session as AsyncSession
 from hansa.errors import LeadershipLost, LockLost, SessionLost

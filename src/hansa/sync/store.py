@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from hansa.clock import Clock
 from hansa.coordination.fencing import FencedKey as AsyncFencedKey
-from hansa.coordination.node_info import NodeInfo
+from hansa.coordination.member import NodeInfo
 from hansa.coordination.nodes import MembershipWatcher as AsyncMembershipWatcher
 from hansa.coordination.nodes import NodeEvent
 from hansa.coordination.nodes import NodeRegistry as AsyncNodeRegistry

@@ -8,8 +8,8 @@ import pytest
 
 from hansa.chance import Chance
 from hansa.coordination.lock import Lock
+from hansa.coordination.member import NodeInfo
 from hansa.coordination.members import Members
-from hansa.coordination.node_info import NodeInfo
 from hansa.coordination.nodes import NodeRegistry
 from hansa.coordination.session import Session
 from hansa.limits import STORE_TIMEOUT_S

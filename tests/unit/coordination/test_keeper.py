@@ -5,9 +5,8 @@ import asyncio
 import pytest
 
 from hansa.coordination.lock import Lock
-from hansa.coordination.member import Expelled
+from hansa.coordination.member import Expelled, NodeInfo
 from hansa.coordination.members import Members
-from hansa.coordination.node_info import NodeInfo
 from hansa.coordination.nodes import NodeRegistry
 from hansa.coordination.session import Session, SessionKeeper
 from hansa.errors import AlreadyClosed, LockLost, SessionLost, StoreUnavailable, TimedOut, UsageError
@@ -150,7 +149,7 @@ async def test_a_member_a_node_and_a_lock_share_one_lease_and_leave_it_to_the_ot
                 SpotNode(session=keeper) as node,
             ):
                 spot = node.spot()
-                for number in range(300):
+                for number in range(150):
                     await spot.create_topic(f"t{number}")
                 assert members.me.lease == session.lease
                 info = await store.lease_info(session.lease)

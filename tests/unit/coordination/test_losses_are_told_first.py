@@ -10,9 +10,8 @@ from hansa.chance import Chance
 from hansa.coordination.barrier import Barrier
 from hansa.coordination.election import Election
 from hansa.coordination.lock import Lock, Semaphore
-from hansa.coordination.member import Expelled
+from hansa.coordination.member import Expelled, NodeInfo, NodeRecord
 from hansa.coordination.members import Members
-from hansa.coordination.node_info import NodeInfo, NodeRecord
 from hansa.coordination.session import Session, farewell_s
 from hansa.errors import Fenced, LockLost, SessionLost, StoreUnavailable, TimedOut
 from hansa.keys import Keys

@@ -26,10 +26,10 @@ from hansa.coordination import (
     RoutingTableStore,
     Session,
 )
-from hansa.coordination.node_info import NodeRecord
+from hansa.coordination.member import NodeRecord
+from hansa.coordination.roster import Suspicion, is_overdue
 from hansa.coordination.session import SessionKeeper
 from hansa.coordination.stay import Stay
-from hansa.coordination.suspicion import Suspicion, is_overdue
 from hansa.errors import AlreadyClosed, BadArgument, Conflict, StoreUnavailable, TimedOut, UsageError
 from hansa.keys import Keys
 from hansa.limits import GONE_MEMBER_S_MAX, STORE_TIMEOUT_S

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hansa.chance import Chance
-from hansa.coordination.node_info import MemberStatus, NodeInfo, NodeRecord
+from hansa.coordination.member import MemberStatus, NodeInfo, NodeRecord
 from hansa.coordination.session import SessionKeeper
 from hansa.coordination.stay import Stay
 from hansa.errors import Conflict, StoreUnavailable, TimedOut

@@ -21,8 +21,8 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from hansa.chance import Chance
+from hansa.coordination.member import MemberStatus, NodeInfo
 from hansa.coordination.members import Members
-from hansa.coordination.node_info import MemberStatus, NodeInfo
 from hansa.errors import Conflict, StoreUnavailable, TimedOut
 from hansa.store.values import KeyValue, WatchBatch
 from hansa.testing.faults import FaultPlan
