@@ -2,7 +2,7 @@
 
 A leader writes an entry for a node, its session's lease and an epoch. The guards of the owner compare the
 entry, and the lease of the node's record. So a node with 10,000 entries has one lease and one leased key, and
-loses all at one moment. A leader places entries anew whose lease is not that of the record, in a higher epoch.
+loses all at one moment. A leader places entries anew whose lease is not that of the record.
 """
 
 from __future__ import annotations
