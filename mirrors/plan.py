@@ -310,6 +310,11 @@ LOCK = Mirrored(
     docs={
         "__init__": "Raises BadArgument for what cannot be a name.",
         "stats": "What this object has seen so far.",
+        "acquire": """Wait in line, and hold. A store that cannot be reached is waited for.
+
+        Raises TimedOut, SessionLost, and LockLost when somebody took this waiter out of the line. Interrupting it
+        leaves the line.
+        """,
     },
     attributes={"name": NAME},
 )
@@ -325,7 +330,15 @@ SEMAPHORE = Mirrored(
 
     `with semaphore as hold:` is as that of a `Lock`.
     """,
-    docs={"__init__": "Raises BadArgument.", "stats": "What this object has seen so far."},
+    docs={
+        "__init__": "Raises BadArgument.",
+        "stats": "What this object has seen so far.",
+        "acquire": """Wait in line, and hold. A store that cannot be reached is waited for.
+
+        Raises TimedOut, SessionLost, BadArgument for another limit than the others', and LockLost when somebody took
+        this waiter out of the line. Interrupting it leaves the line.
+        """,
+    },
     attributes={"name": NAME, "limit": Attribute(type="int", doc="How many may hold it at once.")},
 )
 
@@ -356,9 +369,15 @@ ELECTION = Mirrored(
     base_arguments="session, {inner}",
     owner="session",
     what="election {self.name!r}",
+    doc="An election by name. `value` is what this candidate says of itself, an address for example.",
     docs={
         "__init__": "Raises BadArgument for what cannot be a name.",
         "stats": "What this object has seen so far.",
+        "win": """Wait until this process leads. A store that cannot be reached is waited for.
+
+        Raises TimedOut, SessionLost, and LeadershipLost when somebody took this candidate out of the line.
+        Interrupting it leaves the line.
+        """,
     },
     attributes={"name": NAME},
     by_hand=frozenset({"campaign", "observe"}),

@@ -242,6 +242,7 @@ class TakenClaim(Claim[E]):
         body: bytes,
         turns_count: int = 1,
         is_guarded: bool = True,
+        is_brief: bool = True,
     ) -> None:
         super().__init__(session, what=what, error=error)
         number = session.next_number()
@@ -255,6 +256,7 @@ class TakenClaim(Claim[E]):
         self._value = Signed(node=session.node, since=session.store.clock.wall(), body=body)
         self._turns_count = turns_count
         self._is_guarded = is_guarded
+        self._is_brief = is_brief
         self._leaving = Closing()
 
     @property
@@ -306,6 +308,7 @@ class TakenClaim(Claim[E]):
                 ),
                 start_revision=outcome.revision + 1,
                 on_gone=self._deleted,
+                is_brief=self._is_brief,
             )
         return place, items
 
@@ -480,7 +483,8 @@ class Line(Generic[E]):
     """Where claims are taken in turns: the part that a lock, a semaphore, an election and topics share.
 
     `turns_count` own at a time. `admit` is given all keys of the line, and raises when this owner should not
-    stand there. Who had to wait says `inside` when its turn comes, if there is something to say.
+    stand there. Who had to wait says `inside` when its turn comes, if there is something to say. What may be
+    held for a moment only (`is_brief`) is not watched at once.
     """
 
     def __init__(
@@ -494,6 +498,7 @@ class Line(Generic[E]):
         turns_count: int = 1,
         admit: Callable[[tuple[KeyValue, ...]], None] | None = None,
         inside: bytes | None = None,
+        is_brief: bool = True,
     ) -> None:
         self.sessions = sessions
         self.prefix = prefix
@@ -504,6 +509,7 @@ class Line(Generic[E]):
         self._turns_count = turns_count
         self._admit = admit
         self._inside = inside
+        self._is_brief = is_brief
 
     async def acquire(self, timeout: float | None) -> TakenClaim[E]:
         """Wait in line, and own. Leaves the line when it fails, is cancelled, or times out.
@@ -575,6 +581,7 @@ class Line(Generic[E]):
             error=self._error,
             body=self._body,
             turns_count=self._turns_count,
+            is_brief=self._is_brief,
         )
 
     def _owned(self, claim: TakenClaim[E], waited_s: float) -> TakenClaim[E]:

@@ -202,9 +202,17 @@ class Guard:
         self._is_closed = False
         self._timer: asyncio.TimerHandle | None = None
 
-    def look_after(self, known: KeyValue, *, start_revision: int, on_gone: Callable[[], None]) -> None:
-        """Call this when the key is gone, or was made anew, from this revision on."""
+    def look_after(
+        self, known: KeyValue, *, start_revision: int, on_gone: Callable[[], None], is_brief: bool
+    ) -> None:
+        """Call this when the key is gone, or was made anew, from this revision on.
+
+        What is not held for a moment only is watched at once.
+        """
         if self._is_closed:
+            return
+        if not is_brief:
+            self._begin(known, start_revision, on_gone)
             return
         loop = asyncio.get_running_loop()
         self._waiting[known.key] = (loop.time() + GUARD_DELAY_S, known, start_revision, on_gone)
@@ -235,9 +243,12 @@ class Guard:
                 self._timer = loop.call_at(due_s, self._due)
                 return
             del self._waiting[key]
-            self._watching[key] = self._tasks.spawn(
-                self._watch(known, start_revision, on_gone), f"guards {key!r}"
-            )
+            self._begin(known, start_revision, on_gone)
+
+    def _begin(self, known: KeyValue, start_revision: int, on_gone: Callable[[], None]) -> None:
+        self._watching[known.key] = self._tasks.spawn(
+            self._watch(known, start_revision, on_gone), f"guards {known.key!r}"
+        )
 
     async def _watch(self, known: KeyValue, start_revision: int, on_gone: Callable[[], None]) -> None:
         try:

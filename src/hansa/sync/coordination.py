@@ -252,10 +252,9 @@ class Lock(Line):
         return self._session._ask(lambda: self._inner.stats)
 
     def acquire(self, timeout: float | None = None) -> Hold:
-        """Wait in line, and hold. A store that cannot be reached is waited for as long as the session lives.
+        """Wait in line, and hold. A store that cannot be reached is waited for.
 
-        Raises `TimedOut`, `SessionLost`, and `LockLost` when somebody took this waiter out of the line;
-        `UsageError` without a timeout in a thread that is in a block of this lock: it would wait for itself.
+        Raises TimedOut, SessionLost, and LockLost when somebody took this waiter out of the line.
         Interrupting it leaves the line.
         """
         return obtained(
@@ -314,11 +313,10 @@ class Semaphore(Line):
         return self._session._ask(lambda: self._inner.stats)
 
     def acquire(self, timeout: float | None = None) -> Hold:
-        """Wait in line, and hold. A store that cannot be reached is waited for as long as the session lives.
+        """Wait in line, and hold. A store that cannot be reached is waited for.
 
-        Raises `TimedOut`, `SessionLost`, `BadArgument` for another limit than the others', and `LockLost`
-        when somebody took this waiter out of the line; `UsageError` without a timeout in a thread whose
-        blocks have all the places. Interrupting it leaves the line.
+        Raises TimedOut, SessionLost, BadArgument for another limit than the others', and LockLost when
+        somebody took this waiter out of the line. Interrupting it leaves the line.
         """
         return obtained(
             self._session,
@@ -418,10 +416,7 @@ class Leadership(Ownership):
 
 
 class Election(Contest):
-    """An election by name. `value` is what this candidate says of itself, an address for example.
-
-    It hangs on a session, or with a `SessionKeeper` on the one that lives when it campaigns.
-    """
+    """An election by name. `value` is what this candidate says of itself, an address for example."""
 
     def __init__(self, session: Session, name: str, *, value: bytes = b"") -> None:
         """Raises BadArgument for what cannot be a name."""
@@ -440,8 +435,8 @@ class Election(Contest):
     def win(self, *, timeout: float | None = None) -> Leadership:
         """Wait until this process leads. A store that cannot be reached is waited for.
 
-        Raises `TimedOut`, `SessionLost`, and `LeadershipLost` when somebody took this candidate out of the
-        line; `UsageError` without a timeout in a thread that leads already. Interrupting it leaves the line.
+        Raises TimedOut, SessionLost, and LeadershipLost when somebody took this candidate out of the line.
+        Interrupting it leaves the line.
         """
         return obtained(
             self._session,

@@ -78,6 +78,8 @@ class TopicClaims:
             what=f"topic {topic!r}",
             error=Fenced,
             body=self._node,
+            # It must be known at once: its peers are asked before the topic is created.
+            is_brief=False,
         )
         claim = await line.try_acquire(timeout=STORE_TIMEOUT_S)
         if claim is None:
