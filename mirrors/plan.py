@@ -209,6 +209,7 @@ SPOT_NODE = Mirrored(
     base="Mirror",
     base_arguments="name",
     docs={
+        "__init__": "Raises BadArgument (EINVAL), BadEndpoint.",
         "stats": COUNTED,
         "spot": """
         A new spot, for any number of threads. Raises UsageError before entering, AlreadyClosed later.
@@ -312,8 +313,8 @@ LOCK = Mirrored(
         "stats": "What this object has seen so far.",
         "acquire": """Wait in line, and hold. A store that cannot be reached is waited for.
 
-        Raises TimedOut, SessionLost, and LockLost when somebody took this waiter out of the line. Interrupting it
-        leaves the line.
+        Raises TimedOut, SessionLost, and LockLost when somebody took this waiter out of the line.
+        Interrupting it leaves the line.
         """,
     },
     attributes={"name": NAME},
@@ -335,8 +336,8 @@ SEMAPHORE = Mirrored(
         "stats": "What this object has seen so far.",
         "acquire": """Wait in line, and hold. A store that cannot be reached is waited for.
 
-        Raises TimedOut, SessionLost, BadArgument for another limit than the others', and LockLost when somebody took
-        this waiter out of the line. Interrupting it leaves the line.
+        Raises TimedOut, SessionLost, BadArgument for another limit than the others', and LockLost when
+        somebody took this waiter out of the line. Interrupting it leaves the line.
         """,
     },
     attributes={"name": NAME, "limit": Attribute(type="int", doc="How many may hold it at once.")},

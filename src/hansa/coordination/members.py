@@ -71,9 +71,6 @@ class Members:
     When the store is away the view stays as it was, and `is_stale` says so; nobody is declared dead for it.
     Entering raises `StoreUnavailable` or `TimedOut` when the store does not answer, `BadArgument`,
     `AlreadyClosed`.
-
-    With `session` its record is on that keeper's sessions, whose times hold then, and one lease serves the
-    whole process; the keeper is closed when the process is replaced.
     """
 
     def __init__(
@@ -89,6 +86,11 @@ class Members:
         session: SessionKeeper | None = None,
         environment: Environment | None = None,
     ) -> None:
+        """With `session` its record is on that keeper's sessions, whose times hold then.
+
+        So one lease serves a whole process. The keeper is closed when the process is replaced, or its node
+        deregistered. Raises `BadArgument`.
+        """
         if not 0 < 2 * heartbeat_interval <= heartbeat_timeout:
             raise BadArgument(
                 f"heartbeats every {heartbeat_interval} s and a timeout of {heartbeat_timeout} s: give a"

@@ -494,9 +494,6 @@ class Members(EndingMirror):
     When the store is away the view stays as it was, and `is_stale` says so; nobody is declared dead for it.
     Entering raises `StoreUnavailable` or `TimedOut` when the store does not answer, `BadArgument`,
     `AlreadyClosed`.
-
-    With `session` its record is on that keeper's sessions, whose times hold then, and one lease serves the
-    whole process; the keeper is closed when the process is replaced.
     """
 
     def __init__(

@@ -36,8 +36,7 @@ class SpotNode(Mirror):
     With a `store` a topic is claimed there before it is created, on a lease of `claim_ttl_s`, under `cluster`
     and `service`: two nodes of a mesh in which all have that store never own one topic. A node that cannot
     renew the lease gives its topics up before another one can claim them, and tells it by `TopicLost`; the
-    topics of one that was killed are free when the lease ends. With a `session` it claims on the sessions of
-    that keeper, in its store and cluster, and opens none of its own.
+    topics of one that was killed are free when the lease ends.
 
     It is used once. Leaving the block closes its spots in the order in which they were made, tells the other
     nodes and the registry, and ends every connection.
