@@ -117,7 +117,12 @@ async def _lead(election: Election, session: Session, runner: Runner) -> int:
     term = leadership.term
     log.tell("leading", f"leading {name}, term {term}", name=name, term=term)
     env = {"HANSA_ELECTION": name, "HANSA_TERM": str(term)}
-    status = await runner.run(env, owned=leadership, session=session)
+    try:
+        status = await runner.run(env, owned=leadership, session=session)
+    except Lost:
+        # Also without a loss, when the guardian is gone: the session goes on, and must not lead on.
+        await leadership.resign()
+        raise
     await leadership.resign()
     runner.tell_programs("ended", name=name, status=status)
     return status
