@@ -136,7 +136,7 @@ DISCOVERY = Mirrored(
 )
 
 # For a thread it is always this mirror: the other sources are changed from within their event loop.
-STANDS_FOR = {"ProviderSource": "Discovery"}
+STANDS_FOR = {"ProviderSource": "Discovery", "Sessions": "Session"}
 
 GATEWAY = Mirrored(
     name="Gateway",
@@ -209,6 +209,7 @@ SPOT_NODE = Mirrored(
     base="Mirror",
     base_arguments="name",
     docs={
+        "__init__": "Raises BadArgument (EINVAL), BadEndpoint.",
         "stats": COUNTED,
         "spot": """
         A new spot, for any number of threads. Raises UsageError before entering, AlreadyClosed later.
@@ -221,7 +222,7 @@ SPOT_NODE = Mirrored(
     while_open=frozenset({"spot", "events"}),
     fixed=frozenset({"has_owners"}),
     # All spots here are for threads. The others are for spots.
-    without=frozenset({"threadsafe_spot", "forget", "new_feed", "tell"}),
+    without=frozenset({"threadsafe_spot", "forget", "new_feed", "tell", "session"}),
 )
 
 STORE = Mirrored(
@@ -250,7 +251,7 @@ SESSION = Mirrored(
     doc="""One lease in a store, renewed until the block is left; locks and leaderships hang on it.
 
     As the asynchronous session, for any number of threads, which may share one. It is lost when the store
-    ends the lease, or when no renewal was answered until shortly (`margin_s`) before the lease could end:
+    ends the lease, or when no renewal was answered until shortly (`margin`) before the lease could end:
     then for good, and users open another one. If the store cannot be reached and comes back before that,
     nothing is lost. `is_live`, `deadline_s`, `remaining_s` and `check` ask nobody: they are true at any
     moment and never wait.
@@ -272,7 +273,7 @@ SESSION = Mirrored(
     ),
     bounded={"lost": "{self.name} still lives"},
     # For locks, elections and what else hangs on it.
-    without=frozenset({"end_lost", "next_number", "spawn", "ended", "farewell_s", "end_lease"}),
+    without=frozenset({"end_lost", "next_number", "spawn", "ended", "farewell_s", "end_lease", "live"}),
 )
 
 HOLD = Mirrored(
@@ -310,6 +311,11 @@ LOCK = Mirrored(
     docs={
         "__init__": "Raises BadArgument for what cannot be a name.",
         "stats": "What this object has seen so far.",
+        "acquire": """Wait in line, and hold. A store that cannot be reached is waited for.
+
+        Raises TimedOut, SessionLost, and LockLost when somebody took this waiter out of the line.
+        Interrupting it leaves the line.
+        """,
     },
     attributes={"name": NAME},
 )
@@ -325,7 +331,15 @@ SEMAPHORE = Mirrored(
 
     `with semaphore as hold:` is as that of a `Lock`.
     """,
-    docs={"__init__": "Raises BadArgument.", "stats": "What this object has seen so far."},
+    docs={
+        "__init__": "Raises BadArgument.",
+        "stats": "What this object has seen so far.",
+        "acquire": """Wait in line, and hold. A store that cannot be reached is waited for.
+
+        Raises TimedOut, SessionLost, BadArgument for another limit than the others', and LockLost when
+        somebody took this waiter out of the line. Interrupting it leaves the line.
+        """,
+    },
     attributes={"name": NAME, "limit": Attribute(type="int", doc="How many may hold it at once.")},
 )
 
@@ -356,9 +370,15 @@ ELECTION = Mirrored(
     base_arguments="session, {inner}",
     owner="session",
     what="election {self.name!r}",
+    doc="An election by name. `value` is what this candidate says of itself, an address for example.",
     docs={
         "__init__": "Raises BadArgument for what cannot be a name.",
         "stats": "What this object has seen so far.",
+        "win": """Wait until this process leads. A store that cannot be reached is waited for.
+
+        Raises TimedOut, SessionLost, and LeadershipLost when somebody took this candidate out of the line.
+        Interrupting it leaves the line.
+        """,
     },
     attributes={"name": NAME},
     by_hand=frozenset({"campaign", "observe"}),
@@ -382,6 +402,7 @@ MEMBERS = Mirrored(
     keeps=("store", "cluster"),
     while_open=frozenset({"events"}),
     anywhere=frozenset({"is_member", "loop_lag_s"}),
+    without=frozenset({"session"}),
 )
 
 NODE_REGISTRY = Mirrored(

@@ -377,6 +377,8 @@ BARRIER_PARTIES_MAX: Final = 100
 FAREWELL_STORE_S_MAX: Final = 2.0
 # The same while a loss is on its way to the caller, which must hear of it first of all.
 LOSS_FAREWELL_S_MAX: Final = 0.2
+# A key is watched by its owner once it was held for so long; what is released before costs no watch.
+GUARD_DELAY_S: Final = 0.05
 
 # --- Raft groups ------------------------------------------------------------------------------------------
 # Voters and learners of one group. More make each write slower and no failure likelier to be survived.

@@ -65,8 +65,8 @@ def test_a_hold_is_not_held_from_the_deadline_on_even_while_everything_is_stuck(
     clock = ManualClock()
     with (
         sync.Store(lambda: MemoryStore(environment=Environment(clock=clock)), name="docks") as store,
-        sync.Session(store, ttl=10.0, margin_s=1.0, loop_silence_s_max=60.0) as session,
-        sync.Session(store, ttl=10.0, margin_s=1.0) as other,
+        sync.Session(store, ttl=10.0, margin=1.0, loop_silence_s_max=60.0) as session,
+        sync.Session(store, ttl=10.0, margin=1.0) as other,
         ThreadPoolExecutor(1) as pool,
     ):
         hold = sync.Lock(session, "nightly").acquire()

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from hansa.coordination import election, entry, following, line
-from hansa.coordination.entry import Entry
+from hansa.coordination import claim, following, line
+from hansa.coordination.claim import Claim, TakenClaim
 from hansa.coordination.fencing import FencedKey, encode_fence
 from hansa.coordination.following import Copy
 from hansa.coordination.lookout import Lookout
-from hansa.coordination.node_info import MemberStatus
+from hansa.coordination.member import MemberStatus
 from hansa.coordination.roster import RosterBook
-from hansa.coordination.session_times import SessionTimes
+from hansa.coordination.session import SessionTimes
 from hansa.coordination.stay import Stay
 from hansa.errors import StaleFence
 from hansa.keys import Keys
@@ -81,12 +81,12 @@ def test_sessions_that_go_by_the_date_are_caught(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_leader_that_ignores_the_deadline_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    def standing(self: Entry[Any]) -> bool:
-        return bool(self.created and not self.has_left and self.loss.error is None)
+    def standing(self: Claim[Any]) -> bool:
+        return bool(self.epoch and not self.has_left and self.loss.error is None)
 
-    monkeypatch.setattr(Entry, "is_standing", property(standing))
-    monkeypatch.setattr(Entry, "as_lost", lambda self: self.loss.error)
-    monkeypatch.setattr(Entry, "_session_lost", lambda self: None)
+    monkeypatch.setattr(Claim, "is_standing", property(standing))
+    monkeypatch.setattr(Claim, "as_lost", lambda self: self.loss.error)
+    monkeypatch.setattr(Claim, "_session_lost", lambda self: None)
     assert broken(Elections, 20) == NOT_SO
 
 
@@ -95,7 +95,7 @@ def test_a_candidate_that_does_not_wait_is_caught(monkeypatch: pytest.MonkeyPatc
         place = line.place_of(*arguments, **settings)
         return None if place is None else dataclasses.replace(place, is_turn=True)
 
-    monkeypatch.setattr(entry, "place_of", hasty)
+    monkeypatch.setattr(claim, "place_of", hasty)
     assert broken(Elections, 5) in (TOO_MANY, NOT_FIRST)
     assert broken(Locks, 5) in (TOO_MANY, NOT_FIRST)
 
@@ -103,19 +103,19 @@ def test_a_candidate_that_does_not_wait_is_caught(monkeypatch: pytest.MonkeyPatc
 def test_a_leader_that_believes_until_its_resignation_is_answered_is_caught(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def late(self: Entry[Any], timeout_s: float = 2.0) -> None:
+    async def late(self: TakenClaim[Any], timeout_s: float) -> None:
         if not self.has_left:
             try:
                 await self._delete(timeout_s)
             finally:
                 self._leave()
 
-    monkeypatch.setattr(Entry, "leave", late)
+    monkeypatch.setattr(TakenClaim, "_give_back", late)
     assert broken(Elections, 5) == NOT_SO
 
 
 def test_observers_that_take_the_last_for_the_leader_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(election, "in_order", lambda items: line.in_order(items)[::-1])
+    monkeypatch.setattr(claim, "in_order", lambda items: line.in_order(items)[::-1])
     assert broken(Elections, 5) in (SETTLED, "terms are seen in order")
 
 
@@ -125,7 +125,7 @@ def test_candidates_that_wait_for_a_deletion_they_missed_are_caught(monkeypatch:
     async def deaf(store: Any, known: Any, *, start_revision: int, **settings: Any) -> Any:
         return await original(store, known, start_revision=0, **settings)
 
-    monkeypatch.setattr(entry, "key_changed", deaf)
+    monkeypatch.setattr(claim, "key_changed", deaf)
     assert broken(Elections, 60) == SETTLED
 
 
@@ -178,16 +178,16 @@ def test_a_key_that_comes_late_and_stands_in_the_way_is_caught(monkeypatch: pyte
 
 
 def test_a_release_of_another_s_lock_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def rude(self: Entry[Any], timeout: float) -> bool:
+    async def rude(self: TakenClaim[Any], timeout: float) -> bool:
         await self.session.store.commit([], then=[Delete(*prefix_range(self._prefix))], timeout=timeout)
         return True
 
-    monkeypatch.setattr(Entry, "_delete", rude)
+    monkeypatch.setattr(TakenClaim, "_delete", rude)
     assert broken(Locks, 5) in ("only its owner releases", NOT_SO)
 
 
 def test_a_lock_that_is_never_released_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Entry, "_delete", nothing)
+    monkeypatch.setattr(TakenClaim, "_delete", nothing)
     assert broken(Locks, 5) == SETTLED
 
 

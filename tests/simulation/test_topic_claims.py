@@ -4,14 +4,11 @@ from typing import Any
 
 import pytest
 
-from hansa.coordination.entry import Entry
-from hansa.coordination.line import LineTally
-from hansa.coordination.ownership import acquired_at_once
-from hansa.coordination.session_times import SessionTimes
+from hansa.coordination.claim import Claim, Line, TakenClaim
+from hansa.coordination.session import SessionKeeper, SessionTimes
 from hansa.errors import Fenced
 from hansa.testing import Failure, Outcome, Simulation
 from hansa.testing.scenarios import TopicClaiming
-from hansa.topics import claims
 from hansa.topics.claims import TopicClaims
 from tests.support.gate_seeds import gate_seeds
 
@@ -60,34 +57,37 @@ def _first_failure(planted: object, **bugs: Any) -> Failure:
     raise AssertionError(f"{SEEDS_MAX} seeds did not find the bug")
 
 
-def test_a_claim_that_is_not_looked_at_after_the_survey_is_caught() -> None:
-    def keep(self: TopicClaims, topic: str, entry: Entry[Fenced]) -> None:
-        if entry.loss.error is None:
-            kept(self, topic, entry)
+def test_a_claim_that_is_not_looked_at_after_the_survey_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    def keep(self: TopicClaims, topic: str, claim: TakenClaim[Fenced]) -> None:
+        if claim.loss.error is None:
+            kept(self, topic, claim)
 
     kept = TopicClaims.keep
-    failure = _first_failure(TopicClaims, check=staticmethod(lambda entry: None), keep=keep)
+    monkeypatch.setattr(Claim, "check", lambda self: None)
+    failure = _first_failure(TopicClaims, keep=keep)
     assert failure.broken.invariant == ONE_OWNER
 
 
 def test_a_cancelled_closing_that_gives_nothing_up_is_caught() -> None:
     async def close(self: TopicClaims) -> None:
         self._is_closed = True
-        self._entries.clear()
+        self._claims.clear()
         await self._tasks.close()
-        await self._close_session()
+        await self._keeper.__aexit__(None, None, None)
 
     broken = _first_failure(TopicClaims, close=close).broken
     assert broken.invariant in (UNHANDLED, SETTLED)
     # Either the lease that is kept shows it, or the task that guards the claim.
-    assert "lease" in broken.detail or "guards topic" in broken.detail
+    assert "lease" in broken.detail or "guards" in broken.detail
 
 
 def test_a_claim_of_a_closed_node_is_caught() -> None:
-    open_for_ever = property(lambda self: False, lambda self, is_closed: None)
-    broken = _first_failure(TopicClaims, _is_closed=open_for_ever).broken
+    async def close(self: SessionKeeper, *_arguments: Any) -> None:
+        """It opens sessions on and on, for whoever asks."""
+
+    broken = _first_failure(SessionKeeper, _leave=close).broken
     assert broken.invariant in (UNHANDLED, SETTLED)
-    assert "lease" in broken.detail
+    assert "lease" in broken.detail or "keeper" in broken.detail
 
 
 def test_a_destroyed_topic_that_stays_claimed_is_caught() -> None:
@@ -95,15 +95,17 @@ def test_a_destroyed_topic_that_stays_claimed_is_caught() -> None:
     assert broken.invariant == SETTLED
 
 
-async def _claimed_anyway(entry: Entry[Fenced], tally: LineTally) -> bool:
-    return await acquired_at_once(entry, tally) or True
+async def _claimed_anyway(line: Line[Fenced], timeout: float) -> TakenClaim[Fenced]:
+    claim = line._claim(await line.sessions.live(timeout))
+    await claim.enter(is_patient=False)
+    return line._owned(claim, 0.0)
 
 
 @pytest.mark.parametrize(
     ("planted", "name", "bug"),
     [
         (TopicClaims, "_lost", lambda *_arguments: None),
-        (claims, "acquired_at_once", _claimed_anyway),
+        (Line, "try_acquire", _claimed_anyway),
         (SessionTimes, "deadline_s", lambda _self, kept: kept.until_s),
     ],
     ids=["a loss that is not told", "a claim after another that stands", "a session without a margin"],

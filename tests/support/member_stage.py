@@ -7,9 +7,8 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Self, TypeVar
 
 from hansa.chance import Chance
-from hansa.coordination.member import MembersEvent
+from hansa.coordination.member import MembersEvent, NodeInfo
 from hansa.coordination.members import Members
-from hansa.coordination.node_info import NodeInfo
 from hansa.coordination.roster import Roster
 from hansa.errors import WouldBlock
 from hansa.runtime.event_stream import EventStream
@@ -55,7 +54,9 @@ class MemberStage:
         """Start a process that joins and stays. Raises what joining raises."""
         self._number += 1
         chance = Chance.seeded(f"{name} {self._number}")
-        members = Members(self.store, node or NodeInfo(id=name), chance=chance, **options)
+        members = Members(
+            self.store, node or NodeInfo(id=name), environment=Environment(chance=chance), **options
+        )
         life, leaving = Life(name, self._number), asyncio.Event()
         entered: asyncio.Future[None] = self.loop.create_future()
 

@@ -9,6 +9,7 @@ from typing import Annotated
 from hansa.chance import Chance
 from hansa.cli.arguments import Parameter
 from hansa.cli.exit_status import complain
+from hansa.cli.log_lines import by_whom
 from hansa.cli.owned_command import LOST, SIGNALLED, Lost, Runner, run_owner
 from hansa.cli.registry_options import NO_TLS, AsJson, TlsOptions
 from hansa.cli.session_options import DEFAULTS, SessionOptions
@@ -17,6 +18,7 @@ from hansa.coordination.following import patient_backoff
 from hansa.coordination.session import Session
 from hansa.errors import HansaError, LeadershipLost, SessionLost, StoreUnavailable, TimedOut
 from hansa.keys import Keys
+from hansa.limits import STORE_TIMEOUT_S
 from hansa.store.store import Store
 
 
@@ -79,36 +81,48 @@ async def _campaign_on(
 ) -> int:
     """Campaign, lead, lose and campaign again, until the command ends by itself; its status."""
     backoff = patient_backoff(Chance.system())
-    has_begun = False
-    while True:
-        try:
-            async with options.session(store, f"hansa lead {name}") as session:
-                has_begun = True
+    async with options.keeper(store, f"hansa lead {name}") as keeper:
+        await keeper.live(STORE_TIMEOUT_S)
+        while True:
+            try:
+                session = await keeper.live(STORE_TIMEOUT_S)
+                backoff.reset()
                 return await _lead(Election(session, name, value=value), session, runner)
-        except Lost:
-            if once:
-                return LOST
-            backoff.reset()
-        except (LeadershipLost, SessionLost):
-            backoff.reset()  # It had not led yet.
-        except (StoreUnavailable, TimedOut) as error:
-            if not has_begun:
-                raise
-            runner.log.tell("trouble", f"the store cannot be reached: {error}", text=str(error))
-        if runner.relay.signalled is not None:
-            return SIGNALLED + runner.relay.signalled
-        await asyncio.sleep(backoff.next_s())
+            except Lost:
+                if once:
+                    return LOST
+            except (LeadershipLost, SessionLost):
+                pass  # It had not led yet.
+            except (StoreUnavailable, TimedOut) as error:
+                runner.log.tell("trouble", f"the store cannot be reached: {error}", text=str(error))
+            if runner.relay.signalled is not None:
+                return SIGNALLED + runner.relay.signalled
+            await asyncio.sleep(backoff.next_s())
 
 
 async def _lead(election: Election, session: Session, runner: Runner) -> int:
     name, log = election.name, runner.log
     pid = os.getpid()
-    log.tell("campaigning", f"campaigning for {name}, pid {pid}", name=name, pid=pid)
+    leader = await election.leader()
+    led = "" if leader is None else by_whom(leader.node, leader.since)
+    who = {} if leader is None else {"leader": leader.node, "since": leader.since}
+    log.tell(
+        "campaigning",
+        f"campaigning for {name}, pid {pid}" + (f"; it is led{led}" if led else ""),
+        name=name,
+        pid=pid,
+        **who,
+    )
     leadership = await election.win()
     term = leadership.term
     log.tell("leading", f"leading {name}, term {term}", name=name, term=term)
     env = {"HANSA_ELECTION": name, "HANSA_TERM": str(term)}
-    status = await runner.run(env, owned=leadership, session=session)
+    try:
+        status = await runner.run(env, owned=leadership, session=session)
+    except Lost:
+        # Also without a loss, when the guardian is gone: the session goes on, and must not lead on.
+        await leadership.resign()
+        raise
     await leadership.resign()
     runner.tell_programs("ended", name=name, status=status)
     return status

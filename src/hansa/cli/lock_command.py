@@ -7,11 +7,11 @@ from typing import Annotated, Final
 
 from hansa.cli.arguments import Parameter
 from hansa.cli.exit_status import complain
-from hansa.cli.log_lines import LogLines
+from hansa.cli.log_lines import LogLines, by_whom
 from hansa.cli.owned_command import LOST, NOT_IN_TIME, Lost, Runner, run_owner
 from hansa.cli.registry_options import NO_TLS, SECONDS, AsJson, TlsOptions
 from hansa.cli.session_options import DEFAULTS, SessionOptions
-from hansa.coordination.lock import Hold, Lock
+from hansa.coordination.lock import Hold, HolderInfo, Lock
 from hansa.coordination.session import Session
 from hansa.errors import BadArgument, HansaError, TimedOut
 from hansa.keys import Keys
@@ -85,7 +85,10 @@ async def _hold(lock: Lock, session: Session, runner: Runner, timeout_s: float |
     name = lock.name
     hold = await _acquire(lock, session, runner.log, timeout_s, at_once)
     if hold is None:
-        runner.log.tell("busy", f"lock {name} is held by another", name=name)
+        holder = await _holder(lock)
+        runner.log.tell(
+            "busy", f"lock {name} is held{_by(holder) or ' by another'}", name=name, **_holder_facts(holder)
+        )
         return NOT_IN_TIME
     runner.tell_programs("acquired", name=name, fence=hold.fence)
     env = {"HANSA_LOCK_NAME": name, "HANSA_LOCK_FENCE": str(hold.fence)}
@@ -130,6 +133,30 @@ async def _tell_place(lock: Lock, session: Session, log: LogLines) -> None:
         place = waiting.index(session.lease) + 1 if session.lease in waiting else 0
         if place and place != told:
             told = place
-            log.tell("waiting", f"waiting for lock {lock.name}: {place} in line", name=lock.name, place=place)
+            holder = await _holder(lock)
+            held = f", held{_by(holder)}" if _by(holder) else ""
+            log.tell(
+                "waiting",
+                f"waiting for lock {lock.name}: {place} in line{held}",
+                name=lock.name,
+                place=place,
+                **_holder_facts(holder),
+            )
         share = max(1.0, told / NEAR_COUNT) if told else 0.1
         await asyncio.sleep(PLACE_INTERVAL_S * share)
+
+
+async def _holder(lock: Lock) -> HolderInfo | None:
+    """Who holds it, if the store says so."""
+    try:
+        return await lock.holder()
+    except HansaError:
+        return None
+
+
+def _by(holder: HolderInfo | None) -> str:
+    return "" if holder is None else by_whom(holder.node, holder.since)
+
+
+def _holder_facts(holder: HolderInfo | None) -> dict[str, object]:
+    return {} if holder is None else {"holder": holder.node, "since": holder.since}

@@ -12,6 +12,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any, Final
 
 # A few seconds of a busy registry; a reader that is further behind has stalled.
@@ -92,6 +93,21 @@ class LogLines:
                 if self._on_broken is not None:
                     self._on_broken()
                 return
+
+
+def moment_of(since: float) -> str:
+    """A wall time, in local time; empty when it is not known."""
+    if not since:
+        return ""
+    try:
+        return f"{datetime.fromtimestamp(since):%Y-%m-%d %H:%M:%S}"
+    except (OverflowError, OSError, ValueError):  # A peer's clock may say anything.
+        return "?"
+
+
+def by_whom(node: str, since: float) -> str:
+    """Who has something, as the end of a sentence; empty when an older process does not say."""
+    return f" by {visible(node)} since {moment_of(since)}" if node else ""
 
 
 def visible(text: str) -> str:

@@ -6,12 +6,11 @@ import asyncio
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from hansa.cli.arguments import Number, Parameter
 from hansa.cli.exit_status import OK, complain, reader_left
-from hansa.cli.log_lines import LogLines, visible
+from hansa.cli.log_lines import LogLines, moment_of, visible
 from hansa.cli.registry_options import NO_TLS, SECONDS, AsJson, TlsOptions, Whole
 from hansa.cli.session_options import STORE, ClusterName, StoreAddress, open_shared_store
 from hansa.cli.standard_streams import console
@@ -25,14 +24,14 @@ from hansa.coordination.member import (
     MemberLeft,
     MemberRefuted,
     MembersEvent,
+    MemberStatus,
     MemberSuspected,
     MemberUpdated,
+    NodeInfo,
     Rejoined,
 )
 from hansa.coordination.members import Members
-from hansa.coordination.node_info import MemberStatus, NodeInfo
-from hansa.coordination.roster import Roster
-from hansa.coordination.suspicion import silence_s
+from hansa.coordination.roster import Roster, silence_s
 from hansa.errors import BadArgument, HansaError, StoreUnavailable, TimedOut
 from hansa.runtime.fast_loop import run
 from hansa.store.store import Store
@@ -74,7 +73,7 @@ def as_table(roster: Roster, silences_s: Mapping[str, float]) -> Table:
         "roles": lambda one: ", ".join(sorted(one.roles)),
         "zone": lambda one: one.zone,
         "version": lambda one: one.version,
-        "since": since,
+        "since": lambda one: moment_of(one.since),
         "heartbeat": lambda one: ages.get(one.id, ""),
         "reason": lambda one: one.reason,
     }
@@ -112,17 +111,6 @@ def as_object(
 def facts(member: Member) -> dict[str, Any]:
     """A member as JSON."""
     return member.to_object() | {"address": member.address}
-
-
-def since(member: Member) -> str:
-    """When its status changed last, in local time; empty when that is not known."""
-    if not member.since:
-        return ""
-    try:
-        moment = datetime.fromtimestamp(member.since)
-    except (OverflowError, OSError, ValueError):  # A member's clock may say anything.
-        return "?"
-    return f"{moment:%Y-%m-%d %H:%M:%S}"
 
 
 def summary(roster: Roster, *, cluster: str, stale_s: float) -> str:

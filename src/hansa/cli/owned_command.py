@@ -12,7 +12,7 @@ from typing import Any, Final
 from hansa.cli.exit_status import error_facts, status_of
 from hansa.cli.guarded_command import Ended, GuardedCommand, Guardian, GuardianGone, StopTimes, TooLate
 from hansa.cli.log_lines import LogLines
-from hansa.coordination.ownership import Ownership
+from hansa.coordination.claim import Held
 from hansa.coordination.session import Session
 from hansa.errors import BadArgument, Fenced, HansaError, SessionLost
 
@@ -82,7 +82,7 @@ class Runner:
     relay: Relay
     log: LogLines
 
-    async def run(self, env: Mapping[str, str], *, owned: Ownership[Any], session: Session) -> int:
+    async def run(self, env: Mapping[str, str], *, owned: Held[Any], session: Session) -> int:
         """Run the command in a session of its own, with these variables; its status, as shells count it.
 
         Raises `Lost` after it was stopped because what it stands on was lost, or its guardian. Cancelling it
@@ -169,7 +169,7 @@ def _signals_to(relay: Relay) -> Iterator[None]:
 
 
 async def _until_end_or_loss(
-    process: GuardedCommand, owned: Ownership[Any], session: Session, log: LogLines
+    process: GuardedCommand, owned: Held[Any], session: Session, log: LogLines
 ) -> Ended | Fenced:
     """Wait for the command's end; gives the loss if it was stopped for one, or is yet to be killed."""
     loss: Fenced | None = None
@@ -230,7 +230,7 @@ def _stop_times(session: Session) -> StopTimes:
     return StopTimes.between(session.deadline_s, session.vacant_until_s)
 
 
-def _loss_unseen(owned: Ownership[Any], end: Ended | None) -> Fenced:
+def _loss_unseen(owned: Held[Any], end: Ended | None) -> Fenced:
     """Why the guardian stopped the command, or was gone, before we saw any reason to."""
     try:
         owned.check()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from os import getpid
+from socket import gethostname
 from typing import Annotated, Final
 
 from hansa.cli.arguments import Number, Parameter
 from hansa.cli.registry_options import NO_TLS, TlsOptions
-from hansa.coordination.session import Session
+from hansa.coordination.session import Session, SessionKeeper
 from hansa.errors import BadArgument
 from hansa.store.opening import open_store
 from hansa.store.store import Store
@@ -40,10 +42,18 @@ class SessionOptions:
         return open_shared_store(self.store, tls)
 
     def session(self, store: Store, name: str) -> Session:
-        return Session(store, self.ttl, cluster=self.cluster, name=name)
+        return Session(store, self.ttl, cluster=self.cluster, node=this_process(), name=name)
+
+    def keeper(self, store: Store, name: str) -> SessionKeeper:
+        return SessionKeeper(store, ttl=self.ttl, cluster=self.cluster, node=this_process(), name=name)
 
 
 DEFAULTS: Final = SessionOptions()
+
+
+def this_process() -> str:
+    """As whom it stands in lines: people find it by the host and the process."""
+    return f"{gethostname()}:{getpid()}"
 
 
 def open_shared_store(address: str, tls: TlsOptions) -> Store:

@@ -4,14 +4,16 @@ async with Session(store, ttl=10) as session:
     async with Lock(session, "nightly") as hold:
         await files.write(fence=hold.fence, report=report)
 
-- `session`, `session_times`: one lease, kept alive, and how long its owner may believe in it.
+- `session`: one lease, kept alive, how long its owner may believe in it, and the keeper, which opens another
+  one when it was lost.
+- `claim`: what is owned through a session, from taking it to losing it or giving it back. `placed`: what a
+  leader gives to nodes. `line`: who stands where in a line of claims. `loss`: what cancels blocks of work.
 - `lock` (with the semaphore), `election`, `barrier`: what is taken in turns.
-- `ownership`, `entry`, `line`, `loss`: how they take it: a key in a line, from waiting to lost or released.
-- `following`: what a prefix of the store holds, kept up to date.
+- `following`: what a prefix of the store holds, kept up to date, and keys that are looked after.
 - `fencing`: storage that only the newest owner writes.
+- `member`: a node, how others see it, what happens to it. `roster`: who is a member, and who is suspected.
 - `members`: this process's place in a cluster and its view of the others. `stay`: its record in the store.
-  `roster`, `suspicion`, `lookout`: who is a member, who is suspected, who looks after whom. `member`,
-  `node_info`: the values.
+  `lookout`: looks after others, and says who is overdue.
 - `nodes`: the registry of nodes and its watcher. `routing_table`: which node has which partition.
 """
 
@@ -37,12 +39,13 @@ if TYPE_CHECKING:
         MemberRefuted,
         MembersEvent,
         MembersStats,
+        MemberStatus,
         MemberSuspected,
         MemberUpdated,
+        NodeInfo,
         Rejoined,
     )
     from hansa.coordination.members import Members
-    from hansa.coordination.node_info import MemberStatus, NodeInfo
     from hansa.coordination.nodes import (
         MembershipWatcher,
         NodeEvent,
@@ -51,9 +54,10 @@ if TYPE_CHECKING:
         NodeLeft,
         NodeRegistry,
     )
+    from hansa.coordination.placed import PlacedClaim, PlacedClaims, Placement
     from hansa.coordination.roster import Roster
     from hansa.coordination.routing_table import RouteEntry, RoutingTable, RoutingTables, RoutingTableStore
-    from hansa.coordination.session import Session
+    from hansa.coordination.session import Session, SessionKeeper
     from hansa.keys import Keys
 else:
     __getattr__, __dir__ = on_first_use(
@@ -67,16 +71,16 @@ else:
             "hansa.coordination.lock": "Hold HolderInfo Lock Semaphore",
             "hansa.coordination.member": (
                 "Expelled LoopLagged Member MemberDown MemberEvent MemberJoined MemberLeft MemberRefuted "
-                "MembersEvent MembersStats MemberSuspected MemberUpdated Rejoined"
+                "MembersEvent MembersStats MemberStatus MemberSuspected MemberUpdated NodeInfo Rejoined"
             ),
             "hansa.coordination.members": "Members",
-            "hansa.coordination.node_info": "MemberStatus NodeInfo",
             "hansa.coordination.nodes": (
                 "MembershipWatcher NodeEvent NodeEvents NodeJoined NodeLeft NodeRegistry"
             ),
+            "hansa.coordination.placed": "PlacedClaim PlacedClaims Placement",
             "hansa.coordination.roster": "Roster",
             "hansa.coordination.routing_table": "RouteEntry RoutingTable RoutingTables RoutingTableStore",
-            "hansa.coordination.session": "Session",
+            "hansa.coordination.session": "Session SessionKeeper",
             "hansa.keys": "Keys",
         },
     )
@@ -116,6 +120,9 @@ __all__ = [
     "NodeJoined",
     "NodeLeft",
     "NodeRegistry",
+    "PlacedClaim",
+    "PlacedClaims",
+    "Placement",
     "Rejoined",
     "Roster",
     "RouteEntry",
@@ -124,5 +131,6 @@ __all__ = [
     "RoutingTables",
     "Semaphore",
     "Session",
+    "SessionKeeper",
     "Snapshot",
 ]

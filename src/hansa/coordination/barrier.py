@@ -13,14 +13,14 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
-from hansa.coordination.entry import Entry
+from hansa.coordination.claim import TakenClaim, mark_all
 from hansa.coordination.following import TROUBLE, key_changed, patient_backoff
 from hansa.coordination.line import Permit, decode_permit, waiting_of
 from hansa.coordination.loss import GuardedBlock
-from hansa.coordination.session import Session
+from hansa.coordination.session import Session, Sessions
 from hansa.errors import BadArgument, HansaError, LockLost, TimedOut
 from hansa.limits import BARRIER_PARTIES_MAX
-from hansa.store.values import Compare, KeyValue, Put
+from hansa.store.values import KeyValue
 
 _GONE: Final = 0
 
@@ -28,16 +28,16 @@ _GONE: Final = 0
 class Barrier:
     """A meeting of so many parties, again and again. All who use a name at a time give the same number."""
 
-    def __init__(self, session: Session, name: str, parties: int) -> None:
+    def __init__(self, session: Sessions, name: str, parties: int) -> None:
         if not 1 <= parties <= BARRIER_PARTIES_MAX:
             raise BadArgument(f"barrier {name!r}: 1 to {BARRIER_PARTIES_MAX} parties, not {parties}")
         self.name = name
         self.parties = parties
-        self._session = session
+        self._sessions = session
         self._prefix = session.keys.barrier(name)
 
     def __repr__(self) -> str:
-        return f"<Barrier {self.name!r} for {self.parties} of {self._session!r}>"
+        return f"<Barrier {self.name!r} for {self.parties} of {self._sessions!r}>"
 
     async def wait(self, timeout: float | None = None) -> int:
         """Wait until all parties have come. Gives the generation: one number for all who passed together.
@@ -46,13 +46,15 @@ class Barrier:
         another number of parties than the others'. Who gives up, or is cancelled, is counted no more, once
         the store has heard of it: the others may pass with it before that.
         """
-        session = self._session
-        session.check()
+        clock = self._sessions.store.clock
+        began_s = clock.monotonic()
+        session = await self._sessions.live(timeout)
+        left_s = None if timeout is None else timeout - (clock.monotonic() - began_s)
         try:
-            async with asyncio.timeout(timeout), GuardedBlock(session.loss):
+            async with GuardedBlock(session.loss, timeout=left_s):
                 generation = _GONE
                 while generation == _GONE:
-                    generation = await self._come()
+                    generation = await self._come(session)
         except TimeoutError:
             raise TimedOut(f"barrier {self.name!r} did not open within {timeout} s") from None
         session.check()
@@ -60,33 +62,34 @@ class Barrier:
 
     async def waiting_count(self) -> int:
         """How many wait now. Raises what the store raises."""
-        scan = await self._session.store.scan(self._prefix)
+        scan = await self._sessions.store.scan(self._prefix)
         return len(waiting_of(scan.items))
 
-    async def _come(self) -> int:
+    async def _come(self, session: Session) -> int:
         """Come once: gives the generation, or `_GONE` when somebody deleted the key."""
-        entry = Entry(
-            self._session,
+        claim = TakenClaim(
+            session,
             self._prefix,
             what=f"barrier {self.name!r}",
             error=LockLost,
-            value=Permit(count=self.parties).encode(),
+            body=Permit(count=self.parties).encode(),
             is_guarded=False,
         )
         try:
-            place, items = await entry.enter()
+            place, items = await claim.enter()
             try:
                 self._admit(items)
             except HansaError:
                 # First gone, then told: nobody else must be refused because of one who was.
-                await entry.leave()
+                await claim.release()
                 raise
-            return await self._pass(entry.key, place.revision, items)
+            return await self._pass(session, claim.key, place.revision, items)
         finally:
-            entry.leave_later()
+            claim.leave_later()
 
-    async def _pass(self, key: bytes, revision: int, items: Sequence[KeyValue]) -> int:
-        backoff = patient_backoff(self._session.chance)
+    async def _pass(self, session: Session, key: bytes, revision: int, items: Sequence[KeyValue]) -> int:
+        backoff = patient_backoff(session.environment.chance)
+        inside = Permit(count=self.parties, is_inside=True).encode()
         while True:
             own = next((item for item in items if item.key == key), None)
             if own is None:
@@ -96,27 +99,20 @@ class Barrier:
             waiting = waiting_of(items)
             if len(waiting) < self.parties:
                 opened = await key_changed(
-                    self._session.store,
+                    session.store,
                     own,
                     start_revision=revision + 1,
-                    chance=self._session.chance,
+                    chance=session.environment.chance,
                     is_enough=lambda item: decode_permit(item.value).is_inside,
                 )
                 return _GONE if opened is None else opened.mod_revision
             try:
-                await self._open(waiting[: self.parties])
-                scan = await self._session.store.scan(self._prefix)
+                await mark_all(session, waiting[: self.parties], inside)
+                scan = await session.store.scan(self._prefix)
                 revision, items = scan.revision, scan.items
             except TROUBLE:
                 # It may be open: the same again finds the keys changed, and reads what became of them.
                 await asyncio.sleep(backoff.next_s())
-
-    async def _open(self, ready: Sequence[KeyValue]) -> None:
-        inside = Permit(count=self.parties, is_inside=True).encode()
-        await self._session.store.commit(
-            [Compare.revision(item.key, "=", item.mod_revision) for item in ready],
-            then=[Put(item.key, inside, item.lease) for item in ready],
-        )
 
     def _admit(self, items: Sequence[KeyValue]) -> None:
         for parties in {decode_permit(item.value).count for item in items}:

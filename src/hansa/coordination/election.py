@@ -2,43 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 
-from hansa.coordination.entry import Entry
+from hansa.coordination.claim import Held, Line, Standing
 from hansa.coordination.following import Following
-from hansa.coordination.line import LineStats, LineTally, in_order
-from hansa.coordination.ownership import Ownership, acquired
-from hansa.coordination.session import Session
+from hansa.coordination.line import LineStats
+from hansa.coordination.session import Sessions
 from hansa.errors import LeadershipLost, UsageError
-from hansa.store.values import KeyValue
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaderInfo:
-    """Who leads: the term, what it says of itself, and its session's lease."""
+    """Who leads: the term, what it says of itself, and its session's lease.
+
+    `node` is who it says to be, and `since` the wall time at which it became a candidate, by its own clock,
+    for display. Older processes say neither.
+    """
 
     term: int
     value: bytes
     lease: int
+    node: str = ""
+    since: float = 0.0
 
 
-class Leadership(Ownership[LeadershipLost]):
+class Leadership(Held[LeadershipLost]):
     """This process leads. Give it back with `resign`, or use `async with`.
 
     `async with leadership:` cancels its body when it is lost and raises `LeadershipLost`; it resigns at the
     end.
     """
 
-    def __init__(self, name: str, entry: Entry[LeadershipLost], tally: LineTally) -> None:
-        super().__init__(entry, tally)
-        self.name = name
-
     @property
     def term(self) -> int:
         """Grows from leader to leader: whoever guards something refuses terms lower than it has seen."""
-        return self._entry.created
+        return self._claim.epoch
 
     @property
     def is_leading(self) -> bool:
@@ -46,7 +46,7 @@ class Leadership(Ownership[LeadershipLost]):
 
         Any thread may ask.
         """
-        return self._entry.is_standing
+        return self._claim.is_standing
 
     async def proclaim(self, value: bytes) -> None:
         """Say something else of the leader; those who observe are told. Raises `LeadershipLost`.
@@ -54,32 +54,38 @@ class Leadership(Ownership[LeadershipLost]):
         Raises `TimedOut` and `StoreUnavailable` too: then try again, it does no harm.
         """
         self.check()
-        await self._entry.mark(value)
+        await self._claim.mark(value)
 
     async def resign(self) -> bool:
         """Lead no more, as of now. Says whether it led until now; never raises that it did not.
 
         When the store does not answer soon it is told in the background, as it is when this is cancelled.
         """
-        return await self._give_back()
+        return await self._claim.release()
 
 
 class Election:
-    """An election by name. `value` is what this candidate says of itself, an address for example."""
+    """An election by name. `value` is what this candidate says of itself, an address for example.
 
-    def __init__(self, session: Session, name: str, *, value: bytes = b"") -> None:
+    It hangs on a session, or with a `SessionKeeper` on the one that lives when it campaigns.
+    """
+
+    def __init__(self, session: Sessions, name: str, *, value: bytes = b"") -> None:
         self.name = name
-        self._session = session
-        self._prefix = session.keys.leader(name)
-        self._value = value
-        self._tally = LineTally()
+        self._line = Line(
+            session,
+            session.keys.leader(name),
+            what=f"leadership of {name!r}",
+            error=LeadershipLost,
+            body=value,
+        )
 
     def __repr__(self) -> str:
-        return f"<Election {self.name!r} of {self._session!r}>"
+        return f"<Election {self.name!r} of {self._line.sessions!r}>"
 
     @property
     def stats(self) -> LineStats:
-        return self._tally.stats()
+        return self._line.tally.stats()
 
     def campaign(self, *, timeout: float | None = None) -> Campaign:
         """`async with election.campaign() as leadership:` waits to lead, and leads until the block is left.
@@ -93,22 +99,13 @@ class Election:
         """Wait until this process leads. A store that cannot be reached is waited for.
 
         Raises `TimedOut`, `SessionLost`, and `LeadershipLost` when somebody took this candidate out of the
-        line. Cancelling it leaves the line.
+        line; `UsageError` without a timeout in a task that leads already. Cancelling it leaves the line.
         """
-        entry = Entry(
-            self._session,
-            self._prefix,
-            what=f"leadership of {self.name!r}",
-            error=LeadershipLost,
-            value=self._value,
-        )
-        await acquired(entry, self._tally, timeout=timeout)
-        return Leadership(self.name, entry, self._tally)
+        return Leadership(self.name, await self._line.acquire(timeout))
 
     async def leader(self) -> LeaderInfo | None:
         """Who leads now, if anybody. Raises what the store raises."""
-        scan = await self._session.store.scan(self._prefix)
-        return leader_of(scan.items)
+        return _leader_of(await self._line.standing())
 
     async def observe(self) -> AsyncGenerator[LeaderInfo | None, None]:
         """Who leads, now and after each change; None for nobody. Terms never go back.
@@ -116,12 +113,13 @@ class Election:
         It waits for a store that cannot be reached, and then tells what it missed as one change. Needs no
         live session. Raises `AlreadyClosed` when the store was closed.
         """
-        following = Following(self._session.store, self._prefix, chance=self._session.chance)
+        sessions = self._line.sessions
+        following = Following(sessions.store, self._line.prefix, environment=sessions.environment)
         seen: LeaderInfo | None = None
         is_first, term_max = True, 0
         try:
             async for _ in following:
-                leader = leader_of(following.items.values())
+                leader = _leader_of(Standing.of(following.items.values()))
                 # A store that was put back to an older state must not put its readers back too.
                 if (leader is not None and leader.term < term_max) or (leader == seen and not is_first):
                     continue
@@ -157,9 +155,11 @@ class Campaign:
         await self._leadership.__aexit__(kind, error, trace)
 
 
-def leader_of(items: Iterable[KeyValue]) -> LeaderInfo | None:
+def _leader_of(line: Sequence[Standing]) -> LeaderInfo | None:
     """The first of a line is who leads."""
-    first = next(iter(in_order(items)), None)
-    if first is None:
+    if not line:
         return None
-    return LeaderInfo(term=first.create_revision, value=first.value, lease=first.lease)
+    first, signed = line[0], line[0].signed
+    return LeaderInfo(
+        term=first.epoch, value=signed.body, lease=first.lease, node=signed.node, since=signed.since
+    )

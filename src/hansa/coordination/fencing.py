@@ -23,7 +23,6 @@ from pathlib import Path
 from stat import S_IMODE
 from typing import Final
 
-from hansa.clock import Clock, SystemClock
 from hansa.errors import (
     BadArgument,
     BadRecord,
@@ -205,14 +204,11 @@ class FencedFile:
     tells what was written.
     """
 
-    def __init__(
-        self, path: str | Path, *, timeout: float = STORE_TIMEOUT_S, clock: Clock | None = None
-    ) -> None:
+    def __init__(self, path: str | Path, *, timeout: float = STORE_TIMEOUT_S) -> None:
         self.path = Path(path)
         self._lock_path = self.path.with_name(self.path.name + ".lock")
         self._new_path = self.path.with_name(self.path.name + ".new")
         self._timeout_s = timeout
-        self._clock = clock if clock is not None else SystemClock()
 
     def __repr__(self) -> str:
         return f"<FencedFile {str(self.path)!r}>"
@@ -288,14 +284,14 @@ class FencedFile:
             os.close(descriptor)
 
     def _lock(self, descriptor: int) -> None:
-        deadline_s = self._clock.monotonic() + self._timeout_s
+        deadline_s = time.monotonic() + self._timeout_s
         pause_s = _POLL_S_MIN
         while True:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 return
             except BlockingIOError:
-                if self._clock.monotonic() >= deadline_s:
+                if time.monotonic() >= deadline_s:
                     raise TimedOut(
                         f"{self.path}: another process has been inside for {self._timeout_s} s"
                     ) from None

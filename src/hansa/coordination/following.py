@@ -25,12 +25,20 @@ from types import MappingProxyType
 from typing import Self
 
 from hansa.chance import Chance
-from hansa.errors import Compacted, HansaError, StoreUnavailable, TimedOut, WatchOverrun
-from hansa.limits import FOLLOW_RETRY_S_MAX, FOLLOW_RETRY_S_MIN, RECONNECT_JITTER, STORE_TIMEOUT_S
+from hansa.errors import AlreadyClosed, Compacted, HansaError, StoreUnavailable, TimedOut, WatchOverrun
+from hansa.limits import (
+    FOLLOW_RETRY_S_MAX,
+    FOLLOW_RETRY_S_MIN,
+    GUARD_DELAY_S,
+    RECONNECT_JITTER,
+    STORE_TIMEOUT_S,
+)
 from hansa.runtime.backoff import Backoff
+from hansa.runtime.tasks import TaskScope
 from hansa.runtime.waiters import Waiters
 from hansa.store.store import Store, Watch
 from hansa.store.values import EventKind, KeyValue, Scan, WatchBatch, as_bytes, as_key
+from hansa.transport.environment import Environment
 
 __all__ = ["Changed", "Copy", "Snapshot"]
 
@@ -55,6 +63,13 @@ class Changed:
     puts: tuple[KeyValue, ...] = ()
     deletes: tuple[KeyValue, ...] = ()
     is_after_gap: bool = False
+
+
+def changes(news: Snapshot | Changed) -> tuple[tuple[KeyValue, ...], tuple[KeyValue, ...]]:
+    """What was put, and what was deleted before that."""
+    if isinstance(news, Snapshot):
+        return tuple(news.items.values()), ()
+    return news.puts, news.deletes
 
 
 class Copy:
@@ -169,6 +184,81 @@ async def key_changed(
         start_revision = scan.revision + 1
 
 
+class Guard:
+    """Looks after the keys of one session, which nobody but their owner should delete.
+
+    One timer serves them all, and nothing is begun for a key that is let go within GUARD_DELAY_S: nobody
+    could be told earlier. A key that stays is then watched by itself, from its own revision on, so nothing is
+    missed. There is a watch for each such key: one over a common prefix would be told of everybody's.
+    """
+
+    def __init__(self, store: Store, tasks: TaskScope, chance: Chance) -> None:
+        self._store = store
+        self._tasks = tasks
+        self._chance = chance
+        # In the order in which they are due.
+        self._waiting: dict[bytes, tuple[float, KeyValue, int, Callable[[], None]]] = {}
+        self._watching: dict[bytes, asyncio.Task[None]] = {}
+        self._is_closed = False
+        self._timer: asyncio.TimerHandle | None = None
+
+    def look_after(
+        self, known: KeyValue, *, start_revision: int, on_gone: Callable[[], None], is_brief: bool
+    ) -> None:
+        """Call this when the key is gone, or was made anew, from this revision on.
+
+        What is not held for a moment only is watched at once.
+        """
+        if self._is_closed:
+            return
+        if not is_brief:
+            self._begin(known, start_revision, on_gone)
+            return
+        loop = asyncio.get_running_loop()
+        self._waiting[known.key] = (loop.time() + GUARD_DELAY_S, known, start_revision, on_gone)
+        if self._timer is None:
+            self._timer = loop.call_later(GUARD_DELAY_S, self._due)
+
+    def let_go(self, key: bytes) -> None:
+        """Look after it no more."""
+        if self._waiting.pop(key, None) is None and (task := self._watching.pop(key, None)) is not None:
+            task.cancel()
+
+    def close(self) -> None:
+        """Look after nothing any more."""
+        self._is_closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._waiting.clear()
+        for task in self._watching.values():
+            task.cancel()
+        self._watching.clear()
+
+    def _due(self) -> None:
+        self._timer = None
+        loop = asyncio.get_running_loop()
+        for key, (due_s, known, start_revision, on_gone) in list(self._waiting.items()):
+            if due_s > loop.time():
+                self._timer = loop.call_at(due_s, self._due)
+                return
+            del self._waiting[key]
+            self._begin(known, start_revision, on_gone)
+
+    def _begin(self, known: KeyValue, start_revision: int, on_gone: Callable[[], None]) -> None:
+        self._watching[known.key] = self._tasks.spawn(
+            self._watch(known, start_revision, on_gone), f"guards {known.key!r}"
+        )
+
+    async def _watch(self, known: KeyValue, start_revision: int, on_gone: Callable[[], None]) -> None:
+        try:
+            await key_changed(self._store, known, start_revision=start_revision, chance=self._chance)
+        except AlreadyClosed:
+            return  # Nothing renews the lease any more: the session's clock tells.
+        self._watching.pop(known.key, None)
+        on_gone()
+
+
 logger = logging.getLogger(__name__)
 
 
@@ -188,7 +278,7 @@ class Following:
         *,
         exact: bool = False,
         timeout: float = STORE_TIMEOUT_S,
-        chance: Chance | None = None,
+        environment: Environment | None = None,
         on_trouble: Callable[[HansaError], None] | None = None,
         on_read: Callable[[], None] | None = None,
     ) -> None:
@@ -202,7 +292,7 @@ class Following:
             s_min=FOLLOW_RETRY_S_MIN,
             s_max=FOLLOW_RETRY_S_MAX,
             jitter=RECONNECT_JITTER,
-            chance=chance if chance is not None else Chance.system(),
+            chance=(environment or Environment()).chance,
         )
         self._copy = Copy()
         self._watch: Watch | None = None

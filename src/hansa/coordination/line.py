@@ -5,10 +5,13 @@ its creation, which only grows: so nobody ever enters ahead of somebody, those a
 who owns something next has a higher number than all before. Whoever waits looks at one key only, the one
 right before its own; so a release wakes one waiter, and not all.
 
-The value of a semaphore's or a barrier's key is text that people can read: how many may hold or must come,
-and whether this one waits or is inside (`3 waiting`, `3 inside`), and after a line's end the user's note.
+The value of a key begins with a line of JSON that says whose it is: the node, and since when it stands there,
+by its own wall clock, for display. What follows is the user's note, byte by byte; of a semaphore or a barrier
+first another line that people can read: how many may hold or must come, and whether this one waits or is
+inside (`3 waiting`, `3 inside`). Older processes write no first line.
 """
 
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
@@ -95,12 +98,37 @@ class LineTally:
         self._lost_count += 1
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signed:
+    """A key's value: whose the key is, since when, and the rest."""
+
+    node: str = ""
+    since: float = 0.0
+    body: bytes = b""
+
+    def encode(self) -> bytes:
+        return json.dumps({"node": self.node, "since": round(self.since, 3)}).encode() + b"\n" + self.body
+
+
+def decode_signed(value: bytes) -> Signed:
+    """Read a key's value. One without the first line is from an older process, which says not who it is."""
+    head, separator, body = value.partition(b"\n")
+    if separator and head.startswith(b'{"node": '):
+        try:
+            found = json.loads(head)
+            if isinstance(found["node"], str) and isinstance(found["since"], int | float):
+                return Signed(node=found["node"], since=float(found["since"]), body=body)
+        except (ValueError, KeyError, RecursionError):
+            pass
+    return Signed(body=value)
+
+
 _STATES: Final = {b"waiting": False, b"inside": True}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Permit:
-    """One key's value."""
+    """What a semaphore's or a barrier's key says, after who says it."""
 
     count: int
     is_inside: bool = False
@@ -111,7 +139,8 @@ class Permit:
 
 
 def decode_permit(value: bytes) -> Permit:
-    """Read a key's value. Raises `BadRecord`."""
+    """Read a key's value, signed or not. Raises `BadRecord`."""
+    value = decode_signed(value).body
     head, separator, note = value.partition(b"\n")
     digits, _, state = head.partition(b" ")
     if not separator or not digits.isdigit() or len(digits) > 9 or state not in _STATES:

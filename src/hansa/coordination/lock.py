@@ -7,10 +7,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from types import TracebackType
 
-from hansa.coordination.entry import Entry
-from hansa.coordination.line import LineStats, LineTally, Permit, decode_permit, in_order
-from hansa.coordination.ownership import Ownership, acquired, acquired_at_once
-from hansa.coordination.session import Session
+from hansa.coordination.claim import Held, Line
+from hansa.coordination.line import LineStats, Permit, decode_permit
+from hansa.coordination.session import Sessions
 from hansa.errors import BadArgument, LockLost, UsageError
 from hansa.limits import SEMAPHORE_LIMIT_MAX
 from hansa.store.values import KeyValue
@@ -18,27 +17,29 @@ from hansa.store.values import KeyValue
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HolderInfo:
-    """Who holds something or waits for it: its session's lease, its fence, and the note it left."""
+    """Who holds something or waits for it: its session's lease, its fence, and the note it left.
+
+    `node` is who it says to be, and `since` the wall time at which it came, by its own clock, for display.
+    Older processes say neither.
+    """
 
     lease: int
     fence: int
     note: bytes
+    node: str = ""
+    since: float = 0.0
 
 
-class Hold(Ownership[LockLost]):
+class Hold(Held[LockLost]):
     """A lock, or a place in a semaphore, that is held. Give it back with `release`, or use `async with`.
 
     `async with hold:` cancels its body when the hold is lost and raises `LockLost`; it gives back at the end.
     """
 
-    def __init__(self, name: str, entry: Entry[LockLost], tally: LineTally) -> None:
-        super().__init__(entry, tally)
-        self.name = name
-
     @property
     def fence(self) -> int:
         """Grows from holder to holder: whoever guards something refuses fences lower than it has seen."""
-        return self._entry.created
+        return self._claim.epoch
 
     @property
     def is_held(self) -> bool:
@@ -46,7 +47,7 @@ class Hold(Ownership[LockLost]):
 
         Any thread may ask.
         """
-        return self._entry.is_standing
+        return self._claim.is_standing
 
     async def release(self) -> bool:
         """Give it back: from now on it is not held. Says whether it was until now; never raises that.
@@ -54,7 +55,7 @@ class Hold(Ownership[LockLost]):
         Deletes this holder's own key and nothing else. When the store does not answer soon, that goes on in
         the background, as it does when this is cancelled.
         """
-        return await self._give_back()
+        return await self._claim.release()
 
 
 class HoldBlocks:
@@ -86,52 +87,47 @@ class HoldBlocks:
 class Lock:
     """A lock by name. Every `acquire` stands in line for itself, also with the same object.
 
-    `async with lock as hold:` cancels its body when the lock is lost, and raises `LockLost`.
+    It hangs on a session, or with a `SessionKeeper` on the one that lives when it is acquired. `async with
+    lock as hold:` cancels its body when the lock is lost, and raises `LockLost`.
     """
 
-    def __init__(self, session: Session, name: str, *, note: bytes = b"") -> None:
+    def __init__(self, session: Sessions, name: str, *, note: bytes = b"") -> None:
         self.name = name
-        self._session = session
-        self._prefix = session.keys.lock(name)
-        self._note = note
-        self._tally = LineTally()
+        self._line = Line(session, session.keys.lock(name), what=f"lock {name!r}", error=LockLost, body=note)
         self._blocks = HoldBlocks(f"lock {name!r}")
 
     def __repr__(self) -> str:
-        return f"<Lock {self.name!r} of {self._session!r}>"
+        return f"<Lock {self.name!r} of {self._line.sessions!r}>"
 
     @property
     def stats(self) -> LineStats:
-        return self._tally.stats()
+        return self._line.tally.stats()
 
     async def acquire(self, timeout: float | None = None) -> Hold:
         """Wait in line, and hold. A store that cannot be reached is waited for as long as the session lives.
 
-        Raises `TimedOut`, `SessionLost`, and `LockLost` when somebody took this waiter out of the line.
+        Raises `TimedOut`, `SessionLost`, and `LockLost` when somebody took this waiter out of the line;
+        `UsageError` without a timeout in a task that is in a block of this lock: it would wait for itself.
         Cancelling it leaves the line.
         """
-        entry = self._entry()
-        await acquired(entry, self._tally, timeout=timeout)
-        return Hold(self.name, entry, self._tally)
+        return Hold(self.name, await self._line.acquire(timeout))
 
     async def try_acquire(self) -> Hold | None:
         """Hold, if nobody holds it or waits for it; else None.
 
         Raises `SessionLost`, `TimedOut`, `StoreUnavailable`. Cancelling it leaves the line.
         """
-        entry = self._entry()
-        if not await acquired_at_once(entry, self._tally):
-            return None
-        return Hold(self.name, entry, self._tally)
+        claim = await self._line.try_acquire()
+        return None if claim is None else Hold(self.name, claim)
 
     async def holder(self) -> HolderInfo | None:
         """Who holds it now. Raises what the store raises."""
-        line = await line_of(self._session, self._prefix)
+        line = await _holders(self._line)
         return line[0] if line else None
 
     async def waiting(self) -> tuple[HolderInfo, ...]:
         """Who waits for it, in order. Raises what the store raises."""
-        return (await line_of(self._session, self._prefix))[1:]
+        return (await _holders(self._line))[1:]
 
     async def __aenter__(self) -> Hold:
         return await self._blocks.enter(self.acquire)
@@ -141,80 +137,78 @@ class Lock:
     ) -> None:
         await self._blocks.leave(kind, error, trace)
 
-    def _entry(self) -> Entry[LockLost]:
-        return Entry(
-            self._session, self._prefix, what=f"lock {self.name!r}", error=LockLost, value=self._note
-        )
 
-
-async def line_of(session: Session, prefix: bytes) -> tuple[HolderInfo, ...]:
+async def _holders(line: Line[LockLost]) -> tuple[HolderInfo, ...]:
     """Everybody in a line, in order."""
-    scan = await session.store.scan(prefix)
     return tuple(
-        HolderInfo(lease=item.lease, fence=item.create_revision, note=item.value)
-        for item in in_order(scan.items)
+        HolderInfo(
+            lease=one.lease,
+            fence=one.epoch,
+            note=one.signed.body,
+            node=one.signed.node,
+            since=one.signed.since,
+        )
+        for one in await line.standing()
     )
 
 
 class Semaphore:
     """Up to `limit` hold it. All who use a name at a time give the same limit, else `BadArgument`.
 
-    `async with semaphore as hold:` cancels its body when the hold is lost, and raises `LockLost`.
+    It hangs on a session or a `SessionKeeper`, as a `Lock` does. `async with semaphore as hold:` cancels its
+    body when the hold is lost, and raises `LockLost`.
     """
 
-    def __init__(self, session: Session, name: str, limit: int, *, note: bytes = b"") -> None:
+    def __init__(self, session: Sessions, name: str, limit: int, *, note: bytes = b"") -> None:
         if not 1 <= limit <= SEMAPHORE_LIMIT_MAX:
             raise BadArgument(f"semaphore {name!r}: the limit is 1 to {SEMAPHORE_LIMIT_MAX}, not {limit}")
         self.name = name
         self.limit = limit
-        self._session = session
-        self._prefix = session.keys.semaphore(name)
-        self._permit = Permit(count=limit, note=note)
-        self._tally = LineTally()
+        permit = Permit(count=limit, note=note)
+        self._line = Line(
+            session,
+            session.keys.semaphore(name),
+            what=f"semaphore {name!r}",
+            error=LockLost,
+            body=permit.encode(),
+            turns_count=limit,
+            admit=self._admit,
+            # Tells the one behind, who watches this key alone, to look who is ahead of it now.
+            inside=replace(permit, is_inside=True).encode(),
+        )
         self._blocks = HoldBlocks(f"semaphore {name!r}")
 
     def __repr__(self) -> str:
-        return f"<Semaphore {self.name!r} for {self.limit} of {self._session!r}>"
+        return f"<Semaphore {self.name!r} for {self.limit} of {self._line.sessions!r}>"
 
     @property
     def stats(self) -> LineStats:
-        return self._tally.stats()
+        return self._line.tally.stats()
 
     async def acquire(self, timeout: float | None = None) -> Hold:
         """Wait in line, and hold. A store that cannot be reached is waited for as long as the session lives.
 
         Raises `TimedOut`, `SessionLost`, `BadArgument` for another limit than the others', and `LockLost`
-        when somebody took this waiter out of the line. Cancelling it leaves the line.
+        when somebody took this waiter out of the line; `UsageError` without a timeout in a task whose blocks
+        have all the places. Cancelling it leaves the line.
         """
-        entry = self._entry()
-        inside = replace(self._permit, is_inside=True).encode()
-        await acquired(
-            entry,
-            self._tally,
-            timeout=timeout,
-            admit=self._admit,
-            # Tells the one behind, who watches this key alone, to look who is ahead of it now.
-            promote=lambda: entry.mark_patiently(inside),
-        )
-        return Hold(self.name, entry, self._tally)
+        return Hold(self.name, await self._line.acquire(timeout))
 
     async def try_acquire(self) -> Hold | None:
         """Hold, if there is room and nobody waits for it; else None.
 
         Raises `SessionLost`, `TimedOut`, `StoreUnavailable`, `BadArgument`. Cancelling it leaves the line.
         """
-        entry = self._entry()
-        if not await acquired_at_once(entry, self._tally, admit=self._admit):
-            return None
-        return Hold(self.name, entry, self._tally)
+        claim = await self._line.try_acquire()
+        return None if claim is None else Hold(self.name, claim)
 
     async def holders(self) -> tuple[HolderInfo, ...]:
         """Who holds it now, the oldest first. Raises what the store raises."""
-        return (await self._line())[: self.limit]
+        return (await self._holders())[: self.limit]
 
     async def waiting(self) -> tuple[HolderInfo, ...]:
         """Who waits for it, in order. Raises what the store raises."""
-        return (await self._line())[self.limit :]
+        return (await self._holders())[self.limit :]
 
     async def __aenter__(self) -> Hold:
         return await self._blocks.enter(self.acquire)
@@ -224,8 +218,8 @@ class Semaphore:
     ) -> None:
         await self._blocks.leave(kind, error, trace)
 
-    async def _line(self) -> tuple[HolderInfo, ...]:
-        line = await line_of(self._session, self._prefix)
+    async def _holders(self) -> tuple[HolderInfo, ...]:
+        line = await _holders(self._line)
         return tuple(replace(info, note=decode_permit(info.note).note) for info in line)
 
     def _admit(self, items: tuple[KeyValue, ...]) -> None:
@@ -235,13 +229,3 @@ class Semaphore:
                 raise BadArgument(
                     f"semaphore {self.name!r} is used with a limit of {limit}, here with {self.limit}"
                 )
-
-    def _entry(self) -> Entry[LockLost]:
-        return Entry(
-            self._session,
-            self._prefix,
-            what=f"semaphore {self.name!r}",
-            error=LockLost,
-            value=self._permit.encode(),
-            turns_count=self.limit,
-        )

@@ -17,10 +17,16 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from hansa.chance import Chance
-from hansa.coordination.member import Member
-from hansa.coordination.node_info import MemberStatus
-from hansa.coordination.roster import Roster, RosterBook
-from hansa.coordination.suspicion import Suspicion, is_overdue, overdue_in_s, silence_s, successors
+from hansa.coordination.member import Member, MemberStatus
+from hansa.coordination.roster import (
+    Roster,
+    RosterBook,
+    Suspicion,
+    is_overdue,
+    overdue_in_s,
+    silence_s,
+    successors,
+)
 from hansa.errors import LeaseLost, StoreUnavailable, TimedOut
 from hansa.keys import Keys
 from hansa.limits import RECONNECT_JITTER, WATCHED_COUNT

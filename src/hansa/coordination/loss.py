@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from types import TracebackType
-from typing import Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 from hansa.errors import Fenced, UsageError
 from hansa.runtime.waiters import Waiters
@@ -65,50 +65,63 @@ def again(error: E) -> E:
     return copy
 
 
-class GuardedBlock(Generic[E]):
+class GuardedBlock:
     """`async with GuardedBlock(loss)`: its body is cancelled at the loss; the block raises the error then.
 
-    As with `asyncio.timeout`, a cancellation from outside stays one, also when both come together; blocks may
-    be nested and stand in or around task groups. A body that has ended by itself after the loss raises the
-    error too: its end was not covered. Errors of the body's own go first.
+    Of several losses the first one given is raised. With a timeout it is `asyncio.timeout` too, in one: it
+    raises `TimeoutError`. As there, a cancellation from outside stays one, also when both come together;
+    blocks may be nested and stand in or around task groups. A body that has ended by itself after the loss
+    raises the error too: its end was not covered. Errors of the body's own go first.
     """
 
-    def __init__(self, loss: Loss[E]) -> None:
-        self._loss = loss
+    def __init__(self, *losses: Loss[Any], timeout: float | None = None) -> None:
+        self._losses = losses
+        self._timeout_s = timeout
         self._task: asyncio.Task[object] | None = None
         self._cancelling_count = 0
         self._has_cancelled = False
         self._call: asyncio.Handle | None = None
+        self._timer: asyncio.TimerHandle | None = None
 
     async def __aenter__(self) -> Self:
-        self._loss.check()
+        self._check()
         task = asyncio.current_task()
         if task is None:
             raise UsageError("a guarded block needs a task that can be cancelled")
         self._task = task
         self._cancelling_count = task.cancelling()
-        self._loss.call_back(self._lost)
+        for loss in self._losses:
+            loss.call_back(self._lost)
+        if self._timeout_s is not None:
+            self._timer = asyncio.get_running_loop().call_later(max(self._timeout_s, 0.0), self._cancel)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._loss.forget(self._lost)
-        if self._call is not None:
-            self._call.cancel()
+        for loss in self._losses:
+            loss.forget(self._lost)
+        for handle in (self._call, self._timer):
+            if handle is not None:
+                handle.cancel()
         if self._has_cancelled and self._task is not None:
             still_count = self._task.uncancel()
             if still_count <= self._cancelling_count and kind is asyncio.CancelledError:
-                self._loss.check()
+                self._check()
+                raise TimeoutError from error
         if kind is None:
-            self._loss.check()
+            self._check()
+
+    def _check(self) -> None:
+        for loss in self._losses:
+            loss.check()
 
     def _lost(self) -> None:
         # In a turn of the loop's own: a task that cancels itself would carry that out of the block.
-        self._call = asyncio.get_running_loop().call_soon(self._cancel)
+        if self._call is None:
+            self._call = asyncio.get_running_loop().call_soon(self._cancel)
 
     def _cancel(self) -> None:
-        self._call = None
-        if self._task is not None:
+        if self._task is not None and not self._has_cancelled:
             self._has_cancelled = True
             self._task.cancel()

@@ -1,12 +1,22 @@
-"""A member of a cluster as one process sees it, what happens to members, and the numbers of that view."""
+"""A node, what it tells of itself, how others see it, and what happens to it: the values. Pure.
+
+A node says a `NodeInfo`, which stands in the store as a `NodeRecord`. A process that looks sees it as a
+`Member`, and is told of each change by an event.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from math import isfinite
+from types import MappingProxyType
+from typing import Any, Final, TypeAlias
 
-from hansa.coordination.node_info import MemberStatus, NodeInfo
+from hansa.errors import BadArgument, BadRecord
+from hansa.keys import as_name
+from hansa.limits import NODE_RECORD_BYTES_MAX
 
 __all__ = [
     "Expelled",
@@ -17,12 +27,200 @@ __all__ = [
     "MemberJoined",
     "MemberLeft",
     "MemberRefuted",
+    "MemberStatus",
     "MemberSuspected",
     "MemberUpdated",
     "MembersEvent",
     "MembersStats",
+    "NodeInfo",
+    "NodeRecord",
     "Rejoined",
 ]
+
+_PORT_MAX: Final = 65_535
+
+
+class MemberStatus(StrEnum):
+    """How a member is. A node says the first two and the last two of itself; others see the rest."""
+
+    JOINING = "JOINING"
+    """It is there and not ready for work."""
+    UP = "UP"
+    """It is there and ready."""
+    SUSPECT = "SUSPECT"
+    """Its heartbeats are overdue. They may come again."""
+    DOWN = "DOWN"
+    """Its lease ended, or a newer process took its id; or it was gone after a view had lost sight of it."""
+    LEFT = "LEFT"
+    """It went by its own word, or was deregistered."""
+    DRAINING = "DRAINING"
+    """It is there, finishes what it has, and wants no more work."""
+
+    @property
+    def is_here(self) -> bool:
+        """Whether such a member takes part: neither down nor left."""
+        return self not in (MemberStatus.DOWN, MemberStatus.LEFT)
+
+
+# What a node may say of itself, after what it said before.
+SAID: Final[Mapping[MemberStatus, frozenset[MemberStatus]]] = MappingProxyType(
+    {
+        MemberStatus.JOINING: frozenset({MemberStatus.UP, MemberStatus.DRAINING}),
+        MemberStatus.UP: frozenset({MemberStatus.DRAINING}),
+        MemberStatus.DRAINING: frozenset({MemberStatus.UP}),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeInfo:
+    """A node: who it is, where it listens, what it does. Raises `BadArgument` for what cannot be written."""
+
+    id: str
+    host: str = ""
+    port: int = 0
+    roles: frozenset[str] = frozenset()
+    zone: str = ""
+    version: str = ""
+    metadata: Mapping[str, str] = field(default_factory=dict, hash=False)
+    status: MemberStatus = MemberStatus.UP
+
+    def __post_init__(self) -> None:
+        as_name(self.id, "a node")
+        if isinstance(self.roles, str):
+            raise BadArgument(f"roles is a set of names: write {{{self.roles!r}}}")
+        object.__setattr__(self, "roles", frozenset(self.roles))
+        object.__setattr__(self, "metadata", MappingProxyType(dict(self.metadata)))
+        object.__setattr__(self, "status", MemberStatus(self.status))
+        texts: Iterable[object] = (
+            *(self.host, self.zone, self.version),
+            *self.roles,
+            *(part for pair in self.metadata.items() for part in pair),
+        )
+        for text in texts:
+            if not isinstance(text, str):
+                raise BadArgument(f"node {self.id}: {text!r} is no text")
+        if not isinstance(self.port, int) or isinstance(self.port, bool) or not 0 <= self.port <= _PORT_MAX:
+            raise BadArgument(f"node {self.id}: port {self.port!r} is none; give 0 to {_PORT_MAX}")
+
+    @property
+    def address(self) -> str:
+        """`host:port`, with brackets around an IPv6 host; empty without a host."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}" if self.host else ""
+
+    def to_object(self) -> dict[str, Any]:
+        """As JSON is made of it."""
+        return {
+            "id": self.id,
+            "host": self.host,
+            "port": self.port,
+            "roles": sorted(self.roles),
+            "zone": self.zone,
+            "version": self.version,
+            "metadata": dict(sorted(self.metadata.items())),
+            "status": self.status.value,
+        }
+
+    def encode(self) -> bytes:
+        """As bytes for the store. Raises `BadArgument` when it is too large."""
+        return as_json(self.to_object(), f"node {self.id}")
+
+    @classmethod
+    def from_object(cls, found: Mapping[str, Any]) -> NodeInfo:
+        """Unknown fields are ignored: newer versions may write more. Raises `BadRecord`."""
+        roles, metadata = found.get("roles", []), found.get("metadata", {})
+        if not isinstance(roles, list) or not isinstance(metadata, dict):
+            raise BadRecord(f"a node's roles are a list and its metadata an object: {found!r:.200}")
+        try:
+            return cls(
+                id=found["id"],
+                host=found.get("host", ""),
+                port=found.get("port", 0),
+                roles=frozenset(roles),
+                zone=found.get("zone", ""),
+                version=found.get("version", ""),
+                metadata=metadata,
+                status=found.get("status", MemberStatus.UP),
+            )
+        except (BadArgument, KeyError, TypeError, ValueError) as error:
+            raise BadRecord(f"no record of a node: {error!r:.200}") from error
+
+    @classmethod
+    def decode(cls, value: bytes) -> NodeInfo:
+        """Raises `BadRecord`."""
+        return cls.from_object(from_json(value, "a node"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeRecord:
+    """What the store knows of a node.
+
+    `incarnation` is the store's revision when the node joined: a later stay under the same id has a higher
+    one. `joined_at` is the wall time of it, for display. `reason` says why the status is what it is.
+    """
+
+    info: NodeInfo
+    incarnation: int = 0
+    joined_at: float = 0.0
+    reason: str = ""
+
+    def encode(self) -> bytes:
+        """Raises `BadArgument` when it is too large."""
+        whole = self.info.to_object() | {
+            "incarnation": self.incarnation,
+            "joinedAt": self.joined_at,
+            "reason": self.reason,
+        }
+        return as_json(whole, f"node {self.info.id}")
+
+    @classmethod
+    def decode(cls, value: bytes) -> NodeRecord:
+        """Raises `BadRecord`."""
+        found = from_json(value, "a node")
+        info = NodeInfo.from_object(found)
+        if info.status in (MemberStatus.SUSPECT, MemberStatus.DOWN):
+            raise BadRecord(f"node {info.id} says of itself that it is {info.status}")
+        incarnation, joined_at, reason = (
+            found.get("incarnation", 0),
+            found.get("joinedAt", 0.0),
+            found.get("reason", ""),
+        )
+        is_fine = (
+            isinstance(incarnation, int)
+            and isinstance(joined_at, int | float)
+            and isfinite(joined_at)
+            and isinstance(reason, str)
+        )
+        if not is_fine:
+            raise BadRecord(f"no record of a node: {found!r:.200}")
+        return cls(info=info, incarnation=int(incarnation), joined_at=float(joined_at), reason=reason)
+
+    def saying(self, status: MemberStatus, reason: str) -> NodeRecord:
+        """The same node with another status."""
+        return replace(self, info=replace(self.info, status=status), reason=reason)
+
+
+def as_json(found: Mapping[str, Any], what: str) -> bytes:
+    """Compact JSON in UTF-8. Raises `BadArgument` when it is longer than a record may be."""
+    try:
+        value = json.dumps(found, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode("utf-8")
+    except (UnicodeEncodeError, ValueError) as error:
+        raise BadArgument(f"{what} cannot be written as JSON: {error}") from error
+    if len(value) > NODE_RECORD_BYTES_MAX:
+        raise BadArgument(f"{what} takes {len(value)} bytes; a record has at most {NODE_RECORD_BYTES_MAX}")
+    return value
+
+
+def from_json(value: bytes, what: str) -> dict[str, Any]:
+    """A JSON object. Raises `BadRecord` for everything else."""
+    try:
+        found = json.loads(value)
+    except (ValueError, RecursionError) as error:
+        raise BadRecord(f"the record of {what} is no JSON: {value[:100]!r}") from error
+    if not isinstance(found, dict):
+        raise BadRecord(f"the record of {what} is no JSON object: {value[:100]!r}")
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,10 +16,10 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any, Final, Self
 
-from hansa.chance import Chance
-from hansa.coordination.following import Following
+from hansa.coordination.following import Following, changes
 from hansa.coordination.lookout import Lookout
 from hansa.coordination.member import (
+    SAID,
     Expelled,
     LoopLagged,
     Member,
@@ -28,11 +28,13 @@ from hansa.coordination.member import (
     MemberRefuted,
     MembersEvent,
     MembersStats,
+    MemberStatus,
+    NodeInfo,
     Rejoined,
 )
-from hansa.coordination.node_info import SAID, MemberStatus, NodeInfo
-from hansa.coordination.nodes import by_id, changes, record_events
+from hansa.coordination.nodes import by_id, record_events
 from hansa.coordination.roster import Roster, RosterBook
+from hansa.coordination.session import SessionKeeper
 from hansa.coordination.stay import Stay
 from hansa.errors import AlreadyClosed, BadArgument, HansaError, StoreUnavailable, TimedOut, UsageError
 from hansa.keys import Keys
@@ -47,6 +49,7 @@ from hansa.runtime.home import Home
 from hansa.runtime.tasks import Closing, TaskScope
 from hansa.runtime.waiters import Waiters
 from hansa.store.store import Store
+from hansa.transport.environment import Environment
 
 logger = logging.getLogger(__name__)
 
@@ -80,14 +83,20 @@ class Members:
         heartbeat_timeout: float = MEMBER_HEARTBEAT_TIMEOUT_S,
         takeover: bool = True,
         timeout: float = 2 * STORE_TIMEOUT_S,
-        chance: Chance | None = None,
+        session: SessionKeeper | None = None,
+        environment: Environment | None = None,
     ) -> None:
+        """With `session` its record is on that keeper's sessions, whose times hold then.
+
+        So one lease serves a whole process. The keeper is closed when the process is replaced, or its node
+        deregistered. Raises `BadArgument`.
+        """
         if not 0 < 2 * heartbeat_interval <= heartbeat_timeout:
             raise BadArgument(
                 f"heartbeats every {heartbeat_interval} s and a timeout of {heartbeat_timeout} s: give a"
                 " timeout of two intervals or more"
             )
-        chance = chance if chance is not None else Chance.system()
+        environment = environment if environment is not None else Environment()
         self.store = store
         self.cluster = cluster
         self.heartbeat_interval_s = heartbeat_interval
@@ -111,7 +120,7 @@ class Members:
                 store,
                 prefix,
                 timeout=read_s_max,
-                chance=chance.fork(name),
+                environment=environment.fork(name),
                 on_trouble=self._in_trouble,
                 on_read=on_read,
             )
@@ -120,20 +129,24 @@ class Members:
                 ("suspects", self._keys.suspects, None),
             )
         )
-        self._lookout = Lookout(self, self._book, self._keys, chance=chance.fork("lookout"))
+        self._lookout = Lookout(self, self._book, self._keys, chance=environment.chance.fork("lookout"))
         self._stay: Stay | None = None
+        # The one that is this object's own to open and close.
+        self._keeper: SessionKeeper | None = None
         if node is not None:
-            self._stay = Stay(
-                store,
-                node,
-                keys=self._keys,
-                ttl_s=_LEASE_TIMEOUTS * heartbeat_timeout,
-                interval_s=heartbeat_interval,
-                loop_silence_s_max=heartbeat_timeout,
-                takeover=takeover,
-                chance=chance.fork("stay"),
-                on_joined=self._joined,
-            )
+            if session is None:
+                session = self._keeper = SessionKeeper(
+                    store,
+                    cluster=cluster,
+                    node=node.id,
+                    ttl=_LEASE_TIMEOUTS * heartbeat_timeout,
+                    name=f"member {node.id}",
+                    renew_interval=heartbeat_interval,
+                    loop_silence_s_max=heartbeat_timeout,
+                    environment=environment.fork("stay"),
+                )
+            self._stay = Stay(session, node, takeover=takeover, on_joined=self._joined)
+        self._sessions = session
         self._joined_incarnation = 0
         self._expelled_reason = ""
         self._rejoins_count = self._refuted_count = self._downs_count = self._errors_count = 0
@@ -189,8 +202,7 @@ class Members:
     @property
     def loop_lag_s(self) -> float:
         """How late this process's event loop is; while it is stuck, other threads see it grow."""
-        session = None if self._stay is None else self._stay.session
-        return max(self._lag_s, 0.0 if session is None else session.loop_lag_s)
+        return max(self._lag_s, 0.0 if self._sessions is None else self._sessions.loop_lag_s)
 
     @property
     def heartbeats_s(self) -> Mapping[str, float]:
@@ -214,7 +226,8 @@ class Members:
             rejoins_count=self._rejoins_count,
             store_errors_count=self._errors_count
             + self._lookout.errors_count
-            + (0 if self._stay is None else self._stay.errors_count),
+            + (0 if self._stay is None else self._stay.errors_count)
+            + (0 if self._keeper is None else self._keeper.errors_count),
             loop_lag_s=self.loop_lag_s,
             loop_lag_s_max=self._lag_s_max,
             bad_records_count=self._book.bad_records_count,
@@ -285,12 +298,15 @@ class Members:
                 self._tasks.spawn(self._follow_suspects(), "following suspicions")
                 self._tasks.spawn(self._tick(), "looking at the loop")
                 await self._until_so(lambda: self._nodes.is_current and self._suspects.is_current)
+                if self._keeper is not None:
+                    await self._keeper.__aenter__()
                 if self._stay is not None:
                     self._tasks.spawn(self._be_there(self._stay), "staying")
                     await self._until_so(self._is_in_view)
                 self._tasks.spawn(self._lookout.run(), "looking after others")
         except TimeoutError:
-            error = self._trouble if self._stay is None else self._stay.last_error or self._trouble
+            parts = [part for part in (self._stay, self._sessions) if part is not None]
+            error = next((part.last_error for part in parts if part.last_error), self._trouble)
             # A store that did not answer in all that time is not waited for once more.
             await self._close(None)
             kind = StoreUnavailable if isinstance(error, StoreUnavailable) else TimedOut
@@ -322,9 +338,13 @@ class Members:
             await self._tasks.close()
             if self._stay is not None and reason is not None:
                 await self._stay.leave(reason, error)
+                if self._keeper is not None:
+                    await self._keeper.__aexit__(None if error is None else type(error), error, None)
         finally:
-            if self._stay is not None:
-                await self._stay.abandon()
+            if self._keeper is not None:
+                await self._keeper.abandon()
+            elif self._stay is not None:
+                self._stay.withdraw_later()
             self._nodes.close()
             self._suspects.close()
             self._feeds.close()
@@ -357,7 +377,9 @@ class Members:
         reason = self._expelled_reason = await stay.run()
         logger.warning("%s: a member no more: %s", self._name, reason)
         self._put(Expelled(member=self.me, reason=reason))
-        await stay.leave(reason)
+        # Also one that others use: what hangs on it was this node's.
+        if self._sessions is not None:
+            await self._sessions.close(reason)
 
     async def _tick(self) -> None:
         clock = self.store.clock

@@ -8,19 +8,18 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Self, TypeAlias
 
-from hansa.chance import Chance
 from hansa.clock import Clock
-from hansa.coordination.following import Changed, Following, Snapshot
-from hansa.coordination.member import MemberDown, MemberEvent, MemberJoined, MemberLeft
-from hansa.coordination.node_info import MemberStatus, NodeInfo, NodeRecord
+from hansa.coordination.following import Changed, Following, Snapshot, changes
+from hansa.coordination.member import MemberDown, MemberEvent, MemberJoined, MemberLeft, NodeInfo
 from hansa.coordination.roster import RosterBook
-from hansa.coordination.stay import DEREGISTERED, Stay
-from hansa.errors import BadRecord, Conflict, LeaseLost
+from hansa.coordination.session import SessionKeeper
+from hansa.coordination.stay import Stay, deregister
+from hansa.errors import BadRecord
 from hansa.keys import Keys
-from hansa.limits import COMMIT_TRIES_MAX, STORE_TIMEOUT_S
 from hansa.runtime.tasks import TaskScope
 from hansa.store.store import Store
-from hansa.store.values import Compare, Delete, KeyValue, Put
+from hansa.store.values import KeyValue
+from hansa.transport.environment import Environment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,15 +43,17 @@ NodeEvent: TypeAlias = NodeJoined | NodeLeft
 class MembershipWatcher:
     """Tells of nodes that join and leave a cluster."""
 
-    def __init__(self, store: Store, *, cluster: str = "default", chance: Chance | None = None) -> None:
+    def __init__(
+        self, store: Store, *, cluster: str = "default", environment: Environment | None = None
+    ) -> None:
         self._store = store
         self._keys = Keys(cluster)
-        self._chance = chance
+        self._environment = environment
 
     def watch(self) -> NodeEvents:
         """From now on; those that are there already are told first, as joined."""
         return NodeEvents(
-            Following(self._store, self._keys.nodes, chance=self._chance), self._keys, self._store
+            Following(self._store, self._keys.nodes, environment=self._environment), self._keys, self._store
         )
 
 
@@ -112,13 +113,6 @@ def record_events(
     )
 
 
-def changes(news: Snapshot | Changed) -> tuple[tuple[KeyValue, ...], tuple[KeyValue, ...]]:
-    """What was put, and what was deleted before that."""
-    if isinstance(news, Snapshot):
-        return tuple(news.items.values()), ()
-    return news.puts, news.deletes
-
-
 def by_id(items: Iterable[KeyValue], prefix: bytes) -> list[tuple[str, KeyValue]]:
     """Each with the name behind the prefix. What is no text there is nobody's name."""
     return [(item.key[len(prefix) :].decode("utf-8", "replace"), item) for item in items]
@@ -141,13 +135,13 @@ class NodeRegistry:
         cluster: str = "default",
         ttl: float = 10.0,
         takeover: bool = True,
-        chance: Chance | None = None,
+        environment: Environment | None = None,
     ) -> None:
         self._store = store
         self._keys = Keys(cluster)
         self._ttl_s = ttl
         self._takeover = takeover
-        self._chance = chance if chance is not None else Chance.system()
+        self._environment = environment
 
     async def register(self, node: NodeInfo) -> str:
         """Register a node and keep it registered until cancelled; then its lease ends by itself.
@@ -157,25 +151,29 @@ class NodeRegistry:
         process. Raises `Conflict` for an id that is taken, without `takeover`; `BadArgument`,
         `AlreadyClosed`.
         """
-        stay = Stay(
+        keeper = SessionKeeper(
             self._store,
+            cluster=self._keys.cluster,
+            node=node.id,
+            ttl=self._ttl_s,
+            name=f"member {node.id}",
+            environment=self._environment,
+        )
+        stay = Stay(
+            keeper,
             node,
-            keys=self._keys,
-            ttl_s=self._ttl_s,
-            interval_s=None,
-            loop_silence_s_max=None,
             takeover=self._takeover,
-            chance=self._chance,
             on_joined=lambda reason: logger.info("node %s %s", node.id, reason),
         )
         tasks = TaskScope(f"node {node.id}", _failed)
-        tasks.spawn(self._follow(stay, node.id), "its record")
         try:
+            await keeper.__aenter__()
+            tasks.spawn(self._follow(stay, node.id), "its record")
             reason = await stay.run()
-            await stay.leave(reason)
+            await keeper.close(reason)
             return reason
         finally:
-            await stay.abandon()
+            await keeper.abandon()
             await tasks.close()
 
     async def deregister(self, node_id: str) -> bool:
@@ -184,32 +182,7 @@ class NodeRegistry:
         Its `register` returns. Raises `StoreUnavailable` and `TimedOut`; `Conflict` when its record changes
         faster than it can be removed.
         """
-        key = self._keys.node(node_id)
-        for _ in range(COMMIT_TRIES_MAX):
-            found = await self._store.get(key, timeout=STORE_TIMEOUT_S)
-            if found is None:
-                return False
-            same = Compare.revision(key, "=", found.mod_revision)
-            try:
-                # First the word, so that everybody knows that it is not its end by mistake.
-                word = NodeRecord.decode(found.value).saying(MemberStatus.LEFT, DEREGISTERED).encode()
-                outcome = await self._store.commit([same], [Put(key, word, found.lease)])
-                if not outcome.is_success:
-                    continue
-                same = Compare.revision(key, "=", outcome.revision)
-            except BadRecord:
-                logger.warning("node %s: a record that nobody can read is removed", node_id)
-            except LeaseLost:
-                return True
-            if found.lease:
-                try:
-                    await self._store.revoke(found.lease)
-                except LeaseLost:
-                    logger.debug("node %s: its lease ended meanwhile", node_id)
-            else:
-                await self._store.commit([same], [Delete(key)])
-            return True
-        raise Conflict(f"node {node_id}: its record changed {COMMIT_TRIES_MAX} times while it was removed")
+        return await deregister(self._store, self._keys.node(node_id), f"node {node_id}")
 
     async def list_nodes(self) -> list[NodeInfo]:
         """The nodes that are there, by id. A record that cannot be read is left out, and logged."""
@@ -230,7 +203,7 @@ class NodeRegistry:
         def tell_stay() -> None:
             stay.hear(following.items.get(key), revision=following.revision)
 
-        following = Following(self._store, key, exact=True, chance=self._chance, on_read=tell_stay)
+        following = Following(self._store, key, exact=True, environment=self._environment, on_read=tell_stay)
         async for _ in following:
             tell_stay()
 

@@ -1,16 +1,26 @@
-"""Who is a member, decided from what a store says. Pure.
+"""Who is a member, decided from what a store says; who is suspected, and who looks after whom. Pure.
 
 Theory: the store has a record of each node that is there, hung on its lease, and now and then a suspicion of
 one. A member's status follows from these two alone: what it says of itself, unless its stay is suspected;
 LEFT or DOWN when the record is gone, by what it said last. An event is the step from one status to the next,
 by the table below. So a view that was cut off from the store declares nobody dead by itself, and two views
 that have read the same say the same.
+
+Heartbeats are renewals of a lease, which leave no trace but the lease's remaining time. A lease is granted
+for twice the heartbeat timeout: a member that has used up more than half of it has been silent for the
+timeout, by its own measure, whatever timeout the observer was given.
+
+A suspicion hangs on the suspect's own lease, holds for the record on that lease, and ends with it. A
+refutation is written over it and not deleted: keys that vanish with a lease vanish from two watches, whose
+order nobody knows, and a vanished suspicion must not look like a heartbeat. Each member looks after the next
+few in a ring, so that looking after all costs little.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from hashlib import blake2b
 from types import MappingProxyType
 from typing import Final
 
@@ -21,16 +31,27 @@ from hansa.coordination.member import (
     MemberJoined,
     MemberLeft,
     MemberRefuted,
+    MemberStatus,
     MemberSuspected,
     MemberUpdated,
+    NodeRecord,
+    as_json,
+    from_json,
 )
-from hansa.coordination.node_info import MemberStatus, NodeRecord
-from hansa.coordination.suspicion import Suspicion
 from hansa.errors import BadRecord
 from hansa.limits import GONE_MEMBER_S_MAX, GONE_MEMBERS_COUNT_MAX
-from hansa.store.values import KeyValue
+from hansa.store.values import KeyValue, LeaseInfo
 
-__all__ = ["TRANSITIONS", "Roster", "RosterBook"]
+__all__ = [
+    "TRANSITIONS",
+    "Roster",
+    "RosterBook",
+    "Suspicion",
+    "is_overdue",
+    "overdue_in_s",
+    "silence_s",
+    "successors",
+]
 
 _JOINING, _UP, _SUSPECT, _DOWN, _LEFT, _DRAINING = (
     MemberStatus.JOINING,
@@ -125,6 +146,89 @@ class Roster(Mapping[str, Member]):
         return tuple(one for one in self.here() if one.zone == zone)
 
 
+_DIGEST_BYTES: Final = 8
+
+
+def successors(ids: Iterable[str], me: str, count: int) -> tuple[str, ...]:
+    """The next `count` after me, or all others when there are no more. `me` need not be among them.
+
+    The ring is in the order of digests: members of one machine often have names that follow each other, and
+    fall together.
+    """
+    mine = _place(me)
+    places = sorted(_place(one) for one in set(ids) if one != me)
+    after = [place for place in places if place > mine]
+    before = [place for place in places if place < mine]
+    return tuple(one for _, one in [*after, *before][:count])
+
+
+def _place(one: str) -> tuple[bytes, str]:
+    return blake2b(one.encode("utf-8"), digest_size=_DIGEST_BYTES).digest(), one
+
+
+_WHOLE_SECOND_S: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suspicion:
+    """A member's heartbeats are overdue, or came again: who saw that, and how long it was silent then."""
+
+    incarnation: int
+    is_suspect: bool
+    by: str
+    silence_s: float
+
+    @property
+    def reason(self) -> str:
+        if self.is_suspect:
+            return f"no heartbeat for {self.silence_s:.1f} s, seen by {self.by}"
+        return f"a heartbeat {self.silence_s:.1f} s ago, seen by {self.by}"
+
+    def encode(self) -> bytes:
+        found = {
+            "incarnation": self.incarnation,
+            "isSuspect": self.is_suspect,
+            "by": self.by,
+            "silenceS": round(self.silence_s, 3),
+        }
+        return as_json(found, "a suspicion")
+
+    @classmethod
+    def decode(cls, value: bytes) -> Suspicion:
+        """Raises `BadRecord`."""
+        found = from_json(value, "a suspicion")
+        incarnation, is_suspect, by, silence = (
+            found.get(name) for name in ("incarnation", "isSuspect", "by", "silenceS")
+        )
+        if not isinstance(incarnation, int) or not isinstance(is_suspect, bool):
+            raise BadRecord(f"no suspicion: {found!r:.200}")
+        if not isinstance(by, str) or not isinstance(silence, int | float):
+            raise BadRecord(f"no suspicion: {found!r:.200}")
+        return cls(incarnation=incarnation, is_suspect=is_suspect, by=by, silence_s=float(silence))
+
+
+def silence_s(lease: LeaseInfo) -> float:
+    """How long ago the lease was renewed, at least.
+
+    A store that only knows whole seconds cuts the rest off: what it tells may be almost one second too
+    little.
+    """
+    left_s = lease.ttl_s
+    if left_s.is_integer() and lease.granted_ttl_s.is_integer():
+        left_s += _WHOLE_SECOND_S
+    return max(lease.granted_ttl_s - left_s, 0.0)
+
+
+def is_overdue(lease: LeaseInfo) -> bool:
+    """Whether its holder was silent for the heartbeat timeout."""
+    return silence_s(lease) >= lease.granted_ttl_s / 2
+
+
+def overdue_in_s(lease: LeaseInfo) -> float:
+    """How long its holder cannot be overdue, at least; nobody needs to ask for it again before."""
+    return max(lease.ttl_s - lease.granted_ttl_s / 2, 0.0)
+
+
 @dataclass(slots=True)
 class _Entry:
     """One member, and the record that this follows from; None when it is gone."""
@@ -194,7 +298,7 @@ class RosterBook:
     def change_suspicions(
         self, puts: Iterable[tuple[str, KeyValue]], deletes: Iterable[str], *, now: float, wall: float
     ) -> list[MemberEvent]:
-        """Suspicions and refutations were written. One that is deleted says nothing: see suspicion.py."""
+        """Suspicions and refutations were written. One that is deleted says nothing: see above."""
         for member_id in deletes:
             self._suspicions.pop(member_id, None)
         events: list[MemberEvent] = []

@@ -8,14 +8,14 @@ import logging
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from hansa.chance import Chance
 from hansa.coordination.following import Changed, Following, Snapshot
-from hansa.coordination.node_info import from_json
+from hansa.coordination.member import from_json
 from hansa.errors import BadArgument, BadRecord, Conflict
 from hansa.keys import Keys
 from hansa.limits import STORE_TIMEOUT_S
 from hansa.store.store import Store
 from hansa.store.values import Compare, Put
+from hansa.transport.environment import Environment
 
 __all__ = ["RouteEntry", "RoutingTable"]
 
@@ -119,10 +119,12 @@ logger = logging.getLogger(__name__)
 class RoutingTableStore:
     """The one routing table of a cluster. It hangs on no lease: it stays when whoever saved it is gone."""
 
-    def __init__(self, store: Store, *, cluster: str = "default", chance: Chance | None = None) -> None:
+    def __init__(
+        self, store: Store, *, cluster: str = "default", environment: Environment | None = None
+    ) -> None:
         self._store = store
         self._key = Keys(cluster).routing
-        self._chance = chance
+        self._environment = environment
 
     async def save(
         self, table: RoutingTable, *, expected: int | None, timeout: float = STORE_TIMEOUT_S
@@ -156,7 +158,7 @@ class RoutingTableStore:
 
     def watch(self) -> RoutingTables:
         """The current table, if there is one, then each new one."""
-        return RoutingTables(Following(self._store, self._key, exact=True, chance=self._chance))
+        return RoutingTables(Following(self._store, self._key, exact=True, environment=self._environment))
 
 
 class RoutingTables:

@@ -1,46 +1,168 @@
-"""A session: one lease, kept alive, with a deadline that its owner keeps by itself.
+"""A session: one lease, kept alive, with a deadline that its owner keeps by itself; and its keeper.
 
-`session_times` decides; this drives. It must: count the lease from before the grant was asked for, and a
-renewal from before it was; arm one timer for the deadline, look when it rings, and arm it again unless the
-session is lost; look whenever the keeping tells of a change, before noting that the loop was heard; once
-lost, stop the keeping, cancel the timer, and tell all who wait, once. It never renews anything itself but in
-`renew`.
+`SessionTimes` decides how long a session may believe in its lease, and why it stops to. The store counts a
+lease's time from when it answers a renewal, the session from when it asked: so the session is always the
+earlier of the two, and by a margin more. Between its deadline and the lease's end nobody owns what hangs on
+it: the old owner has stopped by itself, and no new one can have begun.
+
+`Session` drives it, once. It must: count the lease from before the grant was asked for, and a renewal from
+before it was; arm one timer for the deadline, look when it rings, and arm it again unless the session is
+lost; look whenever the keeping tells of a change, before noting that the loop was heard; once lost, stop the
+keeping, cancel the timer, and tell all who wait, once. It never renews anything itself but in `renew`.
+
+`SessionKeeper` has one session after the other: the one place where a lost session is followed by another.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Coroutine
+from dataclasses import dataclass
+from math import isfinite
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Protocol, Self, TypeAlias
 
-from hansa.chance import Chance
+from hansa.coordination.following import TROUBLE, Guard
 from hansa.coordination.loss import Loss
-from hansa.coordination.session_times import Kept, farewell_s, session_times
-from hansa.errors import HansaError, LeaseLost, SessionLost, UsageError
+from hansa.errors import (
+    AlreadyClosed,
+    BadArgument,
+    Fenced,
+    HansaError,
+    LeaseLost,
+    SessionLost,
+    StoreUnavailable,
+    TimedOut,
+    UsageError,
+)
 from hansa.keys import Keys
-from hansa.limits import STORE_TIMEOUT_S
+from hansa.limits import (
+    FAREWELL_STORE_S_MAX,
+    FOLLOW_RETRY_S_MAX,
+    FOLLOW_RETRY_S_MIN,
+    LEAVE_S_MAX,
+    LOSS_FAREWELL_S_MAX,
+    MEMBER_HEARTBEAT_TIMEOUT_S,
+    RECONNECT_JITTER,
+    SESSION_MARGIN_S_MIN,
+    SESSION_MARGIN_SHARE,
+    SESSION_MARGIN_SHARE_MAX,
+    SESSION_RENEWALS_COUNT,
+    STORE_TIMEOUT_S,
+)
+from hansa.runtime.backoff import Backoff
 from hansa.runtime.home import Home
 from hansa.runtime.tasks import Closing, TaskScope
+from hansa.runtime.waiters import Waiters
 from hansa.store.store import Keeping, Store
+from hansa.transport.environment import Environment
 
 logger = logging.getLogger(__name__)
 
 _TIMER_S_MIN: Final = 0.001
+# A try to open a session takes at most this share of its lease: one lost answer must not cost a lease's time.
+_TRIES_PER_LEASE: Final = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """What is known of a lease: until when it surely lives, and what its keeper went through."""
+
+    until_s: float
+    is_lost: bool
+    failures_count: int
+    # When the event loop was last seen to run.
+    heard_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionTimes:
+    """The durations of a session. `session_times` makes it, with the defaults."""
+
+    ttl_s: float
+    margin_s: float
+    renew_interval_s: float
+    loop_silence_s_max: float
+
+    def deadline_s(self, kept: Kept) -> float:
+        """From when on the session is lost, unless it is renewed before."""
+        return kept.until_s - self.margin_s
+
+    def why_lost(self, kept: Kept, *, now: float) -> str | None:
+        """Why the session is lost; None while it lives. Once lost it stays so: the caller sees to that."""
+        unrenewed_s = now - (kept.until_s - self.ttl_s)
+        if kept.is_lost:
+            return f"the store ended the lease; it was renewed last {unrenewed_s:.1f} s ago"
+        if now < self.deadline_s(kept):
+            return None
+        # A renewal is tried every interval and has failed after another, and either is heard on the loop.
+        silence_s = now - kept.heard_s
+        if not kept.failures_count and silence_s > 2 * self.renew_interval_s:
+            return f"the event loop, or the whole process, was stuck for {silence_s:.1f} s"
+        return f"could not renew for {unrenewed_s:.1f} s"
+
+
+def farewell_s(error: BaseException | None, *, failures_count: int) -> float:
+    """How long a block that is left with this error may wait for the store to hear of it; 0 is not at all.
+
+    A loss is told first. One that passes through the blocks of others, whose leases still live, waits for
+    their farewells only as long as a store that is there needs, and never for one that did not answer lately.
+    """
+    if not _is_loss(error):
+        return FAREWELL_STORE_S_MAX
+    return 0.0 if failures_count else LOSS_FAREWELL_S_MAX
+
+
+def _is_loss(error: BaseException | None) -> bool:
+    if isinstance(error, BaseExceptionGroup):
+        return error.subgroup(Fenced) is not None
+    return isinstance(error, Fenced)
+
+
+def session_times(
+    ttl: float,
+    *,
+    margin: float | None = None,
+    renew_interval: float | None = None,
+    loop_silence_s_max: float | None = None,
+) -> SessionTimes:
+    """The times of a session, checked, with defaults for what is not given. Raises `BadArgument`."""
+    if not (isfinite(ttl) and ttl > 0.0):
+        raise BadArgument(f"ttl {ttl} s: give how long the lease lives without being renewed")
+    if margin is None:
+        margin = min(max(SESSION_MARGIN_SHARE * ttl, SESSION_MARGIN_S_MIN), SESSION_MARGIN_SHARE_MAX * ttl)
+    if not 0.0 <= margin < ttl:
+        raise BadArgument(f"margin {margin} s: give 0 or more, and less than the {ttl} s of the lease")
+    if renew_interval is None:
+        renew_interval = min(ttl / SESSION_RENEWALS_COUNT, (ttl - margin) / 2)
+    if not 0.0 < renew_interval < ttl - margin:
+        raise BadArgument(
+            f"renewing every {renew_interval} s: it must be less than the {ttl - margin:g} s that a"
+            " renewal lasts"
+        )
+    if loop_silence_s_max is None:
+        loop_silence_s_max = ttl
+    if not loop_silence_s_max > 0.0:
+        raise BadArgument(f"loop silence {loop_silence_s_max} s: give how long the event loop may be stuck")
+    return SessionTimes(
+        ttl_s=ttl, margin_s=margin, renew_interval_s=renew_interval, loop_silence_s_max=loop_silence_s_max
+    )
 
 
 class Session:
     """One lease in a store, renewed until the block is left; locks and leaderships hang on it.
 
-    It is lost when the store ends the lease, or when no renewal was answered until shortly (`margin_s`)
-    before the lease could end: then for good, and users open another one. If the store cannot be reached and
-    comes back before that, nothing is lost. It belongs to one event loop, but `is_live`, `deadline_s` and
-    `remaining_s` are true at any moment and in any thread, also while the loop is stuck.
+    `node` is who others are told has what hangs on it. It is lost when the store ends the lease, or when no
+    renewal was answered until shortly (`margin`) before the lease could end: then for good, and users open
+    another one, or have a `SessionKeeper` do so. If the store cannot be reached and comes back before that,
+    nothing is lost. It belongs to one event loop, but `is_live`, `deadline_s` and `remaining_s` are true at
+    any moment and in any thread, also while the loop is stuck.
 
     Entering raises `StoreUnavailable` and `TimedOut`. Leaving ends the lease, in a bounded time, or lets it
     end by itself. A session that was lost says nothing more to the store: who waits for the loss must hear of
-    it now, and the lease has at most `margin_s` left, as far as this process knows.
+    it now, and the lease has at most `margin` left, as far as this process knows.
     """
 
     def __init__(
@@ -49,21 +171,20 @@ class Session:
         ttl: float = 10.0,
         *,
         cluster: str = "default",
-        margin_s: float | None = None,
+        node: str = "",
+        margin: float | None = None,
         name: str = "",
-        renew_interval_s: float | None = None,
+        renew_interval: float | None = None,
         loop_silence_s_max: float | None = None,
-        chance: Chance | None = None,
+        environment: Environment | None = None,
     ) -> None:
         self.store = store
-        self.chance = chance if chance is not None else Chance.system()
+        self.environment = environment if environment is not None else Environment()
         self.keys = Keys(cluster)
+        self.node = node
         self.name = name
         self._times = session_times(
-            ttl,
-            margin_s=margin_s,
-            renew_interval_s=renew_interval_s,
-            loop_silence_s_max=loop_silence_s_max,
+            ttl, margin=margin, renew_interval=renew_interval, loop_silence_s_max=loop_silence_s_max
         )
         self._lease = 0
         self._keeping: Keeping | None = None
@@ -76,6 +197,9 @@ class Session:
         self.loss: Loss[SessionLost] = Loss()
         self._timer: asyncio.TimerHandle | None = None
         self._tasks = TaskScope(f"session {name}" if name else "session", self._failed)
+        self.guard = Guard(store, self._tasks, self.environment.chance)
+        # How many blocks of which line each task is in: one that is in all of them would wait for itself.
+        self.inside: Counter[tuple[asyncio.Task[object], bytes]] = Counter()
         self._closing = Closing()
         self._home: Home | None = None
 
@@ -142,6 +266,11 @@ class Session:
             raise UsageError("this session is not open: use it inside `async with`")
         if (lost := self._look()) is not None:
             raise SessionLost(str(lost)) from lost
+
+    async def live(self, timeout: float | None = None) -> Session:
+        """This session, if it lives; who takes sessions and keepers asks both so. Raises as `check`."""
+        self.check()
+        return self
 
     async def lost(self) -> SessionLost:
         """Wait until it is lost or left; gives the reason. Cancelling it changes nothing."""
@@ -281,6 +410,7 @@ class Session:
             self._timer = None
         if self._keeping is not None:
             self._keeping.stop()
+        self.guard.close()
         self.loss.set(lost)
 
     def _arm(self) -> None:
@@ -304,3 +434,236 @@ class Session:
 
     def _failed(self, error: BaseException) -> None:
         logger.error("%s: a task failed: %s", self._title(), error, exc_info=error)
+
+
+class Hanging(Protocol):
+    """Who hangs on a keeper's sessions."""
+
+    def session_lost(self, lost: SessionLost) -> None:
+        """The session is lost, and all claims on it know it."""
+
+    def session_opened(self, session: Session) -> None:
+        """Here is the first one, or another one. Everybody was told of the loss of the one before."""
+
+
+class SessionKeeper:
+    """A session in a store that is opened anew whenever it was lost: one for all that a process has there.
+
+    Entering begins to open the first session, and waits for no store; `live` waits. What hangs on a session
+    is lost with it, and who wants it again takes it again. Pauses between tries grow, with jitter.
+
+    All who `hang_on` are told, in the order in which they came: of each loss, and then of each session that
+    follows. Leaving ends the lease of the last session as leaving a `Session` does; a lease that was lost
+    ends by itself. It belongs to one event loop.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        cluster: str = "default",
+        node: str = "",
+        ttl: float = 2 * MEMBER_HEARTBEAT_TIMEOUT_S,
+        margin: float | None = None,
+        name: str = "",
+        renew_interval: float | None = None,
+        loop_silence_s_max: float | None = None,
+        environment: Environment | None = None,
+    ) -> None:
+        self.store = store
+        self.environment = environment if environment is not None else Environment()
+        self.keys = Keys(cluster)
+        self.node = node
+        self.name = name
+        self._times = session_times(
+            ttl, margin=margin, renew_interval=renew_interval, loop_silence_s_max=loop_silence_s_max
+        )
+        self._backoff = Backoff(
+            s_min=FOLLOW_RETRY_S_MIN,
+            s_max=min(FOLLOW_RETRY_S_MAX, ttl / _TRIES_PER_LEASE),
+            jitter=RECONNECT_JITTER,
+            chance=self.environment.chance,
+        )
+        self._title = f"the keeper of session {name!r}" if name else "the keeper of a session"
+        self._session: Session | None = None
+        self._former: Session | None = None
+        self._hanging: dict[Hanging, None] = {}
+        self._news = Waiters()
+        self._tasks = TaskScope(self._title, self._failed)
+        self._closing = Closing()
+        self._home: Home | None = None
+        self._end: HansaError | BaseException | None = None
+        self.reopened_count = 0
+        self.losses_count = 0
+        self.errors_count = 0
+        """Tries to open a session that failed."""
+        self.last_error: HansaError | None = None
+
+    def __repr__(self) -> str:
+        return f"<SessionKeeper {self.name!r} of {self._session!r}>"
+
+    @property
+    def ttl_s(self) -> float:
+        return self._times.ttl_s
+
+    @property
+    def session(self) -> Session | None:
+        """The session, if there is one that lives."""
+        session = self._session
+        return session if session is not None and session.is_live else None
+
+    @property
+    def loop_lag_s(self) -> float:
+        """How late the event loop was when the session was last kept; grows while it is stuck."""
+        return 0.0 if self._session is None else self._session.loop_lag_s
+
+    async def live(self, timeout: float | None = None) -> Session:
+        """Wait for a session that lives.
+
+        Raises `TimedOut`, or `StoreUnavailable` if the store is why; `AlreadyClosed`; `UsageError` before
+        entering.
+        """
+        if (session := self.session) is not None:
+            return session
+        try:
+            async with asyncio.timeout(timeout):
+                while (session := self.session) is None:
+                    self._check_open()
+                    await self._news.wait()
+                return session
+        except TimeoutError:
+            kind = StoreUnavailable if isinstance(self.last_error, StoreUnavailable) else TimedOut
+            why = "" if self.last_error is None else f": {self.last_error}"
+            raise kind(f"{self._title} has none after {timeout:g} s{why}") from self.last_error
+
+    def hang_on(self, part: Hanging) -> None:
+        """Tell it of each loss and each session from now on."""
+        self._hanging[part] = None
+
+    def let_go(self, part: Hanging) -> None:
+        """Tell it no more. One that never hung on is fine."""
+        self._hanging.pop(part, None)
+
+    async def __aenter__(self) -> Self:
+        if self._home is not None:
+            raise UsageError(f"{self._title} is entered once: make another one")
+        if self._end is not None:
+            raise self._end
+        self._home = Home(self._title, "make one here")
+        self._tasks.spawn(self._keep(), "keeping")
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._closing.once(lambda: self._leave(error))
+
+    async def close(self, reason: str = "") -> None:
+        """End the lease, and open no session any more, for this reason. Closing twice does no harm."""
+        if self._home is not None:
+            self._home.check()
+        await self._closing.once(lambda: self._leave(None, reason))
+
+    async def abandon(self) -> None:
+        """Open and renew nothing any more, and wait until that is so; the lease ends by itself."""
+        self._shut("")
+        # First nothing is renewed any more, should this be cancelled.
+        if self._session is not None:
+            self._session.end_lost("left to end by itself")
+        await self._tasks.close()
+        if self._session is not None:
+            await self._session.ended()
+
+    async def _leave(self, error: BaseException | None, reason: str = "") -> None:
+        self._shut(reason)
+        try:
+            await self._tasks.close()
+        finally:
+            # Also when this is cancelled: a session that nobody leaves would be renewed for ever.
+            if self._session is not None:
+                await self._session.__aexit__(None if error is None else type(error), error, None)
+                self._session = None
+
+    def _shut(self, reason: str) -> None:
+        if self._end is None:
+            self._end = AlreadyClosed(f"{self._title} is closed" + (f": {reason}" if reason else ""))
+        self._news.wake_all()
+
+    def end_former(self) -> None:
+        """End a lease that was lost and may still be there, when the time to stop what hung on it is over.
+
+        For who has taken off it what should not go with it. The store may have heard more renewals of it than
+        it could answer, so it could last for long.
+        """
+        former, self._former = self._former, None
+        if former is not None:
+            self._tasks.spawn(self._end_lease(former), "ends a former lease")
+
+    async def _end_lease(self, former: Session) -> None:
+        await asyncio.sleep(max(former.vacant_until_s - self.store.clock.monotonic(), 0.0))
+        await former.end_lease(LEAVE_S_MAX)
+
+    async def _keep(self) -> None:
+        while True:
+            session = await self._open()
+            self.reopened_count += self.losses_count > 0
+            self._backoff.reset()
+            for part in list(self._hanging):
+                part.session_opened(session)
+            self._news.wake_all()
+            lost = await session.lost()
+            self._former = session
+            self.losses_count += 1
+            logger.info("%s: %s", self._title, lost)
+            for part in list(self._hanging):
+                part.session_lost(lost)
+            await session.ended()
+
+    async def _open(self) -> Session:
+        """Try until there is one. Raises `AlreadyClosed` when the store was closed."""
+        try_s = min(STORE_TIMEOUT_S, self.ttl_s / _TRIES_PER_LEASE)
+        while True:
+            times = self._times
+            session = Session(
+                self.store,
+                times.ttl_s,
+                cluster=self.keys.cluster,
+                node=self.node,
+                margin=times.margin_s,
+                name=self.name,
+                renew_interval=times.renew_interval_s,
+                loop_silence_s_max=times.loop_silence_s_max,
+                environment=self.environment,
+            )
+            try:
+                async with asyncio.timeout(try_s):
+                    self._session = await session.__aenter__()
+                return session
+            except TimeoutError:
+                self._trouble(TimedOut(f"{self._title} was given no lease within {try_s:g} s"))
+            except TROUBLE as error:
+                self._trouble(error)
+            await asyncio.sleep(self._backoff.next_s())
+
+    def _trouble(self, error: HansaError) -> None:
+        self.errors_count += 1
+        self.last_error = error
+        logger.debug("%s: %s", self._title, error)
+
+    def _check_open(self) -> None:
+        if self._home is None:
+            raise UsageError(f"{self._title} is not open: use it inside `async with`")
+        self._home.check()
+        if self._end is not None:
+            raise self._end
+
+    def _failed(self, error: BaseException) -> None:
+        # Mostly the store was closed: there is none to open a session in.
+        if self._end is None:
+            self._end = error
+        logger.info("%s ended: %s", self._title, error)
+        self._news.wake_all()
+
+
+Sessions: TypeAlias = Session | SessionKeeper
+"""What things hang on: one session, or one after the other."""

@@ -1,10 +1,9 @@
-"""One node's stay in a cluster: its record in the store, on a lease, for as long as it wants to be there.
+"""One node's stay in a cluster: its record in the store, on a keeper's sessions.
 
 It must: put the record again whenever it is gone, overwritten, or its session is lost, with pauses that grow
 with each failure and begin anew after a success; give up a session whose lease the store has no more, and
-look at the session before each try; end a lost session's lease only when the record is off it; forget, when
-the record is written, what it heard of the one before; wake whoever waits at each word of the watch and at
-the session's loss.
+look at the session before each try; forget, when the record is written, what it heard of the one before; wake
+whoever waits at each word of the watch and of the keeper.
 """
 
 from __future__ import annotations
@@ -16,9 +15,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from hansa.chance import Chance
-from hansa.coordination.node_info import SAID, MemberStatus, NodeInfo, NodeRecord
-from hansa.coordination.session import Session
+from hansa.coordination.following import TROUBLE
+from hansa.coordination.member import SAID, MemberStatus, NodeInfo, NodeRecord
+from hansa.coordination.session import Session, SessionKeeper
 from hansa.errors import (
     BadArgument,
     BadRecord,
@@ -26,10 +25,8 @@ from hansa.errors import (
     HansaError,
     LeaseLost,
     SessionLost,
-    StoreUnavailable,
     TimedOut,
 )
-from hansa.keys import Keys
 from hansa.limits import (
     COMMIT_TRIES_MAX,
     FOLLOW_RETRY_S_MAX,
@@ -42,7 +39,7 @@ from hansa.limits import (
 from hansa.runtime.backoff import Backoff
 from hansa.runtime.waiters import Waiters
 from hansa.store.store import Store
-from hansa.store.values import Compare, Get, GetResult, KeyValue, Put
+from hansa.store.values import Compare, Delete, Get, GetResult, KeyValue, Put
 
 logger = logging.getLogger(__name__)
 
@@ -51,7 +48,7 @@ _TRIES_PER_LEASE: Final = 4
 
 
 class Stay:
-    """Puts a node's record into the store, keeps its lease, and puts it there again when it is gone.
+    """Puts a node's record into the store, on a keeper's session, and puts it there again when it is gone.
 
     The latest process with an id wins: it writes its own record over that of its predecessor, who notices,
     and stops. `takeover=False` refuses instead, with `Conflict`. `run` is the whole of it; who follows the
@@ -59,40 +56,24 @@ class Stay:
     """
 
     def __init__(
-        self,
-        store: Store,
-        info: NodeInfo,
-        *,
-        keys: Keys,
-        ttl_s: float,
-        interval_s: float | None,
-        loop_silence_s_max: float | None,
-        takeover: bool,
-        chance: Chance,
-        on_joined: Callable[[str], None],
+        self, keeper: SessionKeeper, info: NodeInfo, *, takeover: bool, on_joined: Callable[[str], None]
     ) -> None:
         if info.status not in SAID:
             raise BadArgument(f"node {info.id} joins as JOINING, UP or DRAINING, not as {info.status}")
-        self._store = store
-        self._keys = keys
-        self._key = keys.node(info.id)
-        self._ttl_s = ttl_s
+        self._keeper = keeper
+        self._store = keeper.store
+        self._key = keeper.keys.node(info.id)
         # One lost answer must not cost the lease.
-        self._timeout_s = min(STORE_TIMEOUT_S, ttl_s / _TRIES_PER_LEASE)
-        self._interval_s = interval_s
-        self._loop_silence_s_max = loop_silence_s_max
+        self._timeout_s = min(STORE_TIMEOUT_S, keeper.ttl_s / _TRIES_PER_LEASE)
         self._takeover = takeover
         self._on_joined = on_joined
         self._backoff = Backoff(
             s_min=FOLLOW_RETRY_S_MIN,
             s_max=min(FOLLOW_RETRY_S_MAX, self._timeout_s),
             jitter=RECONNECT_JITTER,
-            chance=chance,
+            chance=keeper.environment.chance,
         )
         self._record = NodeRecord(info=info)
-        self._session: Session | None = None
-        # A lease that was lost and may still be there: the record is taken off it before it is ended.
-        self._former: Session | None = None
         # Of its last sessions: what stands on one of these is its own, whatever became of the answer.
         self._leases: deque[int] = deque(maxlen=OWN_LEASES_MAX)
         self._joined_lease = 0
@@ -102,6 +83,7 @@ class Stay:
         # What became of the record behind our back.
         self._gone_reason = ""
         self._expelled_reason = ""
+        self._lost_reason = ""
         self._news = Waiters()
         self._writing = asyncio.Lock()
         self.joins_count = 0
@@ -121,41 +103,49 @@ class Stay:
     @property
     def session(self) -> Session | None:
         """None while it has no lease. It may have one and not be joined yet."""
-        return self._session
+        return self._keeper.session
 
     @property
     def is_joined(self) -> bool:
         """Whether its record is in the store, as far as is known here, on a lease that lives."""
-        session = self._session
-        is_on_it = session is not None and session.lease == self._joined_lease and session.is_live
-        return is_on_it and not self._gone_reason
+        session = self.session
+        return session is not None and session.lease == self._joined_lease and not self._gone_reason
 
     async def run(self) -> str:
         """Stay until replaced or deregistered; gives the reason. Raises `Conflict`, `AlreadyClosed`.
 
-        However long the store is away, it comes back. Cancelled or at its end it leaves the lease to end by
-        itself, unless `leave` is called: whoever is given the reason tells it before that.
+        However long the store is away, it comes back. Cancelled or at its end it leaves the record where it
+        is, unless `leave` is called: whoever is given the reason tells it before that.
         """
-        reason = "joined"
-        while not self._expelled_reason:
-            try:
-                await self._join(reason)
-            except Conflict:
-                await self._close_sessions()
-                raise
-            except (StoreUnavailable, TimedOut, LeaseLost, SessionLost) as error:
-                self.errors_count += 1
-                self.last_error = error
-                logger.debug("node %s cannot join: %s", self.info.id, error)
-                await asyncio.sleep(self._backoff.next_s())
-                continue
-            if self._expelled_reason:
-                break
-            self._backoff.reset()
-            self.joins_count += 1
-            self._on_joined(reason)
-            reason = f"joined again: {await self._until_gone()}"
-        return self._expelled_reason
+        self._keeper.hang_on(self)
+        try:
+            reason = "joined"
+            while not self._expelled_reason:
+                try:
+                    await self._join(reason)
+                except (*TROUBLE, LeaseLost, SessionLost) as error:
+                    self.errors_count += 1
+                    self.last_error = error
+                    logger.debug("node %s cannot join: %s", self.info.id, error)
+                    await asyncio.sleep(self._backoff.next_s())
+                    continue
+                if self._expelled_reason:
+                    break
+                self._backoff.reset()
+                self.joins_count += 1
+                self._on_joined(reason)
+                reason = f"joined again: {await self._until_gone()}"
+            return self._expelled_reason
+        finally:
+            self._keeper.let_go(self)
+
+    def session_lost(self, lost: SessionLost) -> None:
+        """The record goes with its lease, or is put on another one first."""
+        self._lost_reason = str(lost)
+        self._news.wake_all()
+
+    def session_opened(self, session: Session) -> None:
+        """`run` waits for it by itself."""
 
     def hear(self, item: KeyValue | None, *, revision: int) -> None:
         """At this revision the record is this, or gone. Before our own last write that says nothing new.
@@ -163,14 +153,14 @@ class Stay:
         Call it after each read and each change of the records, whichever changed: a record that is older than
         our last write, at a later revision, is how one sees that the store went back.
         """
-        if self._session is None or revision <= self._joined_revision:
+        if not self._joined_lease or revision <= self._joined_revision:
             return
         if item is not None and item.mod_revision == self._joined_revision:
             return
         record = None if item is None else _decoded(item)
         if item is None:
             self._gone_reason = "its record was gone"
-        elif record is None or item.lease != self._session.lease:
+        elif record is None or item.lease != self._leases[-1]:
             self._judge(item, record, "its record was overwritten")
         elif item.mod_revision < self._joined_revision:
             self._gone_reason = "the store went back to an older record of it"
@@ -194,73 +184,56 @@ class Stay:
             raise TimedOut(f"node {self.info.id} cannot reach the store") from None
 
     async def leave(self, reason: str, error: BaseException | None = None) -> None:
-        """Say that it left, and end the lease, in a bounded time. Call it when `run` has ended.
+        """Say that it left, in a bounded time. Call it when `run` has ended.
 
         `error` is what is on its way to the caller: a loss waits for nobody to hear the farewell.
         """
-        session = self._session
-        if session is not None and session.is_live and self.incarnation and not self._expelled_reason:
-            try:
-                timeout_s = min(LEAVE_S_MAX, session.farewell_s(error))
-                await self._write(lambda info: replace(info, status=MemberStatus.LEFT), reason, timeout_s)
-            except HansaError as trouble:
-                self.errors_count += 1
-                logger.warning("node %s left unheard: %s", self.info.id, trouble)
-        await self._close_sessions(error)
+        session = self.session
+        if session is None or not self.incarnation or self._expelled_reason:
+            return
+        try:
+            timeout_s = min(LEAVE_S_MAX, session.farewell_s(error))
+            await self._write(lambda info: replace(info, status=MemberStatus.LEFT), reason, timeout_s)
+        except HansaError as trouble:
+            self.errors_count += 1
+            logger.warning("node %s left unheard: %s", self.info.id, trouble)
 
-    async def abandon(self) -> None:
-        """Renew no more, and wait until that is so; the lease ends by itself."""
-        sessions = [session for session in (self._session, self._former) if session is not None]
-        self._session = self._former = None
-        # First all of them, so that nothing is renewed any more should this be cancelled.
-        for session in sessions:
-            session.end_lost("left to end by itself")
-        for session in sessions:
-            await session.ended()
+    def withdraw_later(self) -> None:
+        """Delete the record, in the background: for who leaves a session that others go on with."""
+        session = self.session
+        if session is not None and (self._joined_lease == session.lease or self._is_in_doubt):
+            session.spawn(self._withdraw(session), f"withdraws node {self.info.id}")
+
+    async def _withdraw(self, session: Session) -> None:
+        while session.is_live:
+            try:
+                await self._store.commit(
+                    [Compare.lease(self._key, "=", session.lease)],
+                    [Delete(self._key)],
+                    timeout=self._timeout_s,
+                )
+                return
+            except TROUBLE:
+                await asyncio.sleep(self._backoff.next_s())
 
     async def _until_gone(self) -> str:
         """Wait until the session is lost or the record changed; gives the reason."""
-        session = self._session
-        if session is None:
-            return ""
-        while session.is_live and not self._gone_reason and not self._expelled_reason:
+        while self.is_joined and not self._expelled_reason:
             await self._news.wait()
-        reason = self._gone_reason
-        if not session.is_live:
-            reason = str(await session.lost())
-            self._session, self._former = None, session
-        return reason
+        return self._gone_reason or self._lost_reason
 
     async def _join(self, reason: str) -> None:
-        """Put the record, on a live lease. A session that was lost is ended only after that."""
+        """Put the record, on a live lease."""
+        session = await self._keeper.live()
         async with self._writing:
-            if self._session is None:
-                session = Session(
-                    self._store,
-                    self._ttl_s,
-                    cluster=self._keys.cluster,
-                    name=f"member {self.info.id}",
-                    renew_interval_s=self._interval_s,
-                    loop_silence_s_max=self._loop_silence_s_max,
-                )
-                try:
-                    async with asyncio.timeout(self._timeout_s):
-                        self._session = await session.__aenter__()
-                    self._leases.append(session.lease)
-                except TimeoutError:
-                    raise TimedOut(f"node {self.info.id} was given no lease") from None
-                session.spawn(self._tell_loss(session), "telling of its loss")
+            if session.lease not in self._leases:
+                self._leases.append(session.lease)
             try:
-                await self._claim(self._session, reason)
-            except (LeaseLost, SessionLost):
-                await _close(self._session)
-                self._session = None
+                await self._claim(session, reason)
+            except LeaseLost:
+                session.end_lost("the store ended the lease")
                 raise
-            former, self._former = self._former, None
-        if former is not None:
-            await _close(former)
-            # The store answers again, and may have heard more renewals of it than it could answer.
-            await former.end_lease(LEAVE_S_MAX)
+        self._keeper.end_former()
 
     async def _claim(self, session: Session, reason: str) -> None:
         while True:
@@ -318,10 +291,10 @@ class Stay:
     async def _write(self, change: Callable[[NodeInfo], NodeInfo], reason: str, timeout_s: float) -> None:
         """Write over our own last write and nothing else: one that is still under way must not come later."""
         for _ in range(COMMIT_TRIES_MAX):
-            session = self._session
+            session = self.session
             if self._expelled_reason:
                 raise Conflict(f"node {self.info.id} is a member no more: {self._expelled_reason}")
-            if session is None or not session.is_live or not self.incarnation:
+            if session is None or not self.incarnation:
                 raise Conflict(f"node {self.info.id} is not joined now: try again")
             # Each time anew, from what is known by now: also its incarnation may be another one.
             record = replace(self._record, info=change(self.info), reason=reason)
@@ -354,23 +327,6 @@ class Stay:
         """This is what the store has: what was written over anything older is refused from now on."""
         self._record, self._joined_revision, self._is_in_doubt = record, revision, False
 
-    async def _close_sessions(self, error: BaseException | None = None) -> None:
-        # Known until it is closed: whoever is cancelled here abandons what is left.
-        if self._session is not None:
-            await _close(self._session, error)
-            self._session = None
-        if self._former is not None:
-            await _close(self._former)
-            self._former = None
-
-    async def _tell_loss(self, session: Session) -> None:
-        await session.lost()
-        self._news.wake_all()
-
-
-async def _close(session: Session, error: BaseException | None = None) -> None:
-    await session.__aexit__(None if error is None else type(error), error, None)
-
 
 def _decoded(item: KeyValue) -> NodeRecord | None:
     """None for a record that nobody can read: whoever wrote it, a node that joins writes over it."""
@@ -378,3 +334,28 @@ def _decoded(item: KeyValue) -> NodeRecord | None:
         return NodeRecord.decode(item.value)
     except BadRecord:
         return None
+
+
+async def deregister(store: Store, key: bytes, what: str) -> bool:
+    """Remove a node's record at once, whoever put it; says whether it was there. See `NodeRegistry`."""
+    for _ in range(COMMIT_TRIES_MAX):
+        found = await store.get(key, timeout=STORE_TIMEOUT_S)
+        if found is None:
+            return False
+        same = Compare.revision(key, "=", found.mod_revision)
+        if (record := _decoded(found)) is None:
+            logger.warning("%s: a record that nobody can read is removed", what)
+        else:
+            try:
+                # First the word, so that everybody knows that it is not its end by mistake.
+                word = record.saying(MemberStatus.LEFT, DEREGISTERED).encode()
+                outcome = await store.commit([same], [Put(key, word, found.lease)])
+            except LeaseLost:
+                return True
+            if not outcome.is_success:
+                continue
+            same = Compare.revision(key, "=", outcome.revision)
+        # Its lease is its process's, which ends it when it hears of this.
+        await store.commit([same], [Delete(key)])
+        return True
+    raise Conflict(f"{what}: its record changed {COMMIT_TRIES_MAX} times while it was removed")

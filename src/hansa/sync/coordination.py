@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Self
 
-from hansa.chance import Chance
 from hansa.coordination.barrier import Barrier as AsyncBarrier
 from hansa.coordination.election import Election as AsyncElection
 from hansa.coordination.election import LeaderInfo
@@ -18,9 +17,8 @@ from hansa.coordination.lock import Hold as AsyncHold
 from hansa.coordination.lock import HolderInfo
 from hansa.coordination.lock import Lock as AsyncLock
 from hansa.coordination.lock import Semaphore as AsyncSemaphore
-from hansa.coordination.member import Member, MembersEvent, MembersStats
+from hansa.coordination.member import Member, MembersEvent, MembersStats, MemberStatus, NodeInfo
 from hansa.coordination.members import Members as AsyncMembers
-from hansa.coordination.node_info import MemberStatus, NodeInfo
 from hansa.coordination.roster import Roster
 from hansa.coordination.session import Session as AsyncSession
 from hansa.errors import LeadershipLost, LockLost, SessionLost
@@ -31,16 +29,17 @@ from hansa.sync.mirror import EndingMirror, within
 from hansa.sync.ownership import Contest, Line, Ownership, obtained
 from hansa.sync.store import Store
 from hansa.sync.streams import EventStream
+from hansa.transport.environment import Environment
 
 
 class Session(EndingMirror):
     """One lease in a store, renewed until the block is left; locks and leaderships hang on it.
 
     As the asynchronous session, for any number of threads, which may share one. It is lost when the store
-    ends the lease, or when no renewal was answered until shortly (`margin_s`) before the lease could end:
-    then for good, and users open another one. If the store cannot be reached and comes back before that,
-    nothing is lost. `is_live`, `deadline_s`, `remaining_s` and `check` ask nobody: they are true at any
-    moment and never wait.
+    ends the lease, or when no renewal was answered until shortly (`margin`) before the lease could end: then
+    for good, and users open another one. If the store cannot be reached and comes back before that, nothing
+    is lost. `is_live`, `deadline_s`, `remaining_s` and `check` ask nobody: they are true at any moment and
+    never wait.
 
     Entering raises StoreUnavailable and TimedOut. Leaving ends the lease, in a bounded time, or lets it end
     by itself; calls that wait for something of this session end with AlreadyClosed.
@@ -52,11 +51,12 @@ class Session(EndingMirror):
         ttl: float = 10.0,
         *,
         cluster: str = "default",
-        margin_s: float | None = None,
+        node: str = "",
+        margin: float | None = None,
         name: str = "",
-        renew_interval_s: float | None = None,
+        renew_interval: float | None = None,
         loop_silence_s_max: float | None = None,
-        chance: Chance | None = None,
+        environment: Environment | None = None,
     ) -> None:
         """Raises BadArgument."""
         super().__init__(f"session {name}" if name else "session")
@@ -65,11 +65,12 @@ class Session(EndingMirror):
             store._inner,
             ttl,
             cluster=cluster,
-            margin_s=margin_s,
+            node=node,
+            margin=margin,
             name=name,
-            renew_interval_s=renew_interval_s,
+            renew_interval=renew_interval,
             loop_silence_s_max=loop_silence_s_max,
-            chance=chance,
+            environment=environment,
         )
 
     def __enter__(self) -> Self:
@@ -251,9 +252,9 @@ class Lock(Line):
         return self._session._ask(lambda: self._inner.stats)
 
     def acquire(self, timeout: float | None = None) -> Hold:
-        """Wait in line, and hold. A store that cannot be reached is waited for as long as the session lives.
+        """Wait in line, and hold. A store that cannot be reached is waited for.
 
-        Raises `TimedOut`, `SessionLost`, and `LockLost` when somebody took this waiter out of the line.
+        Raises TimedOut, SessionLost, and LockLost when somebody took this waiter out of the line.
         Interrupting it leaves the line.
         """
         return obtained(
@@ -312,10 +313,10 @@ class Semaphore(Line):
         return self._session._ask(lambda: self._inner.stats)
 
     def acquire(self, timeout: float | None = None) -> Hold:
-        """Wait in line, and hold. A store that cannot be reached is waited for as long as the session lives.
+        """Wait in line, and hold. A store that cannot be reached is waited for.
 
-        Raises `TimedOut`, `SessionLost`, `BadArgument` for another limit than the others', and `LockLost`
-        when somebody took this waiter out of the line. Interrupting it leaves the line.
+        Raises TimedOut, SessionLost, BadArgument for another limit than the others', and LockLost when
+        somebody took this waiter out of the line. Interrupting it leaves the line.
         """
         return obtained(
             self._session,
@@ -434,8 +435,8 @@ class Election(Contest):
     def win(self, *, timeout: float | None = None) -> Leadership:
         """Wait until this process leads. A store that cannot be reached is waited for.
 
-        Raises `TimedOut`, `SessionLost`, and `LeadershipLost` when somebody took this candidate out of the
-        line. Interrupting it leaves the line.
+        Raises TimedOut, SessionLost, and LeadershipLost when somebody took this candidate out of the line.
+        Interrupting it leaves the line.
         """
         return obtained(
             self._session,
@@ -505,7 +506,7 @@ class Members(EndingMirror):
         heartbeat_timeout: float = MEMBER_HEARTBEAT_TIMEOUT_S,
         takeover: bool = True,
         timeout: float = 2 * STORE_TIMEOUT_S,
-        chance: Chance | None = None,
+        environment: Environment | None = None,
     ) -> None:
         """Raises BadArgument."""
         super().__init__(f"members of {cluster}" + (f" at {node.id}" if node is not None else ""))
@@ -519,7 +520,7 @@ class Members(EndingMirror):
             heartbeat_timeout=heartbeat_timeout,
             takeover=takeover,
             timeout=timeout,
-            chance=chance,
+            environment=environment,
         )
 
     def __enter__(self) -> Self:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from hansa.coordination.election import Election as AsyncElection
 from hansa.coordination.election import LeaderInfo
-from hansa.coordination.session_times import farewell_s
+from hansa.coordination.session import farewell_s
 from hansa.errors import AlreadyClosed, Fenced, HansaError, NotHeld, UsageError
 from hansa.runtime.mailboxes import Mailbox
 from hansa.runtime.waiters import Waiters

@@ -6,10 +6,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hansa.chance import Chance
 from hansa.clock import Clock
 from hansa.coordination.fencing import FencedKey as AsyncFencedKey
-from hansa.coordination.node_info import NodeInfo
+from hansa.coordination.member import NodeInfo
 from hansa.coordination.nodes import MembershipWatcher as AsyncMembershipWatcher
 from hansa.coordination.nodes import NodeEvent
 from hansa.coordination.nodes import NodeRegistry as AsyncNodeRegistry
@@ -19,6 +18,7 @@ from hansa.limits import STORE_TIMEOUT_S
 from hansa.store.values import Compare, KeyValue, LeaseInfo, Operation, Outcome, Scan, StoreStatus
 from hansa.sync.mirror import OpeningStore
 from hansa.sync.streams import News, Watch
+from hansa.transport.environment import Environment
 
 
 class Store(OpeningStore):
@@ -182,12 +182,12 @@ class NodeRegistry:
         cluster: str = "default",
         ttl: float = 10.0,
         takeover: bool = True,
-        chance: Chance | None = None,
+        environment: Environment | None = None,
     ) -> None:
         """Raises BadArgument."""
         self._store = store
         self._inner = AsyncNodeRegistry(
-            store._inner, cluster=cluster, ttl=ttl, takeover=takeover, chance=chance
+            store._inner, cluster=cluster, ttl=ttl, takeover=takeover, environment=environment
         )
 
     def register(self, node: NodeInfo) -> str:
@@ -216,10 +216,12 @@ class NodeRegistry:
 class MembershipWatcher:
     """Tells of nodes that join and leave a cluster."""
 
-    def __init__(self, store: Store, *, cluster: str = "default", chance: Chance | None = None) -> None:
+    def __init__(
+        self, store: Store, *, cluster: str = "default", environment: Environment | None = None
+    ) -> None:
         """Raises BadArgument."""
         self._store = store
-        self._inner = AsyncMembershipWatcher(store._inner, cluster=cluster, chance=chance)
+        self._inner = AsyncMembershipWatcher(store._inner, cluster=cluster, environment=environment)
 
     def watch(self) -> News[NodeEvent]:
         """From now on; those that are there already are told first, as joined."""
@@ -229,10 +231,12 @@ class MembershipWatcher:
 class RoutingTableStore:
     """The one routing table of a cluster. It hangs on no lease: it stays when whoever saved it is gone."""
 
-    def __init__(self, store: Store, *, cluster: str = "default", chance: Chance | None = None) -> None:
+    def __init__(
+        self, store: Store, *, cluster: str = "default", environment: Environment | None = None
+    ) -> None:
         """Raises BadArgument."""
         self._store = store
-        self._inner = AsyncRoutingTableStore(store._inner, cluster=cluster, chance=chance)
+        self._inner = AsyncRoutingTableStore(store._inner, cluster=cluster, environment=environment)
 
     def save(self, table: RoutingTable, *, expected: int | None, timeout: float = STORE_TIMEOUT_S) -> int:
         """Save a table over the one of revision `expected` (0: over none); gives the new revision.

@@ -7,22 +7,20 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 
-from hansa.chance import Chance
-from hansa.coordination.entry import Entry
-from hansa.coordination.line import LineTally
-from hansa.coordination.lock import line_of
-from hansa.coordination.loss import again
-from hansa.coordination.ownership import acquired_at_once
-from hansa.coordination.session import Session
+from hansa.coordination.claim import Line, TakenClaim, give_back_all
+from hansa.coordination.session import SessionKeeper
 from hansa.errors import AlreadyClosed, Fenced, TopicExists
 from hansa.ids import format_id
-from hansa.keys import Keys
+from hansa.limits import STORE_TIMEOUT_S
 from hansa.runtime.tasks import TaskScope
 from hansa.store.store import Store
+from hansa.transport.environment import Environment
 
 
 class TopicClaims:
-    """The claims of one node, all on one lease: opened with the first, and anew after it was lost.
+    """The claims of one node, all on the sessions of one keeper: one that is given, or the node's own.
+
+    Its own opens its first session for the first claim.
 
     `on_lost` is called with a topic and the reason before anybody else can claim it.
     """
@@ -35,29 +33,33 @@ class TopicClaims:
         service: str,
         node: bytes,
         ttl_s: float,
-        chance: Chance,
+        keeper: SessionKeeper | None,
+        environment: Environment,
         on_lost: Callable[[str, str], None],
         on_failure: Callable[[BaseException], None],
     ) -> None:
         """Raises BadArgument."""
-        self._store = store
-        self._keys = Keys(cluster)
         self._service = service
         self._node = node
         self._name = f"topics of node {format_id(node)}"
-        self._ttl_s = ttl_s
-        self._chance = chance
+        self._own_keeper = keeper is None
+        self._has_keeper_begun = not self._own_keeper
+        self._keeper = keeper or SessionKeeper(
+            store,
+            cluster=cluster,
+            node=format_id(node),
+            ttl=ttl_s,
+            name=self._name,
+            environment=environment,
+        )
         self._on_lost = on_lost
-        self._tally = LineTally()
-        self._session: Session | None = None
-        self._opening = asyncio.Lock()
         # Of topics that the node owns.
-        self._entries: dict[str, Entry[Fenced]] = {}
+        self._claims: dict[str, TakenClaim[Fenced]] = {}
         self._leaving: dict[str, asyncio.Task[None]] = {}
         self._tasks = TaskScope(self._name, on_failure)
         self._is_closed = False
 
-    async def claim(self, topic: str) -> Entry[Fenced]:
+    async def claim(self, topic: str) -> TakenClaim[Fenced]:
         """Claim it for a spot that is about to create it, and then calls `keep` or `give_up_later`.
 
         Cancelling it claims nothing. Raises TopicExists; AlreadyClosed; StoreUnavailable and TimedOut when
@@ -65,29 +67,35 @@ class TopicClaims:
         """
         while (leaving := self._leaving.get(topic)) is not None:
             await asyncio.wait([leaving])
-        session = await self._live_session()
-        prefix = self._keys.topic(self._service, topic)
-        entry = Entry(session, prefix, what=f"topic {topic!r}", error=Fenced, value=self._node)
-        if not await acquired_at_once(entry, self._tally):
-            line = await line_of(session, prefix)
-            whose = f"node {format_id(line[0].note)}" if line else "another node"
+        if self._is_closed:
+            raise AlreadyClosed(f"{self._name}: the node is closed")
+        if not self._has_keeper_begun:
+            self._has_keeper_begun = True
+            await self._keeper.__aenter__()
+        line = Line(
+            self._keeper,
+            self._keeper.keys.topic(self._service, topic),
+            what=f"topic {topic!r}",
+            error=Fenced,
+            body=self._node,
+            # It must be known at once: its peers are asked before the topic is created.
+            is_brief=False,
+        )
+        claim = await line.try_acquire(timeout=STORE_TIMEOUT_S)
+        if claim is None:
+            standing = await line.standing()
+            whose = f"node {format_id(standing[0].signed.body)}" if standing else "another node"
             raise TopicExists(f"topic {topic!r} is owned by {whose} already, as the store has it")
-        return entry
+        return claim
 
-    @staticmethod
-    def check(entry: Entry[Fenced]) -> None:
-        """Raises Fenced, with the reason, unless the claim still stands."""
-        if (lost := entry.as_lost()) is not None:
-            raise again(lost)
-
-    def keep(self, topic: str, entry: Entry[Fenced]) -> None:
+    def keep(self, topic: str, claim: TakenClaim[Fenced]) -> None:
         """The topic was created under this claim, just now: tell when it is lost."""
-        self._entries[topic] = entry
-        entry.loss.call_back(partial(self._lost, topic, entry))
+        self._claims[topic] = claim
+        claim.loss.call_back(partial(self._lost, topic, claim))
 
-    def give_up_later(self, topic: str, entry: Entry[Fenced]) -> asyncio.Task[None]:
+    def give_up_later(self, topic: str, claim: TakenClaim[Fenced]) -> asyncio.Task[None]:
         """Let others claim it. When the store does not answer soon, that goes on in the background."""
-        self._leaving[topic] = task = self._tasks.spawn(_leave(entry), f"gives up topic {topic}")
+        self._leaving[topic] = task = self._tasks.spawn(_leave(claim), f"gives up topic {topic}")
         task.add_done_callback(partial(self._left, topic))
         return task
 
@@ -99,53 +107,41 @@ class TopicClaims:
 
     def release_later(self, topic: str) -> asyncio.Task[None] | None:
         """The same, without waiting for it."""
-        entry = self._entries.pop(topic, None)
-        return None if entry is None else self.give_up_later(topic, entry)
+        # A node that closes releases all at once, by `close`.
+        claim = None if self._is_closed else self._claims.pop(topic, None)
+        return None if claim is None else self.give_up_later(topic, claim)
+
+    def shut(self) -> None:
+        """Claim nothing any more. What is released from now on waits for `close`."""
+        self._is_closed = True
 
     async def close(self) -> None:
-        """Release everything at once, by ending the lease, and claim nothing any more.
+        """Release everything at once: with the lease, if that is the node's own.
 
-        Cancelling it lets the lease end by itself, when nobody has renewed it for its time.
+        Cancelling it lets such a lease end by itself, when nobody has renewed it for its time.
         """
-        self._is_closed = True
-        self._entries.clear()
+        self.shut()
+        claims = list(self._claims.values())
+        self._claims.clear()
         try:
             await self._tasks.close()
         finally:
-            await self._close_session()
+            if self._own_keeper:
+                await self._keeper.__aexit__(None, None, None)
+            else:
+                await give_back_all(claims)
 
-    async def _live_session(self) -> Session:
-        async with self._opening:
-            if self._is_closed:
-                raise AlreadyClosed(f"{self._name}: the node is closed")
-            if self._session is None or not self._session.is_live:
-                await self._close_session()
-                session = Session(
-                    self._store, self._ttl_s, cluster=self._keys.cluster, name=self._name, chance=self._chance
-                )
-                self._session = await session.__aenter__()
-                if self._is_closed:
-                    # While the store was asked: whoever closed saw no session to end.
-                    await self._close_session()
-                    raise AlreadyClosed(f"{self._name}: the node was closed meanwhile")
-            return self._session
-
-    async def _close_session(self) -> None:
-        session, self._session = self._session, None
-        if session is not None:
-            await session.__aexit__(None, None, None)
-
-    def _lost(self, topic: str, entry: Entry[Fenced]) -> None:
-        if self._entries.get(topic) is entry:
-            del self._entries[topic]
-            self._on_lost(topic, str(entry.loss.error))
+    def _lost(self, topic: str, claim: TakenClaim[Fenced]) -> None:
+        if self._claims.get(topic) is claim:
+            del self._claims[topic]
+            self._on_lost(topic, str(claim.loss.error))
 
     def _left(self, topic: str, leaving: asyncio.Task[None]) -> None:
         if self._leaving.get(topic) is leaving:
             del self._leaving[topic]
 
 
-async def _leave(entry: Entry[Fenced]) -> None:
+async def _leave(claim: TakenClaim[Fenced]) -> None:
     # Whoever has closed the store renews no lease: the claim ends with it.
     with suppress(AlreadyClosed):
-        await entry.leave()
+        await claim.release()

@@ -26,12 +26,14 @@ from hansa.coordination.member import (
     MemberLeft,
     MemberRefuted,
     MembersEvent,
+    MemberStatus,
     MemberSuspected,
     MemberUpdated,
+    NodeInfo,
     Rejoined,
+    from_json,
 )
 from hansa.coordination.members import Members
-from hansa.coordination.node_info import MemberStatus, NodeInfo, from_json
 from hansa.errors import (
     AlreadyClosed,
     BadArgument,

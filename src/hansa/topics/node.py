@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Literal, Self, TypeAlias
 
+from hansa.coordination.session import SessionKeeper
 from hansa.endpoint import Endpoint, advertised
 from hansa.errors import (
     AlreadyClosed,
@@ -91,16 +92,21 @@ class SpotNode:
         store: Store | None = None,
         cluster: str = "default",
         claim_ttl: float = CLAIM_TTL_S,
+        session: SessionKeeper | None = None,
         environment: Environment | None = None,
         name: str = "node",
     ) -> None:
-        """Raises BadArgument (EINVAL), BadEndpoint."""
+        """With a `session` it claims on that keeper's, in its store and cluster, and opens none of its own.
+
+        Raises BadArgument (EINVAL), BadEndpoint.
+        """
         if isinstance(registries, str):
             raise BadArgument(f"registries is a list of endpoints: write [{registries!r}]")
         if query_interval <= 0 or (heartbeat_interval is not None and not heartbeat_interval > 0):
             raise BadArgument("query_interval and heartbeat_interval must be positive")
         if bind is None and (discovery is not None or registries):
             raise BadArgument("a node that others find needs bind=..., such as 'tcp://127.0.0.1:0'")
+        store = session.store if session is not None else store
         if store is not None and mesh == "pubsub":
             raise BadArgument("topics of a PUB/SUB mesh have no owners: there is nothing to claim in a store")
         environment = environment or Environment()
@@ -139,7 +145,8 @@ class SpotNode:
                 service=self.service,
                 node=self.routing_id,
                 ttl_s=claim_ttl,
-                chance=environment.chance.fork("claims"),
+                keeper=session,
+                environment=environment.fork("claims"),
                 on_lost=lambda topic, reason: self.mesh.lose(check_topic(topic), reason),
                 on_failure=self._task_failed,
             )
@@ -198,6 +205,8 @@ class SpotNode:
         self._unlisten()
         if not self._was_followed and self._discovery is not None:
             self._discovery.unsubscribe(self.service)
+        if self.claims is not None:
+            self.claims.shut()
         for spot in list(self._spots):
             spot.end()
         for feed in self._feeds:

@@ -106,7 +106,7 @@ class Spot:
             is_owned_unclaimed = await self._is_owned_unclaimed(frame)
             self._check()
             # Whoever answered slowly has kept us waiting: others may own the topic by now, rightfully.
-            claims.check(claim)
+            claim.check()
             if is_owned_unclaimed:
                 raise TopicExists(f"topic {topic!r} is owned already, by a node that did not ask the store")
             self._mesh.create(frame, self, retain=retain, is_claimed=True)

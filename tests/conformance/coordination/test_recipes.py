@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -111,7 +112,7 @@ async def test_the_holder_stops_by_itself_before_the_store_gives_it_to_another(
 async def test_a_store_that_comes_back_in_time_costs_nothing(
     store: Store, away: Callable[[bool], None]
 ) -> None:
-    async with Session(store, ttl=4.0, renew_interval_s=0.5) as session, Lock(session, "dock") as hold:
+    async with Session(store, ttl=4.0, renew_interval=0.5) as session, Lock(session, "dock") as hold:
         away(True)
         while not session.failures_count:
             await asyncio.sleep(0.01)
@@ -194,16 +195,27 @@ async def test_a_barrier_opens_for_all_round_after_round(store: Store, other_sto
     assert all(mine == passed[0] for mine in passed)
 
 
-@pytest.mark.spec("CRD-08")
+@pytest.mark.spec("CRD-08", "CRD-16")
 async def test_leaders_follow_each_other_and_observers_see_it(store: Store, other_store: Store) -> None:
-    async with Session(store) as first, Session(other_store) as second, asyncio.timeout(WAIT_S_MAX):
+    async with (
+        Session(store, node="cog") as first,
+        Session(other_store) as second,
+        asyncio.timeout(WAIT_S_MAX),
+    ):
         news = Election(second, "harbour").observe()
         assert await anext(news) is None
+        began = store.clock.wall()
         async with Election(first, "harbour", value=b"a").campaign() as leadership:
-            assert await anext(news) == LeaderInfo(term=leadership.term, value=b"a", lease=first.lease)
+            leader = await anext(news)
+            assert leader is not None
+            assert began - 1 <= leader.since <= store.clock.wall() + 1
+            expected = LeaderInfo(
+                term=leadership.term, value=b"a", lease=first.lease, node="cog", since=leader.since
+            )
+            assert leader == expected
             waiter = asyncio.ensure_future(Election(second, "harbour", value=b"b").win())
             await leadership.proclaim(b"c")
-            assert await anext(news) == LeaderInfo(term=leadership.term, value=b"c", lease=first.lease)
+            assert await anext(news) == replace(expected, value=b"c")
         next_leadership = await waiter
         leader = await anext(news)
         while leader is None:

@@ -8,6 +8,7 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from socket import gethostname
 from time import monotonic, sleep
 
 import pytest
@@ -80,18 +81,22 @@ def test_signals_and_commands_that_do_not_start_have_the_status_of_shells(where:
     assert run("lock", "dock", *LONG, "--", "/etc", env=where)[0] == 126
 
 
-@pytest.mark.spec("CRD-09")
+@pytest.mark.spec("CRD-09", "CRD-16")
 def test_the_next_waits_tells_its_place_and_comes_after(start: Callable[..., Command]) -> None:
     first = start("lock", "dock", *LONG, "--json", "--", "cat")
     fence = first.news("acquired")["fence"]
     second = start("lock", "dock", *LONG, "--json", "--", "sh", "-c", READY)
-    assert second.news("waiting")["place"] == 1
+    waiting = second.news("waiting")
+    assert waiting["place"] == 1
+    assert waiting["holder"] == f"{gethostname()}:{first.process.pid}"
     third = start("lock", "dock", *LONG, "--", "true")
     assert third.process.stderr is not None
-    assert third.process.stderr.readline() == "waiting for lock dock: 2 in line\n"
+    told = third.process.stderr.readline()
+    assert told.startswith(f"waiting for lock dock: 2 in line, held by {waiting['holder']} since 20")
     assert start("lock", "dock", *LONG, "--try", "--", "true").end()[0] == 69
     status, _, err = start("lock", "dock", *LONG, "--timeout", "0.2", "--", "true").end()
-    assert (status, err.splitlines()[-1]) == (69, "lock dock is held by another")
+    assert status == 69
+    assert err.splitlines()[-1].startswith(f"lock dock is held by {waiting['holder']} since 20")
     assert first.process.stdin is not None
     first.process.stdin.close()
     first.process.stdin = None

@@ -17,6 +17,7 @@ from hansa.coordination import Election, Lock, Members, NodeInfo, Session
 from hansa.coordination.following import Following
 from hansa.errors import LeadershipLost, LockLost, StoreUnavailable, TimedOut
 from hansa.store import open_store
+from hansa.transport.environment import Environment
 from tests.conformance.store.test_trouble import CALLS, prepared
 from tests.support.etcd_lag import LagMeter
 from tests.support.store_process import StoreProcess
@@ -58,7 +59,7 @@ def test_a_thread_hears_of_its_loss_at_the_deadline_and_not_after_a_farewell() -
         lost_s = 0.0
         with (
             pytest.raises(LockLost, match="could not renew"),
-            sync.Session(store, ttl=20.0, renew_interval_s=0.5) as outer,
+            sync.Session(store, ttl=20.0, renew_interval=0.5) as outer,
             sync.Lock(outer, "yard"),
             sync.Session(store, ttl=TTL_S) as session,
             sync.Lock(session, "dock") as hold,
@@ -81,7 +82,7 @@ async def test_a_store_that_dies_costs_typed_errors_by_the_deadline_and_comes_ba
         async with (
             open_store(f"etcd://{process.address}") as store,
             LagMeter() as meter,
-            Session(store, ttl=40.0, renew_interval_s=0.5) as session,
+            Session(store, ttl=40.0, renew_interval=0.5) as session,
             Lock(session, "dock") as hold,
             Members(store, NodeInfo(id="a"), heartbeat_interval=0.5, heartbeat_timeout=20.0) as members,
         ):
@@ -94,7 +95,7 @@ async def test_a_store_that_dies_costs_typed_errors_by_the_deadline_and_comes_ba
                     store,
                     "count/",
                     timeout=READ_S,
-                    chance=Chance.seeded(seed),
+                    environment=Environment(chance=Chance.seeded(seed)),
                     on_trouble=partial(lambda times, _: times.append(loop.time()), times),
                 )
                 for seed, times in failed_s.items()

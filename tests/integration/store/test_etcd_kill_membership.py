@@ -7,7 +7,7 @@ from typing import Self
 
 import pytest
 
-from hansa.coordination.node_info import NodeInfo
+from hansa.coordination.member import NodeInfo
 from hansa.coordination.nodes import MembershipWatcher, NodeJoined, NodeRegistry
 from hansa.store.opening import open_store
 from hansa.store.store import Store

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from hansa.chance import Chance
-from hansa.coordination import entry, line
+from hansa.coordination import claim, line
 from hansa.errors import StoreUnavailable
 from hansa.limits import STORE_TIMEOUT_S
 from hansa.store.memory import MemoryStore
@@ -94,5 +94,5 @@ async def test_a_lock_that_does_not_wait_is_found_out(monkeypatch: pytest.Monkey
         place = line.place_of(*arguments, **settings)
         return None if place is None else dataclasses.replace(place, is_turn=True)
 
-    monkeypatch.setattr(entry, "place_of", hasty)
+    monkeypatch.setattr(claim, "place_of", hasty)
     assert await judged(MemoryStore(), registers_count=0, locks_count=4) is Judgement.VIOLATED

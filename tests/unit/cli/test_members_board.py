@@ -8,8 +8,8 @@ import os
 import pytest
 from rich.console import Console
 
-from hansa.cli.log_lines import LogLines
-from hansa.cli.members_command import Joining, as_object, as_table, since, summary, tell_event
+from hansa.cli.log_lines import LogLines, moment_of
+from hansa.cli.members_command import Joining, as_object, as_table, summary, tell_event
 from hansa.coordination import (
     Expelled,
     LoopLagged,
@@ -69,7 +69,7 @@ def test_on_a_narrow_terminal_what_nobody_has_takes_no_room_and_times_stay_whole
         info=NodeInfo(id="b"), status=MemberStatus.UP, incarnation=1, reason=reason, since=UP.since
     )
     text = shown(Roster({"b": plain}), width=80)
-    assert since(plain) in text
+    assert moment_of(plain.since) in text
     for title in ("address", "roles", "zone", "version", "heartbeat"):
         assert title not in text
     assert max(len(line) for line in text.splitlines()) <= 80
@@ -94,8 +94,7 @@ def test_the_json_has_what_the_table_has() -> None:
 
 @pytest.mark.parametrize(("moment", "text"), [(0.0, ""), (1e300, "?")])
 def test_a_time_that_is_none_is_no_failure(moment: float, text: str) -> None:
-    member = Member(info=NodeInfo(id="a"), status=MemberStatus.UP, incarnation=1, since=moment)
-    assert since(member) == text
+    assert moment_of(moment) == text
 
 
 @pytest.mark.parametrize(

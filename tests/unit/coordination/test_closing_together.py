@@ -8,11 +8,12 @@ import pytest
 
 from hansa.chance import Chance
 from hansa.coordination.lock import Lock
+from hansa.coordination.member import NodeInfo
 from hansa.coordination.members import Members
-from hansa.coordination.node_info import NodeInfo
 from hansa.coordination.nodes import NodeRegistry
 from hansa.coordination.session import Session
 from hansa.limits import STORE_TIMEOUT_S
+from hansa.transport.environment import Environment
 from tests.support.virtual_store import TroubledStore, virtual
 
 A = NodeInfo(id="a")
@@ -43,7 +44,7 @@ def test_who_leaves_a_session_second_returns_when_the_lease_is_ended() -> None:
 
 
 def test_who_closes_members_second_returns_when_they_have_left() -> None:
-    closed_twice(lambda store: Members(store, A, chance=Chance.seeded(1)))
+    closed_twice(lambda store: Members(store, A, environment=Environment(chance=Chance.seeded(1))))
 
 
 @virtual
@@ -87,11 +88,11 @@ async def leave_lost_session(store: TroubledStore) -> None:
 async def stop_registering(store: TroubledStore) -> None:
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(5.0):
-            await NodeRegistry(store, chance=Chance.seeded(1)).register(A)
+            await NodeRegistry(store, environment=Environment(chance=Chance.seeded(1))).register(A)
 
 
 async def leave_members(store: TroubledStore) -> None:
-    async with Members(store, A, chance=Chance.seeded(1)):
+    async with Members(store, A, environment=Environment(chance=Chance.seeded(1))):
         await asyncio.sleep(5.0)
 
 

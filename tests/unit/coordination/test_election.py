@@ -24,7 +24,10 @@ async def test_one_leads_and_the_next_term_is_higher(store: TroubledStore) -> No
             waiter = asyncio.ensure_future(other.win())
             await asyncio.sleep(60.0)
             assert not waiter.done()
-            assert await other.leader() == LeaderInfo(term=leadership.term, value=b"one", lease=first.lease)
+            leader = await other.leader()
+            assert leader == LeaderInfo(
+                term=leadership.term, value=b"one", lease=first.lease, since=store.clock.wall() - 60.0
+            )
             assert (await store.commit([leadership.guard], then=[Put("k", b"")])).is_success
         assert not leadership.is_leading
         assert not (await store.commit([leadership.guard], then=[Put("k", b"")])).is_success
@@ -167,7 +170,9 @@ async def test_what_a_leader_proclaims_stays_on_its_lease(store: TroubledStore) 
         await leadership.proclaim(b"new")
         await leadership.refresh()
         leader = await Election(session, "harbour").leader()
-        assert leader == LeaderInfo(term=leadership.term, value=b"new", lease=session.lease)
+        assert leader == LeaderInfo(
+            term=leadership.term, value=b"new", lease=session.lease, since=store.clock.wall()
+        )
     assert await store.keys() == []
 
 

@@ -116,7 +116,9 @@ def lose_watch(following: Following) -> None:
 async def test_a_real_compaction_is_overcome(store: MemoryStore) -> None:
     await store.put("k/a", b"1")
     troubles: list[HansaError] = []
-    following = Following(store, "k/", on_trouble=troubles.append, chance=Chance.seeded(1))
+    following = Following(
+        store, "k/", on_trouble=troubles.append, environment=Environment(chance=Chance.seeded(1))
+    )
     await step(following)
     watch = following._watch
     assert watch is not None
@@ -161,7 +163,7 @@ def test_a_store_that_is_away_is_waited_for_with_growing_pauses() -> None:
                 store,
                 "k/",
                 timeout=1.0,
-                chance=Chance.seeded(3),
+                environment=Environment(chance=Chance.seeded(3)),
                 on_trouble=lambda error: tries_s.append(loop.time()),
             )
             async with asyncio.TaskGroup() as tasks:
@@ -218,7 +220,7 @@ async def test_it_ends_when_it_is_closed_and_fails_when_the_store_is(store: Memo
 
 
 async def test_closing_ends_a_pause(store: MemoryStore) -> None:
-    following = Following(store, "k/", chance=Chance.seeded(1))
+    following = Following(store, "k/", environment=Environment(chance=Chance.seeded(1)))
     following._pause_s = 3_600.0
     async with asyncio.timeout(STEP_S_MAX), asyncio.TaskGroup() as tasks:
         reading = tasks.create_task(anext(following, None))

@@ -11,6 +11,7 @@ from hansa.coordination.following import Following, key_changed
 from hansa.errors import Compacted, HansaError, StoreUnavailable, TimedOut
 from hansa.store.values import KeyValue
 from hansa.testing.loop import SimLoop
+from hansa.transport.environment import Environment
 from tests.support.scripted_store import ScriptedStore, item, put, read
 
 BROKEN = StoreUnavailable("the store is away")
@@ -90,7 +91,7 @@ def test_the_pauses_begin_anew_when_the_watch_has_told_something() -> None:
 
 
 def following(store: ScriptedStore) -> Following:
-    return Following(store, "k", chance=Chance.seeded(1))  # type: ignore[arg-type]
+    return Following(store, "k", environment=Environment(chance=Chance.seeded(1)))  # type: ignore[arg-type]
 
 
 def test_a_follower_that_reads_again_begins_its_pauses_anew() -> None:

@@ -161,10 +161,10 @@ async def test_a_late_release_does_not_delete_a_key_that_was_made_anew(store: Tr
     async with Session(store) as session:
         hold = await Lock(session, "dock").acquire()
         key = hold.guard.key
-        hold._entry._leave()
+        hold._claim._leave()
         await store.delete(key)
         await store.put(key, b"somebody else's")
-        await hold._entry._delete(1.0)
+        await hold._claim._delete(1.0)
         assert await store.get(key) is not None
 
 

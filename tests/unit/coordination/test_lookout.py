@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from hansa.coordination import MemberStatus, MemberSuspected
-from hansa.coordination.node_info import NodeRecord
-from hansa.coordination.suspicion import is_overdue
+from hansa.coordination.member import NodeRecord
+from hansa.coordination.roster import is_overdue
 from hansa.keys import Keys
 from hansa.store.values import LeaseInfo
 from tests.support.member_stage import MemberStage, told

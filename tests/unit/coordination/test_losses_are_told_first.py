@@ -10,14 +10,13 @@ from hansa.chance import Chance
 from hansa.coordination.barrier import Barrier
 from hansa.coordination.election import Election
 from hansa.coordination.lock import Lock, Semaphore
-from hansa.coordination.member import Expelled
+from hansa.coordination.member import Expelled, NodeInfo, NodeRecord
 from hansa.coordination.members import Members
-from hansa.coordination.node_info import NodeInfo, NodeRecord
-from hansa.coordination.session import Session
-from hansa.coordination.session_times import farewell_s
+from hansa.coordination.session import Session, farewell_s
 from hansa.errors import Fenced, LockLost, SessionLost, StoreUnavailable, TimedOut
 from hansa.keys import Keys
 from hansa.limits import FAREWELL_STORE_S_MAX, LOSS_FAREWELL_S_MAX
+from hansa.transport.environment import Environment
 from tests.support.virtual_store import TroubledStore, virtual
 
 A = NodeInfo(id="a")
@@ -74,8 +73,8 @@ def test_a_loss_that_passes_through_blocks_which_live_on_is_held_up_by_none(is_g
         chance = Chance.seeded(1)
         with pytest.raises(Fenced if not is_grouped else ExceptionGroup) as caught:
             async with (
-                Members(store, A, heartbeat_timeout=60.0, chance=chance),
-                Session(store, ttl=60.0, renew_interval_s=1.0) as outer,
+                Members(store, A, heartbeat_timeout=60.0, environment=Environment(chance=chance)),
+                Session(store, ttl=60.0, renew_interval=1.0) as outer,
                 Lock(outer, "l"),
                 Session(store, ttl=10.0) as session,
             ):
@@ -143,7 +142,7 @@ async def test_members_that_cannot_enter_say_so_by_the_deadline(store: TroubledS
     store.grant = last_answer  # type: ignore[method-assign]
     began_s = store.now
     with pytest.raises((StoreUnavailable, TimedOut)):
-        async with Members(store, A, timeout=3.0, chance=Chance.seeded(1)):
+        async with Members(store, A, timeout=3.0, environment=Environment(chance=Chance.seeded(1))):
             raise AssertionError("nobody entered")
     assert store.now - began_s == pytest.approx(3.0, abs=0.01)
 
@@ -157,7 +156,7 @@ async def test_a_member_that_was_replaced_is_told_so_before_its_lease_is_ended(s
         await revoke(lease, timeout=timeout)
 
     store.revoke = unanswered  # type: ignore[method-assign]
-    async with Members(store, A, chance=Chance.seeded(1)) as members:
+    async with Members(store, A, environment=Environment(chance=Chance.seeded(1))) as members:
         events = members.events()
         await store.put(Keys().node("a"), NodeRecord(info=A, incarnation=10**9).encode())
         replaced_s = store.now

@@ -4,10 +4,17 @@ from typing import Any
 
 import pytest
 
-from hansa.coordination.member import Expelled, MemberDown, MemberLeft, MemberSuspected, Rejoined
+from hansa.coordination.member import (
+    Expelled,
+    MemberDown,
+    MemberLeft,
+    MemberStatus,
+    MemberSuspected,
+    NodeInfo,
+    Rejoined,
+)
 from hansa.coordination.members import Members
-from hansa.coordination.node_info import MemberStatus, NodeInfo
-from hansa.coordination.suspicion import Suspicion
+from hansa.coordination.roster import Suspicion
 from hansa.errors import AlreadyClosed, BadArgument, Conflict, TimedOut, UsageError
 from hansa.keys import Keys
 from hansa.store.values import LeaseInfo, Put

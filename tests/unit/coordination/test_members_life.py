@@ -3,7 +3,8 @@
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -25,9 +26,10 @@ from hansa.coordination import (
     RoutingTableStore,
     Session,
 )
-from hansa.coordination.node_info import NodeRecord
+from hansa.coordination.member import NodeRecord
+from hansa.coordination.roster import Suspicion, is_overdue
+from hansa.coordination.session import SessionKeeper
 from hansa.coordination.stay import Stay
-from hansa.coordination.suspicion import Suspicion, is_overdue
 from hansa.errors import AlreadyClosed, BadArgument, Conflict, StoreUnavailable, TimedOut, UsageError
 from hansa.keys import Keys
 from hansa.limits import GONE_MEMBER_S_MAX, STORE_TIMEOUT_S
@@ -239,7 +241,7 @@ def test_an_answer_that_waited_in_a_stuck_process_accuses_nobody() -> None:
             return answer
 
         stage.store.lease_info = stuck_with_an_answer  # type: ignore[method-assign]
-        async with Members(stage.store, chance=Chance.seeded(1)) as looker:
+        async with Members(stage.store, environment=Environment(chance=Chance.seeded(1))) as looker:
             events = looker.events()
             stage.pause("b")
             await asked.wait()
@@ -317,19 +319,12 @@ class LosesAnswers(MemoryStore):
         return outcome
 
 
-def staying(store: MemoryStore, joined: list[str], *, takeover: bool = True) -> Stay:
+@asynccontextmanager
+async def staying(store: MemoryStore, joined: list[str], *, takeover: bool = True) -> AsyncGenerator[Stay]:
     """A stay that is told nothing by a watch: one that is late."""
-    return Stay(
-        store,
-        A,
-        keys=Keys(),
-        ttl_s=10.0,
-        interval_s=1.0,
-        loop_silence_s_max=5.0,
-        takeover=takeover,
-        chance=Chance.seeded(1),
-        on_joined=joined.append,
-    )
+    environment = Environment(chance=Chance.seeded(1))
+    async with SessionKeeper(store, renew_interval=1.0, environment=environment) as keeper:
+        yield Stay(keeper, A, takeover=takeover, on_joined=joined.append)
 
 
 async def incarnations(store: MemoryStore) -> list[int]:
@@ -347,23 +342,20 @@ async def incarnations(store: MemoryStore) -> list[int]:
 async def test_who_gets_no_answer_to_its_joining_is_not_replaced_by_itself() -> None:
     async with LosesAnswers() as store:
         joined: list[str] = []
-        stay = staying(store, joined)
-        store.lost_count = 2
-        async with asyncio.TaskGroup() as tasks:
+        async with staying(store, joined) as stay, asyncio.TaskGroup() as tasks:
+            store.lost_count = 2
             running = tasks.create_task(stay.run())
             async with asyncio.timeout(WAIT_S_MAX):
                 while not joined:
                     await asyncio.sleep(0.01)
             assert set(await incarnations(store)) == {stay.incarnation}
             running.cancel()
-        await stay.leave("left")
 
 
 async def test_a_statement_never_goes_back_to_a_former_incarnation() -> None:
     async with LosesAnswers() as store:
         joined: list[str] = []
-        stay = staying(store, joined)
-        async with asyncio.TaskGroup() as tasks:
+        async with staying(store, joined) as stay, asyncio.TaskGroup() as tasks:
             running = tasks.create_task(stay.run())
             async with asyncio.timeout(WAIT_S_MAX):
                 while not joined:
@@ -383,15 +375,14 @@ async def test_a_statement_never_goes_back_to_a_former_incarnation() -> None:
             assert (record.info.status, record.reason) == (MemberStatus.DRAINING, "winter")
             assert record.incarnation > first
             running.cancel()
-        await stay.leave("left")
 
 
 async def test_a_record_without_an_incarnation_is_somebody_too() -> None:
     async with MemoryStore() as store:
         await store.put(Keys().node("a"), A.encode())
         with pytest.raises(Conflict, match="there already"):
-            async with asyncio.timeout(WAIT_S_MAX):
-                await staying(store, [], takeover=False).run()
+            async with asyncio.timeout(WAIT_S_MAX), staying(store, [], takeover=False) as stay:
+                await stay.run()
 
 
 async def test_what_cannot_be_registered_leaves_no_renewal_behind() -> None:
@@ -511,7 +502,7 @@ def test_a_view_that_gets_news_is_not_stale_though_its_questions_are_not_answere
             raise StoreUnavailable("no answer")
 
         stage.store.status = unanswered  # type: ignore[method-assign]
-        async with Members(stage.store, chance=Chance.seeded(1)) as looker:
+        async with Members(stage.store, environment=Environment(chance=Chance.seeded(1))) as looker:
             for number in range(10):
                 await stage.passed(1.0)
                 await a.update(metadata={"n": str(number)})
@@ -549,13 +540,13 @@ async def test_who_is_seen_before_it_hears_that_it_joined_has_entered_then(store
 
     store.commit = late  # type: ignore[method-assign]
     began_s = store.now
-    async with Members(store, A, chance=Chance.seeded(1)):
+    async with Members(store, A, environment=Environment(chance=Chance.seeded(1))):
         assert store.now - began_s == pytest.approx(0.5, abs=0.01)
 
 
 @virtual
 async def test_leaving_closes_the_watches(store: TroubledStore) -> None:
     before_count = len(store._readers)
-    async with Members(store, A, chance=Chance.seeded(1)):
+    async with Members(store, A, environment=Environment(chance=Chance.seeded(1))):
         assert len(store._readers) == before_count + 2
     assert len(store._readers) == before_count

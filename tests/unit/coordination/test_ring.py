@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hansa.coordination.suspicion import successors
+from hansa.coordination.roster import successors
 
 IDS = st.sets(st.text(max_size=5), min_size=1, max_size=30)
 

@@ -12,12 +12,13 @@ from hansa.coordination.member import (
     MemberJoined,
     MemberLeft,
     MemberRefuted,
+    MemberStatus,
     MemberSuspected,
     MemberUpdated,
+    NodeInfo,
+    NodeRecord,
 )
-from hansa.coordination.node_info import MemberStatus, NodeInfo, NodeRecord
-from hansa.coordination.roster import TRANSITIONS, RosterBook
-from hansa.coordination.suspicion import Suspicion
+from hansa.coordination.roster import TRANSITIONS, RosterBook, Suspicion
 from hansa.store.values import KeyValue
 
 S = MemberStatus

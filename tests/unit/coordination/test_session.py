@@ -96,7 +96,7 @@ async def test_a_lease_that_the_store_ended_ends_the_session_at_the_next_renewal
 
 @virtual
 async def test_renewing_now_finds_out_at_once_and_moves_the_deadline(store: TroubledStore) -> None:
-    async with Session(store, ttl=9.0, renew_interval_s=8.0) as session:
+    async with Session(store, ttl=9.0, renew_interval=8.0) as session:
         await asyncio.sleep(5.0)
         await session.renew()
         assert session.deadline_s == pytest.approx(1_000.0 + 5.0 + 8.1)
@@ -131,7 +131,7 @@ async def test_a_lease_is_believed_in_from_when_it_was_asked_for(store: Troubled
     """The store began to count before its answer came."""
     store.answers_late_s = 3.0
     asked_s = store.now
-    async with Session(store, ttl=10.0, margin_s=1.0) as session:
+    async with Session(store, ttl=10.0, margin=1.0) as session:
         assert store.now == asked_s + 3.0
         assert session.deadline_s == pytest.approx(asked_s + 9.0)
 
@@ -177,7 +177,7 @@ async def test_a_loop_that_is_told_of_its_own_lateness_says_so_and_not_that_the_
 async def test_a_renewal_that_is_answered_after_the_deadline_says_that_it_is_lost(
     store: TroubledStore,
 ) -> None:
-    async with Session(store, ttl=10.0, renew_interval_s=8.0) as session:
+    async with Session(store, ttl=10.0, renew_interval=8.0) as session:
         store.answers_late_s = 9.5
         with pytest.raises(SessionLost):
             await session.renew(timeout=None)
@@ -209,7 +209,7 @@ async def test_slow_answers_make_renewals_no_rarer(store: TroubledStore) -> None
 
     store.keep_alive = noted  # type: ignore[method-assign]
     began_s = store.now
-    async with Session(store, ttl=10.0, renew_interval_s=3.0):
+    async with Session(store, ttl=10.0, renew_interval=3.0):
         store.answers_late_s = 2.0
         await asyncio.sleep(13.0)
     assert [at_s - began_s for at_s in asked_s] == pytest.approx([3.0, 6.0, 9.0, 12.0])
@@ -227,7 +227,7 @@ async def test_no_timer_holds_a_session_that_was_left() -> None:
 
 @virtual
 async def test_a_renewal_is_believed_in_from_when_it_was_asked_for(store: TroubledStore) -> None:
-    async with Session(store, ttl=10.0, margin_s=1.0, renew_interval_s=3.0) as session:
+    async with Session(store, ttl=10.0, margin=1.0, renew_interval=3.0) as session:
         granted_s, store.answers_late_s = store.now, 2.0
         # Asked at 3 s, and answered at 5 s.
         await asyncio.sleep(5.5)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hansa.coordination.session_times import Kept, SessionTimes, session_times
+from hansa.coordination.session import Kept, SessionTimes, session_times
 from hansa.errors import BadArgument
 
 
@@ -44,23 +44,23 @@ def test_the_reasons_are_told_apart() -> None:
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"ttl_s": 0.0},
-        {"ttl_s": -1.0},
-        {"ttl_s": float("nan")},
-        {"ttl_s": float("inf")},
-        {"margin_s": -0.1},
-        {"margin_s": 10.0},
-        {"renew_interval_s": 0.0},
-        {"renew_interval_s": 9.0},
+        {"ttl": 0.0},
+        {"ttl": -1.0},
+        {"ttl": float("nan")},
+        {"ttl": float("inf")},
+        {"margin": -0.1},
+        {"margin": 10.0},
+        {"renew_interval": 0.0},
+        {"renew_interval": 9.0},
         {"loop_silence_s_max": 0.0},
     ],
 )
 def test_times_that_do_not_fit_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(BadArgument):
-        session_times(**{"ttl_s": 10.0, **wrong})
+        session_times(**{"ttl": 10.0, **wrong})
 
 
 def test_given_times_are_kept() -> None:
-    assert session_times(10.0, margin_s=0.0, renew_interval_s=9.9, loop_silence_s_max=60.0) == SessionTimes(
+    assert session_times(10.0, margin=0.0, renew_interval=9.9, loop_silence_s_max=60.0) == SessionTimes(
         ttl_s=10.0, margin_s=0.0, renew_interval_s=9.9, loop_silence_s_max=60.0
     )

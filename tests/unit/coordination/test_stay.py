@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 
 from hansa.chance import Chance
-from hansa.coordination.node_info import MemberStatus, NodeInfo, NodeRecord
+from hansa.coordination.member import MemberStatus, NodeInfo, NodeRecord
+from hansa.coordination.session import SessionKeeper
 from hansa.coordination.stay import Stay
 from hansa.errors import Conflict, StoreUnavailable, TimedOut
 from hansa.keys import Keys
 from hansa.store.values import Put
+from hansa.transport.environment import Environment
 from tests.support.virtual_store import TroubledStore, virtual
 
 KEY = Keys().node("a")
@@ -28,18 +30,15 @@ class Staying:
     were_live: list[bool] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.stay = Stay(
-            self.store,
-            NodeInfo(id="a"),
-            keys=Keys(),
-            ttl_s=TTL_S,
-            interval_s=1.0,
-            loop_silence_s_max=None,
-            takeover=True,
-            chance=Chance.seeded(1),
-            on_joined=self._joined,
+        self.keeper = SessionKeeper(
+            self.store, ttl=TTL_S, renew_interval=1.0, environment=Environment(chance=Chance.seeded(1))
         )
-        self.running = asyncio.ensure_future(self.stay.run())
+        self.stay = Stay(self.keeper, NodeInfo(id="a"), takeover=True, on_joined=self._joined)
+        self.running = asyncio.ensure_future(self._run())
+
+    async def _run(self) -> str:
+        await self.keeper.__aenter__()
+        return await self.stay.run()
 
     def _joined(self, reason: str) -> None:
         self.reasons.append(reason)
@@ -66,7 +65,7 @@ class Staying:
     async def end(self) -> None:
         self.running.cancel()
         await asyncio.wait([self.running])
-        await self.stay.abandon()
+        await self.keeper.abandon()
 
 
 def staying(scene: Callable[[Staying], Awaitable[None]]) -> Callable[[], None]:

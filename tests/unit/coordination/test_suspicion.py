@@ -5,7 +5,7 @@ from math import floor
 
 import pytest
 
-from hansa.coordination.suspicion import Suspicion, is_overdue, overdue_in_s, silence_s
+from hansa.coordination.roster import Suspicion, is_overdue, overdue_in_s, silence_s
 from hansa.errors import BadRecord
 from hansa.store.values import LeaseInfo
 

@@ -7,11 +7,13 @@
   programs of nodes and spots. `spot_posts`, `spot_tenures`, `spot_accounts`, `spot_witness`: the books.
 - `roster`: members. `roster_truth`: the books of their records and events.
 - `locks`, `elections`: ownership in a store. `claims`: its books. `topic_claims`: topics claimed in a store.
+- `placements`: entries that a leader places on the nodes that are there.
 """
 
 from hansa.testing.scenario import Scenario
 from hansa.testing.scenarios.elections import Elections
 from hansa.testing.scenarios.locks import Locks
+from hansa.testing.scenarios.placements import Placements
 from hansa.testing.scenarios.registry_cluster import RegistryCluster
 from hansa.testing.scenarios.roster import RosterScenario
 from hansa.testing.scenarios.router_dealer import RouterDealer
@@ -22,6 +24,7 @@ __all__ = [
     "SCENARIOS",
     "Elections",
     "Locks",
+    "Placements",
     "RegistryCluster",
     "RosterScenario",
     "RouterDealer",
@@ -31,5 +34,14 @@ __all__ = [
 
 SCENARIOS: dict[str, type[Scenario]] = {
     one.name: one
-    for one in (Elections, Locks, RegistryCluster, RosterScenario, RouterDealer, SpotMesh, TopicClaiming)
+    for one in (
+        Elections,
+        Locks,
+        Placements,
+        RegistryCluster,
+        RosterScenario,
+        RouterDealer,
+        SpotMesh,
+        TopicClaiming,
+    )
 }

@@ -20,6 +20,7 @@ from typing import ClassVar
 
 from hansa.chance import Chance
 from hansa.coordination.election import Election, LeaderInfo, Leadership
+from hansa.coordination.line import decode_signed
 from hansa.coordination.session import Session
 from hansa.errors import Fenced, StoreUnavailable, TimedOut
 from hansa.keys import Keys
@@ -32,6 +33,7 @@ from hansa.testing.store_faults import draw_rewinds, draw_store_plan
 from hansa.testing.store_host import StoreHost
 from hansa.testing.store_link import StoreLink
 from hansa.testing.world import World
+from hansa.transport.environment import Environment
 
 __all__ = ["Elections"]
 
@@ -119,7 +121,11 @@ class Elections(Scenario):
             while True:
                 try:
                     async with Session(
-                        link, self.ttl_s, name=str(host.life), chance=chance.fork("session")
+                        link,
+                        self.ttl_s,
+                        node=host.name,
+                        name=str(host.life),
+                        environment=Environment(chance=chance.fork("session")),
                     ) as session:
                         while True:
                             await self._campaign(host, session, chance)
@@ -174,7 +180,11 @@ class Elections(Scenario):
                 self._seen.pop(host.name, None)
                 try:
                     async with Session(
-                        link, self.ttl_s, name=str(host.life), chance=chance.fork("session")
+                        link,
+                        self.ttl_s,
+                        node=host.name,
+                        name=str(host.life),
+                        environment=Environment(chance=chance.fork("session")),
                     ) as session:
                         async for info in Election(session, OFFICE).observe():
                             self._see(host, info, term_max)
@@ -199,5 +209,5 @@ class Elections(Scenario):
     def _witness(self, batch: WatchBatch, origin: str) -> None:
         for event in batch.events:
             if event.kind is EventKind.PUT and event.item.key.startswith(PREFIX):
-                self._truths.add((event.item.create_revision, event.item.value))
+                self._truths.add((event.item.create_revision, decode_signed(event.item.value).body))
         self.claims.follow(batch, origin)

@@ -28,8 +28,9 @@ from enum import Enum
 from typing import ClassVar
 
 from hansa.chance import Chance
-from hansa.coordination import FencedKey, Hold, Lock, Semaphore, Session
-from hansa.errors import Conflict, Fenced, LockLost, StaleFence, StoreUnavailable, TimedOut
+from hansa.coordination import FencedKey, Hold, Lock, Semaphore, Session, SessionKeeper
+from hansa.coordination.session import Sessions
+from hansa.errors import Conflict, Fenced, LockLost, SessionLost, StaleFence, StoreUnavailable, TimedOut
 from hansa.keys import Keys
 from hansa.store.values import KeyValue, WatchBatch
 from hansa.testing.faults import FaultPlan
@@ -40,6 +41,7 @@ from hansa.testing.store_faults import draw_rewinds, draw_store_plan
 from hansa.testing.store_host import StoreHost
 from hansa.testing.store_link import StoreLink
 from hansa.testing.world import World
+from hansa.transport.environment import Environment
 
 __all__ = ["GuardedCounters", "Locks", "Mark"]
 
@@ -170,16 +172,20 @@ class Locks(Scenario):
         async with StoreLink(host, self.store) as link:
             while True:
                 try:
-                    async with Session(
-                        link, self.ttl_s, name=str(host.life), chance=chance.fork("session")
-                    ) as session:
+                    async with self._sessions(host, link, chance) as sessions:
                         while True:
-                            await self._turn(host, session, chance)
+                            await self._turn(host, sessions, chance)
                 except (StoreUnavailable, TimedOut, Fenced) as error:
                     host.record(f"gives up: {error.code}")
                     await asyncio.sleep(chance.uniform(0.1, 0.8))
 
-    async def _turn(self, host: Host, session: Session, chance: Chance) -> None:
+    def _sessions(self, host: Host, link: StoreLink, chance: Chance) -> Session | SessionKeeper:
+        """One session, which ends with a loss, or one after the other."""
+        kind: type[Session] | type[SessionKeeper] = chance.choose((Session, SessionKeeper))
+        environment = Environment(chance=chance.fork("session"))
+        return kind(link, ttl=self.ttl_s, node=host.name, name=str(host.life), environment=environment)
+
+    async def _turn(self, host: Host, session: Sessions, chance: Chance) -> None:
         """Get hold of something, and do something with it."""
         unserved = self._unserved.get(host.name)
         if unserved is not None and not unserved:
@@ -205,9 +211,13 @@ class Locks(Scenario):
             host.record(f"has no patience for {name}")
         except (LockLost, StaleFence) as error:
             host.record(f"loses {name}: {error.code}")
+        except SessionLost:
+            if isinstance(session, Session):
+                raise
+            host.record("goes on with another session")
         await asyncio.sleep(chance.uniform(0.0, 0.6))
 
-    async def _hold(self, host: Host, session: Session, name: str, hold: Hold, chance: Chance) -> None:
+    async def _hold(self, host: Host, session: Sessions, name: str, hold: Hold, chance: Chance) -> None:
         """Use what is held without a guard around: it looks by itself whether it holds still, or does not."""
         try:
             await self._use(host, session, name, hold, chance)
@@ -223,7 +233,7 @@ class Locks(Scenario):
             with suppress(LockLost):
                 await hold.release()
 
-    async def _use(self, host: Host, session: Session, name: str, hold: Hold, chance: Chance) -> None:
+    async def _use(self, host: Host, session: Sessions, name: str, hold: Hold, chance: Chance) -> None:
         self.claims.begin(
             host,
             KEYS.semaphore(POOL) if name == POOL else KEYS.lock(name),
@@ -239,7 +249,7 @@ class Locks(Scenario):
         if was_calm and hold.is_held:
             self._unserved[host.name].discard(name)
 
-    async def _count(self, host: Host, session: Session, name: str, hold: Hold, chance: Chance) -> None:
+    async def _count(self, host: Host, session: Sessions, name: str, hold: Hold, chance: Chance) -> None:
         counter = FencedKey(session.store, f"counters/{name}")
         for _ in range(chance.choose((1, 2, 3, 8))):
             marks = self.counters.read(name, await counter.take(hold.fence))

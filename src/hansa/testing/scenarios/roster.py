@@ -21,8 +21,8 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from hansa.chance import Chance
+from hansa.coordination.member import MemberStatus, NodeInfo
 from hansa.coordination.members import Members
-from hansa.coordination.node_info import MemberStatus, NodeInfo
 from hansa.errors import Conflict, StoreUnavailable, TimedOut
 from hansa.store.values import KeyValue, WatchBatch
 from hansa.testing.faults import FaultPlan
@@ -33,6 +33,7 @@ from hansa.testing.store_faults import draw_rewinds, draw_store_plan
 from hansa.testing.store_host import StoreHost
 from hansa.testing.store_link import StoreLink
 from hansa.testing.world import World
+from hansa.transport.environment import Environment
 
 __all__ = ["RosterScenario"]
 
@@ -127,7 +128,7 @@ class RosterScenario(Scenario):
             node,
             heartbeat_interval=INTERVAL_S,
             heartbeat_timeout=TIMEOUT_S,
-            chance=chance.fork("members"),
+            environment=Environment(chance=chance.fork("members")),
         ) as members:
             view = self._views[host.name] = RosterView(host, members, self.truth)
             self.truth.stays(host.name, is_staying=True)

@@ -23,13 +23,14 @@ from hansa.coordination.member import (
     MemberLeft,
     MemberRefuted,
     MembersEvent,
+    MemberStatus,
     MemberSuspected,
     MemberUpdated,
+    NodeRecord,
     Rejoined,
 )
 from hansa.coordination.members import Members
-from hansa.coordination.node_info import MemberStatus, NodeRecord
-from hansa.coordination.suspicion import Suspicion
+from hansa.coordination.roster import Suspicion
 from hansa.keys import Keys
 from hansa.store.values import EventKind, KeyValue, WatchBatch
 from hansa.testing.host import Host

@@ -24,6 +24,7 @@ from itertools import combinations
 from typing import ClassVar
 
 from hansa.chance import Chance
+from hansa.coordination.line import decode_signed
 from hansa.errors import (
     AlreadyClosed,
     Fenced,
@@ -327,7 +328,7 @@ class TopicClaiming(Scenario):
         if len(owners) > 1:
             return f"{', '.join(map(str, owners))} own it"
         standing = self._standing[topic]
-        first = standing[min(standing)].value if standing else b""
+        first = decode_signed(standing[min(standing)].value).body if standing else b""
         if owners and owners[0].node.routing_id != first:
             return f"{owners[0]} owns it, and is not the first in the store"
         return ""
@@ -342,7 +343,7 @@ class TopicClaiming(Scenario):
         """Who owns is who has claimed, and nobody else has."""
         for topic, standing in self._standing.items():
             expected = [owners[topic]] if topic in owners else []
-            claimed = [item.value for item in standing.values()]
+            claimed = [decode_signed(item.value).body for item in standing.values()]
             owned = [one.node.routing_id for one in self._owners(topic)]
             if not claimed == owned == expected:
                 return f"{topic} is claimed by {claimed} and owned by {owned}, not by {expected}"

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hansa.coordination.node_info import SAID, MemberStatus, NodeInfo, NodeRecord
-from hansa.coordination.suspicion import Suspicion
+from hansa.coordination.member import SAID, MemberStatus, NodeInfo, NodeRecord
+from hansa.coordination.roster import Suspicion
 from hansa.errors import BadArgument, BadRecord
 from hansa.limits import NODE_RECORD_BYTES_MAX
 
