@@ -5,8 +5,10 @@ A service has a socket while a provider is listed, or a request waits for one, a
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Protocol
 
 from hansa.errors import AlreadyClosed, BadArgument, HansaError, NoProvider
@@ -24,9 +26,16 @@ from hansa.services.gateway.addresses import ProviderSource
 from hansa.services.gateway.balancers import Balancer, RoundRobin
 from hansa.services.gateway.calls import Call
 from hansa.services.gateway.pool import Pool, PoolMember
-from hansa.services.gateway.stats import GatewayTally
 from hansa.services.gateway.tries import Hedging, RetryPolicy
 from hansa.transport import Connected, Disconnected, HandshakeFailed, Outbound, Router, SocketEvent
+
+
+@dataclass(slots=True)
+class LinkTally:
+    """What was wrong with the providers that are listed."""
+
+    impostors_count: int = 0
+    bad_endpoints_count: int = 0
 
 
 class LinkOwner(Protocol):
@@ -53,7 +62,7 @@ class ServiceLink:
         balancer: Balancer,
         retry: RetryPolicy,
         tasks: TaskScope,
-        tally: GatewayTally,
+        tally: LinkTally,
         forget_peer: Callable[[bytes], None],
         make_router: Callable[[ServiceLink], Router],
         on_empty: Callable[[ServiceLink], None],
@@ -64,8 +73,8 @@ class ServiceLink:
         self.hedging = Hedging(tries_max=retry.tries_max, hedge_share=retry.hedge_share)
         self.parked: dict[Call, None] = {}
         """Requests that wait for somebody to be ready."""
-        self.pausing: dict[Call, None] = {}
-        """Requests that wait a while before their next try."""
+        self.pausing: dict[Call, asyncio.TimerHandle] = {}
+        """Requests that wait a while before their next try, each with the timer that ends the pause."""
         self.waiters = Waiters()
         self._owner = owner
         self._tasks = tasks
@@ -86,6 +95,8 @@ class ServiceLink:
     def stop(self) -> None:
         """It is given up: whose connection ends from now on is not looked after any more."""
         self._is_stopped = True
+        for pause in self.pausing.values():
+            pause.cancel()
         self.waiters.wake_all()
 
     def listed(self, provider: ProviderInfo) -> None:
@@ -115,6 +126,12 @@ class ServiceLink:
         """No more requests for this member; when it owes nothing, its connection ends."""
         self.pool.dismiss(member)
         self.settled(member)
+
+    def answered(self, peer: bytes) -> None:
+        """Requests that this peer had were answered."""
+        member = self._connected.get(peer)
+        if member is not None and member.leaving:
+            self.settled(member)
 
     def settled(self, member: PoolMember) -> None:
         """One request less is with this member."""
@@ -191,7 +208,6 @@ class ServiceLinks:
         balancers: Mapping[str, Balancer],
         retry: RetryPolicy,
         tasks: TaskScope,
-        tally: GatewayTally,
         forget_peer: Callable[[bytes], None],
         make_router: Callable[[ServiceLink], Router],
     ) -> None:
@@ -201,7 +217,7 @@ class ServiceLinks:
         self._balancers = balancers
         self._retry = retry
         self._tasks = tasks
-        self._tally = tally
+        self.tally = LinkTally()
         self._forget_peer = forget_peer
         self._make_router = make_router
         self._is_stopped = False
@@ -247,7 +263,7 @@ class ServiceLinks:
             balancer=self._balancers.get(name) or RoundRobin(),
             retry=self._retry,
             tasks=self._tasks,
-            tally=self._tally,
+            tally=self.tally,
             forget_peer=self._forget_peer,
             make_router=self._make_router,
             on_empty=self.release,
