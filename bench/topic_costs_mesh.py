@@ -128,13 +128,12 @@ class Member:
             discovery=cast("Discovery", self.listing),
             advertise=self.info.endpoint,
             routing_id=self.info.routing_id,
-            query_interval_s=shape.query_interval_s,
-            network=host.network,
-            clock=host.clock,
-            chance=host.chance,
-            options=SocketOptions(
-                heartbeat_interval_s=shape.heartbeat_interval_s,
-                heartbeat_timeout_s=3 * shape.heartbeat_interval_s,
+            query_interval=shape.query_interval_s,
+            environment=host.environment.but(
+                options=SocketOptions(
+                    heartbeat_interval=shape.heartbeat_interval_s,
+                    heartbeat_timeout=3 * shape.heartbeat_interval_s,
+                )
             ),
             name=self.name,
         ) as self.node:

@@ -25,8 +25,6 @@ _SENTENCES: Final = (
     (r"^(?:In it, it|It) belongs to (?:the|one) event loop.*, and is used once\.$", "It is used once."),
     (r"^It belongs to (?:the|one) event loop.*?, but ", ""),
     (r"^.* belongs to (?:the|one) event loop.*$", ""),
-    # It says why a clock is taken that nobody reads.
-    (r"^It lives by that loop's time.*$", ""),
     (r"^Any thread may ask\.$", ANYWHERE),
 )
 

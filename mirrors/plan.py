@@ -191,7 +191,7 @@ PROVIDER = Mirrored(
     to answer.
 
     Heartbeats go to the registry every 5 s, or at a third of its timeout if that is shorter. With a
-    `heartbeat_interval_s` they go out at least so often; one that is not shorter than the registry's timeout
+    `heartbeat_interval` they go out at least so often; one that is not shorter than the registry's timeout
     makes `register` raise RegistrationRefused.
     """,
     docs={"__init__": "Raises BadEndpoint, BadArgument.", "stats": COUNTED},

@@ -21,14 +21,14 @@ from bench.scale_plan import beats_per_s, providers_per_service, repeat_s
 from hansa.limits import REREGISTER_S_MAX, RETURN_S_MAX
 from hansa.services.discovery import Discovery, DiscoveryEvent, ProviderAdded, WeightChanged
 from hansa.services.registry import Registry
-from hansa.transport import Connected, Dealer, HandshakeFailed, SocketEvent, SocketOptions
+from hansa.transport import Connected, Dealer, Environment, HandshakeFailed, SocketEvent, SocketOptions
 from hansa.wire.registry import AckStatus, Heartbeat, Register, RegisterAck, UpdateWeight, decode, encode
 
 DIALLING_MAX = 100
 """Connections made at once by the first crowd; after a restart all dial when they notice."""
 NEVER_S = 3600.0
 POLL_S = 0.01
-_quiet = SocketOptions(heartbeat_interval_s=None)
+_quiet = SocketOptions(heartbeat_interval=None)
 
 
 # -- the registry
@@ -44,9 +44,9 @@ async def registry(job: Job, link: Link) -> None:
             pub,
             router,
             registry_id=job.index,
-            heartbeat_timeout_s=NEVER_S,
-            broadcast_interval_s=repeat_s(job.case.width),
-            options=_quiet,
+            heartbeat_timeout=NEVER_S,
+            broadcast_interval=repeat_s(job.case.width),
+            environment=Environment(options=_quiet),
         )
     else:
         one = Registry(pub, router, registry_id=job.index)
@@ -132,7 +132,7 @@ class Crowd:
     def _new_dealer(self, slot: int) -> Dealer:
         return Dealer(
             b"provider-%05d" % slot,
-            options=_quiet,
+            environment=Environment(options=_quiet),
             on_messages=lambda peer, messages: self._heard(messages),
             on_event=lambda event: self._happened(slot, event),
             name=f"provider-{slot}",

@@ -70,7 +70,7 @@ async def test_a_cancelled_send_takes_nothing_and_the_others_go_on(lane: Lane) -
     """What `send` returned for arrives once; what was cancelled in it never does."""
     count = 400
     seen = Recorder()
-    options = quick(outgoing_bytes_max=64 * 1024, heartbeat_interval_s=None)
+    options = quick(outgoing_bytes_max=64 * 1024, heartbeat_interval=None)
     async with lane.router(b"hub", on_event=seen, options=options) as hub:
         raw = await lane.dial_raw(await hub.bind(lane.endpoint()))
         await raw.shake_hands(b"DEALER", b"slow")

@@ -13,7 +13,7 @@ from tests.support.lanes import Lane, quick
 from tests.support.leftovers import alive
 from tests.support.recorder import Recorder
 
-PATIENT = quick(linger_s=8.0)
+PATIENT = quick(linger=8.0)
 
 Scenario = Callable[[Lane], Awaitable[None]]
 
@@ -71,7 +71,7 @@ async def closed_during_handshakes(lane: Lane) -> None:
 async def a_stalled_peer(lane: Lane) -> None:
     """A peer that reads nothing while much waits for it: given up after the linger time."""
     seen = Recorder()
-    options = quick(linger_s=0.1, heartbeat_interval_s=None)
+    options = quick(linger=0.1, heartbeat_interval=None)
     async with lane.router(b"hub", on_event=seen, options=options) as hub:
         raw = await lane.dial_raw(await hub.bind(lane.endpoint()))
         await raw.shake_hands(b"DEALER", b"slow")
@@ -86,7 +86,7 @@ async def a_stalled_peer(lane: Lane) -> None:
 async def cancelled_while_it_lingers(lane: Lane) -> None:
     """Whoever closes loses patience: then it ends at once, and just as completely."""
     seen = Recorder()
-    options = quick(linger_s=60.0, heartbeat_interval_s=None)
+    options = quick(linger=60.0, heartbeat_interval=None)
     hub = lane.router(b"hub", on_event=seen, options=options)
     raw = await lane.dial_raw(await hub.bind(lane.endpoint()))
     await raw.shake_hands(b"DEALER", b"slow")
@@ -221,7 +221,7 @@ async def test_closing_one_connection_flushes_it(lane: Lane) -> None:
 async def test_closing_waits_no_longer_than_the_linger_time_and_says_what_was_lost(lane: Lane) -> None:
     seen = Recorder()
     count = 600
-    options = quick(linger_s=0.2, heartbeat_interval_s=None)
+    options = quick(linger=0.2, heartbeat_interval=None)
     async with lane.router(b"hub", on_event=seen, options=options) as hub:
         raw = await lane.dial_raw(await hub.bind(lane.endpoint()))
         await raw.shake_hands(b"DEALER", b"slow")
@@ -239,7 +239,7 @@ async def test_closing_waits_no_longer_than_the_linger_time_and_says_what_was_lo
 
 async def test_closing_with_nothing_to_flush_does_not_linger(lane: Lane) -> None:
     began = time.monotonic()
-    async with lane.router(b"hub", options=quick(linger_s=20.0)) as hub, lane.dealer(b"leaf") as leaf:
+    async with lane.router(b"hub", options=quick(linger=20.0)) as hub, lane.dealer(b"leaf") as leaf:
         await leaf.connect(str(await hub.bind(lane.endpoint()))).up()
     assert time.monotonic() - began < 5.0
 
@@ -305,7 +305,7 @@ async def test_iteration_ends_with_the_socket(lane: Lane) -> None:
 
 async def test_a_blocked_sender_is_told_when_the_socket_closes(lane: Lane) -> None:
     seen = Recorder()
-    options = quick(outgoing_bytes_max=64 * 1024, linger_s=0.05, heartbeat_interval_s=None)
+    options = quick(outgoing_bytes_max=64 * 1024, linger=0.05, heartbeat_interval=None)
     async with lane.router(b"hub", on_event=seen, options=options) as hub:
         raw = await lane.dial_raw(await hub.bind(lane.endpoint()))
         await raw.shake_hands(b"DEALER", b"slow")
@@ -324,7 +324,7 @@ async def test_a_blocked_sender_is_told_when_the_socket_closes(lane: Lane) -> No
 
 async def test_a_blocked_sender_is_told_when_the_peer_goes(lane: Lane) -> None:
     seen = Recorder()
-    options = quick(outgoing_bytes_max=64 * 1024, heartbeat_interval_s=None)
+    options = quick(outgoing_bytes_max=64 * 1024, heartbeat_interval=None)
     async with lane.router(b"hub", on_event=seen, options=options) as hub:
         raw = await lane.dial_raw(await hub.bind(lane.endpoint()))
         await raw.shake_hands(b"DEALER", b"slow")
@@ -354,7 +354,7 @@ async def test_a_socket_closes_only_once_and_from_inside_too(lane: Lane) -> None
 
 async def test_whoever_closes_second_waits_for_the_end_too(lane: Lane) -> None:
     seen = Recorder()
-    hub = lane.router(b"hub", on_event=seen, options=quick(linger_s=0.2))
+    hub = lane.router(b"hub", on_event=seen, options=quick(linger=0.2))
     raw = await lane.dial_raw(await hub.bind(lane.endpoint()))
     await raw.shake_hands(b"DEALER", b"raw")
     await seen.wait(Connected)

@@ -79,7 +79,7 @@ async def test_an_abrupt_end_is_told_from_an_orderly_one(lane: Lane) -> None:
 async def test_messages_in_doubt_are_counted(lane: Lane) -> None:
     """Confirmed by a PONG or in doubt: of what was handed over, exactly the unconfirmed are reported."""
     seen = Recorder()
-    options = quick(heartbeat_interval_s=0.05, heartbeat_timeout_s=10.0)
+    options = quick(heartbeat_interval=0.05, heartbeat_timeout=10.0)
     async with lane.router(b"hub", on_event=seen, options=options) as hub:
         raw = await lane.dial_raw(await hub.bind(lane.endpoint()))
         await raw.shake_hands(b"DEALER", b"raw")
@@ -104,7 +104,7 @@ async def test_messages_in_doubt_are_counted(lane: Lane) -> None:
 async def test_unsent_messages_of_a_lost_peer_are_counted(lane: Lane) -> None:
     seen = Recorder()
     count = 600
-    async with lane.router(b"hub", on_event=seen, options=quick(heartbeat_interval_s=None)) as hub:
+    async with lane.router(b"hub", on_event=seen, options=quick(heartbeat_interval=None)) as hub:
         raw = await lane.dial_raw(await hub.bind(lane.endpoint()))
         await raw.shake_hands(b"DEALER", b"slow")
         await seen.wait(Connected)

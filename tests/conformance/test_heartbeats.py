@@ -12,7 +12,7 @@ from tests.support import zmtp_bytes as zmtp
 from tests.support.lanes import Lane, quick
 from tests.support.recorder import Recorder
 
-BEATING = {"heartbeat_interval_s": 0.05, "heartbeat_timeout_s": 0.2}
+BEATING = {"heartbeat_interval": 0.05, "heartbeat_timeout": 0.2}
 
 
 async def test_a_ping_is_answered_with_its_context(lane: Lane) -> None:
@@ -121,7 +121,7 @@ async def test_any_traffic_counts_as_life(lane: Lane) -> None:
         assert not seen.of(Disconnected)
 
 
-@pytest.mark.parametrize("options", [{"heartbeat_interval_s": None}, {}])
+@pytest.mark.parametrize("options", [{"heartbeat_interval": None}, {}])
 async def test_without_heartbeats_or_before_the_first_nothing_is_pinged(
     lane: Lane, options: dict[str, None]
 ) -> None:
@@ -154,7 +154,7 @@ async def test_a_3_0_peer_is_never_pinged(lane: Lane) -> None:
 async def test_the_ttl_in_a_peers_ping_is_kept(lane: Lane) -> None:
     """The peer promises to be heard within its ttl; when it is not, it is gone, whatever our own timeout."""
     seen = Recorder()
-    options = quick(heartbeat_interval_s=10.0, heartbeat_timeout_s=30.0)
+    options = quick(heartbeat_interval=10.0, heartbeat_timeout=30.0)
     async with lane.router(b"hub", on_event=seen, options=options) as hub:
         raw = await lane.dial_raw(await hub.bind(lane.endpoint()))
         await raw.shake_hands(b"DEALER", b"raw")
@@ -167,7 +167,7 @@ async def test_the_ttl_in_a_peers_ping_is_kept(lane: Lane) -> None:
 @pytest.mark.spec("SEC-05")
 async def test_a_peer_that_pings_and_never_reads_costs_no_memory(lane: Lane) -> None:
     seen = Recorder()
-    async with lane.router(b"hub", on_event=seen, options=quick(linger_s=0.1)) as hub:
+    async with lane.router(b"hub", on_event=seen, options=quick(linger=0.1)) as hub:
         raw = await lane.dial_raw(await hub.bind(lane.endpoint()))
         await raw.shake_hands(b"DEALER", b"raw")
         await seen.wait(Connected)
@@ -186,7 +186,7 @@ async def test_a_peer_that_pings_and_never_reads_costs_no_memory(lane: Lane) -> 
 async def test_heartbeats_that_waited_for_room_are_sent_before_the_messages_that_waited(lane: Lane) -> None:
     """Neither the answer to the peer's PING nor our own PING is forgotten when the peer reads again."""
     seen = Recorder()
-    options = quick(outgoing_count_max=4, heartbeat_interval_s=0.05, heartbeat_timeout_s=20.0)
+    options = quick(outgoing_count_max=4, heartbeat_interval=0.05, heartbeat_timeout=20.0)
     async with lane.router(b"hub", on_event=seen, options=options) as hub:
         raw = await lane.dial_raw(await hub.bind(lane.endpoint()))
         await raw.shake_hands(b"DEALER", b"raw")

@@ -32,7 +32,7 @@ async def hub_and_stalled_peer(lane: Lane, hub: Router, seen: Recorder) -> RawPe
 
 async def test_block_waits_and_resumes_without_loss(lane: Lane) -> None:
     seen = Recorder()
-    options = quick(outgoing_bytes_max=256 * KIB, heartbeat_interval_s=None)
+    options = quick(outgoing_bytes_max=256 * KIB, heartbeat_interval=None)
     async with lane.router(b"hub", on_event=seen, options=options) as hub:
         raw = await hub_and_stalled_peer(lane, hub, seen)
 
@@ -55,7 +55,7 @@ async def test_block_waits_and_resumes_without_loss(lane: Lane) -> None:
 async def test_blocked_senders_go_on_in_the_order_they_came(lane: Lane) -> None:
     count = 500
     seen = Recorder()
-    options = quick(outgoing_bytes_max=64 * KIB, heartbeat_interval_s=None)
+    options = quick(outgoing_bytes_max=64 * KIB, heartbeat_interval=None)
     async with lane.router(b"hub", on_event=seen, options=options) as hub:
         raw = await hub_and_stalled_peer(lane, hub, seen)
         async with asyncio.TaskGroup() as group:
@@ -69,7 +69,7 @@ async def test_blocked_senders_go_on_in_the_order_they_came(lane: Lane) -> None:
 
 async def test_a_blocked_sender_does_not_block_messages_to_others(lane: Lane) -> None:
     seen = Recorder()
-    options = quick(outgoing_bytes_max=64 * KIB, heartbeat_interval_s=None)
+    options = quick(outgoing_bytes_max=64 * KIB, heartbeat_interval=None)
     async with lane.router(b"hub", on_event=seen, options=options) as hub, lane.dealer(b"quick") as other:
         raw = await hub_and_stalled_peer(lane, hub, seen)
         other.connect(str(await hub.bind(lane.endpoint())))
@@ -92,7 +92,7 @@ async def test_a_blocked_sender_does_not_block_messages_to_others(lane: Lane) ->
 
 async def test_fail_raises_and_keeps_what_was_accepted(lane: Lane) -> None:
     seen = Recorder()
-    options = quick(outgoing_bytes_max=256 * KIB, overflow=Overflow.FAIL, heartbeat_interval_s=None)
+    options = quick(outgoing_bytes_max=256 * KIB, overflow=Overflow.FAIL, heartbeat_interval=None)
     async with lane.router(b"hub", on_event=seen, options=options) as hub:
         raw = await hub_and_stalled_peer(lane, hub, seen)
         accepted = 0
@@ -125,7 +125,7 @@ async def test_the_bound_in_messages_counts_too(lane: Lane) -> None:
 @pytest.mark.parametrize("way", ["send", "post"])
 async def test_drop_counts_exactly_what_did_not_leave(lane: Lane, way: str) -> None:
     seen = Recorder()
-    options = quick(outgoing_bytes_max=256 * KIB, overflow=Overflow.DROP, heartbeat_interval_s=None)
+    options = quick(outgoing_bytes_max=256 * KIB, overflow=Overflow.DROP, heartbeat_interval=None)
     async with lane.router(b"hub", on_event=seen, options=options) as hub:
         raw = await hub_and_stalled_peer(lane, hub, seen)
         for number in range(FLOOD_COUNT):
@@ -209,7 +209,7 @@ async def test_a_full_inbox_does_not_starve_one_peer_for_another(lane: Lane) -> 
 
 async def test_a_slow_subscriber_slows_nobody_and_its_drops_are_counted(lane: Lane) -> None:
     seen = Recorder()
-    options = quick(outgoing_bytes_max=256 * KIB, heartbeat_interval_s=None)
+    options = quick(outgoing_bytes_max=256 * KIB, heartbeat_interval=None)
     async with lane.pub(on_event=seen, options=options) as pub, lane.sub() as quick_sub:
         endpoint = await pub.bind(lane.endpoint())
         slow = await lane.dial_raw(endpoint)

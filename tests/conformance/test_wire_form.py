@@ -182,7 +182,7 @@ async def test_who_has_left_gets_nothing_and_the_publisher_is_told(lane: Lane) -
 
 async def test_a_subscriber_that_does_not_read_loses_it_and_it_is_counted(lane: Lane) -> None:
     asked = Asked()
-    options = quick(outgoing_bytes_max=256 * 1024, heartbeat_interval_s=None)
+    options = quick(outgoing_bytes_max=256 * 1024, heartbeat_interval=None)
     async with lane.pub(on_subscription=asked, options=options) as pub:
         raw = await subscriber(lane, pub, b"a")
         raw.stop_reading()

@@ -10,7 +10,16 @@ from typing import Any
 
 from hansa.endpoint import Endpoint
 from hansa.errors import WouldBlock
-from hansa.transport import Dealer, Disconnected, HandshakeFailed, Pub, Router, SocketOptions, Sub
+from hansa.transport import (
+    Dealer,
+    Disconnected,
+    Environment,
+    HandshakeFailed,
+    Pub,
+    Router,
+    SocketOptions,
+    Sub,
+)
 from hansa.transport.memory_network import MemoryNetwork
 from tests.support.parsing import cut
 from tests.support.raw_peer import RawPeer
@@ -22,7 +31,7 @@ OPTIONS = SocketOptions(
     subscriptions_max=4,
     incoming_count_max=3,
     events_count_max=4,
-    linger_s=0,
+    linger=0,
 )
 INPUT_S_MAX = 4.0
 
@@ -34,6 +43,7 @@ class Arena:
         self.loop = asyncio.new_event_loop()
         self.loop.set_exception_handler(self._failed)
         self.network = MemoryNetwork()
+        self.environment = Environment(options=OPTIONS, network=self.network)
         self.problems: list[dict[str, Any]] = []
         self.ended: asyncio.Future[None] | None = None
         self.sockets: list[Router | Dealer | Pub | Sub] = []
@@ -43,7 +53,7 @@ class Arena:
 
     async def _open(self) -> None:
         for kind in (Router, Dealer, Pub, Sub):
-            socket = kind(options=OPTIONS, network=self.network, on_event=self._hear)
+            socket = kind(environment=self.environment, on_event=self._hear)
             if isinstance(socket, Sub):
                 socket.subscribe(b"a")
             self.sockets.append(socket)

@@ -35,7 +35,7 @@ BOUNDS = (
 )
 ROOMY = Bounds(frame_bytes_max=1_000, message_bytes_max=100_000, parts_max=1_000)
 SOCKET_TYPES = ("ROUTER", "DEALER", "PUB", "SUB")
-OPTIONS = SocketOptions(frame_bytes_max=1_000, message_bytes_max=2_000, parts_max=8, heartbeat_interval_s=1.0)
+OPTIONS = SocketOptions(frame_bytes_max=1_000, message_bytes_max=2_000, parts_max=8, heartbeat_interval=1.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

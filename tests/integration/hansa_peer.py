@@ -7,7 +7,7 @@ import argparse
 import asyncio
 import json
 
-from hansa.transport import Dealer, Router, SocketOptions
+from hansa.transport import Dealer, Environment, Router, SocketOptions
 
 
 async def main() -> None:
@@ -18,9 +18,9 @@ async def main() -> None:
     where.add_argument("--connect")
     parser.add_argument("--id", default="")
     arguments = parser.parse_args()
-    options = SocketOptions(reconnect_s_min=0.02, reconnect_s_max=0.1)
+    environment = Environment(options=SocketOptions(reconnect_s_min=0.02, reconnect_s_max=0.1))
     kind = Router if arguments.type == "router" else Dealer
-    async with kind(arguments.id.encode(), options=options) as socket:
+    async with kind(arguments.id.encode(), environment=environment) as socket:
         if arguments.bind:
             print(json.dumps({"bound": str(await socket.bind(arguments.bind))}), flush=True)
         else:

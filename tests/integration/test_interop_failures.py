@@ -5,13 +5,22 @@ from pathlib import Path
 
 import pytest
 
-from hansa.transport import CloseReason, Connected, Dealer, Disconnected, Router, SocketOptions, Sub
+from hansa.transport import (
+    CloseReason,
+    Connected,
+    Dealer,
+    Disconnected,
+    Environment,
+    Router,
+    SocketOptions,
+    Sub,
+)
 from tests.support.interop import ROOMY, any_endpoint
 from tests.support.peer_process import hansa_peer, zmq_peer
 from tests.support.recorder import Recorder
 
 BEATING = SocketOptions(
-    heartbeat_interval_s=0.1, heartbeat_timeout_s=0.4, reconnect_s_min=0.02, reconnect_s_max=0.1
+    heartbeat_interval=0.1, heartbeat_timeout=0.4, reconnect_s_min=0.02, reconnect_s_max=0.1
 )
 TRANSPORTS = pytest.mark.parametrize("transport", ["tcp", "ipc"])
 
@@ -23,7 +32,7 @@ pytestmark = pytest.mark.timeout(60)
 async def test_a_killed_libzmq_listener_is_found_again(transport: str, kind: str, tmp_path: Path) -> None:
     seen = Recorder()
     where = any_endpoint(transport, tmp_path)
-    async with Dealer(b"hansa", options=ROOMY, on_event=seen) as dealer:
+    async with Dealer(b"hansa", environment=Environment(options=ROOMY), on_event=seen) as dealer:
         for turn in range(3):
             async with zmq_peer(kind, "echo", bind=where, id="zmq") as peer:
                 where = await peer.where()
@@ -40,7 +49,7 @@ async def test_a_killed_libzmq_listener_is_found_again(transport: str, kind: str
 
 async def test_messages_for_a_killed_libzmq_listener_wait_for_its_return() -> None:
     seen = Recorder()
-    async with Router(b"hansa", options=ROOMY, on_event=seen) as router:
+    async with Router(b"hansa", environment=Environment(options=ROOMY), on_event=seen) as router:
         async with zmq_peer("router", "echo", bind="tcp://127.0.0.1:*", id="zmq") as peer:
             where = await peer.where()
             router.connect(where)
@@ -57,7 +66,7 @@ async def test_messages_for_a_killed_libzmq_listener_wait_for_its_return() -> No
 
 async def test_a_killed_libzmq_dealer_may_return_under_its_id() -> None:
     seen = Recorder()
-    async with Router(b"hansa", options=ROOMY, on_event=seen) as router:
+    async with Router(b"hansa", environment=Environment(options=ROOMY), on_event=seen) as router:
         where = str(await router.bind("tcp://127.0.0.1:0"))
         for turn in range(3):
             async with zmq_peer("dealer", "echo", connect=where, id="zmq") as peer:
@@ -70,7 +79,7 @@ async def test_a_killed_libzmq_dealer_may_return_under_its_id() -> None:
 
 async def test_a_killed_libzmq_publisher_is_subscribed_to_again() -> None:
     where = "tcp://127.0.0.1:*"
-    async with Sub(options=ROOMY) as sub:
+    async with Sub(environment=Environment(options=ROOMY)) as sub:
         sub.subscribe(b"hello")
         for turn in range(2):
             async with zmq_peer("pub", "source", bind=where) as peer:
@@ -118,7 +127,7 @@ async def test_a_killed_hansa_dealer_may_return_to_libzmq_under_its_id() -> None
 @pytest.mark.parametrize("hansa_binds", [True, False])
 async def test_heartbeats_of_both_sides_keep_an_idle_connection(hansa_binds: bool) -> None:
     seen = Recorder()
-    async with Router(b"hansa", options=BEATING, on_event=seen) as router:
+    async with Router(b"hansa", environment=Environment(options=BEATING), on_event=seen) as router:
         if hansa_binds:
             where = {"connect": str(await router.bind("tcp://127.0.0.1:0"))}
         else:
@@ -140,8 +149,8 @@ async def test_heartbeats_of_both_sides_keep_an_idle_connection(hansa_binds: boo
 
 async def test_heartbeats_of_libzmq_alone_are_answered() -> None:
     seen = Recorder()
-    options = SocketOptions(heartbeat_interval_s=None)
-    async with Router(b"hansa", options=options, on_event=seen) as router:
+    options = SocketOptions(heartbeat_interval=None)
+    async with Router(b"hansa", environment=Environment(options=options), on_event=seen) as router:
         where = str(await router.bind("tcp://127.0.0.1:0"))
         async with zmq_peer("dealer", "wait", heartbeat_ms=50, id="zmq", connect=where) as peer:
             await peer.where()
@@ -157,7 +166,7 @@ async def test_heartbeats_of_libzmq_alone_are_answered() -> None:
 async def test_a_frozen_libzmq_peer_is_noticed_in_time(hansa_binds: bool) -> None:
     seen = Recorder()
     loop = asyncio.get_running_loop()
-    async with Router(b"hansa", options=BEATING, on_event=seen) as router:
+    async with Router(b"hansa", environment=Environment(options=BEATING), on_event=seen) as router:
         if hansa_binds:
             where = {"connect": str(await router.bind("tcp://127.0.0.1:0"))}
         else:
@@ -186,7 +195,7 @@ async def test_libzmq_notices_a_frozen_hansa_peer() -> None:
 
 async def test_libzmq_is_told_when_its_socket_type_does_not_fit() -> None:
     seen = Recorder()
-    async with Router(b"hansa", options=ROOMY, on_event=seen) as router:
+    async with Router(b"hansa", environment=Environment(options=ROOMY), on_event=seen) as router:
         where = str(await router.bind("tcp://127.0.0.1:0"))
         async with zmq_peer("sub", "wait", connect=where) as peer:
             await peer.where()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hansa.transport import Connected, Dealer, Pub, Router, Sub
+from hansa.transport import Connected, Dealer, Environment, Pub, Router, Sub
 from tests.support.interop import ROOMY, any_endpoint, paired
 from tests.support.peer_process import zmq_peer
 from tests.support.recorder import Recorder
@@ -56,7 +56,7 @@ async def check_echoes(send: Send, recv: Callable[[], Awaitable[list[bytes]]]) -
 @TRANSPORTS
 @BINDS
 async def test_hansa_dealer_with_zmq_router(transport: str, hansa_binds: bool, tmp_path: Path) -> None:
-    async with Dealer(b"hansa", options=ROOMY) as dealer:
+    async with Dealer(b"hansa", environment=Environment(options=ROOMY)) as dealer:
         where = any_endpoint(transport, tmp_path)
         async with paired(dealer, "router", "echo", hansa_binds=hansa_binds, endpoint=where, id="zmq"):
 
@@ -71,7 +71,7 @@ async def test_hansa_dealer_with_zmq_router(transport: str, hansa_binds: bool, t
 @TRANSPORTS
 @BINDS
 async def test_hansa_dealer_with_zmq_dealer(transport: str, hansa_binds: bool, tmp_path: Path) -> None:
-    async with Dealer(b"hansa", options=ROOMY) as dealer:
+    async with Dealer(b"hansa", environment=Environment(options=ROOMY)) as dealer:
         where = any_endpoint(transport, tmp_path)
         async with paired(dealer, "dealer", "echo", hansa_binds=hansa_binds, endpoint=where):
 
@@ -88,7 +88,7 @@ async def test_hansa_router_with_zmq_dealer_and_router(
     transport: str, hansa_binds: bool, kind: str, tmp_path: Path
 ) -> None:
     seen = Recorder()
-    async with Router(b"hansa", options=ROOMY, on_event=seen) as router:
+    async with Router(b"hansa", environment=Environment(options=ROOMY), on_event=seen) as router:
         where = any_endpoint(transport, tmp_path)
         async with paired(router, kind, "echo", hansa_binds=hansa_binds, endpoint=where, id="zmq"):
             await seen.wait(Connected, peer=b"zmq")
@@ -106,7 +106,7 @@ async def test_hansa_router_with_zmq_dealer_and_router(
 
 async def test_hansa_router_with_anonymous_zmq_dealers() -> None:
     seen = Recorder()
-    async with Router(b"hansa", options=ROOMY, on_event=seen) as router:
+    async with Router(b"hansa", environment=Environment(options=ROOMY), on_event=seen) as router:
         where = str(await router.bind("tcp://127.0.0.1:0"))
         async with (
             zmq_peer("dealer", "echo", connect=where) as first,
@@ -126,7 +126,7 @@ async def test_hansa_router_with_anonymous_zmq_dealers() -> None:
 async def test_request_and_reply_sockets_of_libzmq_are_understood(kind: str) -> None:
     """REQ and REP put an empty frame in front."""
     if kind == "req":
-        async with Router(b"hansa", options=ROOMY) as router:
+        async with Router(b"hansa", environment=Environment(options=ROOMY)) as router:
             where = str(await router.bind("tcp://127.0.0.1:0"))
             async with zmq_peer("req", "ask", connect=where, id="zmq") as peer:
                 await peer.where()
@@ -137,7 +137,7 @@ async def test_request_and_reply_sockets_of_libzmq_are_understood(kind: str) -> 
                 assert (await peer.hear())["answer"] == "question"
     else:
         async with (
-            Dealer(b"hansa", options=ROOMY) as dealer,
+            Dealer(b"hansa", environment=Environment(options=ROOMY)) as dealer,
             paired(dealer, "rep", "echo", hansa_binds=True, endpoint="tcp://127.0.0.1:0"),
         ):
             await dealer.send([b"", b"question"])
@@ -147,7 +147,7 @@ async def test_request_and_reply_sockets_of_libzmq_are_understood(kind: str) -> 
 @TRANSPORTS
 @BINDS
 async def test_hansa_pub_with_zmq_sub(transport: str, hansa_binds: bool, tmp_path: Path) -> None:
-    async with Pub(options=ROOMY) as pub:
+    async with Pub(environment=Environment(options=ROOMY)) as pub:
         where = any_endpoint(transport, tmp_path)
         prefixes = ["hello", "zone:12:", "n"]
         count = 4
@@ -165,7 +165,7 @@ async def test_hansa_pub_with_zmq_sub(transport: str, hansa_binds: bool, tmp_pat
 @TRANSPORTS
 @BINDS
 async def test_hansa_sub_with_zmq_pub(transport: str, hansa_binds: bool, tmp_path: Path) -> None:
-    async with Sub(options=ROOMY) as sub:
+    async with Sub(environment=Environment(options=ROOMY)) as sub:
         where = any_endpoint(transport, tmp_path)
         sub.subscribe(b"hello")
         sub.subscribe(b"1")
@@ -185,7 +185,7 @@ async def test_hansa_sub_with_zmq_pub(transport: str, hansa_binds: bool, tmp_pat
 
 @pytest.mark.parametrize("size", [0, 255, 256, 32 * KIB + 1, 65_536, MIB, 16 * MIB])
 async def test_published_sizes_arrive_unchanged(size: int) -> None:
-    async with Pub(options=ROOMY) as pub:
+    async with Pub(environment=Environment(options=ROOMY)) as pub:
         where = str(await pub.bind("tcp://127.0.0.1:0"))
         async with zmq_peer("sub", "sink", connect=where, subscribe="", count=3, size=size) as peer:
             await peer.where()

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from hansa.transport import Connected, Dealer, Pub, Router, Sub
+from hansa.transport import Connected, Dealer, Environment, Pub, Router, Sub
 from tests.support.interop import ROOMY, paired
 from tests.support.recorder import Recorder
 
@@ -33,7 +33,7 @@ async def received_in_order(socket: Router | Dealer | Sub) -> None:
 async def test_hansa_router_sends_to_libzmq(kind: str, hansa_binds: bool) -> None:
     seen = Recorder()
     async with (
-        Router(b"hansa", options=ROOMY, on_event=seen) as router,
+        Router(b"hansa", environment=Environment(options=ROOMY), on_event=seen) as router,
         paired(
             router, kind, "sink", hansa_binds=hansa_binds, endpoint=ANY, id="zmq", count=COUNT, size=SIZE
         ) as peer,
@@ -50,7 +50,7 @@ async def test_libzmq_sends_to_hansa_router(kind: str, hansa_binds: bool) -> Non
     seen = Recorder()
     to = {"to": "hansa"} if kind == "router" else {}
     async with (
-        Router(b"hansa", options=ROOMY, on_event=seen) as router,
+        Router(b"hansa", environment=Environment(options=ROOMY), on_event=seen) as router,
         paired(
             router,
             kind,
@@ -70,7 +70,7 @@ async def test_libzmq_sends_to_hansa_router(kind: str, hansa_binds: bool) -> Non
 @BINDS
 async def test_hansa_dealer_sends_to_libzmq_router(hansa_binds: bool) -> None:
     async with (
-        Dealer(b"hansa", options=ROOMY) as dealer,
+        Dealer(b"hansa", environment=Environment(options=ROOMY)) as dealer,
         paired(
             dealer, "router", "sink", hansa_binds=hansa_binds, endpoint=ANY, id="zmq", count=COUNT, size=SIZE
         ) as peer,
@@ -83,7 +83,7 @@ async def test_hansa_dealer_sends_to_libzmq_router(hansa_binds: bool) -> None:
 @BINDS
 async def test_libzmq_router_sends_to_hansa_dealer(hansa_binds: bool) -> None:
     async with (
-        Dealer(b"hansa", options=ROOMY) as dealer,
+        Dealer(b"hansa", environment=Environment(options=ROOMY)) as dealer,
         paired(
             dealer,
             "router",
@@ -102,7 +102,7 @@ async def test_libzmq_router_sends_to_hansa_dealer(hansa_binds: bool) -> None:
 @BINDS
 async def test_hansa_publishes_to_libzmq(hansa_binds: bool) -> None:
     async with (
-        Pub(options=ROOMY) as pub,
+        Pub(environment=Environment(options=ROOMY)) as pub,
         paired(
             pub, "sub", "sink", hansa_binds=hansa_binds, endpoint=ANY, subscribe="", count=COUNT, size=SIZE
         ) as peer,
@@ -120,7 +120,7 @@ async def test_hansa_publishes_to_libzmq(hansa_binds: bool) -> None:
 
 @BINDS
 async def test_libzmq_publishes_to_hansa(hansa_binds: bool) -> None:
-    async with Sub(options=ROOMY) as sub:
+    async with Sub(environment=Environment(options=ROOMY)) as sub:
         sub.subscribe(b"")
         async with paired(
             sub, "pub", "source", hansa_binds=hansa_binds, endpoint=ANY, count=COUNT, size=SIZE

@@ -22,7 +22,7 @@ from hansa.topics import (
     TopicAnnounced,
 )
 from hansa.topics.threads import ThreadsafeSpot
-from hansa.transport import SocketOptions
+from hansa.transport import Environment, SocketOptions
 from tests.support.leftovers import no_thread_is_left
 from tests.support.sync_mesh import Mesh, opened
 from tests.support.sync_stage import WITHIN_S
@@ -103,7 +103,7 @@ def test_threads_wait_for_room_on_the_way_to_a_remote_owner(monkeypatch: pytest.
         await publish_plainly(spot, topic, payload)
 
     monkeypatch.setattr(Spot, "publish", publish)
-    with opened(options=SocketOptions(outgoing_bytes_max=2_000_000)) as mesh:
+    with opened(environment=Environment(options=SocketOptions(outgoing_bytes_max=2_000_000))) as mesh:
         owner, routed = mesh.left.spot(), mesh.right.spot()
         owner.create_topic("big")
         subscription = owner.subscribe("big")

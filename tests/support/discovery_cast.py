@@ -11,7 +11,7 @@ from hansa import Choice, Discovery, Gateway, Provider, Registry, Request
 from hansa.chance import Chance
 from hansa.services.discovery import DiscoveryEvent
 from hansa.services.provider import Registration
-from hansa.transport import SocketOptions
+from hansa.transport import Environment, SocketOptions
 
 M = TypeVar("M", bound=Choice)
 
@@ -20,7 +20,8 @@ PAY = "payment"
 # Far more than anything here takes: only what never happens waits for so long.
 WITHIN_S = 20.0
 BEAT_S = 0.1
-OPTIONS = SocketOptions(reconnect_s_min=0.02, reconnect_s_max=0.1, linger_s=0.5)
+OPTIONS = SocketOptions(reconnect_s_min=0.02, reconnect_s_max=0.1, linger=0.5)
+ENVIRONMENT = Environment(options=OPTIONS)
 
 
 async def until(holds: Callable[[], bool], what: str) -> None:
@@ -48,7 +49,7 @@ class Cast:
         await self._stack.aclose()
 
     async def registry(self, pub: str = ANY, router: str = ANY, **settings: Any) -> Registry:
-        filled = {"heartbeat_interval_s": BEAT_S, "options": OPTIONS, **settings}
+        filled = {"heartbeat_interval": BEAT_S, "environment": ENVIRONMENT, **settings}
         return await self._stack.enter_async_context(Registry(pub, router, **filled))
 
     async def cluster(self, count: int, *, routers: Sequence[str] = (), **settings: Any) -> list[Registry]:
@@ -68,7 +69,7 @@ class Cast:
 
     async def provider(self, *registries: Registry, bind: str = ANY, **settings: Any) -> Provider:
         """A bound provider that answers with its routing id and what was asked."""
-        filled = {"heartbeat_interval_s": BEAT_S, "options": OPTIONS, **settings}
+        filled = {"heartbeat_interval": BEAT_S, "environment": ENVIRONMENT, **settings}
         routers = [str(registry.router) for registry in registries]
         provider = await self._stack.enter_async_context(Provider(bind, routers, **filled))
 
@@ -88,7 +89,7 @@ class Cast:
 
     async def discovery(self, *registries: Registry | str, services: tuple[str, ...] = (PAY,)) -> Discovery:
         pubs = [one if isinstance(one, str) else str(one.pub) for one in registries]
-        discovery = Discovery(pubs, options=OPTIONS)
+        discovery = Discovery(pubs, environment=ENVIRONMENT)
         for service in services:
             discovery.subscribe(service)
         return await self._stack.enter_async_context(discovery)
@@ -104,7 +105,7 @@ class Cast:
         )
 
     async def gateway(self, discovery: Discovery, **settings: Any) -> Gateway:
-        return await self._stack.enter_async_context(Gateway(discovery, options=OPTIONS, **settings))
+        return await self._stack.enter_async_context(Gateway(discovery, environment=ENVIRONMENT, **settings))
 
     async def calling(self, registry: Registry, service: str = PAY, *, count: int = 1) -> Gateway:
         """A gateway that is connected to so many providers."""

@@ -8,9 +8,9 @@ from typing import Any, Self
 from hansa.chance import Chance
 from hansa.services.discovery import Discovery
 from hansa.services.gateway import Gateway
-from hansa.transport import Pub
+from hansa.transport import Environment, Pub
 from hansa.wire.listing import ProviderEntry, ServiceList, encode_list
-from tests.support.lanes import Lane, RawListener, quick
+from tests.support.lanes import Lane, RawListener, gathered, quick
 from tests.support.raw_peer import RawPeer
 from tests.support.scripted_provider import Answer, ScriptedProvider, echo
 
@@ -41,7 +41,10 @@ class Stage:
         await self._stack.enter_async_context(self._pub)
         where = str(await self._pub.bind(self.lane.endpoint()))
         self.discovery = Discovery(
-            [where], network=self.lane.memory, tls=self.lane.tls, options=quick(), chance=self._chance
+            [where],
+            environment=Environment(
+                tls=self.lane.tls, options=quick(), network=self.lane.memory, chance=self._chance
+            ),
         )
         self.discovery.subscribe_all()
         await self._stack.enter_async_context(self.discovery)
@@ -53,13 +56,15 @@ class Stage:
     async def gateway(self, **settings: Any) -> Gateway:
         """A gateway that closes with the stage, or earlier."""
         self._gateways_count += 1
-        filled = {
-            "network": self.lane.memory,
-            "tls": self.lane.tls,
-            "options": quick(),
-            "chance": self._chance.fork(f"gateway {self._gateways_count}"),
-            **settings,
-        }
+        filled = gathered(
+            {
+                "network": self.lane.memory,
+                "tls": self.lane.tls,
+                "options": quick(),
+                "chance": self._chance.fork(f"gateway {self._gateways_count}"),
+                **settings,
+            }
+        )
         return await self._stack.enter_async_context(Gateway(self.discovery, **filled))
 
     async def provider(

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from hansa.services.discovery import Discovery
-from hansa.transport import Pub
+from hansa.transport import Environment, Pub
 from hansa.wire.listing import ProviderEntry, ServiceList, encode_list
 from tests.support.lanes import Lane, quick
 
@@ -58,7 +58,9 @@ async def registry(
 
 def discovery(lane: Lane, *registries: HandRegistry | str, **settings: Any) -> Discovery:
     endpoints = [each if isinstance(each, str) else each.endpoint for each in registries]
-    return Discovery(endpoints, tls=lane.tls, network=lane.memory, options=quick(), **settings)
+    return Discovery(
+        endpoints, environment=Environment(tls=lane.tls, options=quick(), network=lane.memory), **settings
+    )
 
 
 def names(found: Discovery, service: str = "pay") -> list[str]:

@@ -9,13 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from hansa.endpoint import Endpoint
-from hansa.transport import Dealer, Pub, Router, SocketOptions, Sub, Tls
+from hansa.transport import Dealer, Environment, Pub, Router, SocketOptions, Sub, Tls
 from hansa.transport.memory_network import MemoryNetwork
 from tests.support.raw_peer import RawPeer
 
 # Reconnects and patience as short as a loaded machine bears, so that the suite stays quick. Raw peers confirm
 # nothing, so a socket that wrote to one lingers for as long as it may.
-QUICK = {"reconnect_s_min": 0.01, "reconnect_s_max": 0.05, "linger_s": 0.1}
+QUICK = {"reconnect_s_min": 0.01, "reconnect_s_max": 0.05, "linger": 0.1}
+
+# What an environment is made of.
+WORLD = ("tls", "options", "network", "clock", "chance")
 
 _serial = itertools.count(1)
 
@@ -23,6 +26,13 @@ _serial = itertools.count(1)
 def quick(**changes: Any) -> SocketOptions:
     """Options with quick reconnects and little patience at the end, and the given changes."""
     return SocketOptions(**{**QUICK, **changes})
+
+
+def gathered(arguments: dict[str, Any]) -> dict[str, Any]:
+    """The same arguments, but those of an environment as one."""
+    world = {name: arguments[name] for name in WORLD if name in arguments}
+    others = {name: value for name, value in arguments.items() if name not in WORLD}
+    return {"environment": Environment(**world), **others}
 
 
 class RawListener:
@@ -91,7 +101,7 @@ class Lane:
         return Sub(**self._filled(arguments))
 
     def _filled(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        return {"options": quick(), "tls": self.tls, "network": self.memory, **arguments}
+        return gathered({"options": quick(), "tls": self.tls, "network": self.memory, **arguments})
 
     async def dial_raw(self, endpoint: Endpoint | str) -> RawPeer:
         """A raw peer that has reached a bound socket of hansa; one that TLS kept out is lost already."""

@@ -19,7 +19,7 @@ from hansa.wire.registry import (
     decode,
     encode,
 )
-from tests.support.lanes import Lane, quick
+from tests.support.lanes import Lane, gathered, quick
 
 ANN = b"\x01\x00\x00\x00\x0a"
 BOB = b"\x01\x00\x00\x00\x0b"
@@ -126,8 +126,11 @@ async def eventually(holds: Callable[[], bool]) -> None:
 
 
 def registry(lane: Lane, pub: str = "", router: str = "", **settings: Any) -> Registry:
-    settings.setdefault("options", quick())
-    return Registry(pub or lane.endpoint(), router or lane.endpoint(), network=lane.memory, **settings)
+    return Registry(
+        pub or lane.endpoint(),
+        router or lane.endpoint(),
+        **gathered({"network": lane.memory, "options": quick(), **settings}),
+    )
 
 
 def caller(lane: Lane, routing_id: bytes = ANN, **settings: Any) -> Caller:

@@ -9,6 +9,7 @@ from hansa.errors import WouldBlock
 from hansa.ids import routing_id
 from hansa.runtime.tasks import TaskScope
 from tests.support.discovery_cast import ANY, BEAT_S, OPTIONS, WITHIN_S, Cast, until
+from tests.support.lanes import gathered
 from tests.support.recorder import Recorder
 
 NODES = "spot-node"
@@ -47,15 +48,15 @@ class TopicCast(Cast):
         self, pubs: Sequence[str], routers: Sequence[str], number: int | None = None, **settings: Any
     ) -> SpotNode:
         """The same, where the registries are known by their endpoints."""
-        discovery = Discovery(pubs, options=OPTIONS, tls=settings.get("tls"))
+        settings = gathered({"options": OPTIONS, **settings})
+        discovery = Discovery(pubs, environment=settings["environment"].but(options=OPTIONS))
         await self._stack.enter_async_context(discovery)
         filled = {
             "bind": ANY,
             "discovery": discovery,
             "registries": routers,
             "routing_id": b"" if number is None else routing_id(number),
-            "heartbeat_interval_s": BEAT_S,
-            "options": OPTIONS,
+            "heartbeat_interval": BEAT_S,
             "name": f"node {number}",
             **settings,
         }
@@ -65,7 +66,7 @@ class TopicCast(Cast):
 
     async def local(self, **settings: Any) -> SpotNode:
         """A node without a network."""
-        return await self._stack.enter_async_context(SpotNode(**settings))
+        return await self._stack.enter_async_context(SpotNode(**gathered(settings)))
 
     async def mesh(self, registry: Registry, *numbers: int, **settings: Any) -> list[SpotNode]:
         """Nodes that are all connected with each other."""

@@ -10,7 +10,7 @@ from typing import Self
 from hansa import Registry, SpotNode
 from hansa.endpoint import Endpoint
 from hansa.ids import routing_id
-from hansa.transport import Dealer, Router, SocketOptions
+from hansa.transport import Dealer, Environment, Router, SocketOptions
 from tests.support.discovery_cast import ANY, OPTIONS, until
 from tests.support.registry_callers import Caller
 from tests.support.topics_cast import NODES
@@ -59,9 +59,14 @@ class WirePeer:
         self.answers = answers
         self.heard: list[tuple[bytes, Frames]] = []
         self._asked: set[bytes] = set()
-        self.router = Router(self.routing_id, options=options, on_messages=self._take, name=f"wire {number}")
+        self.router = Router(
+            self.routing_id,
+            environment=Environment(options=options),
+            on_messages=self._take,
+            name=f"wire {number}",
+        )
         self.endpoint = Endpoint.parse(ANY)
-        self._caller = Caller(Dealer(self.routing_id, options=OPTIONS))
+        self._caller = Caller(Dealer(self.routing_id, environment=Environment(options=OPTIONS)))
 
     async def __aenter__(self) -> Self:
         await self.router.__aenter__()

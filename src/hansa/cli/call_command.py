@@ -76,8 +76,8 @@ def call(
     """
     try:
         content = read_payload(payload)
-        credentials = tls.credentials()
-        discovery = Discovery(pub, tls=credentials)
+        environment = tls.environment()
+        discovery = Discovery(pub, environment=environment)
         discovery.subscribe(service)
     except HansaError as error:
         return complain("call", error, as_json=as_json)
@@ -93,7 +93,7 @@ def call(
 
     async def ask() -> Latencies:
         latencies = Latencies()
-        async with discovery, Gateway(discovery, tls=credentials) as gateway:
+        async with discovery, Gateway(discovery, environment=environment) as gateway:
             for _ in range(count):
                 begun_at = perf_counter()
                 await discovery.wait_available(service, timeout)

@@ -14,7 +14,7 @@ from hansa.services.discovery import Discovery
 from hansa.store.store import Store
 from hansa.topics import SpotNode
 from hansa.topics.names import SERVICE
-from hansa.transport import Tls
+from hansa.transport import Environment
 
 LOOK_INTERVAL_S: Final = 0.01
 
@@ -52,7 +52,7 @@ class Mesh:
 
     @asynccontextmanager
     async def joined(
-        self, name: str, tls: Tls | None, *, store: Store | None = None, cluster: str = "default"
+        self, name: str, environment: Environment, *, store: Store | None = None, cluster: str = "default"
     ) -> AsyncIterator[SpotNode]:
         """A node that has registered and knows the topics of the others, for as long as the block.
 
@@ -60,7 +60,7 @@ class Mesh:
 
         Raises BadArgument and BadEndpoint for options that cannot work, TimedOut without a registry.
         """
-        discovery = Discovery(self.pub, tls=tls)
+        discovery = Discovery(self.pub, environment=environment)
         node = SpotNode(
             self.bind,
             self.router,
@@ -70,7 +70,7 @@ class Mesh:
             advertise=self.advertise,
             store=store,
             cluster=cluster,
-            tls=tls,
+            environment=environment,
             name=name,
         )
         end_at = asyncio.get_running_loop().time() + self.timeout

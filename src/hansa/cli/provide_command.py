@@ -92,7 +92,7 @@ def provide(
             router,
             advertise=advertise,
             concurrency_max=concurrency,
-            tls=tls.credentials(),
+            environment=tls.environment(),
             name=service,
         )
         with LogLines(as_json=as_json) as log:

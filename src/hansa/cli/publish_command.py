@@ -234,7 +234,7 @@ async def carry_out(
         if order.store is not None:
             store = await stack.enter_async_context(open_shared_store(order.store, tls))
         node = await stack.enter_async_context(
-            mesh.joined("publish", tls.credentials(), store=store, cluster=order.cluster)
+            mesh.joined("publish", tls.environment(), store=store, cluster=order.cluster)
         )
         spot = await stack.enter_async_context(node.spot())
         if order.create:

@@ -87,11 +87,11 @@ def registry(
             router,
             peers=peer,
             registry_id=registry_id,
-            heartbeat_interval_s=heartbeat_interval,
-            heartbeat_timeout_s=heartbeat_timeout,
-            broadcast_interval_s=broadcast_interval,
+            heartbeat_interval=heartbeat_interval,
+            heartbeat_timeout=heartbeat_timeout,
+            broadcast_interval=broadcast_interval,
             provider_entries_max=provider_entries_max,
-            tls=tls.credentials(),
+            environment=tls.environment(),
         )
         run(serve(made, as_json=as_json))
     except HansaError as error:

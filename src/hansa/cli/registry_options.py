@@ -7,7 +7,7 @@ from typing import Annotated, Final, TypeAlias
 
 from hansa.cli.arguments import Number, Parameter
 from hansa.errors import BadArgument
-from hansa.transport import Tls
+from hansa.transport import Environment, Tls
 
 PUB: Final = "tcp://127.0.0.1:5550"
 ROUTER: Final = "tcp://127.0.0.1:5551"
@@ -62,13 +62,13 @@ class TlsFiles:
     tls_key: Annotated[str | None, Parameter(env_var="HANSA_TLS_KEY", **_FILE)] = None
     tls_ca: Annotated[str | None, Parameter(env_var="HANSA_TLS_CA", **_FILE)] = None
 
-    def credentials(self) -> Tls | None:
+    def environment(self) -> Environment:
         """Raises BadArgument when some are given and others are not."""
         if self.tls_cert and self.tls_key and self.tls_ca:
-            return Tls(cert=self.tls_cert, key=self.tls_key, ca=self.tls_ca)
+            return Environment(tls=Tls(cert=self.tls_cert, key=self.tls_key, ca=self.tls_ca))
         if self.tls_cert or self.tls_key or self.tls_ca:
             raise BadArgument("TLS is mutual: give --tls-cert, --tls-key and --tls-ca together")
-        return None
+        return Environment()
 
 
 NO_TLS: Final = TlsFiles()

@@ -129,7 +129,7 @@ def services(
         One JSON object for programs; with --watch an object a line for each change.
     """
     try:
-        discovery = Discovery(pub, tls=tls.credentials())
+        discovery = Discovery(pub, environment=tls.environment())
         run(show(discovery, pub, watch=watch, timeout_s=timeout, as_json=as_json))
     except HansaError as error:
         return complain("services", error, as_json=as_json)

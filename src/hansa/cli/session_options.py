@@ -50,4 +50,4 @@ def open_shared_store(address: str, tls: TlsFiles) -> Store:
     """A store that other processes see, too. Raises BadArgument and BadEndpoint."""
     if address.startswith("memory:"):
         raise BadArgument("memory:// is a store within one process: nobody else is there; give etcd://")
-    return open_store(address, tls=tls.credentials())
+    return open_store(address, tls=tls.environment().tls)

@@ -82,7 +82,7 @@ def store(
             listen,
             folder=None if memory else data or DATA,
             fsync=not no_fsync,
-            tls=tls.credentials(),
+            tls=tls.environment().tls,
             give_up_damage=give_up_damage,
         )
         gc.set_threshold(*GARBAGE_THRESHOLDS)

@@ -31,7 +31,7 @@ from hansa.topics import (
     TopicMessage,
 )
 from hansa.topics.names import check_pattern, check_topic, is_pattern
-from hansa.transport import Tls
+from hansa.transport import Environment
 
 
 def message_line(message: TopicMessage, *, for_terminal: bool) -> bytes:
@@ -142,14 +142,14 @@ def subscribe(
     try:
         for text in wanted:
             (check_pattern if is_pattern(text) else check_topic)(text)
-        run(follow(wanted, mesh, tls.credentials(), count_max=count, as_json=as_json))
+        run(follow(wanted, mesh, tls.environment(), count_max=count, as_json=as_json))
     except HansaError as error:
         return complain("subscribe", error, as_json=as_json)
     return OK
 
 
 async def follow(
-    wanted: tuple[str, ...], mesh: Mesh, tls: Tls | None, *, count_max: int | None, as_json: bool
+    wanted: tuple[str, ...], mesh: Mesh, environment: Environment, *, count_max: int | None, as_json: bool
 ) -> None:
     """Subscribe and print, until there were enough, a signal comes, or the reader of the lines has left.
 
@@ -158,7 +158,7 @@ async def follow(
     printer = Printer(count_max=count_max, as_json=as_json)
     subscriptions: list[Subscription] = []
     with LogLines(as_json=as_json, descriptor=2) as log:
-        async with until_stopped(), mesh.joined("subscribe", tls) as node, node.spot() as spot:
+        async with until_stopped(), mesh.joined("subscribe", environment) as node, node.spot() as spot:
             # Before the subscriptions, so that their first events are among these.
             events = spot.events()
             for text in wanted:

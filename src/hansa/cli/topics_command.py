@@ -19,7 +19,7 @@ from hansa.errors import BadArgument, HansaError
 from hansa.ids import format_id
 from hansa.runtime.fast_loop import run
 from hansa.topics import SpotNode, TopicReport
-from hansa.transport import Tls
+from hansa.transport import Environment
 
 if TYPE_CHECKING:
     from rich.console import Console, Group
@@ -201,7 +201,7 @@ def topics(
                 "nobody tells of the topics of a PUB/SUB mesh: they have no owners. "
                 "`hansa subscribe '*' --mesh pubsub` shows what is published"
             )
-        run(show(mesh, tls.credentials(), watch=watch, interval_s=interval, as_json=as_json))
+        run(show(mesh, tls.environment(), watch=watch, interval_s=interval, as_json=as_json))
     except HansaError as error:
         return complain("topics", error, as_json=as_json)
     except BrokenPipeError:
@@ -209,9 +209,11 @@ def topics(
     return OK
 
 
-async def show(mesh: Mesh, tls: Tls | None, *, watch: bool, interval_s: float, as_json: bool) -> None:
+async def show(
+    mesh: Mesh, environment: Environment, *, watch: bool, interval_s: float, as_json: bool
+) -> None:
     """Join, ask, and show. Raises TimedOut when no registry answers."""
-    async with until_stopped() as cut, mesh.joined("topics", tls) as node:
+    async with until_stopped() as cut, mesh.joined("topics", environment) as node:
         survey = Survey(node, interval_s)
         if watch and (as_json or not console().is_terminal):
             await _tell_changes(survey, cut, as_json=as_json)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Coroutine
 from time import perf_counter
 from typing import Any
 
-from hansa.transport import SocketOptions
+from hansa.transport import Environment, SocketOptions
 
 # A change is told within a tick, everything else now and then.
 TICK_S = 0.02
@@ -24,7 +24,7 @@ REPORT_INTERVAL_S = 0.25
 HEARTBEAT_INTERVAL_S = 0.5
 HEARTBEAT_TIMEOUT_S = 2.0
 BROADCAST_INTERVAL_S = 2.0
-OPTIONS = SocketOptions(reconnect_s_min=0.05, reconnect_s_max=0.5)
+ENVIRONMENT = Environment(options=SocketOptions(reconnect_s_min=0.05, reconnect_s_max=0.5))
 
 Facts = dict[str, Any]
 

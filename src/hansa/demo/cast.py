@@ -18,9 +18,9 @@ from time import perf_counter
 from hansa import Discovery, Gateway, HansaError, Provider, ProviderInfo, Registry, Request
 from hansa.demo.acting import (
     BROADCAST_INTERVAL_S,
+    ENVIRONMENT,
     HEARTBEAT_INTERVAL_S,
     HEARTBEAT_TIMEOUT_S,
-    OPTIONS,
     START_S_MAX,
     TICK_S,
     Facts,
@@ -42,10 +42,10 @@ async def play_registry(settings: Facts) -> None:
         settings["router"],
         peers=settings["peers"],
         registry_id=settings["number"],
-        heartbeat_interval_s=HEARTBEAT_INTERVAL_S,
-        heartbeat_timeout_s=HEARTBEAT_TIMEOUT_S,
-        broadcast_interval_s=BROADCAST_INTERVAL_S,
-        options=OPTIONS,
+        heartbeat_interval=HEARTBEAT_INTERVAL_S,
+        heartbeat_timeout=HEARTBEAT_TIMEOUT_S,
+        broadcast_interval=BROADCAST_INTERVAL_S,
+        environment=ENVIRONMENT,
     )
 
     def state() -> Facts:
@@ -66,8 +66,8 @@ async def play_provider(settings: Facts) -> None:
     provider = Provider(
         settings["bind"],
         settings["registries"],
-        heartbeat_interval_s=HEARTBEAT_INTERVAL_S,
-        options=OPTIONS,
+        heartbeat_interval=HEARTBEAT_INTERVAL_S,
+        environment=ENVIRONMENT,
     )
 
     @provider.handler()
@@ -128,9 +128,11 @@ class Books:
 
 async def play_client(settings: Facts) -> None:
     """Call until told to stop, then wait for the last outcomes, and tell the final numbers."""
-    discovery = Discovery(settings["registries"], silence_s=3 * BROADCAST_INTERVAL_S, options=OPTIONS)
+    discovery = Discovery(
+        settings["registries"], silence_timeout=3 * BROADCAST_INTERVAL_S, environment=ENVIRONMENT
+    )
     discovery.subscribe(SERVICE)
-    async with discovery, Gateway(discovery, options=OPTIONS) as gateway:
+    async with discovery, Gateway(discovery, environment=ENVIRONMENT) as gateway:
         books = Books()
 
         def state() -> Facts:

@@ -23,8 +23,8 @@ from hansa import (
 )
 from hansa.demo.acting import (
     BROADCAST_INTERVAL_S,
+    ENVIRONMENT,
     HEARTBEAT_INTERVAL_S,
-    OPTIONS,
     START_S_MAX,
     Facts,
     Orders,
@@ -129,13 +129,13 @@ class HandOvers:
 async def play_node(settings: Facts) -> None:
     """Own, subscribe, and read at once; publish between "go" and "stop"; report until the end."""
     number, life = settings["number"], settings["life"]
-    discovery = Discovery(settings["pubs"], silence_s=3 * BROADCAST_INTERVAL_S, options=OPTIONS)
+    discovery = Discovery(settings["pubs"], silence_timeout=3 * BROADCAST_INTERVAL_S, environment=ENVIRONMENT)
     node = SpotNode(
         settings["bind"],
         settings["registries"],
         discovery=discovery,
-        heartbeat_interval_s=HEARTBEAT_INTERVAL_S,
-        options=OPTIONS,
+        heartbeat_interval=HEARTBEAT_INTERVAL_S,
+        environment=ENVIRONMENT,
     )
     async with discovery, node, node.spot() as owner, node.spot() as spot, node.spot() as slow_spot:
         await node.registered(START_S_MAX)

@@ -17,8 +17,6 @@ from collections import deque
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from hansa.chance import Chance
-from hansa.clock import Clock, SystemClock
 from hansa.errors import (
     AlreadyClosed,
     BadFrame,
@@ -47,11 +45,10 @@ from hansa.transport import (
     Connected,
     Dealer,
     Disconnected,
+    Environment,
     HandshakeFailed,
-    Network,
     Overflow,
     SocketEvent,
-    SocketOptions,
 )
 from hansa.wire.registry import Heartbeat, Register, RegisterAck, decode, encode
 
@@ -66,20 +63,15 @@ class RegistryLine:
         machine: Registrations,
         *,
         routing_id: bytes,
-        network: Network,
-        options: SocketOptions,
-        clock: Clock | None,
-        chance: Chance,
+        environment: Environment,
         name: str,
     ) -> None:
         self.machine = machine
         self.bad_frames_count = 0
         self._routing_id = routing_id
-        self._network = network
-        self._options = replace(options, away=Away.FAIL, overflow=Overflow.FAIL)
-        self._clock = clock
-        self._wall_clock = clock or SystemClock()
-        self._chance = chance
+        self._options = replace(environment.options, away=Away.FAIL, overflow=Overflow.FAIL)
+        self._environment = environment.but(options=self._options)
+        self._clock = environment.clock
         self._name = name
         self._dealer: Dealer | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -104,7 +96,7 @@ class RegistryLine:
         self._is_closed = True
         self._set_timer()
         # Only now: a registry that was given up is told nothing more, and must not see us twice.
-        self._hang_up(linger_s=min(self._options.linger_s, FAREWELL_S_MAX))
+        self._hang_up(linger_s=min(self._options.linger, FAREWELL_S_MAX))
         closed = AlreadyClosed(f"{self._name} was closed")
         waiting: dict[str, list[asyncio.Future[Any]]]
         for waiting in (self._registering, self._reweighting, self._unregistering):
@@ -115,32 +107,32 @@ class RegistryLine:
     # -- what the program asks for
 
     async def register(
-        self, service: str, endpoint: str, weight: int, *, timeout_s: float | None
+        self, service: str, endpoint: str, weight: int, *, timeout: float | None
     ) -> Registration:
         """Raises BadArgument, RegistrationRefused, TimedOut. After these, or cancelled, it is not wanted."""
         encode(Register(service=service, endpoint=endpoint, weight=weight))
         try:
             effects = self.machine.want(service, endpoint, weight, now=self._now())
-            return await self._answer(self._registering, service, effects, timeout_s)
+            return await self._answer(self._registering, service, effects, timeout)
         finally:
             is_wanted = service in self.machine.services
             if is_wanted and not self.machine.is_accepted(service) and service not in self._registering:
                 self._perform(self.machine.unwant(service, now=self._now()))
 
-    async def reweight(self, service: str, weight: int, *, timeout_s: float | None) -> None:
+    async def reweight(self, service: str, weight: int, *, timeout: float | None) -> None:
         """Raises BadArgument, NotRegistered, TimedOut. The new weight stays wanted whatever happens."""
         self._check_wanted(service)
         encode(Register(service=service, endpoint="", weight=weight))
         effects = self.machine.reweight(service, weight, now=self._now())
-        await self._answer(self._reweighting, service, effects, timeout_s)
+        await self._answer(self._reweighting, service, effects, timeout)
 
-    async def unregister(self, service: str, *, timeout_s: float | None) -> None:
+    async def unregister(self, service: str, *, timeout: float | None) -> None:
         """Raises NotRegistered, TimedOut. From the call on it is no longer wanted, whatever happens."""
         self._check_wanted(service)
         effects = self._unwant(service)
-        await self._answer(self._unregistering, service, effects, timeout_s)
+        await self._answer(self._unregistering, service, effects, timeout)
 
-    async def unregister_all(self, *, timeout_s: float) -> bool:
+    async def unregister_all(self, *, timeout: float) -> bool:
         """Take everything back at once; whether the registry has confirmed all of it in time."""
         services = self.machine.services
         futures = [_join(self._unregistering, service) for service in services]
@@ -149,7 +141,7 @@ class RegistryLine:
         if not futures:
             return True
         try:
-            _, late = await asyncio.wait(futures, timeout=timeout_s)
+            _, late = await asyncio.wait(futures, timeout=timeout)
         finally:
             for service, future in zip(services, futures, strict=True):
                 _leave(self._unregistering, service, future)
@@ -169,18 +161,18 @@ class RegistryLine:
         waiting: dict[str, list[asyncio.Future[T]]],
         service: str,
         effects: list[Effect],
-        timeout_s: float | None,
+        timeout: float | None,
     ) -> T:
         future = _join(waiting, service)
         try:
             self._perform(effects)
             # Not `asyncio.timeout`: an answer that comes in the moment of the deadline has changed what is
             # registered, so it must not be lost to the caller.
-            await asyncio.wait((future,), timeout=timeout_s)
+            await asyncio.wait((future,), timeout=timeout)
             if future.done():
                 return future.result()
             raise TimedOut(
-                f"no registry has answered {self._name} about {service!r} within {timeout_s} s: "
+                f"no registry has answered {self._name} about {service!r} within {timeout} s: "
                 f"{self._problems(service)}"
             )
         finally:
@@ -227,7 +219,7 @@ class RegistryLine:
         """With when it is said. A heartbeat needs none: it says nothing new."""
         if isinstance(message, Heartbeat):
             return message
-        return replace(message, stamp=self.machine.stamps.next(int(self._wall_clock.wall() * 1000)))
+        return replace(message, stamp=self.machine.stamps.next(int(self._clock.wall() * 1000)))
 
     def _send(self, frames: list[bytes]) -> str:
         """What went wrong, if something did."""
@@ -243,9 +235,7 @@ class RegistryLine:
         invariant(self._dealer is None, "a registry is dialled before the one before was left")
         dealer = Dealer(
             self._routing_id,
-            network=self._network,
-            options=self._options,
-            chance=self._chance,
+            environment=self._environment,
             on_messages=lambda peer, messages: self._heard(dealer, messages),
             on_event=lambda event: self._happened(dealer, event),
             name=f"{self._name} at registry {registry}",
@@ -255,7 +245,7 @@ class RegistryLine:
 
     def _hang_up(self, *, linger_s: float = 0.0) -> None:
         if self._dealer is not None:
-            self._dealer.options = replace(self._options, linger_s=linger_s)
+            self._dealer.options = replace(self._options, linger=linger_s)
             self._tasks.spawn(self._dealer.close(), f"hangs up on {self._dealer.name}")
             self._dealer = None
 
@@ -288,7 +278,7 @@ class RegistryLine:
                 self.bad_frames_count += 1  # Readable, but nothing that a registry tells a provider.
 
     def _now(self) -> float:
-        return asyncio.get_running_loop().time() if self._clock is None else self._clock.monotonic()
+        return asyncio.get_running_loop().time()
 
     def _tick(self) -> None:
         self._timer = None

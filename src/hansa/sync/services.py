@@ -8,8 +8,6 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Self
 
-from hansa.chance import Chance
-from hansa.clock import Clock
 from hansa.endpoint import Endpoint
 from hansa.limits import (
     BROADCAST_INTERVAL_S,
@@ -41,7 +39,7 @@ from hansa.services.registry.stats import RegistryStats
 from hansa.sync.calls import Handlers, Requests
 from hansa.sync.mirror import Mirror, shielded
 from hansa.sync.streams import DiscoveryEvents
-from hansa.transport import Network, SocketOptions, Tls
+from hansa.transport import Environment
 from hansa.wire.business import TraceContext
 
 
@@ -53,8 +51,8 @@ class Registry(Mirror):
     empty, under a new random id unless one is given. Leaving the block frees the ports. One provider has at
     most `provider_entries_max` entries, and more are refused; it cannot fill the list of all.
 
-    An entry that is silent for `heartbeat_timeout_s` is removed. Providers are told so, and beat at a third
-    of it or every 5 s, whichever is sooner; `heartbeat_interval_s` says when other beats are expected.
+    An entry that is silent for `heartbeat_timeout` is removed. Providers are told so, and beat at a third of
+    it or every 5 s, whichever is sooner; `heartbeat_interval` says when other beats are expected.
     """
 
     def __init__(
@@ -64,15 +62,11 @@ class Registry(Mirror):
         *,
         peers: Sequence[str] = (),
         registry_id: int | None = None,
-        heartbeat_interval_s: float | None = None,
-        heartbeat_timeout_s: float = HEARTBEAT_TIMEOUT_S,
-        broadcast_interval_s: float = BROADCAST_INTERVAL_S,
+        heartbeat_interval: float | None = None,
+        heartbeat_timeout: float = HEARTBEAT_TIMEOUT_S,
+        broadcast_interval: float = BROADCAST_INTERVAL_S,
         provider_entries_max: int = PROVIDER_ENTRIES_MAX,
-        tls: Tls | None = None,
-        network: Network | None = None,
-        clock: Clock | None = None,
-        chance: Chance | None = None,
-        options: SocketOptions | None = None,
+        environment: Environment | None = None,
         name: str = "registry",
     ) -> None:
         """Raises `BadEndpoint`, `BadArgument`."""
@@ -82,15 +76,11 @@ class Registry(Mirror):
             router,
             peers=peers,
             registry_id=registry_id,
-            heartbeat_interval_s=heartbeat_interval_s,
-            heartbeat_timeout_s=heartbeat_timeout_s,
-            broadcast_interval_s=broadcast_interval_s,
+            heartbeat_interval=heartbeat_interval,
+            heartbeat_timeout=heartbeat_timeout,
+            broadcast_interval=broadcast_interval,
             provider_entries_max=provider_entries_max,
-            tls=tls,
-            network=network,
-            clock=clock,
-            chance=chance,
-            options=options,
+            environment=environment,
             name=name,
         )
 
@@ -164,11 +154,11 @@ class Registry(Mirror):
 class Discovery(Mirror):
     """Knows who provides what, from any number of registries at once.
 
-    `registries` are PUB endpoints. What a registry said counts until it has been silent for `silence_s`, or
-    until a few seconds after its connection broke, in which its providers move to another one; when no
-    registry is heard any more, what was known last stays. Subscriptions are a local filter: queries and
-    events know only subscribed services. What the registries send wrongly is counted by reason and changes
-    nothing; their connections are kept, because it was the user who chose them.
+    `registries` are PUB endpoints. What a registry said counts until it has been silent for
+    `silence_timeout`, or until a few seconds after its connection broke, in which its providers move to
+    another one; when no registry is heard any more, what was known last stays. Subscriptions are a local
+    filter: queries and events know only subscribed services. What the registries send wrongly is counted by
+    reason and changes nothing; their connections are kept, because it was the user who chose them.
 
     Use it with `with`; subscribing, listening and connecting are possible before that. After the block
     queries still answer with what was known last. Raises BadEndpoint, BadArgument.
@@ -178,25 +168,14 @@ class Discovery(Mirror):
         self,
         registries: Sequence[str] = (),
         *,
-        silence_s: float = BROADCAST_INTERVAL_S * BROADCASTS_MISSED_MAX,
-        tls: Tls | None = None,
-        network: Network | None = None,
-        clock: Clock | None = None,
-        chance: Chance | None = None,
-        options: SocketOptions | None = None,
+        silence_timeout: float = BROADCAST_INTERVAL_S * BROADCASTS_MISSED_MAX,
+        environment: Environment | None = None,
         name: str = "discovery",
     ) -> None:
         """Raises BadEndpoint, BadArgument."""
         super().__init__(name)
         self._inner = AsyncDiscovery(
-            registries,
-            silence_s=silence_s,
-            tls=tls,
-            network=network,
-            clock=clock,
-            chance=chance,
-            options=options,
-            name=name,
+            registries, silence_timeout=silence_timeout, environment=environment, name=name
         )
 
     def __enter__(self) -> Self:
@@ -262,7 +241,7 @@ class Discovery(Mirror):
 
     @property
     def registries_heard(self) -> tuple[int, ...]:
-        """Ids of the registries that are connected and have spoken within `silence_s`, ascending."""
+        """Ids of the registries that are connected and have spoken within `silence_timeout`, ascending."""
         return self._ask(lambda: self._inner.registries_heard)
 
     @property
@@ -333,26 +312,14 @@ class Gateway(Requests):
         *,
         in_flight_max: int = IN_FLIGHT_MAX,
         retry: RetryPolicy | None = None,
-        tls: Tls | None = None,
-        network: Network | None = None,
-        clock: Clock | None = None,
-        chance: Chance | None = None,
-        options: SocketOptions | None = None,
+        environment: Environment | None = None,
         name: str = "gateway",
     ) -> None:
         """Raises BadArgument."""
         super().__init__(
             name,
             AsyncGateway(
-                providers._inner,
-                in_flight_max=in_flight_max,
-                retry=retry,
-                tls=tls,
-                network=network,
-                clock=clock,
-                chance=chance,
-                options=options,
-                name=name,
+                providers._inner, in_flight_max=in_flight_max, retry=retry, environment=environment, name=name
             ),
         )
 
@@ -528,7 +495,7 @@ class Provider(Handlers):
     to answer.
 
     Heartbeats go to the registry every 5 s, or at a third of its timeout if that is shorter. With a
-    `heartbeat_interval_s` they go out at least so often; one that is not shorter than the registry's timeout
+    `heartbeat_interval` they go out at least so often; one that is not shorter than the registry's timeout
     makes `register` raise RegistrationRefused.
     """
 
@@ -542,12 +509,8 @@ class Provider(Handlers):
         concurrency_max: int = CONCURRENCY_MAX,
         waiting_max: int = WAITING_MAX,
         threads_max: int = THREADS_MAX,
-        heartbeat_interval_s: float | None = None,
-        tls: Tls | None = None,
-        network: Network | None = None,
-        clock: Clock | None = None,
-        chance: Chance | None = None,
-        options: SocketOptions | None = None,
+        heartbeat_interval: float | None = None,
+        environment: Environment | None = None,
         name: str = "provider",
     ) -> None:
         """Raises BadEndpoint, BadArgument."""
@@ -561,12 +524,8 @@ class Provider(Handlers):
                 concurrency_max=concurrency_max,
                 waiting_max=waiting_max,
                 threads_max=threads_max,
-                heartbeat_interval_s=heartbeat_interval_s,
-                tls=tls,
-                network=network,
-                clock=clock,
-                chance=chance,
-                options=options,
+                heartbeat_interval=heartbeat_interval,
+                environment=environment,
                 name=name,
             ),
         )

@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Literal, Self
 
-from hansa.chance import Chance
-from hansa.clock import Clock
 from hansa.endpoint import Endpoint
 from hansa.limits import CLAIM_TTL_S, JOIN_S_MAX, QUERY_INTERVAL_S, REGISTER_TIMEOUT_S, SURVEY_S
 from hansa.sync.mirror import Mirror
@@ -21,7 +19,7 @@ from hansa.topics.names import SERVICE
 from hansa.topics.node import SpotNode as AsyncSpotNode
 from hansa.topics.stats import SpotStats, TopicReport
 from hansa.topics.threads import ThreadsafeSpot
-from hansa.transport import Network, SocketOptions, Tls
+from hansa.transport import Environment
 
 
 class SpotNode(Mirror):
@@ -29,11 +27,11 @@ class SpotNode(Mirror):
 
     Without a discovery it works LOCAL: its spots reach each other and nobody else. With one it registers as
     `service` with one of the `registries` (their ROUTERs), moves to another when that one fails, and connects
-    to every other node that is listed under the same service. Entering waits, `join_timeout_s` at most, until
+    to every other node that is listed under the same service. Entering waits, `join_timeout` at most, until
     these have told their topics; what is not reachable by then is found later. Nodes of `spot-node.blue` and
     of `spot-node` do not see each other.
 
-    With a `store` a topic is claimed there before it is created, on a lease of `claim_ttl_s`, under `cluster`
+    With a `store` a topic is claimed there before it is created, on a lease of `claim_ttl`, under `cluster`
     and `service`: two nodes of a mesh in which all have that store never own one topic. A node that cannot
     renew the lease gives its topics up before another one can claim them, and tells it by `TopicLost`; the
     topics of one that was killed are free when the lease ends.
@@ -52,17 +50,13 @@ class SpotNode(Mirror):
         mesh: Literal["router", "pubsub"] = "router",
         advertise: str | None = None,
         routing_id: bytes = b"",
-        join_timeout_s: float = JOIN_S_MAX,
-        query_interval_s: float = QUERY_INTERVAL_S,
-        heartbeat_interval_s: float | None = None,
+        join_timeout: float = JOIN_S_MAX,
+        query_interval: float = QUERY_INTERVAL_S,
+        heartbeat_interval: float | None = None,
         store: Store | None = None,
         cluster: str = "default",
-        claim_ttl_s: float = CLAIM_TTL_S,
-        tls: Tls | None = None,
-        network: Network | None = None,
-        clock: Clock | None = None,
-        chance: Chance | None = None,
-        options: SocketOptions | None = None,
+        claim_ttl: float = CLAIM_TTL_S,
+        environment: Environment | None = None,
         name: str = "node",
     ) -> None:
         """Raises BadArgument (EINVAL), BadEndpoint."""
@@ -75,17 +69,13 @@ class SpotNode(Mirror):
             mesh=mesh,
             advertise=advertise,
             routing_id=routing_id,
-            join_timeout_s=join_timeout_s,
-            query_interval_s=query_interval_s,
-            heartbeat_interval_s=heartbeat_interval_s,
+            join_timeout=join_timeout,
+            query_interval=query_interval,
+            heartbeat_interval=heartbeat_interval,
             store=None if store is None else store._inner,
             cluster=cluster,
-            claim_ttl_s=claim_ttl_s,
-            tls=tls,
-            network=network,
-            clock=clock,
-            chance=chance,
-            options=options,
+            claim_ttl=claim_ttl,
+            environment=environment,
             name=name,
         )
 

@@ -11,6 +11,7 @@ from hansa.chance import Chance
 from hansa.errors import UsageError
 from hansa.testing.life import Life, LifeState
 from hansa.testing.loop import SimLoop
+from hansa.transport.environment import Environment
 from hansa.transport.network import Network
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ class Host:
         self.disk: Disk | None = None
         self._program = program
         self._life: Life | None = None
+        self._environment: Environment | None = None
         self._main: asyncio.Task[None] | None = None
         self._lives_count = 0
         self._is_stopping = False
@@ -85,6 +87,13 @@ class Host:
         """A stream of draws of this life only: another life, another host never shifts it."""
         return self.world.chance.fork(f"host {self.life}")
 
+    @property
+    def environment(self) -> Environment:
+        """What components of this life are given: the host's network and clock, and draws of this life."""
+        if self._environment is None:
+            self._environment = Environment(network=self.network, clock=self.clock, chance=self.chance)
+        return self._environment
+
     def record(self, what: str) -> None:
         """Write a fact of this host into the history."""
         self.world.history.record(self.name, what)
@@ -110,6 +119,7 @@ class Host:
         self._lives_count += 1
         life = Life(self.name, self._lives_count)
         self._life = life
+        self._environment = None
         self._is_stopping = self._starts_again = False
         self.record(f"starts life {life.number}")
         self._main = self.world.loop.spawn(self._program(self), name=f"{life} main", life=life)

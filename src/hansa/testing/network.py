@@ -46,8 +46,8 @@ class NetworkSettings:
     split_probability: float = 0.3
     window_bytes: int = 64 * 1024
     # How long bytes may stay unacknowledged before the sender's connection breaks.
-    tcp_timeout_s: float = 20.0
-    dial_timeout_s: float = 5.0
+    tcp_timeout: float = 20.0
+    dial_timeout: float = 5.0
 
     @classmethod
     def drawn(cls, chance: Chance) -> NetworkSettings:
@@ -57,8 +57,8 @@ class NetworkSettings:
             spike_probability=chance.choose((0.0, 0.01, 0.05)),
             split_probability=chance.choose((0.0, 0.3, 0.9)),
             window_bytes=chance.choose((512, 16 * 1024, 64 * 1024)),
-            tcp_timeout_s=chance.choose((8.0, 20.0, 120.0)),
-            dial_timeout_s=chance.choose((2.0, 5.0)),
+            tcp_timeout=chance.choose((8.0, 20.0, 120.0)),
+            dial_timeout=chance.choose((2.0, 5.0)),
         )
 
 
@@ -279,7 +279,7 @@ class HostView(MemoryNetwork):
         there = place[1]
         if not network.has_host(there):
             raise Unavailable(f"there is no host {there}")
-        deadline_s = network.loop.time() + network.settings.dial_timeout_s
+        deadline_s = network.loop.time() + network.settings.dial_timeout
         await asyncio.sleep(network.delay_s(here, there) + network.delay_s(there, here))
         while network.is_dark(there) or network.is_cut(here, there) or network.is_cut(there, here):
             if network.loop.time() >= deadline_s:

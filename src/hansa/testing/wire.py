@@ -188,7 +188,7 @@ class SimWire(Wire):
     def _lose_patience_later(self) -> None:
         if self._patience is None and not self._source_dead:
             self._patience = self._loop.call_later(
-                self._path.settings.tcp_timeout_s, self._give_up, context=self._path.context
+                self._path.settings.tcp_timeout, self._give_up, context=self._path.context
             )
 
     def _calm_down(self) -> None:

@@ -16,7 +16,6 @@ from collections import deque
 from types import TracebackType
 from typing import Any, Final, Self
 
-from hansa.chance import Chance
 from hansa.coordination.member import (
     Expelled,
     LoopLagged,
@@ -56,6 +55,7 @@ from hansa.runtime.waiters import Waiters
 from hansa.topics.events import TopicRemoved
 from hansa.topics.node import SpotNode
 from hansa.topics.spot import Spot, Subscription
+from hansa.transport import Environment
 
 _KINDS: Final[dict[str, type[MemberEvent]]] = {
     "member-joined": MemberJoined,
@@ -81,11 +81,16 @@ class TopicBridge:
     """
 
     def __init__(
-        self, members: Members, node: SpotNode, topic: str = TOPIC, *, chance: Chance | None = None
+        self,
+        members: Members,
+        node: SpotNode,
+        topic: str = TOPIC,
+        *,
+        environment: Environment | None = None,
     ) -> None:
         self._members = members
         self._node = node
-        self._chance = chance if chance is not None else Chance.system()
+        self._chance = (environment or Environment()).chance
         self.topic = topic
         self._spot: Spot | None = None
         self._held: deque[bytes] = deque(maxlen=BRIDGE_COUNT_MAX)

@@ -11,8 +11,6 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Literal, Self
 
-from hansa.chance import Chance
-from hansa.clock import Clock, SystemClock
 from hansa.endpoint import Endpoint, advertised
 from hansa.errors import (
     AlreadyClosed,
@@ -54,7 +52,7 @@ from hansa.topics.router_mesh import RouterMesh
 from hansa.topics.spot import Spot, Subscription
 from hansa.topics.stats import SpotStats, TopicReport
 from hansa.topics.threads import LOOP_ADVICE, ThreadsafeSpot
-from hansa.transport import Network, SocketOptions, Tls
+from hansa.transport import Environment
 from hansa.transport.system_network import SystemNetwork, default_route_host
 
 
@@ -63,11 +61,11 @@ class SpotNode:
 
     Without a discovery it works LOCAL: its spots reach each other and nobody else. With one it registers as
     `service` with one of the `registries` (their ROUTERs), moves to another when that one fails, and connects
-    to every other node that is listed under the same service. Entering waits, `join_timeout_s` at most, until
+    to every other node that is listed under the same service. Entering waits, `join_timeout` at most, until
     these have told their topics; what is not reachable by then is found later. Nodes of `spot-node.blue` and
     of `spot-node` do not see each other.
 
-    With a `store` a topic is claimed there before it is created, on a lease of `claim_ttl_s`, under `cluster`
+    With a `store` a topic is claimed there before it is created, on a lease of `claim_ttl`, under `cluster`
     and `service`: two nodes of a mesh in which all have that store never own one topic. A node that cannot
     renew the lease gives its topics up before another one can claim them, and tells it by `TopicLost`; the
     topics of one that was killed are free when the lease ends.
@@ -86,40 +84,35 @@ class SpotNode:
         mesh: Literal["router", "pubsub"] = "router",
         advertise: str | None = None,
         routing_id: bytes = b"",
-        join_timeout_s: float = JOIN_S_MAX,
-        query_interval_s: float = QUERY_INTERVAL_S,
-        heartbeat_interval_s: float | None = None,
+        join_timeout: float = JOIN_S_MAX,
+        query_interval: float = QUERY_INTERVAL_S,
+        heartbeat_interval: float | None = None,
         store: Store | None = None,
         cluster: str = "default",
-        claim_ttl_s: float = CLAIM_TTL_S,
-        tls: Tls | None = None,
-        network: Network | None = None,
-        clock: Clock | None = None,
-        chance: Chance | None = None,
-        options: SocketOptions | None = None,
+        claim_ttl: float = CLAIM_TTL_S,
+        environment: Environment | None = None,
         name: str = "node",
     ) -> None:
         """Raises BadArgument (EINVAL), BadEndpoint."""
         if isinstance(registries, str):
             raise BadArgument(f"registries is a list of endpoints: write [{registries!r}]")
-        if query_interval_s <= 0 or (heartbeat_interval_s is not None and not heartbeat_interval_s > 0):
-            raise BadArgument("query_interval_s and heartbeat_interval_s must be positive")
+        if query_interval <= 0 or (heartbeat_interval is not None and not heartbeat_interval > 0):
+            raise BadArgument("query_interval and heartbeat_interval must be positive")
         if bind is None and (discovery is not None or registries):
             raise BadArgument("a node that others find needs bind=..., such as 'tcp://127.0.0.1:0'")
         if store is not None and mesh == "pubsub":
             raise BadArgument("topics of a PUB/SUB mesh have no owners: there is nothing to claim in a store")
-        chance = chance or Chance.system()
-        options = options or SocketOptions()
+        environment = environment or Environment()
         self.name = name
         self.service = check_service(service)
-        self.routing_id = check_routing_id(routing_id) if routing_id else new_routing_id(chance)
+        self.routing_id = check_routing_id(routing_id) if routing_id else new_routing_id(environment.chance)
         self._bind = None if bind is None else Endpoint.parse(bind)
         self._bound: Endpoint | None = None
         self._advertise = advertise
         self._advertised = ""
         self._discovery = discovery
-        self._join_timeout_s = join_timeout_s
-        self._network = network or SystemNetwork(tls, handshake_s_max=options.handshake_s_max)
+        self._join_timeout_s = join_timeout
+        self._network = environment.network
         self._spots: dict[Spot, None] = {}
         self._steps: Steps | None = None
         self._feeds: dict[EventFeed[SpotEvent], None] = {}
@@ -134,9 +127,7 @@ class SpotNode:
         self._home: Home | None = None
         self._unlisten = self._nothing
         self._was_followed = True
-        self.mesh: MeshDriver = self._new_mesh(
-            mesh, options, clock=clock or SystemClock(), chance=chance, query_interval_s=query_interval_s
-        )
+        self.mesh: MeshDriver = self._new_mesh(mesh, environment, query_interval)
         """What carries the messages; for spots."""
         self.claims = (
             None
@@ -146,23 +137,22 @@ class SpotNode:
                 cluster=cluster,
                 service=self.service,
                 node=self.routing_id,
-                ttl_s=claim_ttl_s,
-                chance=chance.fork("claims"),
+                ttl_s=claim_ttl,
+                chance=environment.chance.fork("claims"),
                 on_lost=lambda topic, reason: self.mesh.lose(check_topic(topic), reason),
                 on_failure=self._task_failed,
             )
         )
         """Where topics are claimed before they are created; for spots."""
         self._machine = Registrations(
-            map(self._checked_registry, registries), heartbeat_interval_s=heartbeat_interval_s, chance=chance
+            map(self._checked_registry, registries),
+            heartbeat_interval_s=heartbeat_interval,
+            chance=environment.chance,
         )
         self._line = RegistryLine(
             self._machine,
             routing_id=self.routing_id,
-            network=self._network,
-            options=options,
-            clock=clock,
-            chance=chance,
+            environment=environment,
             name=name,
         )
 
@@ -220,7 +210,7 @@ class SpotNode:
                 if self.claims is not None:
                     await self.claims.close()
             if self._machine.registry is not None:
-                await self._line.unregister_all(timeout_s=FAREWELL_S_MAX)
+                await self._line.unregister_all(timeout=FAREWELL_S_MAX)
         finally:
             try:
                 await self.mesh.close()
@@ -267,7 +257,7 @@ class SpotNode:
         self._registered.clear()
         self.mesh.part()
         if self.service in self._machine.services:
-            await self._line.unregister(self.service, timeout_s=timeout)
+            await self._line.unregister(self.service, timeout=timeout)
 
     async def register(self, *, timeout: float | None = REGISTER_TIMEOUT_S) -> None:
         """Be part of the mesh again after `unregister`; returns as entering does, when it has joined.
@@ -434,7 +424,7 @@ class SpotNode:
     async def _keep_registered(self) -> None:
         while True:
             try:
-                await self._line.register(self.service, self._advertised, 1, timeout_s=None)
+                await self._line.register(self.service, self._advertised, 1, timeout=None)
             except RegistrationRefused as error:
                 # Whoever holds the endpoint may leave.
                 self._refusal = error
@@ -487,17 +477,12 @@ class SpotNode:
 
     # -- small things
 
-    def _new_mesh(
-        self, kind: str, options: SocketOptions, *, clock: Clock, chance: Chance, query_interval_s: float
-    ) -> MeshDriver:
+    def _new_mesh(self, kind: str, environment: Environment, query_interval_s: float) -> MeshDriver:
         if kind == "router":
             return RouterMesh(
                 self._bind,
                 routing_id=self.routing_id,
-                options=options,
-                network=self._network,
-                clock=clock,
-                chance=chance,
+                environment=environment,
                 query_interval_s=query_interval_s,
                 on_tell=self._told,
                 wake=_wake,
@@ -508,10 +493,7 @@ class SpotNode:
             return PubSubMesh(
                 self._bind,
                 routing_id=self.routing_id,
-                options=options,
-                network=self._network,
-                clock=clock,
-                chance=chance,
+                environment=environment,
                 on_tell=self._told,
                 wake=_wake,
                 name=self.name,

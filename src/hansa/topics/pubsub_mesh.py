@@ -15,8 +15,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from hansa.chance import Chance
-from hansa.clock import Clock
 from hansa.endpoint import Endpoint
 from hansa.errors import BadArgument, BadEndpoint, BadFrame, HansaError, UsageError
 from hansa.limits import JOIN_S_MAX, READ_BYTES, WRITE_TURN_BYTES
@@ -34,11 +32,10 @@ from hansa.topics.wants import Subscriber
 from hansa.transport import (
     Connected,
     Disconnected,
-    Network,
+    Environment,
     Outbound,
     Pub,
     SocketEvent,
-    SocketOptions,
     Sub,
 )
 
@@ -51,15 +48,12 @@ class PubSubMesh:
         bind: Endpoint | None,
         *,
         routing_id: bytes,
-        options: SocketOptions,
-        network: Network,
-        clock: Clock,
-        chance: Chance,
+        environment: Environment,
         on_tell: Callable[[Tell], None],
         wake: Callable[[object], None],
         name: str,
     ) -> None:
-        self.exchange = Exchange(options.frame_bytes_max)
+        self.exchange = Exchange(environment.options.frame_bytes_max)
         self.strikes = Strikes()
         self.has_owners = False
         self._name = name
@@ -67,13 +61,11 @@ class PubSubMesh:
         self._routing_id = routing_id
         self._on_tell = on_tell
         self._wake = wake
-        epoch = first_epoch(int(clock.wall() * 1000))
+        epoch = first_epoch(int(environment.clock.wall() * 1000))
         self._machine = OpenMesh(self.exchange, Arrivals(), Departures(routing_id, epoch))
-        self._pub = Pub(options=options, network=network, chance=chance, name=f"{name}'s PUB")
+        self._pub = Pub(environment=environment, name=f"{name}'s PUB")
         self._sub = Sub(
-            options=options,
-            network=network,
-            chance=chance,
+            environment=environment,
             on_messages=self._received,
             on_event=self._happened,
             name=f"{name}'s SUB",
@@ -255,7 +247,7 @@ class PubSubMesh:
     def subscribers_count(self, topic: bytes) -> int:
         return self._pub.subscribers_count(topic)
 
-    async def survey(self, timeout_s: float) -> tuple[TopicReport, ...]:
+    async def survey(self, timeout: float) -> tuple[TopicReport, ...]:
         """The topics that this node publishes. Subscribers and drops are not known by topic."""
         return tuple(
             TopicReport(

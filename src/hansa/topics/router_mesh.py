@@ -18,8 +18,6 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from hansa.chance import Chance
-from hansa.clock import Clock
 from hansa.endpoint import Endpoint
 from hansa.errors import AlreadyClosed, Backlogged, BadArgument, BadEndpoint, NoOwner, PeerError, Unavailable
 from hansa.ids import precedence
@@ -47,12 +45,11 @@ from hansa.transport import (
     Away,
     Connected,
     Disconnected,
-    Network,
+    Environment,
     Outbound,
     Overflow,
     Router,
     SocketEvent,
-    SocketOptions,
 )
 from hansa.transport.events import CloseReason
 from hansa.transport.lane import Lane
@@ -68,35 +65,33 @@ class RouterMesh:
         bind: Endpoint | None,
         *,
         routing_id: bytes,
-        options: SocketOptions,
-        network: Network,
-        clock: Clock,
-        chance: Chance,
+        environment: Environment,
         query_interval_s: float,
         on_tell: Callable[[Tell], None],
         wake: Callable[[object], None],
         hears_registry: Callable[[], bool],
         name: str,
     ) -> None:
+        options = environment.options
         self.exchange = Exchange(options.frame_bytes_max)
         self.strikes = Strikes()
         self.has_owners = True
         self._name = name
         self._bind = bind
         self._routing_id = routing_id
-        self._clock = clock
+        self._clock = environment.clock
         self._on_tell = on_tell
         self._wake = wake
         self._hears_registry = hears_registry
-        self._chance = chance
+        self._chance = environment.chance
         self._mesh = Mesh(routing_id, self.exchange, query_interval_s=query_interval_s)
         self._doorkeeper = Doorkeeper(self._mesh.tally, self._heard_count)
         self._router = Router(
             routing_id,
             # A node that comes back replaces the connection that it left behind.
-            options=replace(options, away=Away.FAIL, overflow=Overflow.BLOCK, takeover=True),
-            network=network,
-            chance=chance,
+            environment=environment.but(
+                options=replace(options, away=Away.FAIL, overflow=Overflow.BLOCK, takeover=True)
+            ),
             on_messages=self._received,
             on_event=self._happened,
             name=name,
@@ -338,14 +333,14 @@ class RouterMesh:
     def subscribers_count(self, topic: bytes) -> int:
         return len(self.subscribers(topic))
 
-    async def survey(self, timeout_s: float) -> tuple[TopicReport, ...]:
+    async def survey(self, timeout: float) -> tuple[TopicReport, ...]:
         # Who has said nothing may be no node, and would be waited for in vain.
         nodes = [peer for peer, member in self._mesh.peers.items() if member.heard_count]
         survey = TopicSurvey(self._routing_id, self._mesh.report(), nodes)
         self._surveys[survey] = None
         try:
             self._perform(self._mesh.survey())
-            return await survey.result(timeout_s)
+            return await survey.result(timeout)
         finally:
             del self._surveys[survey]
 
@@ -543,9 +538,9 @@ class TopicSurvey:
     def end(self) -> None:
         self._all_there.set()
 
-    async def result(self, timeout_s: float) -> tuple[TopicReport, ...]:
+    async def result(self, timeout: float) -> tuple[TopicReport, ...]:
         try:
-            async with asyncio.timeout(timeout_s):
+            async with asyncio.timeout(timeout):
                 await self._all_there.wait()
         except TimeoutError:
             pass  # Who has not answered by now is left out.

@@ -86,7 +86,7 @@ class Connection(ChunkReader):
             now=self._loop.time(),
         )
         self._transport: asyncio.Transport | None = None
-        self._linger_s = max(options.linger_s, CLOSE_S_MAX)
+        self._linger_s = max(options.linger, CLOSE_S_MAX)
         self._timer: asyncio.TimerHandle | None = None
         self._reading_paused = False
         self._writing_paused = False

@@ -112,8 +112,8 @@ class Link:
         self._socket_type = socket_type
         self._identity = identity
         self._greeting = b""
-        self._interval_s = options.heartbeat_interval_s
-        self._timeout_s = options.heartbeat_timeout_s
+        self._interval_s = options.heartbeat_interval
+        self._timeout_s = options.heartbeat_timeout
         self._heard_at = now
         self._ping_at = now
         self._handshake_deadline = now + options.handshake_s_max

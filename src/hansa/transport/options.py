@@ -39,7 +39,7 @@ class SocketOptions:
 
     An interval of None turns heartbeats off. A full inbox (`incoming_*`, of the whole socket) stops reading
     from the peers, so that they feel it and nothing is lost. `takeover` lets a second peer that claims an id
-    in use replace the first; otherwise it is refused. `linger_s` bounds how long `close` waits for what was
+    in use replace the first; otherwise it is refused. `linger` bounds how long `close` waits for what was
     posted to be written and confirmed. What is posted in one turn of the loop leaves in one write at its end,
     but `burst_count` messages leave at once: fewer make the peer begin earlier, and cost more writes.
     """
@@ -51,8 +51,8 @@ class SocketOptions:
     away: Away = Away.WAIT
     incoming_count_max: int = limits.INCOMING_COUNT_MAX
     incoming_bytes_max: int = limits.INCOMING_BYTES_MAX
-    heartbeat_interval_s: float | None = limits.HEARTBEAT_INTERVAL_S
-    heartbeat_timeout_s: float = limits.HEARTBEAT_TIMEOUT_S
+    heartbeat_interval: float | None = limits.HEARTBEAT_INTERVAL_S
+    heartbeat_timeout: float = limits.HEARTBEAT_TIMEOUT_S
     handshake_s_max: float = limits.HANDSHAKE_S_MAX
     reconnect_s_min: float = limits.RECONNECT_S_MIN
     reconnect_s_max: float = limits.RECONNECT_S_MAX
@@ -65,19 +65,19 @@ class SocketOptions:
     handshaking_max: int = limits.HANDSHAKING_MAX
     events_count_max: int = limits.EVENTS_COUNT_MAX
     takeover: bool = False
-    linger_s: float = limits.LINGER_S
+    linger: float = limits.LINGER_S
 
     def __post_init__(self) -> None:
         for name in self.__dataclass_fields__:
             value = getattr(self, name)
             if not isinstance(value, int | float) or isinstance(value, bool):
                 continue
-            if value < 0 or (value == 0 and name not in ("linger_s", "reconnect_jitter")):
+            if value < 0 or (value == 0 and name not in ("linger", "reconnect_jitter")):
                 raise BadArgument(f"SocketOptions.{name} is {value}; it must be positive")
         if self.frame_bytes_max < 255:
             raise BadArgument(f"SocketOptions.frame_bytes_max is {self.frame_bytes_max}; 255 is the least")
-        if self.heartbeat_interval_s is not None and self.heartbeat_timeout_s < self.heartbeat_interval_s:
+        if self.heartbeat_interval is not None and self.heartbeat_timeout < self.heartbeat_interval:
             raise BadArgument(
-                f"SocketOptions.heartbeat_timeout_s is {self.heartbeat_timeout_s}, shorter than "
-                f"heartbeat_interval_s ({self.heartbeat_interval_s}): every quiet peer would be given up"
+                f"SocketOptions.heartbeat_timeout is {self.heartbeat_timeout}, shorter than "
+                f"heartbeat_interval ({self.heartbeat_interval}): every quiet peer would be given up"
             )

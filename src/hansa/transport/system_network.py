@@ -59,7 +59,7 @@ class SystemNetwork:
         """Raises BadArgument for an endpoint that this network has no credentials for."""
         if endpoint.scheme == "tls" and self._client_context is None:
             raise BadArgument(
-                f"{endpoint} needs credentials: give the socket tls=Tls(cert=..., key=..., ca=...)"
+                f"{endpoint} needs credentials: give an Environment(tls=Tls(cert=..., key=..., ca=...))"
             )
 
     async def listen(self, endpoint: Endpoint, factory: Factory) -> Listener:

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import ClassVar, NamedTuple, Self, TypedDict, Unpack
 
-from hansa.chance import Chance
 from hansa.endpoint import Endpoint
 from hansa.errors import AlreadyClosed, BadArgument, BadEndpoint
 from hansa.limits import CLOSE_S_MAX, ROUTING_ID_BYTES_MAX
@@ -24,6 +23,7 @@ from hansa.runtime.tasks import Closing, TaskScope
 from hansa.transport.admission import Admission, Door, NotAdmitted
 from hansa.transport.chunks import StreamProtocol
 from hansa.transport.connection import Connection, Turnstile
+from hansa.transport.environment import Environment
 from hansa.transport.events import (
     CloseReason,
     Connected,
@@ -33,8 +33,7 @@ from hansa.transport.events import (
     SocketEvent,
 )
 from hansa.transport.lane import Lane
-from hansa.transport.network import Listener, Network
-from hansa.transport.options import SocketOptions, Tls
+from hansa.transport.network import Listener
 from hansa.transport.outbound_socket import Outbound
 from hansa.transport.system_network import SystemNetwork
 
@@ -92,10 +91,7 @@ class SocketTally:
 class SocketSettings(TypedDict, total=False):
     """What every socket can be given when it is made."""
 
-    options: SocketOptions | None
-    network: Network | None
-    tls: Tls | None
-    chance: Chance | None
+    environment: Environment | None
     on_messages: OnMessages | None
     on_event: OnEvent | None
     name: str
@@ -118,11 +114,10 @@ class ZmtpSocket:
             raise BadArgument(f"a routing id has at most {ROUTING_ID_BYTES_MAX} bytes, not {len(routing_id)}")
         self.routing_id = routing_id
         self.name = settings.get("name") or self.socket_type.lower()
-        self.options = settings.get("options") or SocketOptions()
-        self._network = settings.get("network") or SystemNetwork(
-            settings.get("tls"), handshake_s_max=self.options.handshake_s_max
-        )
-        self._chance = settings.get("chance") or Chance.system()
+        environment = settings.get("environment") or Environment()
+        self.options = environment.options
+        self._network = environment.network
+        self._chance = environment.chance
         self._admission = Admission(takeover=self.options.takeover, chance=self._chance)
         self._on_messages = settings.get("on_messages")
         self._on_event = settings.get("on_event")
@@ -190,7 +185,7 @@ class ZmtpSocket:
                 chance=self._chance,
             ),
             dial_s_max=options.handshake_s_max,
-            linger_s=options.linger_s,
+            linger_s=options.linger,
             make_connection=self._dial,
             on_unreachable=self._unreachable,
             on_closed=self._outbound_closed,
@@ -210,8 +205,8 @@ class ZmtpSocket:
         while self._listeners:
             await self._listeners.popitem()[1].close()
         try:
-            if self.options.linger_s:
-                async with asyncio.timeout(self.options.linger_s):
+            if self.options.linger:
+                async with asyncio.timeout(self.options.linger):
                     await self._linger()
                     while any(lane.connection and lane.outbox.held_count for lane in self._lanes_all()):
                         # Said while we waited, in reply to what was still heard: peers have our word for it.

@@ -219,7 +219,7 @@ async def test_a_registry_that_is_connected_and_silent_stops_counting(lane: Lane
     async with (
         registry(lane, "quiet", registry_id=1) as quiet,
         registry(lane, "loud", registry_id=2) as loud,
-        discovery(lane, quiet, loud, silence_s=0.3) as found,
+        discovery(lane, quiet, loud, silence_timeout=0.3) as found,
     ):
         found.listen(seen)
         found.subscribe("pay")

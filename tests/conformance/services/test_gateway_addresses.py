@@ -8,6 +8,7 @@ from hansa.chance import Chance
 from hansa.errors import BadArgument, BadEndpoint, NoProvider
 from hansa.services.gateway import Addresses, Gateway
 from hansa.services.provider import Provider, Request
+from hansa.transport import Environment
 from tests.support.gateway_stage import until
 from tests.support.lanes import Lane, quick
 from tests.support.scripted_provider import ScriptedProvider, saying, silence
@@ -19,16 +20,13 @@ def gateway_to(lane: Lane, addresses: Addresses, **settings: Any) -> Gateway:
     """A gateway on this lane that knows nothing but these addresses."""
     return Gateway(
         addresses,
-        network=lane.memory,
-        tls=lane.tls,
-        options=quick(),
-        chance=Chance.seeded(1),
+        environment=Environment(tls=lane.tls, options=quick(), network=lane.memory, chance=Chance.seeded(1)),
         **settings,
     )
 
 
 async def test_a_provider_is_called_by_its_address(lane: Lane) -> None:
-    provider = Provider(lane.endpoint(), network=lane.memory, options=quick())
+    provider = Provider(lane.endpoint(), environment=Environment(options=quick(), network=lane.memory))
 
     @provider.handler(msg_id=3)
     async def shout(request: Request) -> bytes:

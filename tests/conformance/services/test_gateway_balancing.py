@@ -11,6 +11,7 @@ from hansa.chance import Chance
 from hansa.errors import BadArgument, NoProvider, TimedOut, UsageError
 from hansa.services.gateway import Gateway, Rendezvous, RetryPolicy, Weighted
 from hansa.services.gateway.balancers import M
+from hansa.transport import Environment
 from hansa.wire.business import ERROR_MSG_ID
 from tests.support.gateway_stage import Stage, until
 from tests.support.lanes import Lane
@@ -84,7 +85,7 @@ async def test_a_strategy_of_the_users_own_chooses(lane: Lane, early: bool) -> N
     async with Stage(lane) as stage:
         mine = Last()
         if early:
-            gateway = Gateway(stage.discovery, network=lane.memory)
+            gateway = Gateway(stage.discovery, environment=Environment(network=lane.memory))
             gateway.set_balancer("who", mine)
             async with gateway:
                 for name in ("ann", "bob"):

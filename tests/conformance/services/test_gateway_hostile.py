@@ -252,7 +252,7 @@ async def while_it_disconnects(stage: Stage) -> None:
 
 
 async def with_stalled_providers_and_an_impatient_closer(stage: Stage) -> None:
-    gateway = await stage.gateway(options=quick(linger_s=60.0))
+    gateway = await stage.gateway(options=quick(linger=60.0))
     raws = [await stage.stalled_provider(service, b"p-" + service.encode()) for service in ("one", "two")]
     for service in ("one", "two"):
         await gateway.wait_connected(service)

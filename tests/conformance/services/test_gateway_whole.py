@@ -13,6 +13,7 @@ from hansa.services.gateway import Gateway, RetryPolicy, Weighted
 from hansa.services.provider.request import Request
 from hansa.services.provider.server import Provider
 from hansa.services.registry import Registry
+from hansa.transport import Environment
 from tests.support.gateway_stage import until
 from tests.support.lanes import Lane, quick
 
@@ -24,7 +25,7 @@ class Town:
 
     def __init__(self, lane: Lane) -> None:
         self._stack = AsyncExitStack()
-        self._settings: dict[str, Any] = {"network": lane.memory, "options": quick()}
+        self._environment = Environment(network=lane.memory, options=quick())
         self._lane = lane
         self.registry: Registry
         self.gateway: Gateway
@@ -33,12 +34,12 @@ class Town:
         lane = self._lane
         enter = self._stack.enter_async_context
         await self._stack.__aenter__()
-        self.registry = await enter(Registry(lane.endpoint(), lane.endpoint(), **self._settings))
-        self.discovery = Discovery([str(self.registry.pub)], **self._settings)
+        self.registry = await enter(Registry(lane.endpoint(), lane.endpoint(), environment=self._environment))
+        self.discovery = Discovery([str(self.registry.pub)], environment=self._environment)
         self.discovery.subscribe("who")
         await enter(self.discovery)
         retry = RetryPolicy(tries_max=5, pause_s_min=0.01)
-        self.gateway = await enter(Gateway(self.discovery, retry=retry, **self._settings))
+        self.gateway = await enter(Gateway(self.discovery, retry=retry, environment=self._environment))
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -46,7 +47,11 @@ class Town:
 
     async def provider(self, name: str, *, weight: int = 1, **settings: Any) -> Provider:
         provider = Provider(
-            self._lane.endpoint(), [str(self.registry.router)], name=name, **self._settings, **settings
+            self._lane.endpoint(),
+            [str(self.registry.router)],
+            name=name,
+            environment=self._environment,
+            **settings,
         )
 
         @provider.handler(0)

@@ -27,13 +27,13 @@ from hansa.wire.registry import (
     Unregister,
     UpdateWeight,
 )
-from tests.support.lanes import Lane, quick
+from tests.support.lanes import Lane, gathered, quick
 from tests.support.leftovers import alive
 from tests.support.scripted import ScriptedGateway, ScriptedRegistry, until
 
 
 def provide(lane: Lane, *registries: str, **arguments: Any) -> Provider:
-    settings = {"tls": lane.tls, "network": lane.memory, "options": quick(), **arguments}
+    settings = gathered({"tls": lane.tls, "network": lane.memory, "options": quick(), **arguments})
     bind = settings.pop("bind", lane.endpoint())
     return Provider(bind, registries, **settings)
 
@@ -202,7 +202,7 @@ async def test_one_provider_registers_several_services(lane: Lane) -> None:
 async def test_every_service_sends_heartbeats(lane: Lane) -> None:
     async with (
         ScriptedRegistry(lane) as registry,
-        provide(lane, registry.endpoint, heartbeat_interval_s=0.02) as provider,
+        provide(lane, registry.endpoint, heartbeat_interval=0.02) as provider,
     ):
         await provider.register("pay")
         await provider.register("user")
@@ -219,7 +219,7 @@ async def test_every_service_sends_heartbeats(lane: Lane) -> None:
 async def test_a_registry_that_forgot_everything_is_told_again(lane: Lane, knows_tokens: bool) -> None:
     async with (
         ScriptedRegistry(lane, knows_tokens=knows_tokens) as registry,
-        provide(lane, registry.endpoint, heartbeat_interval_s=0.02) as provider,
+        provide(lane, registry.endpoint, heartbeat_interval=0.02) as provider,
     ):
         await provider.register("pay", weight=6)
         await provider.register("user")
@@ -408,7 +408,7 @@ async def test_what_cannot_be_registered_is_said_clearly(lane: Lane) -> None:
         ({"registries": ["tcp://a:0"]}, BadEndpoint, "dialled"),
         ({"registries": ["tls://a:1"]}, BadArgument, "credentials"),
         ({"bind": "somewhere"}, BadEndpoint, "write tcp"),
-        ({"heartbeat_interval_s": 0}, BadArgument, "positive"),
+        ({"heartbeat_interval": 0}, BadArgument, "positive"),
         ({"concurrency_max": 0}, BadArgument, "able to run"),
         ({"routing_id": b"x" * 256}, BadArgument, "255"),
     ],

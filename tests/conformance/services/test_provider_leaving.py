@@ -20,7 +20,7 @@ from hansa.services.provider.request import Request
 from hansa.services.provider.server import Provider
 from hansa.transport.memory_network import MemoryNetwork
 from hansa.wire.business import encode_call
-from tests.support.lanes import Lane, quick
+from tests.support.lanes import Lane, gathered, quick
 from tests.support.leftovers import alive
 from tests.support.scripted import Gate, ScriptedGateway, ScriptedRegistry, until
 
@@ -35,7 +35,11 @@ async def lane(request: pytest.FixtureRequest, socket_folder: Path) -> AsyncIter
 
 
 def provide(lane: Lane, *registries: str, **arguments: Any) -> Provider:
-    return Provider(lane.endpoint(), registries, network=lane.memory, **{"options": quick(), **arguments})
+    return Provider(
+        lane.endpoint(),
+        registries,
+        **gathered({"network": lane.memory, "options": quick(), **arguments}),
+    )
 
 
 @pytest.mark.spec("DIS-29")
@@ -123,7 +127,7 @@ async def refused(work: Any) -> UsageError | None:
 async def test_leaving_the_block_lets_what_runs_finish(lane: Lane) -> None:
     gate = Gate()
     # Far longer than this test may take: the block ends with the last handler, not with the time it may wait.
-    provider = provide(lane, options=quick(linger_s=60.0), concurrency_max=1)
+    provider = provide(lane, options=quick(linger=60.0), concurrency_max=1)
     provider.handler()(gate)
     async with ScriptedGateway(lane) as gateway:
         async with provider:
@@ -138,7 +142,7 @@ async def test_leaving_the_block_lets_what_runs_finish(lane: Lane) -> None:
 @pytest.mark.spec("DIS-29")
 async def test_a_provider_that_finishes_its_last_requests_takes_no_new_ones(lane: Lane) -> None:
     gate = Gate()
-    provider = provide(lane, options=quick(linger_s=60.0))
+    provider = provide(lane, options=quick(linger=60.0))
     provider.handler()(gate)
     async with ScriptedGateway(lane) as gateway, asyncio.TaskGroup() as group:
         await provider.__aenter__()

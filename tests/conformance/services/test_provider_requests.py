@@ -24,7 +24,7 @@ from hansa.services.provider.server import Provider
 from hansa.transport import CloseReason, Disconnected, Overflow
 from hansa.transport.memory_network import MemoryNetwork
 from hansa.wire.business import CallHeader, ErrorReply, TraceContext, encode_call, encode_error, encode_header
-from tests.support.lanes import Lane, quick
+from tests.support.lanes import Lane, gathered, quick
 from tests.support.scripted import Gate, ScriptedGateway, until
 
 
@@ -38,7 +38,11 @@ async def lane(request: pytest.FixtureRequest, socket_folder: Path) -> AsyncIter
 
 
 def provide(lane: Lane, *registries: str, **arguments: Any) -> Provider:
-    return Provider(lane.endpoint(), registries, network=lane.memory, **{"options": quick(), **arguments})
+    return Provider(
+        lane.endpoint(),
+        registries,
+        **gathered({"network": lane.memory, "options": quick(), **arguments}),
+    )
 
 
 # -- handlers

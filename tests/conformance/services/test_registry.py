@@ -160,11 +160,11 @@ async def test_the_id_is_drawn_at_each_start_unless_it_is_given(lane: Lane) -> N
     [
         ({"registry_id": -1}, BadArgument),
         ({"registry_id": 1 << 32}, BadArgument),
-        ({"heartbeat_interval_s": 0.0}, BadArgument),
-        ({"broadcast_interval_s": -1.0}, BadArgument),
-        ({"heartbeat_interval_s": 5.0, "heartbeat_timeout_s": 4.0}, BadArgument),
-        ({"heartbeat_interval_s": 4.0, "heartbeat_timeout_s": 4.0}, BadArgument),
-        ({"heartbeat_timeout_s": float("nan")}, BadArgument),
+        ({"heartbeat_interval": 0.0}, BadArgument),
+        ({"broadcast_interval": -1.0}, BadArgument),
+        ({"heartbeat_interval": 5.0, "heartbeat_timeout": 4.0}, BadArgument),
+        ({"heartbeat_interval": 4.0, "heartbeat_timeout": 4.0}, BadArgument),
+        ({"heartbeat_timeout": float("nan")}, BadArgument),
         ({"peers": ["tcp://*:5550"]}, BadEndpoint),
         ({"peers": ["nonsense"]}, BadEndpoint),
         ({"pub": "nonsense"}, BadEndpoint),
@@ -244,7 +244,7 @@ async def test_a_weight_for_nobody_is_not_told(lane: Lane) -> None:
 
 @pytest.mark.spec("DIS-06")
 async def test_a_silent_provider_is_removed_and_that_is_told(lane: Lane) -> None:
-    settings: dict[str, Any] = {"heartbeat_interval_s": 0.05, "heartbeat_timeout_s": 0.15}
+    settings: dict[str, Any] = {"heartbeat_interval": 0.05, "heartbeat_timeout": 0.15}
     async with registry(lane, **settings) as one, caller(lane) as ann, listener(lane) as heard:
         await heard.dial(one.pub)
         await ann.dial(one.router)
@@ -303,7 +303,7 @@ async def test_a_restarted_provider_takes_its_endpoint_back_at_once(lane: Lane) 
 
 @pytest.mark.spec("DIS-09")
 async def test_the_list_is_repeated_every_interval(lane: Lane) -> None:
-    async with registry(lane, broadcast_interval_s=0.05) as one, listener(lane) as heard:
+    async with registry(lane, broadcast_interval=0.05) as one, listener(lane) as heard:
         await heard.dial(one.pub)
         lists = [await heard.next() for _ in range(4)]
         numbers = [found.list_seq for found in lists]
@@ -330,7 +330,7 @@ async def test_a_newcomer_is_told_at_once_what_the_others_know(lane: Lane) -> No
 
 @pytest.mark.spec("DIS-06")
 async def test_who_asks_while_the_process_is_stopped_is_told_nothing_stale(lane: Lane) -> None:
-    settings: dict[str, Any] = {"heartbeat_interval_s": 0.1, "heartbeat_timeout_s": 0.3}
+    settings: dict[str, Any] = {"heartbeat_interval": 0.1, "heartbeat_timeout": 0.3}
     async with registry(lane, **settings) as one, caller(lane) as ann, listener(lane) as heard:
         await heard.dial(one.pub)
         await ann.dial(one.router)

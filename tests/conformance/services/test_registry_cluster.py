@@ -96,8 +96,8 @@ async def test_a_registry_that_restarts_is_believed_and_catches_up(lane: Lane) -
                 pub,
                 registry_id=1,
                 peers=[str(b.pub)],
-                heartbeat_interval_s=0.2,
-                heartbeat_timeout_s=0.5,
+                heartbeat_interval=0.2,
+                heartbeat_timeout=0.5,
             ) as again:
                 await eventually(lambda: ends_of(again) == [THERE])
                 # While it settles, what it held before may still come back to it; then it is gone.
@@ -107,8 +107,8 @@ async def test_a_registry_that_restarts_is_believed_and_catches_up(lane: Lane) -
 
 @pytest.mark.spec("DIS-11")
 async def test_a_registry_that_falls_silent_is_forgotten(lane: Lane) -> None:
-    async with registry(lane, broadcast_interval_s=0.1) as b, caller(lane) as ann:
-        async with registry(lane, broadcast_interval_s=0.1) as a:
+    async with registry(lane, broadcast_interval=0.1) as b, caller(lane) as ann:
+        async with registry(lane, broadcast_interval=0.1) as a:
             b.add_peer(str(a.pub))
             await (await ann.dial(a.router)).register()
             await eventually(lambda: ends_of(b) == [HERE])

@@ -22,7 +22,7 @@ ANY = "tcp://127.0.0.1:0"
 async def bridge(address: str, name: str, pub: str, router: str) -> None:
     async with (
         Discovery([pub]) as discovery,
-        SpotNode(ANY, [router], discovery=discovery, heartbeat_interval_s=0.5, name=name) as node,
+        SpotNode(ANY, [router], discovery=discovery, heartbeat_interval=0.5, name=name) as node,
         open_store(address) as store,
         Members(store, NodeInfo(id=name), heartbeat_interval=0.25, heartbeat_timeout=1.0) as view,
         TopicBridge(view, node) as bridge,
@@ -36,7 +36,7 @@ async def bridge(address: str, name: str, pub: str, router: str) -> None:
 async def listen(pub: str, router: str) -> None:
     async with (
         Discovery([pub]) as discovery,
-        SpotNode(ANY, [router], discovery=discovery, heartbeat_interval_s=0.5, name="listener") as node,
+        SpotNode(ANY, [router], discovery=discovery, heartbeat_interval=0.5, name="listener") as node,
         node.spot() as spot,
     ):
         events = await bridged_events(spot)

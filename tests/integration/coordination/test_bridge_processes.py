@@ -36,7 +36,7 @@ async def test_a_process_without_a_store_hears_of_members_of_others_also_when_a_
     with StoreProcess(None) as process:
         address = f"etcd://{process.address}"
         async with (
-            Registry(ANY, ANY, heartbeat_interval_s=0.5, heartbeat_timeout_s=4.0) as registry,
+            Registry(ANY, ANY, heartbeat_interval=0.5, heartbeat_timeout=4.0) as registry,
             open_store(address) as store,
         ):
             mesh = (str(registry.pub), str(registry.router))
@@ -63,7 +63,7 @@ async def test_a_process_without_a_store_hears_of_members_of_others_also_when_a_
                     # Who comes later is told what the bridge still holds.
                     async with (
                         Discovery([mesh[0]]) as discovery,
-                        SpotNode(ANY, [mesh[1]], discovery=discovery, heartbeat_interval_s=0.5) as node,
+                        SpotNode(ANY, [mesh[1]], discovery=discovery, heartbeat_interval=0.5) as node,
                         node.spot() as spot,
                     ):
                         late = await bridged_events(spot)

@@ -9,7 +9,7 @@ import asyncio
 import json
 
 from hansa import Provider, Request
-from hansa.transport import SocketOptions
+from hansa.transport import Environment, SocketOptions
 
 LOOK_S = 0.01
 
@@ -28,8 +28,8 @@ async def main() -> None:
         "tcp://127.0.0.1:0",
         arguments.router,
         routing_id=name,
-        heartbeat_interval_s=arguments.heartbeat_interval,
-        options=SocketOptions(reconnect_s_min=0.02, reconnect_s_max=0.1),
+        heartbeat_interval=arguments.heartbeat_interval,
+        environment=Environment(options=SocketOptions(reconnect_s_min=0.02, reconnect_s_max=0.1)),
         name=arguments.name,
     )
 

@@ -34,7 +34,7 @@ def test_the_raw_programs_use_nothing_of_hansas(script: str) -> None:
 @pytest.mark.spec("DIS-19")
 async def test_a_raw_program_is_a_provider() -> None:
     async with Cast() as cast, asyncio.timeout(2 * WITHIN_S):
-        registry = await cast.registry(heartbeat_timeout_s=2.0)
+        registry = await cast.registry(heartbeat_timeout=2.0)
         async with raw("raw_provider.py", registry=str(registry.router)) as provider:
             registered = await provider.hear()
             here = registered["endpoint"]
@@ -76,7 +76,7 @@ async def test_a_raw_program_is_a_provider() -> None:
 @pytest.mark.spec("DIS-08")
 async def test_a_raw_program_speaks_to_a_registry() -> None:
     async with Cast() as cast, asyncio.timeout(WITHIN_S):
-        registry = await cast.registry(broadcast_interval_s=600.0, heartbeat_timeout_s=600.0)
+        registry = await cast.registry(broadcast_interval=600.0, heartbeat_timeout=600.0)
         discovery = await cast.discovery(registry)
         weights: list[int] = []
         steps: list[str] = []

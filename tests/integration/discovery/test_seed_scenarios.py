@@ -12,7 +12,7 @@ from hansa import Request, Weighted
 from hansa.services.discovery import ProviderAdded, ProviderRemoved
 from hansa.services.gateway import Completion
 from hansa.services.provider import AckStatus, ProviderState
-from hansa.transport import Sub
+from hansa.transport import Environment, Sub
 from tests.support.discovery_cast import (
     OPTIONS,
     PAY,
@@ -155,7 +155,7 @@ async def test_scenario_05_discovery_without_gateway() -> None:
 @pytest.mark.spec("DIS-22")
 async def test_scenario_06_weight_update() -> None:
     async with Cast() as cast:
-        registry = await cast.registry(broadcast_interval_s=600.0)
+        registry = await cast.registry(broadcast_interval=600.0)
         # 1. A provider registers with weight 1, beside another one.
         ann = await cast.offering(registry, weight=1, routing_id=b"ann")
         await cast.offering(registry, weight=1, routing_id=b"bob")
@@ -368,12 +368,12 @@ async def test_scenario_11_no_duplicate_after_reregistration() -> None:
             # 3. The first comes back, too. When all have heard each other there is one entry everywhere.
             async with first.again() as back, asyncio.timeout(WITHIN_S):
                 await back.ready()
-                async with Listener(Sub(options=OPTIONS)) as listener:
+                async with Listener(Sub(environment=Environment(options=OPTIONS))) as listener:
                     listener.sub.connect(second.pub)
                     entries = (await listener.until(lambda told: PAY in told.services)).services[PAY]
                 assert [one.endpoint for one in entries] == [provider.endpoint]
                 for registry in (back, third):
-                    async with Listener(Sub(options=OPTIONS)) as listener:
+                    async with Listener(Sub(environment=Environment(options=OPTIONS))) as listener:
                         listener.sub.connect(registry.pub)
                         told = await listener.until(lambda told: told.services.get(PAY) == entries)
                         assert told.registry_id == registry.registry_id

@@ -13,7 +13,7 @@ from hansa.services.discovery import (
     ServiceUnavailable,
 )
 from hansa.services.provider import ProviderState
-from hansa.transport import Pub
+from hansa.transport import Environment, Pub
 from hansa.wire.listing import ProviderEntry, ServiceList, encode_list
 from tests.support.discovery_cast import ANY, OPTIONS, PAY, WITHIN_S, Cast, Heard, endpoints, entry, until
 from tests.support.reserved_ports import reserved_endpoints
@@ -155,9 +155,12 @@ async def test_service_list_seq() -> None:
         return encode_list(ServiceList(registry_id=registry_id, list_seq=seq, services={PAY: entries}))
 
     joined = asyncio.Event()
-    async with Pub(options=OPTIONS, on_subscription=lambda *_: joined.set()) as pub:
+    async with Pub(environment=Environment(options=OPTIONS), on_subscription=lambda *_: joined.set()) as pub:
         where = str(await pub.bind(ANY))
-        async with Discovery([where], options=OPTIONS) as discovery, asyncio.timeout(WITHIN_S):
+        async with (
+            Discovery([where], environment=Environment(options=OPTIONS)) as discovery,
+            asyncio.timeout(WITHIN_S),
+        ):
             discovery.subscribe(PAY)
             await joined.wait()
 

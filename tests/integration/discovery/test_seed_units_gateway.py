@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from hansa import NoProvider, Provider, Request, TimedOut, Weighted, sync
+from hansa import Environment, NoProvider, Provider, Request, TimedOut, Weighted, sync
 from hansa.errors import BadArgument
 from hansa.services.discovery import ProviderRemoved
 from hansa.services.gateway import Completion
@@ -166,9 +166,9 @@ async def test_gateway_threadsafe_router() -> None:
 def check_from_threads(pub: str) -> None:
     """One router, four threads that send through it at once, and one that receives."""
     threads_count, each = 4, 50
-    with sync.Discovery([pub], options=OPTIONS) as discovery:
+    with sync.Discovery([pub], environment=Environment(options=OPTIONS)) as discovery:
         discovery.subscribe(PAY)
-        with sync.Gateway(discovery, options=OPTIONS) as gateway:
+        with sync.Gateway(discovery, environment=Environment(options=OPTIONS)) as gateway:
             gateway.wait_connected(PAY, 2, timeout=WITHIN_S)
             router = gateway.router(PAY)
             peers = sorted(router.peers)

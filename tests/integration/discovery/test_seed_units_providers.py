@@ -9,7 +9,7 @@ from hansa import BadEndpoint, Provider, Registry, TimedOut, Unavailable, UsageE
 from hansa.errors import AddressInUse, NotRegistered, RegistrationRefused
 from hansa.services.discovery import ProviderRemoved, WeightChanged
 from hansa.services.provider import AckStatus, ProviderState
-from hansa.transport import Dealer, Sub
+from hansa.transport import Dealer, Environment, Sub
 from tests.support.discovery_cast import ANY, OPTIONS, PAY, WITHIN_S, Cast, Heard, endpoints, entry, until
 from tests.support.registry_callers import Caller, Listener
 
@@ -34,7 +34,7 @@ def is_free(port: int) -> bool:
 @pytest.mark.spec("DIS-01")
 @pytest.mark.spec("DIS-02")
 async def test_registry_basic() -> None:
-    registry = Registry(ANY, ANY, options=OPTIONS)
+    registry = Registry(ANY, ANY, environment=Environment(options=OPTIONS))
     assert not registry.is_running
     assert (registry.pub.port, registry.router.port) == (0, 0)
 
@@ -61,7 +61,9 @@ async def test_registry_basic() -> None:
     assert registry.registry_id != first_id  # One in four thousand million that it is drawn twice.
     await registry.stop()
 
-    async with Registry(ANY, ANY, registry_id=0xFFFF_FFFF, options=OPTIONS) as chosen:
+    async with Registry(
+        ANY, ANY, registry_id=0xFFFF_FFFF, environment=Environment(options=OPTIONS)
+    ) as chosen:
         assert chosen.registry_id == 0xFFFF_FFFF
 
 
@@ -70,7 +72,7 @@ async def test_registry_basic() -> None:
 
 @pytest.mark.spec("DIS-25")
 async def test_provider_bind() -> None:
-    provider = Provider(ANY, routing_id=b"ann", options=OPTIONS)
+    provider = Provider(ANY, routing_id=b"ann", environment=Environment(options=OPTIONS))
 
     @provider.handler(7)
     async def answer(request: object) -> bytes:
@@ -82,7 +84,10 @@ async def test_provider_bind() -> None:
         assert provider.endpoint.port != 0
         with pytest.raises(AddressInUse):
             await Provider(str(provider.endpoint)).__aenter__()
-        async with Dealer(b"caller", options=OPTIONS) as caller, asyncio.timeout(WITHIN_S):
+        async with (
+            Dealer(b"caller", environment=Environment(options=OPTIONS)) as caller,
+            asyncio.timeout(WITHIN_S),
+        ):
             await caller.connect(provider.endpoint).up()
             await caller.send([b"\x01" + bytes(7), b"\x07\x00", b"question"])
             assert await caller.recv() == (b"ann", [b"\x01" + bytes(7), b"\x07\x00", b"answered"])
@@ -120,7 +125,7 @@ async def test_provider_register() -> None:
             await provider.unregister(PAY)
 
         # Who is destroyed has unregistered before.
-        async with Provider(ANY, [str(registry.router)], options=OPTIONS) as brief:
+        async with Provider(ANY, [str(registry.router)], environment=Environment(options=OPTIONS)) as brief:
             await brief.register(PAY)
             assert [one.endpoint for one in registry.services[PAY]] == [str(brief.endpoint)]
         assert PAY not in registry.services
@@ -149,7 +154,7 @@ async def test_provider_update_weight() -> None:
 async def test_update_weight_broadcast() -> None:
     # Nothing is told for want of news within this test: what arrives was told because of the change.
     async with Cast() as cast:
-        registry = await cast.registry(broadcast_interval_s=600.0, heartbeat_timeout_s=600.0)
+        registry = await cast.registry(broadcast_interval=600.0, heartbeat_timeout=600.0)
         provider = await cast.offering(registry)
         discovery = await cast.discovery(registry)
         heard = Heard(discovery)
@@ -166,12 +171,12 @@ async def test_update_weight_broadcast() -> None:
 @pytest.mark.spec("DIS-08")
 async def test_update_weight_invalid_target() -> None:
     async with Cast() as cast:
-        registry = await cast.registry(broadcast_interval_s=600.0, heartbeat_timeout_s=600.0)
+        registry = await cast.registry(broadcast_interval=600.0, heartbeat_timeout=600.0)
         provider = await cast.offering(registry)
         here = str(provider.endpoint)
         async with (
-            Caller(Dealer(b"stranger", options=OPTIONS)) as stranger,
-            Listener(Sub(options=OPTIONS)) as listener,
+            Caller(Dealer(b"stranger", environment=Environment(options=OPTIONS))) as stranger,
+            Listener(Sub(environment=Environment(options=OPTIONS))) as listener,
             asyncio.timeout(WITHIN_S),
         ):
             await listener.dial(registry.pub)
@@ -214,7 +219,10 @@ async def test_provider_register_ack() -> None:
         # What cannot be dialled is refused before it is sent; who sends it all the same is told 0x02.
         with pytest.raises(BadEndpoint):
             await second.register(PAY, advertise="tcp://*:5555")
-        async with Caller(Dealer(b"careless", options=OPTIONS)) as careless, asyncio.timeout(WITHIN_S):
+        async with (
+            Caller(Dealer(b"careless", environment=Environment(options=OPTIONS))) as careless,
+            asyncio.timeout(WITHIN_S),
+        ):
             await careless.dial(registry.router)
             for wrong in ("tcp://*:5555", "tcp://127.0.0.1:0", "payment-server", ""):
                 ack = await careless.register(wrong)
@@ -226,7 +234,7 @@ async def test_provider_register_ack() -> None:
         # A registry that never answers: the call has a deadline.
         with socket.create_server(("127.0.0.1", 0)) as mute:
             nowhere = f"tcp://127.0.0.1:{mute.getsockname()[1]}"
-            async with Provider(ANY, [nowhere], options=OPTIONS) as lonely:
+            async with Provider(ANY, [nowhere], environment=Environment(options=OPTIONS)) as lonely:
                 with pytest.raises(TimedOut, match=nowhere):
                     await lonely.register(PAY, timeout=0.1)
                 assert lonely.registration(PAY) is None
@@ -239,9 +247,12 @@ async def test_provider_register_ack() -> None:
 async def test_heartbeat_timeout() -> None:
     timeout_s = 1.0
     async with Cast() as cast:
-        registry = await cast.registry(heartbeat_timeout_s=timeout_s, broadcast_interval_s=600.0)
+        registry = await cast.registry(heartbeat_timeout=timeout_s, broadcast_interval=600.0)
         beating = await cast.offering(registry)
-        async with Caller(Dealer(b"silent", options=OPTIONS)) as silent, asyncio.timeout(WITHIN_S):
+        async with (
+            Caller(Dealer(b"silent", environment=Environment(options=OPTIONS))) as silent,
+            asyncio.timeout(WITHIN_S),
+        ):
             await silent.dial(registry.router)
             discovery = await cast.discovery(registry)
             heard = Heard(discovery)

@@ -6,7 +6,7 @@ import pytest
 
 from hansa import Gateway, HansaError
 from hansa.services.discovery import ProviderAdded, ProviderRemoved, ServiceUnavailable
-from hansa.transport import Sub
+from hansa.transport import Environment, Sub
 from tests.support.discovery_cast import OPTIONS, PAY, WITHIN_S, Cast, Heard, endpoints, until
 from tests.support.discovery_processes import RegistryProcess
 from tests.support.registry_callers import Listener
@@ -68,7 +68,10 @@ async def test_a_registry_that_is_killed_and_restarted_costs_no_request(registry
             await first.kill()
             await until(lambda: discovery.registries_heard == (), "the registry is gone")
             assert endpoints(discovery) == both
-            async with first.again() as second, Listener(Sub(options=OPTIONS)) as listener:
+            async with (
+                first.again() as second,
+                Listener(Sub(environment=Environment(options=OPTIONS))) as listener,
+            ):
                 await second.ready()
                 listener.sub.connect(pub)
                 async with asyncio.timeout(WITHIN_S):

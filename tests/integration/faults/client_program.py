@@ -22,7 +22,7 @@ from hansa import (  # noqa: E402
 )
 from hansa.runtime.fast_loop import run  # noqa: E402
 from hansa.services.gateway import Completion  # noqa: E402
-from hansa.transport import SocketOptions  # noqa: E402
+from hansa.transport import Environment, SocketOptions  # noqa: E402
 from tests.integration.faults.orders import orders, tell  # noqa: E402
 
 OPTIONS = SocketOptions(reconnect_s_min=0.05, reconnect_s_max=0.5)
@@ -125,9 +125,12 @@ async def main() -> None:
     arguments = parser.parse_args()
     service = arguments.service
     retry = RetryPolicy(tries_max=1) if arguments.once else None
-    discovery = Discovery(arguments.pub, options=OPTIONS)
+    discovery = Discovery(arguments.pub, environment=Environment(options=OPTIONS))
     discovery.subscribe(service)
-    async with discovery, Gateway(discovery, retry=retry, options=OPTIONS) as gateway:
+    async with (
+        discovery,
+        Gateway(discovery, retry=retry, environment=Environment(options=OPTIONS)) as gateway,
+    ):
         await gateway.wait_connected(service, arguments.connections, timeout=20.0)
         caller = Caller(gateway, service, arguments.rate, once=arguments.once, timeout_s=arguments.timeout)
         calling = asyncio.ensure_future(caller.call_on())

@@ -22,7 +22,7 @@ from hansa.cli.stop_signals import stop_signals  # noqa: E402
 from hansa.errors import RegistrationRefused  # noqa: E402
 from hansa.runtime.fast_loop import run  # noqa: E402
 from hansa.services.provider import ProviderState  # noqa: E402
-from hansa.transport import SocketOptions  # noqa: E402
+from hansa.transport import Environment, SocketOptions  # noqa: E402
 from tests.integration.faults.orders import orders, rss_kib, tell  # noqa: E402
 
 
@@ -59,8 +59,8 @@ async def main() -> None:
         arguments.router,
         advertise=arguments.advertise,
         routing_id=name,
-        heartbeat_interval_s=arguments.heartbeat_interval,
-        options=SocketOptions(reconnect_s_min=0.05, reconnect_s_max=0.5),
+        heartbeat_interval=arguments.heartbeat_interval,
+        environment=Environment(options=SocketOptions(reconnect_s_min=0.05, reconnect_s_max=0.5)),
         name=arguments.name,
     )
 

@@ -23,9 +23,9 @@ async def main() -> None:
         "tcp://127.0.0.1:0",
         "tcp://127.0.0.1:0",
         peers=arguments.peer,
-        heartbeat_interval_s=arguments.heartbeat_interval,
-        heartbeat_timeout_s=arguments.heartbeat_timeout,
-        broadcast_interval_s=arguments.broadcast_interval,
+        heartbeat_interval=arguments.heartbeat_interval,
+        heartbeat_timeout=arguments.heartbeat_timeout,
+        broadcast_interval=arguments.broadcast_interval,
     )
     async with registry:
         tell("ready", pub=str(registry.pub), router=str(registry.router), registry_id=registry.registry_id)

@@ -15,7 +15,7 @@ from hansa import UnknownMsgId
 from hansa.errors import BadFrame
 from hansa.limits import STRIKES_MAX
 from hansa.services.provider import AckStatus
-from hansa.transport import Dealer, SocketOptions
+from hansa.transport import Dealer, Environment, SocketOptions
 from hansa.wire.business import ERROR_MSG_ID, decode_call, decode_error, encode_call
 from hansa.wire.registry import (
     Heartbeat,
@@ -32,7 +32,7 @@ from tests.integration.faults.soak import soak
 from tests.support.fault_stage import SERVICE, Program
 
 WITHIN_S = 40.0
-OPTIONS = SocketOptions(reconnect_s_min=0.02, reconnect_s_max=0.1, linger_s=0.5)
+OPTIONS = SocketOptions(reconnect_s_min=0.02, reconnect_s_max=0.1, linger=0.5)
 
 
 class Victims:
@@ -95,7 +95,7 @@ async def ask_registry(dealer: Dealer, frames: list[bytes]) -> RegisterAck:
 
 @pytest.mark.spec("SEC-05")
 async def test_every_bad_message_to_a_registry_is_answered_and_counted() -> None:
-    async with victims() as cast, Dealer(b"bad", options=OPTIONS) as dealer:
+    async with victims() as cast, Dealer(b"bad", environment=Environment(options=OPTIONS)) as dealer:
         await dealer.connect(cast.router).up()
         for number, (what, frames) in enumerate(REGISTRY_SPECIALS.items()):
             ack = await ask_registry(dealer, frames)
@@ -111,7 +111,7 @@ async def test_every_bad_message_to_a_registry_is_answered_and_counted() -> None
 @pytest.mark.spec("DIS-08")
 @pytest.mark.spec("SEC-05")
 async def test_a_wrong_endpoint_and_the_entry_of_another_are_refused_and_counted() -> None:
-    async with victims() as cast, Dealer(b"bad", options=OPTIONS) as dealer:
+    async with victims() as cast, Dealer(b"bad", environment=Environment(options=OPTIONS)) as dealer:
         await dealer.connect(cast.router).up()
         wrong = ("", "here", "tcp://*:5555", "tcp://0.0.0.0:5555", "tcp://h:0", "tcp://h:99999", "udp://h:1")
         for number, endpoint in enumerate(wrong):
@@ -156,7 +156,7 @@ async def test_a_second_process_that_claims_the_same_endpoint_is_refused_as_a_du
 
 @pytest.mark.spec("SEC-05")
 async def test_every_bad_request_to_a_provider_is_answered_and_counted() -> None:
-    async with victims() as cast, Dealer(b"bad", options=OPTIONS) as dealer:
+    async with victims() as cast, Dealer(b"bad", environment=Environment(options=OPTIONS)) as dealer:
         await dealer.connect(cast.endpoint).up()
         before = (await cast.provider_stats())["stats"]
         for what, frames in PROVIDER_SPECIALS.items():
@@ -179,7 +179,7 @@ async def test_every_bad_request_to_a_provider_is_answered_and_counted() -> None
 async def test_who_sends_too_much_that_means_nothing_is_sent_away_and_may_come_back() -> None:
     async with victims() as cast:
         for victim, frames in ((cast.router, [b"\x99\x00"]), (cast.endpoint, [b"no request"])):
-            async with Dealer(b"bad", options=OPTIONS) as dealer:
+            async with Dealer(b"bad", environment=Environment(options=OPTIONS)) as dealer:
                 outbound = dealer.connect(victim)
                 await outbound.up()
                 assert outbound.connection is not None

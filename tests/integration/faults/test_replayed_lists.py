@@ -7,13 +7,13 @@ import pytest
 
 from hansa import Discovery
 from hansa.services.discovery import ProviderAdded
-from hansa.transport import Pub, SocketOptions, Sub
+from hansa.transport import Environment, Pub, SocketOptions, Sub
 from hansa.wire.listing import REGISTRY_SYNC, SERVICE_LIST, RegistrySync, ServiceList, decode_list
 from tests.support.discovery_cast import Heard, until
 from tests.support.fault_stage import SERVICE, Program
 
 WITHIN_S = 60.0
-OPTIONS = SocketOptions(reconnect_s_min=0.02, reconnect_s_max=0.1, linger_s=0.5)
+OPTIONS = SocketOptions(reconnect_s_min=0.02, reconnect_s_max=0.1, linger=0.5)
 
 
 @pytest.mark.spec("DIS-10")
@@ -22,17 +22,22 @@ async def test_old_lists_that_somebody_replays_change_nothing_and_are_counted() 
     async with AsyncExitStack() as stack, asyncio.timeout(WITHIN_S):
         enter = stack.enter_async_context
         wanted: set[bytes] = set()
-        forger = await enter(Pub(options=OPTIONS, on_subscription=lambda peer, prefix, _: wanted.add(prefix)))
+        forger = await enter(
+            Pub(
+                environment=Environment(options=OPTIONS),
+                on_subscription=lambda peer, prefix, _: wanted.add(prefix),
+            )
+        )
         forged = str(await forger.bind("tcp://127.0.0.1:0"))
         # A registry; another one and a discovery that follow it, and the forger as well.
         registry = await enter(Program([], "registry_program"))
         ready = await registry.event("ready")
         follower = await enter(Program([], "registry_program", f"--peer={ready['pub']}", f"--peer={forged}"))
         await follower.event("ready")
-        discovery = Discovery([ready["pub"], forged], options=OPTIONS)
+        discovery = Discovery([ready["pub"], forged], environment=Environment(options=OPTIONS))
         discovery.subscribe(SERVICE)
         heard = Heard(await enter(discovery))
-        tap = await enter(Sub(options=OPTIONS))
+        tap = await enter(Sub(environment=Environment(options=OPTIONS)))
         tap.subscribe(b"")
         await tap.connect(ready["pub"]).up()
         await until(lambda: len(wanted) == 2, "both listen to the forger")

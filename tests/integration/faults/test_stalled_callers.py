@@ -13,7 +13,7 @@ import pytest
 from hansa import Discovery, Gateway, Provider, Registry, Request
 from hansa.services.gateway import Completion
 from hansa.services.provider import handlers
-from hansa.transport import SocketOptions
+from hansa.transport import Environment, SocketOptions
 
 REQUESTS_COUNT = 250
 REPLY = bytes(100_000)
@@ -70,7 +70,9 @@ async def test_a_caller_that_stood_still_has_one_outcome_for_each_request(
     async with (
         Registry("tcp://127.0.0.1:0", "tcp://127.0.0.1:0") as registry,
         Provider(
-            "tcp://127.0.0.1:0", [str(registry.router)], options=SocketOptions(outgoing_bytes_max=1_000_000)
+            "tcp://127.0.0.1:0",
+            [str(registry.router)],
+            environment=Environment(options=SocketOptions(outgoing_bytes_max=1_000_000)),
         ) as provider,
     ):
 

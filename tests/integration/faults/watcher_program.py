@@ -21,10 +21,10 @@ from hansa.services.discovery import (  # noqa: E402
     ProviderAdded,
     ProviderRemoved,
 )
-from hansa.transport import SocketOptions  # noqa: E402
+from hansa.transport import Environment, SocketOptions  # noqa: E402
 from tests.integration.faults.orders import orders, tell  # noqa: E402
 
-OPTIONS = SocketOptions(reconnect_s_min=0.05, reconnect_s_max=0.5, linger_s=0)
+OPTIONS = SocketOptions(reconnect_s_min=0.05, reconnect_s_max=0.5, linger=0)
 LIST_S_MAX = 3.0
 LOOK_S = 0.005
 
@@ -33,7 +33,7 @@ Listed = dict[str, list[tuple[str, str, int]]]
 
 async def read(pub: str) -> Listed | None:
     """What one registry lists now: by service endpoints, routing ids and weights."""
-    discovery = Discovery([pub], options=OPTIONS)
+    discovery = Discovery([pub], environment=Environment(options=OPTIONS))
     discovery.subscribe_all()
     async with discovery:
         try:
@@ -61,7 +61,7 @@ async def main() -> None:
 
     async with AsyncExitStack() as stack:
         for number, pub in enumerate(pubs):
-            discovery = Discovery([pub], options=OPTIONS)
+            discovery = Discovery([pub], environment=Environment(options=OPTIONS))
             discovery.subscribe_all()
             discovery.listen(lambda event, number=number: remember(number, event))  # type: ignore[misc]
             await stack.enter_async_context(discovery)

@@ -32,7 +32,7 @@ from hansa.ids import format_id, routing_id  # noqa: E402
 from hansa.limits import CLAIM_TTL_S, OUTGOING_BYTES_MAX, OUTGOING_COUNT_MAX  # noqa: E402
 from hansa.runtime.fast_loop import run  # noqa: E402
 from hansa.runtime.tasks import TaskScope  # noqa: E402
-from hansa.transport import SocketOptions  # noqa: E402
+from hansa.transport import Environment, SocketOptions  # noqa: E402
 from tests.integration.faults.orders import orders, rss_kib, tell  # noqa: E402
 
 STREAM_TICK_S = 0.005
@@ -195,7 +195,7 @@ async def main() -> None:
     )
     async with (
         open_store(arguments.store) as store,
-        Discovery(arguments.pub, options=options) as discovery,
+        Discovery(arguments.pub, environment=Environment(options=options)) as discovery,
     ):
         node = SpotNode(
             arguments.bind,
@@ -204,11 +204,11 @@ async def main() -> None:
             service=arguments.service,
             advertise=arguments.advertise,
             routing_id=routing_id(arguments.number),
-            heartbeat_interval_s=arguments.heartbeat_interval,
-            query_interval_s=arguments.query_interval,
+            heartbeat_interval=arguments.heartbeat_interval,
+            query_interval=arguments.query_interval,
             store=None if arguments.claim_ttl is None else store,
-            claim_ttl_s=arguments.claim_ttl or CLAIM_TTL_S,
-            options=options,
+            claim_ttl=arguments.claim_ttl or CLAIM_TTL_S,
+            environment=Environment(options=options),
             name=f"node {arguments.number}",
         )
         async with node:

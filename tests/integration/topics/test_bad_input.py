@@ -13,7 +13,7 @@ import pytest
 from hansa.ids import routing_id
 from hansa.limits import CONTROL_COUNT_MAX, PARTS_MAX, STRIKES_MAX, TOPICS_MAX
 from hansa.topics import PeerJoined
-from hansa.transport import Connected, Dealer, Disconnected, Router, SocketOptions
+from hansa.transport import Connected, Dealer, Disconnected, Environment, Router, SocketOptions
 from tests.integration.faults.bad_messages import GARBAGE, NODE_NUISANCES, NODE_SPECIALS, Frames
 from tests.support import zmtp_bytes as zmtp
 from tests.support.discovery_cast import WITHIN_S
@@ -23,7 +23,7 @@ from tests.support.topics_cast import TopicCast
 from tests.support.topics_processes import NodeProcess
 from tests.support.topics_wire import ANNOUNCE, QUERY_RESP, REMOVE, SUBSCRIBE, message
 
-OPTIONS = SocketOptions(reconnect_s_min=0.02, reconnect_s_max=0.1, linger_s=0.5)
+OPTIONS = SocketOptions(reconnect_s_min=0.02, reconnect_s_max=0.1, linger=0.5)
 MINE, THEIRS = "good:victim", "good:friend"
 VICTIM, FRIEND = 5, 9
 GROWTH_KIB_MAX = 60 * 1024
@@ -76,7 +76,7 @@ class Nodes:
 @asynccontextmanager
 async def nodes(**settings: Any) -> AsyncIterator[Nodes]:
     async with TopicCast() as cast, AsyncExitStack() as stack, asyncio.timeout(2 * WITHIN_S):
-        registry = await cast.registry(heartbeat_timeout_s=60.0)
+        registry = await cast.registry(heartbeat_timeout=60.0)
         where = str(registry.pub), str(registry.router)
         victim, friend = [
             await stack.enter_async_context(NodeProcess(number, *where, create=topic, **settings))
@@ -92,7 +92,7 @@ async def nodes(**settings: Any) -> AsyncIterator[Nodes]:
 
 @asynccontextmanager
 async def dialling(endpoint: str, number: int = 3) -> AsyncIterator[Dealer]:
-    async with Dealer(routing_id(number), options=OPTIONS) as dealer:
+    async with Dealer(routing_id(number), environment=Environment(options=OPTIONS)) as dealer:
         await dealer.connect(endpoint).up()
         yield dealer
 
@@ -149,7 +149,11 @@ async def test_what_can_be_read_and_concerns_nobody_is_counted_by_what_it_was() 
 
 @pytest.mark.spec("SEC-05")
 async def test_who_sends_too_much_that_means_nothing_loses_its_connection_and_may_come_back() -> None:
-    async with nodes() as both, Dealer(routing_id(3), options=OPTIONS) as dealer, both.busy(5_000):
+    async with (
+        nodes() as both,
+        Dealer(routing_id(3), environment=Environment(options=OPTIONS)) as dealer,
+        both.busy(5_000),
+    ):
         outbound = dealer.connect(both.victim.endpoint)
         for count in (1, 2):
             await outbound.up()
@@ -167,7 +171,11 @@ async def test_who_sends_too_much_that_means_nothing_loses_its_connection_and_ma
 
 @pytest.mark.spec("SEC-05")
 async def test_claims_beyond_the_bound_are_refused_and_cost_the_connection() -> None:
-    async with nodes() as both, Dealer(routing_id(3), options=OPTIONS) as dealer, both.busy(20_000):
+    async with (
+        nodes() as both,
+        Dealer(routing_id(3), environment=Environment(options=OPTIONS)) as dealer,
+        both.busy(20_000),
+    ):
         outbound = dealer.connect(both.victim.endpoint)
         await outbound.up()
         assert outbound.connection is not None
@@ -213,7 +221,7 @@ async def test_who_asks_on_and_on_without_reading_the_answers_is_sent_away() -> 
 async def test_a_peer_under_the_nodes_own_id_or_another_nodes_id_is_nobody() -> None:
     async with nodes(tell="TopicDemoted") as both:
         # The node's own: what it says would be taken for the node's own word.
-        async with Dealer(routing_id(VICTIM), options=OPTIONS) as dealer:
+        async with Dealer(routing_id(VICTIM), environment=Environment(options=OPTIONS)) as dealer:
             outbound = dealer.connect(both.victim.endpoint)
             await outbound.up()
             assert outbound.connection is not None
@@ -255,14 +263,14 @@ async def test_an_impostor_at_a_listed_endpoint_is_left_alone() -> None:
     seen = Recorder()
     async with (
         TopicCast() as cast,
-        Router(routing_id(7), options=OPTIONS, on_event=seen) as impostor,
+        Router(routing_id(7), environment=Environment(options=OPTIONS), on_event=seen) as impostor,
         asyncio.timeout(WITHIN_S),
     ):
-        registry = await cast.registry(heartbeat_timeout_s=60.0)
+        registry = await cast.registry(heartbeat_timeout=60.0)
         node = await cast.node(registry, VICTIM)
         events = cast.heard(node)
         where = await impostor.bind("tcp://127.0.0.1:0")
-        async with Dealer(routing_id(FRIEND), options=OPTIONS) as dealer:
+        async with Dealer(routing_id(FRIEND), environment=Environment(options=OPTIONS)) as dealer:
             await dealer.connect(registry.router).up()
             await dealer.send([b"\x01\x00", b"spot-node", str(where).encode(), b"\x01\x00\x00\x00"])
             # The node dials it, and hangs up.

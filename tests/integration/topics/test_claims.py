@@ -271,7 +271,7 @@ async def test_a_pubsub_mesh_has_nothing_to_claim(store: Store) -> None:
 async def test_without_its_store_a_node_creates_nothing_and_gives_up_what_it_had(tmp_path: Path) -> None:
     with StoreProcess(tmp_path) as process:
         async with TopicCast() as cast, open_store(f"etcd://{process.address}") as store:
-            node = await cast.local(store=store, claim_ttl_s=TTL_S)
+            node = await cast.local(store=store, claim_ttl=TTL_S)
             spot = node.spot()
             heard = cast.heard(spot)
             await spot.create_topic(ROOM)
@@ -296,7 +296,7 @@ async def test_an_owner_that_is_killed_or_stands_still_is_followed_by_another_th
 ) -> None:
     with StoreProcess(tmp_path) as store:
         async with TopicCast() as cast, AsyncExitStack() as stack:
-            registry = await cast.registry(heartbeat_timeout_s=1.5)
+            registry = await cast.registry(heartbeat_timeout=1.5)
             where = str(registry.pub), str(registry.router)
             url = f"etcd://{store.address}"
             # The lower id would win, if they only heard each other.

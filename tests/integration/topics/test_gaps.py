@@ -49,7 +49,7 @@ async def eventually(ask: Callable[[], Awaitable[dict[str, Any]]], **wanted: Any
 @pytest.mark.spec("SPT-22")
 async def test_one_stopped_node_among_four_learns_what_it_missed_and_the_others_lose_nothing() -> None:
     async with TopicCast() as cast, AsyncExitStack() as stack, asyncio.timeout(80):
-        registry = await cast.registry(heartbeat_timeout_s=60.0)
+        registry = await cast.registry(heartbeat_timeout=60.0)
         home = await cast.node(registry, 5, options=BOUNDED)
         owner = home.spot()
         await owner.create_topic(FLOOD)

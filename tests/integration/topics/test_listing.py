@@ -10,7 +10,7 @@ from hansa import HansaError, ProviderInfo, Registry, SpotNode, UsageError
 from hansa.errors import AlreadyClosed, BadArgument, NotRegistered
 from hansa.ids import routing_id
 from hansa.topics import MessagesMissed, PeerLeft, SubscriptionState, doorkeeper, mesh, pubsub_mesh
-from hansa.transport import Dealer
+from hansa.transport import Dealer, Environment
 from tests.support.discovery_cast import ANY, OPTIONS, WITHIN_S, until
 from tests.support.registry_callers import Caller
 from tests.support.topics_cast import NODES, TopicCast, meshed, numbered, payloads
@@ -150,7 +150,11 @@ async def test_a_node_may_unregister_before_a_registry_was_found() -> None:
     async with TopicCast() as cast, asyncio.timeout(WITHIN_S):
         discovery = await cast.discovery("tcp://127.0.0.1:1", services=())
         async with SpotNode(
-            ANY, ["tcp://127.0.0.1:1"], discovery=discovery, join_timeout_s=0.0, options=OPTIONS
+            ANY,
+            ["tcp://127.0.0.1:1"],
+            discovery=discovery,
+            join_timeout=0.0,
+            environment=Environment(options=OPTIONS),
         ) as node:
             await node.unregister(timeout=0.01)
             with pytest.raises(NotRegistered):
@@ -204,7 +208,7 @@ async def test_a_provider_cannot_register_the_name_of_nodes(service: str) -> Non
 
 async def registry_with_a_stranger(cast: TopicCast, caller: Caller) -> Registry:
     """It lists a provider as a node, as somebody can do it who does not use hansa's provider."""
-    registry = await cast.registry(heartbeat_timeout_s=60.0)
+    registry = await cast.registry(heartbeat_timeout=60.0)
     provider = await cast.provider(registry, routing_id=routing_id(9))
     await caller.dial(registry.router)
     await caller.register(str(provider.endpoint), service=NODES)
@@ -218,14 +222,14 @@ async def test_what_is_listed_and_no_node_delays_neither_joining_nor_surveys(
     # Who waited for it would wait for long.
     for module, name in ((mesh, "JOIN_S_MAX"), (doorkeeper, "STRANGER_S")):
         monkeypatch.setattr(module, name, 10 * WITHIN_S)
-    caller = Caller(Dealer(routing_id(9), options=OPTIONS))
+    caller = Caller(Dealer(routing_id(9), environment=Environment(options=OPTIONS)))
     async with TopicCast() as cast, caller, asyncio.timeout(WITHIN_S):
         registry = await registry_with_a_stranger(cast, caller)
         # The lowest ids: they dial whoever is listed.
-        node = await cast.node(registry, 1, join_timeout_s=10 * WITHIN_S)
+        node = await cast.node(registry, 1, join_timeout=10 * WITHIN_S)
         assert node.peers == (routing_id(9),)
         await node.spot().create_topic(ROOM)
-        other = await cast.node(registry, 2, join_timeout_s=10 * WITHIN_S)
+        other = await cast.node(registry, 2, join_timeout=10 * WITHIN_S)
         assert other.topics == {ROOM: node.routing_id}
         assert [report.topic for report in await other.survey(timeout=10 * WITHIN_S)] == [ROOM]
 
@@ -236,7 +240,7 @@ async def test_what_is_listed_and_no_node_is_let_go_and_tried_again_later(
 ) -> None:
     for name in ("STRANGER_S", "STRANGER_REST_S"):
         monkeypatch.setattr(doorkeeper, name, 0.05)
-    caller = Caller(Dealer(routing_id(9), options=OPTIONS))
+    caller = Caller(Dealer(routing_id(9), environment=Environment(options=OPTIONS)))
     async with TopicCast() as cast, caller, asyncio.timeout(WITHIN_S):
         registry = await registry_with_a_stranger(cast, caller)
         discovery = await cast.discovery(registry, services=())

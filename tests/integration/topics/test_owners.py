@@ -191,7 +191,7 @@ async def test_on_connect_both_sides_ask_and_both_know_all_topics(number: int) -
 async def test_what_a_peer_forgot_to_tell_is_found_out_by_asking_again() -> None:
     async with TopicCast() as cast, WirePeer(9, "a", "b") as peer, asyncio.timeout(WITHIN_S):
         registry = await cast.registry()
-        node = await cast.node(registry, 5, query_interval_s=0.05)
+        node = await cast.node(registry, 5, query_interval=0.05)
         await peer.register(registry)
         await peer.meet(node)
         lost, found = await node.spot().subscribe("a"), await node.spot().subscribe("c")

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from hansa import Discovery, SubscriptionActivated, SubscriptionSuspended, TopicExists
+from hansa import Discovery, Environment, SubscriptionActivated, SubscriptionSuspended, TopicExists
 from hansa.ids import routing_id
 from hansa.topics import MessagesMissed, TopicDemoted
 from tests.support.discovery_cast import BEAT_S, OPTIONS, WITHIN_S, until
@@ -65,7 +65,7 @@ async def test_a_node_that_stood_still_until_it_was_given_up_comes_back_and_know
     number: int,
 ) -> None:
     async with TopicCast() as cast, asyncio.timeout(2 * WITHIN_S):
-        registry = await cast.registry(heartbeat_timeout_s=1.5)
+        registry = await cast.registry(heartbeat_timeout=1.5)
         home = await cast.node(registry, 5)
         owner = home.spot()
         await owner.create_topic(ROOM)
@@ -137,7 +137,7 @@ async def test_a_registry_that_is_killed_and_comes_back_disturbs_no_topic() -> N
 async def test_a_node_that_returns_at_once_under_its_id_takes_the_place_of_the_one_before() -> None:
     """The old connection is not known to be dead: its process was stopped, not killed."""
     async with TopicCast() as cast, asyncio.timeout(2 * WITHIN_S):
-        registry = await cast.registry(heartbeat_timeout_s=60.0)
+        registry = await cast.registry(heartbeat_timeout=60.0)
         node = await cast.node(registry, 5)
         spot = node.spot()
         events = cast.heard(spot)
@@ -170,7 +170,10 @@ async def test_a_node_that_has_just_come_in_knows_who_owns_what(numbers: tuple[i
         await owner.create_topic(ROOM)
         mine = await owner.subscribe(ROOM)
         for number in range(15):
-            async with Discovery([str(registry.pub)], options=OPTIONS) as discovery, TopicCast() as inner:
+            async with (
+                Discovery([str(registry.pub)], environment=Environment(options=OPTIONS)) as discovery,
+                TopicCast() as inner,
+            ):
                 node = await inner.node(registry, numbers[1], discovery=discovery)
                 spot = node.spot()
                 with pytest.raises(TopicExists):

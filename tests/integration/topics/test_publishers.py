@@ -95,7 +95,7 @@ async def test_an_owner_that_is_stopped_and_killed_leaves_publishes_in_doubt() -
 @pytest.mark.spec("SPT-05")
 async def test_a_publisher_waits_for_an_owner_that_does_not_read_and_post_says_so() -> None:
     async with TopicCast() as cast, asyncio.timeout(2 * WITHIN_S):
-        registry = await cast.registry(heartbeat_timeout_s=60.0)
+        registry = await cast.registry(heartbeat_timeout=60.0)
         node = await cast.node(registry, 5)
         spot = node.spot()
         async with NodeProcess(9, str(registry.pub), str(registry.router), create=ROOM) as owner:
@@ -122,7 +122,7 @@ async def test_a_publisher_waits_for_an_owner_that_does_not_read_and_post_says_s
 async def test_of_two_processes_that_own_a_topic_the_one_of_lower_id_keeps_it() -> None:
     with reserved_endpoints(1) as (bind,):
         async with TopicCast() as cast, AsyncExitStack() as stack, TcpProxy(bind) as proxy:
-            registry = await cast.registry(heartbeat_timeout_s=60.0)
+            registry = await cast.registry(heartbeat_timeout=60.0)
             where = str(registry.pub), str(registry.router)
             tell = "TopicDemoted,PeerLeft,PeerJoined"
             # The two cannot reach each other: each becomes the owner, as each sees it.

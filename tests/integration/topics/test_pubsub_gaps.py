@@ -30,7 +30,7 @@ async def test_a_slow_node_learns_exactly_what_it_missed_and_the_others_lose_not
     bounded = replace(OPTIONS, outgoing_bytes_max=1024 * 1024)
     with reserved_endpoints(1) as (bind,):
         async with TopicCast() as cast, TcpProxy(bind) as proxy, Sub() as fast, asyncio.timeout(2 * WITHIN_S):
-            registry = await cast.registry(heartbeat_timeout_s=60.0)
+            registry = await cast.registry(heartbeat_timeout=60.0)
             home = await cast.node(
                 registry, 1, bind=bind, advertise=proxy.endpoint, options=bounded, **PUBSUB
             )

@@ -130,11 +130,11 @@ async def test_a_retained_topic_after_a_cut_brings_the_latest_message_and_counts
 async def test_a_node_with_sixty_five_thousand_topics_tells_them_all() -> None:
     count = 65_000
     async with TopicCast() as cast, asyncio.timeout(4 * WITHIN_S):
-        registry = await cast.registry(heartbeat_timeout_s=60.0)
+        registry = await cast.registry(heartbeat_timeout=60.0)
         async with NodeProcess(1, str(registry.pub), str(registry.router)) as owner:
             await owner.ready()
             await owner.do("create_many", prefix="zone:", count=count)
-            node = await cast.node(registry, 2, join_timeout_s=WITHIN_S)
+            node = await cast.node(registry, 2, join_timeout=WITHIN_S)
             # Entering has waited for them.
             topics = node.topics
             assert topics == dict.fromkeys((f"zone:{number}" for number in range(count)), routing_id(1))

@@ -7,7 +7,7 @@ import pytest
 
 from hansa import TopicExists
 from hansa.ids import routing_id
-from hansa.transport import HandshakeFailed, Router
+from hansa.transport import Environment, HandshakeFailed, Router
 from tests.support.certificates import Authority
 from tests.support.discovery_cast import WITHIN_S, until
 from tests.support.recorder import Recorder
@@ -39,7 +39,9 @@ async def test_a_mesh_over_tls_does_what_one_over_tcp_does(tmp_path: Path) -> No
         assert await payloads(subscription, 2) == [b"x" * 200_000, b"routed"]
         # A stranger's certificate opens no door.
         stranger, failed = Authority.create(tmp_path / "stranger"), Recorder()
-        async with Router(routing_id(3), tls=stranger.issue("node-3"), on_event=failed) as router:
+        async with Router(
+            routing_id(3), environment=Environment(tls=stranger.issue("node-3")), on_event=failed
+        ) as router:
             assert home.endpoint is not None
             router.connect(home.endpoint)
             await failed.wait(HandshakeFailed)

@@ -10,7 +10,7 @@ import pytest
 from hansa.errors import AlreadyClosed
 from hansa.presence.registrations import TellRegistry
 from hansa.services.provider import Provider
-from hansa.transport import CloseReason, Disconnected
+from hansa.transport import CloseReason, Disconnected, Environment
 from hansa.transport.memory_network import MemoryNetwork
 from hansa.wire.registry import Heartbeat, Unregister
 from tests.support.lanes import Lane, quick
@@ -31,7 +31,7 @@ async def lane(tmp_path: Path) -> AsyncIterator[Lane]:
 
 def provide(lane: Lane, *registries: ScriptedRegistry) -> Provider:
     endpoints = [registry.endpoint for registry in registries]
-    return Provider(lane.endpoint(), endpoints, network=lane.memory, options=quick())
+    return Provider(lane.endpoint(), endpoints, environment=Environment(options=quick(), network=lane.memory))
 
 
 @pytest.mark.spec("DIS-12")
@@ -76,7 +76,7 @@ async def test_a_lost_registry_is_not_dialled_again_by_its_own_socket(
             monkeypatch.undo()
         assert provider.registry is None
         assert line._dealer is None
-        assert dealer.options.linger_s == 0.0  # A registry that was given up is told nothing more.
+        assert dealer.options.linger == 0.0  # A registry that was given up is told nothing more.
         await until(lambda: provider.registry is not None)
         # What the former socket still says is nobody's concern.
         line._happened(dealer, LOST)
@@ -93,7 +93,7 @@ async def test_the_last_words_to_a_registry_that_never_answers_them_are_read(lan
             await provider.register("pay")
             dealer = provider._line._dealer
         assert dealer is not None
-        assert dealer.options.linger_s == quick().linger_s > 0
+        assert dealer.options.linger == quick().linger > 0
         assert [message.service for message in registry.heard.of(Unregister)] == ["pay"]
         assert registry.entries == {}
 

@@ -15,8 +15,8 @@ SMOOTH = NetworkSettings(
     delay_s_max=0.01,
     spike_probability=0.0,
     split_probability=0.0,
-    tcp_timeout_s=20.0,
-    dial_timeout_s=5.0,
+    tcp_timeout=20.0,
+    dial_timeout=5.0,
 )
 BETA = Endpoint.parse("tcp://beta:5000")
 

@@ -158,7 +158,7 @@ async def test_the_loss_of_a_claim_is_told_although_another_spot_of_the_node_cla
 @pytest.mark.parametrize("spots_count", [1, 3])
 async def test_a_node_whose_closing_is_cancelled_gives_up_its_claims(books: Books, spots_count: int) -> None:
     for turns_count in range(1, TURNS_COUNT):
-        node = SpotNode(store=books.store, claim_ttl_s=0.2)
+        node = SpotNode(store=books.store, claim_ttl=0.2)
         await node.__aenter__()
         node.threadsafe_spot()
         for number in range(spots_count):

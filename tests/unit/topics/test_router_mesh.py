@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
 
 import pytest
 
@@ -26,7 +25,7 @@ from hansa.transport import SocketOptions
 # Longer than anything that a new connection is watched for, shorter than until everybody is asked again.
 QUIET_S = 15.0
 ROOM_COUNT = 50
-OPTIONS = SocketOptions(outgoing_count_max=ROOM_COUNT, heartbeat_interval_s=None)
+OPTIONS = SocketOptions(outgoing_count_max=ROOM_COUNT, heartbeat_interval=None)
 
 
 @dataclass
@@ -60,25 +59,21 @@ def play(course: Callable[[Pair], Awaitable[None]]) -> None:
     world = World(1, settings=NetworkSettings(spike_probability=0.0))
     nodes: dict[str, SpotNode] = {}
 
-    def settings(host: Host) -> dict[str, Any]:
-        return {"network": host.network, "clock": host.clock, "chance": host.chance}
-
     async def registry(host: Host) -> None:
-        async with Registry("tcp://*:5550", "tcp://*:5551", **settings(host)):
+        async with Registry("tcp://*:5550", "tcp://*:5551", environment=host.environment):
             await asyncio.Event().wait()
 
     async def node(host: Host) -> None:
         number = 1 if host.name == "home" else 2
         async with (
-            Discovery(["tcp://r:5550"], **settings(host)) as discovery,
+            Discovery(["tcp://r:5550"], environment=host.environment) as discovery,
             SpotNode(
                 "tcp://*:7000",
                 ["tcp://r:5551"],
                 discovery=discovery,
                 advertise=f"tcp://{host.name}:7000",
                 routing_id=routing_id(number),
-                options=OPTIONS,
-                **settings(host),
+                environment=host.environment.but(options=OPTIONS),
             ) as nodes[host.name],
         ):
             await asyncio.Event().wait()

@@ -17,7 +17,7 @@ from hansa.transport.options import SocketOptions
 from hansa.wire import commands
 from hansa.wire.frames import encode
 
-OPTIONS = SocketOptions(heartbeat_interval_s=1, heartbeat_timeout_s=3, handshake_s_max=10)
+OPTIONS = SocketOptions(heartbeat_interval=1, heartbeat_timeout=3, handshake_s_max=10)
 
 
 def link(
@@ -213,7 +213,7 @@ def test_a_3_0_peer_is_neither_pinged_nor_given_up() -> None:
 
 
 def test_heartbeats_can_be_off() -> None:
-    machine = link(options=SocketOptions(heartbeat_interval_s=None))
+    machine = link(options=SocketOptions(heartbeat_interval=None))
     hear(machine, opening("DEALER"))
     assert machine.deadline() is None
 
@@ -225,7 +225,7 @@ def test_a_ping_is_answered_with_its_context() -> None:
 
 
 def test_the_peers_own_time_to_live_is_kept() -> None:
-    machine = link(options=SocketOptions(heartbeat_interval_s=None))
+    machine = link(options=SocketOptions(heartbeat_interval=None))
     hear(machine, opening("DEALER"))
     hear(machine, commands.encode_ping(ttl_s=2))
     take(machine)

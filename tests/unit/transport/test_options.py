@@ -15,8 +15,8 @@ from hansa.transport import Dealer, SocketOptions
         ("handshake_s_max", -1),
         ("parts_max", 0),
         ("frame_bytes_max", 100),
-        ("heartbeat_timeout_s", 1.0),
-        ("linger_s", -0.1),
+        ("heartbeat_timeout", 1.0),
+        ("linger", -0.1),
     ],
 )
 def test_a_wrong_option_is_refused_by_name(field: str, value: float) -> None:
@@ -26,7 +26,7 @@ def test_a_wrong_option_is_refused_by_name(field: str, value: float) -> None:
 
 
 def test_no_linger_and_no_heartbeat_are_allowed() -> None:
-    SocketOptions(linger_s=0, heartbeat_interval_s=None, reconnect_jitter=0)
+    SocketOptions(linger=0, heartbeat_interval=None, reconnect_jitter=0)
 
 
 def test_a_misspelt_setting_is_an_error() -> None:

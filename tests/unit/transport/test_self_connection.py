@@ -4,7 +4,7 @@ import asyncio
 import socket
 
 from hansa.endpoint import Endpoint
-from hansa.transport import CloseReason, Dealer, HandshakeFailed, SocketEvent, SocketOptions
+from hansa.transport import CloseReason, Dealer, Environment, HandshakeFailed, SocketEvent, SocketOptions
 from hansa.transport.system_network import Factory, SystemNetwork
 
 
@@ -31,7 +31,9 @@ async def test_a_connection_to_itself_is_given_up_and_its_port_is_free_again() -
     events: list[SocketEvent] = []
     port = free_port()
     options = SocketOptions(reconnect_s_min=60.0, reconnect_s_max=60.0)
-    async with Dealer(b"echo", network=UnluckyNetwork(), options=options, on_event=events.append) as dealer:
+    async with Dealer(
+        b"echo", environment=Environment(options=options, network=UnluckyNetwork()), on_event=events.append
+    ) as dealer:
         outbound = dealer.connect(f"tcp://127.0.0.1:{port}")
         async with asyncio.timeout(10):
             while not events:

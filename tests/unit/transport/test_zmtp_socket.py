@@ -24,9 +24,7 @@ def test_what_a_closing_socket_answers_meanwhile_still_leaves(seed: int) -> None
 
         router = Router(
             b"\x01\x00\x00\x00\x01",
-            options=SocketOptions(linger_s=60.0),
-            network=host.network,
-            chance=host.chance,
+            environment=host.environment.but(options=SocketOptions(linger=60.0)),
             on_messages=answer,
         )
         async with router:
@@ -37,8 +35,7 @@ def test_what_a_closing_socket_answers_meanwhile_still_leaves(seed: int) -> None
     async def asking(host: Host) -> None:
         dealer = Dealer(
             b"\x01\x00\x00\x00\x02",
-            network=host.network,
-            chance=host.chance,
+            environment=host.environment,
             on_messages=lambda peer, messages: received.extend(parts[1] for parts in messages),
         )
         async with dealer:

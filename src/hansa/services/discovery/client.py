@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-from hansa.chance import Chance
-from hansa.clock import Clock
 from hansa.endpoint import Endpoint
 from hansa.errors import AlreadyClosed, BadArgument, BadEndpoint, BadFrame, TimedOut
 from hansa.limits import BROADCAST_INTERVAL_S, BROADCASTS_MISSED_MAX, EVENTS_COUNT_MAX
@@ -26,7 +24,7 @@ from hansa.runtime.waiters import Waiters
 from hansa.services.discovery.directory import Directory
 from hansa.services.discovery.events import DiscoveryEvent, ServiceAvailable, ServiceState
 from hansa.services.discovery.listeners import Listeners
-from hansa.transport import Disconnected, Network, Outbound, SocketEvent, SocketOptions, Sub, Tls
+from hansa.transport import Disconnected, Environment, Outbound, SocketEvent, Sub
 from hansa.wire.listing import SERVICE_LIST, ListReader, RegistrySync
 
 _PREFIX = SERVICE_LIST.to_bytes(2, "little")
@@ -67,41 +65,33 @@ class DiscoveryEvents(EventStream[DiscoveryEvent]):
 class Discovery:
     """Knows who provides what, from any number of registries at once.
 
-    `registries` are PUB endpoints. What a registry said counts until it has been silent for `silence_s`, or
-    until a few seconds after its connection broke, in which its providers move to another one; when no
-    registry is heard any more, what was known last stays. Subscriptions are a local filter: queries and
-    events know only subscribed services. What the registries send wrongly is counted by reason and changes
-    nothing; their connections are kept, because it was the user who chose them.
+    `registries` are PUB endpoints. What a registry said counts until it has been silent for
+    `silence_timeout`, or until a few seconds after its connection broke, in which its providers move to
+    another one; when no registry is heard any more, what was known last stays. Subscriptions are a local
+    filter: queries and events know only subscribed services. What the registries send wrongly is counted by
+    reason and changes nothing; their connections are kept, because it was the user who chose them.
 
     Use it with `async with`; subscribing, listening and connecting are possible before that. After the block
     queries still answer with what was known last. In it, it belongs to the event loop that it was entered in,
-    and raises UsageError elsewhere; threads use `hansa.sync.Discovery`. It lives by that loop's time, in a
-    simulation too: `clock` is taken so that all components are made alike. Raises BadEndpoint, BadArgument.
+    and raises UsageError elsewhere; threads use `hansa.sync.Discovery`. Raises BadEndpoint, BadArgument.
     """
 
     def __init__(
         self,
         registries: Sequence[str] = (),
         *,
-        silence_s: float = _SILENCE_S,
-        tls: Tls | None = None,
-        network: Network | None = None,
-        clock: Clock | None = None,
-        chance: Chance | None = None,
-        options: SocketOptions | None = None,
+        silence_timeout: float = _SILENCE_S,
+        environment: Environment | None = None,
         name: str = "discovery",
     ) -> None:
         if isinstance(registries, str):
             raise BadArgument(f"registries is a list of endpoints: write [{registries!r}]")
         self.name = name
-        self._directory = Directory(silence_s=silence_s)
+        self._directory = Directory(silence_s=silence_timeout)
         self._listeners = Listeners(self._listener_failed)
         self._registries: dict[Endpoint, Outbound | None] = {_registry(text): None for text in registries}
         self._sub = Sub(
-            options=options,
-            network=network,
-            tls=tls,
-            chance=chance,
+            environment=environment,
             on_messages=self._received,
             on_event=self._happened,
             name=name,
@@ -215,7 +205,7 @@ class Discovery:
 
     @property
     def registries_heard(self) -> tuple[int, ...]:
-        """Ids of the registries that are connected and have spoken within `silence_s`, ascending."""
+        """Ids of the registries that are connected and have spoken within `silence_timeout`, ascending."""
         return self._known.registries_heard
 
     @property

@@ -10,8 +10,6 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
-from hansa.chance import Chance
-from hansa.clock import Clock
 from hansa.errors import AlreadyClosed, Backlogged, BadArgument, HansaError, TimedOut, UsageError
 from hansa.ids import format_id
 from hansa.limits import BURST_COUNT, IN_FLIGHT_MAX, REQUEST_TIMEOUT_S
@@ -22,7 +20,7 @@ from hansa.services.gateway.balancers import Balancer, RoundRobin
 from hansa.services.gateway.calls import Call, as_parts, blocked
 from hansa.services.gateway.switchboard import Completion, Switchboard, completion_of
 from hansa.services.gateway.tries import RetryPolicy
-from hansa.transport import Away, Network, Overflow, SocketOptions, Tls
+from hansa.transport import Away, Environment, Overflow
 from hansa.wire.business import TraceContext
 
 # How long a request waits between tries while its provider's buffer is full; twice as long each time.
@@ -74,8 +72,7 @@ class Gateway:
     their providers by itself. Where no registry is wanted it is `Addresses`: services with the endpoints of
     their providers. Use the gateway within `async with`, inside the discovery's block; leaving the block ends
     every open request with AlreadyClosed. It belongs to the event loop that it was entered in, and raises
-    UsageError elsewhere; threads use `hansa.sync.Gateway`. It lives by that loop's time, in a simulation too:
-    `clock` is taken so that all components are made alike.
+    UsageError elsewhere; threads use `hansa.sync.Gateway`.
     """
 
     def __init__(
@@ -84,11 +81,7 @@ class Gateway:
         *,
         in_flight_max: int = IN_FLIGHT_MAX,
         retry: RetryPolicy | None = None,
-        tls: Tls | None = None,
-        network: Network | None = None,
-        clock: Clock | None = None,
-        chance: Chance | None = None,
-        options: SocketOptions | None = None,
+        environment: Environment | None = None,
         name: str = "gateway",
     ) -> None:
         if in_flight_max < 1:
@@ -97,18 +90,18 @@ class Gateway:
         self._providers = providers
         self._in_flight_max = in_flight_max
         self._retry = retry or RetryPolicy()
-        self._chance = chance or Chance.system()
+        environment = environment or Environment()
         # What waited for a provider that left would reach its successor, or nobody; what was dropped would be
         # waited for in vain: the gateway decides.
-        options = options or SocketOptions()
-        self._options = replace(
-            options,
-            away=Away.FAIL,
-            overflow=Overflow.BLOCK,
-            burst_count=min(options.burst_count, BURST_COUNT),
+        options = environment.options
+        self._environment = environment.but(
+            options=replace(
+                options,
+                away=Away.FAIL,
+                overflow=Overflow.BLOCK,
+                burst_count=min(options.burst_count, BURST_COUNT),
+            )
         )
-        self._network = network
-        self._tls = tls
         self._completions: Mailbox[Completion] = Mailbox(f"the completions of {name}")
         self._line: deque[asyncio.Future[None]] = deque()
         """Those who wait for room, first come first served."""
@@ -133,10 +126,7 @@ class Gateway:
             self.name,
             self._providers,
             retry=self._retry,
-            chance=self._chance,
-            options=self._options,
-            network=self._network,
-            tls=self._tls,
+            environment=self._environment,
             balancers=self._balancers,
             on_room=self._make_room,
         )

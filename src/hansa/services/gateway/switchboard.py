@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from hansa.chance import Chance
 from hansa.errors import (
     AlreadyClosed,
     Backlogged,
@@ -37,7 +36,7 @@ from hansa.services.gateway.calls import ALARM_S_MIN, NEVER, Call, Calls
 from hansa.services.gateway.links import ServiceLink, ServiceLinks
 from hansa.services.gateway.pool import Pool, PoolMember
 from hansa.services.gateway.tries import NOT_STARTED, RetryPolicy
-from hansa.transport import Disconnected, Network, Router, SocketOptions, Tls
+from hansa.transport import Disconnected, Environment, Router
 from hansa.wire.business import ERROR_MSG_ID, TraceContext, decode_call, decode_error
 from hansa.wire.frames import encode
 
@@ -163,24 +162,19 @@ class Switchboard:
         providers: ProviderSource,
         *,
         retry: RetryPolicy,
-        chance: Chance,
-        options: SocketOptions,
-        network: Network | None,
-        tls: Tls | None,
+        environment: Environment,
         balancers: Mapping[str, Balancer],
         on_room: Callable[[], None],
     ) -> None:
         self.name = name
         # High and random, so that numbers which callers of a direct router choose rarely meet these.
-        self.calls = Calls(chance.uint32() << 31 | 1 << 62)
+        self.calls = Calls(environment.chance.uint32() << 31 | 1 << 62)
         self.tally = TryTally()
         self.strikes = Strikes()
         self._providers = providers
         self._retry = retry
-        self._chance = chance
-        self._options = options
-        self._network = network
-        self._tls = tls
+        self._environment = environment
+        self._chance = environment.chance
         self._on_room = on_room
         self._loop = asyncio.get_running_loop()
         self._timers = CallTimers(self.calls, on_expired=self._expired, on_overdue=self._overdue)
@@ -529,10 +523,7 @@ class Switchboard:
     def _new_router(self, link: ServiceLink) -> Router:
         return Router(
             new_routing_id(self._chance),
-            options=self._options,
-            network=self._network,
-            tls=self._tls,
-            chance=self._chance,
+            environment=self._environment,
             on_messages=partial(self._replies, link),
             on_event=link.happened,
             name=f"{self.name} for {link.name}",

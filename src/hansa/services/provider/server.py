@@ -13,8 +13,6 @@ from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Self, TypeVar
 
-from hansa.chance import Chance
-from hansa.clock import Clock
 from hansa.endpoint import Endpoint, advertised
 from hansa.errors import BadArgument, BadEndpoint, UsageError
 from hansa.ids import check_routing_id, new_routing_id
@@ -36,7 +34,7 @@ from hansa.runtime.tasks import Closing
 from hansa.services.provider.handlers import HandlerRunner
 from hansa.services.provider.request import HandlerFunction
 from hansa.services.provider.work import Work
-from hansa.transport import Disconnected, Network, Router, SocketEvent, SocketOptions, Tls
+from hansa.transport import Disconnected, Environment, Router, SocketEvent
 from hansa.transport.system_network import SystemNetwork, default_route_host
 
 F = TypeVar("F", bound=HandlerFunction)
@@ -104,7 +102,7 @@ class Provider:
     `cancel_s_max` after its cancellation is left behind and logged, and its caller is told ProviderLost.
 
     Heartbeats go to the registry every 5 s, or at a third of its timeout if that is shorter. With a
-    `heartbeat_interval_s` they go out at least so often; one that is not shorter than the registry's timeout
+    `heartbeat_interval` they go out at least so often; one that is not shorter than the registry's timeout
     makes `register` raise RegistrationRefused.
     """
 
@@ -119,29 +117,25 @@ class Provider:
         waiting_max: int = WAITING_MAX,
         threads_max: int = THREADS_MAX,
         cancel_s_max: float = CANCEL_S_MAX,
-        heartbeat_interval_s: float | None = None,
-        tls: Tls | None = None,
-        network: Network | None = None,
-        clock: Clock | None = None,
-        chance: Chance | None = None,
-        options: SocketOptions | None = None,
+        heartbeat_interval: float | None = None,
+        environment: Environment | None = None,
         name: str = "provider",
     ) -> None:
         if isinstance(registries, str):
             raise BadArgument(f"registries is a list of endpoints: write [{registries!r}]")
-        if heartbeat_interval_s is not None and not heartbeat_interval_s > 0:
-            raise BadArgument(f"heartbeat_interval_s is {heartbeat_interval_s}; it must be positive")
+        if heartbeat_interval is not None and not heartbeat_interval > 0:
+            raise BadArgument(f"heartbeat_interval is {heartbeat_interval}; it must be positive")
         if cancel_s_max < 0:
             raise BadArgument(f"cancel_s_max is {cancel_s_max}; it must not be negative")
-        chance = chance or Chance.system()
-        options = options or SocketOptions()
+        environment = environment or Environment()
+        options = environment.options
         self.name = name
-        self.routing_id = check_routing_id(routing_id) if routing_id else new_routing_id(chance)
+        self.routing_id = check_routing_id(routing_id) if routing_id else new_routing_id(environment.chance)
         self._bind = Endpoint.parse(bind)
         self._bound: Endpoint | None = None
         self._advertise = advertise
-        self._network = network or SystemNetwork(tls, handshake_s_max=options.handshake_s_max)
-        self._linger_s = options.linger_s
+        self._network = environment.network
+        self._linger_s = options.linger
         self._is_entered = self._is_leaving = False
         self._closing = Closing()
         self._home: Home | None = None
@@ -151,25 +145,22 @@ class Provider:
         )
         self.router = Router(
             self.routing_id,
-            network=self._network,
-            options=replace(options, burst_count=min(options.burst_count, BURST_COUNT)),
-            chance=chance,
+            environment=environment.but(
+                options=replace(options, burst_count=min(options.burst_count, BURST_COUNT))
+            ),
             on_messages=self._runner.take,
             on_event=self._happened,
             name=name,
         )
         self._machine = Registrations(
             map(self._checked_registry, registries),
-            heartbeat_interval_s=heartbeat_interval_s,
-            chance=chance,
+            heartbeat_interval_s=heartbeat_interval,
+            chance=environment.chance,
         )
         self._line = RegistryLine(
             self._machine,
             routing_id=self.routing_id,
-            network=self._network,
-            options=options,
-            clock=clock,
-            chance=chance,
+            environment=environment,
             name=name,
         )
 
@@ -205,7 +196,7 @@ class Provider:
         runner = self._runner
         try:
             if self._machine.registry is not None:
-                await self._line.unregister_all(timeout_s=FAREWELL_S_MAX)
+                await self._line.unregister_all(timeout=FAREWELL_S_MAX)
             runner.work.shut()
             await self._calm(lambda: self._is_idle, self._linger_s)
         finally:
@@ -262,7 +253,7 @@ class Provider:
                 f"{self.name} for one of them: choose another name, or use a SpotNode"
             )
         endpoint = advertised(self.endpoint, advertise or self._advertise, default_route_host)
-        return await self._line.register(service, str(endpoint), weight or 1, timeout_s=timeout)
+        return await self._line.register(service, str(endpoint), weight or 1, timeout=timeout)
 
     async def update_weight(
         self, service: str, weight: int, *, timeout: float | None = REGISTER_TIMEOUT_S
@@ -273,7 +264,7 @@ class Provider:
         and is what a later registry is told.
         """
         self._check_registering()
-        await self._line.reweight(service, weight or 1, timeout_s=timeout)
+        await self._line.reweight(service, weight or 1, timeout=timeout)
 
     async def unregister(self, service: str, *, timeout: float | None = REGISTER_TIMEOUT_S) -> None:
         """Take a service back; returns when the registry has removed it. Requests are still answered.
@@ -282,7 +273,7 @@ class Provider:
         not told drops it when heartbeats stay away.
         """
         self._check_entered()
-        await self._line.unregister(service, timeout_s=timeout)
+        await self._line.unregister(service, timeout=timeout)
 
     def registration(self, service: str) -> Registration | None:
         """What a registry last said about this service, refusals too."""
@@ -305,7 +296,7 @@ class Provider:
         loop = asyncio.get_running_loop()
         end_at = loop.time() + timeout
         # Without a registry this fails, and is made up for when one is back; the gateways count in any case.
-        await self._line.unregister_all(timeout_s=min(timeout, REGISTER_TIMEOUT_S))
+        await self._line.unregister_all(timeout=min(timeout, REGISTER_TIMEOUT_S))
         await self._calm(lambda: self._is_idle and not self.router.peers, max(0.0, end_at - loop.time()))
         self._runner.work.shut()
         return self._is_idle and not self.router.peers

@@ -17,15 +17,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from hansa.chance import Chance
-from hansa.clock import Clock
 from hansa.endpoint import Endpoint
 from hansa.errors import BadFrame, Unavailable
 from hansa.presence.strikes import Strikes
 from hansa.services.registry.announcer import Announcement, Announcer
 from hansa.services.registry.catalogue import Catalogue, ProviderAnswer, ProviderMessage
 from hansa.services.registry.stats import RegistryStats
-from hansa.transport import Disconnected, Network, Overflow, Pub, Router, SocketEvent, SocketOptions, Sub, Tls
+from hansa.transport import Disconnected, Environment, Overflow, Pub, Router, SocketEvent, Sub
 from hansa.wire.listing import REGISTRY_SYNC, SERVICE_LIST, ListReader, RegistrySync
 from hansa.wire.registry import (
     AckStatus,
@@ -54,16 +52,12 @@ class RegistryRun:
         *,
         name: str,
         stopped_s: float,
-        clock: Clock,
-        chance: Chance,
-        options: SocketOptions,
-        network: Network | None,
-        tls: Tls | None,
+        environment: Environment,
     ) -> None:
         """`stopped_s` without a turn of the loop mean that the process was stopped."""
         self.catalogue = catalogue
         self.announcer = announcer
-        self._clock = clock
+        self._clock = environment.clock
         self._loop = asyncio.get_running_loop()
         self._stopped_s = stopped_s
         self._awake_at = self._loop.time()
@@ -78,19 +72,13 @@ class RegistryRun:
         self.router_bound: Endpoint
         self._pub = Pub(
             on_subscription=self._on_subscription,
-            options=options,
-            network=network,
-            tls=tls,
-            chance=chance,
+            environment=environment,
             name=f"{name} pub",
         )
         self._sub = Sub(
             on_messages=self._on_lists,
             on_event=self._on_registry_event,
-            options=options,
-            network=network,
-            tls=tls,
-            chance=chance,
+            environment=environment,
             name=f"{name} sub",
         )
         self._router = Router(
@@ -98,10 +86,9 @@ class RegistryRun:
             on_event=self._on_provider_event,
             # A provider that comes back after a half-open cut has the id it had, and must get in. Answers
             # that find no room are dropped: nobody waits for one who asks without reading.
-            options=replace(options, takeover=True, overflow=Overflow.DROP),
-            network=network,
-            tls=tls,
-            chance=chance,
+            environment=environment.but(
+                options=replace(environment.options, takeover=True, overflow=Overflow.DROP)
+            ),
             name=f"{name} router",
         )
 

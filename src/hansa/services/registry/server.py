@@ -12,8 +12,6 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Final, Self
 
-from hansa.chance import Chance
-from hansa.clock import Clock, SystemClock
 from hansa.endpoint import Endpoint
 from hansa.errors import BadArgument, BadEndpoint, UsageError
 from hansa.limits import BROADCAST_INTERVAL_S, HEARTBEAT_TIMEOUT_S, PROVIDER_ENTRIES_MAX, REGISTRIES_MAX
@@ -24,7 +22,7 @@ from hansa.services.registry.announcer import Announcer
 from hansa.services.registry.catalogue import Catalogue
 from hansa.services.registry.run import RegistryRun
 from hansa.services.registry.stats import RegistryStats
-from hansa.transport import Network, SocketOptions, Tls
+from hansa.transport import Environment
 
 _UINT32_MAX: Final = 0xFFFF_FFFF
 
@@ -37,8 +35,8 @@ class Registry:
     begins empty, under a new random id unless one is given. Leaving the block frees the ports. One provider
     has at most `provider_entries_max` entries, and more are refused; it cannot fill the list of all.
 
-    An entry that is silent for `heartbeat_timeout_s` is removed. Providers are told so, and beat at a third
-    of it or every 5 s, whichever is sooner; `heartbeat_interval_s` says when other beats are expected.
+    An entry that is silent for `heartbeat_timeout` is removed. Providers are told so, and beat at a third
+    of it or every 5 s, whichever is sooner; `heartbeat_interval` says when other beats are expected.
     """
 
     def __init__(
@@ -48,30 +46,26 @@ class Registry:
         *,
         peers: Sequence[str] = (),
         registry_id: int | None = None,
-        heartbeat_interval_s: float | None = None,
-        heartbeat_timeout_s: float = HEARTBEAT_TIMEOUT_S,
-        broadcast_interval_s: float = BROADCAST_INTERVAL_S,
+        heartbeat_interval: float | None = None,
+        heartbeat_timeout: float = HEARTBEAT_TIMEOUT_S,
+        broadcast_interval: float = BROADCAST_INTERVAL_S,
         provider_entries_max: int = PROVIDER_ENTRIES_MAX,
-        tls: Tls | None = None,
-        network: Network | None = None,
-        clock: Clock | None = None,
-        chance: Chance | None = None,
-        options: SocketOptions | None = None,
+        environment: Environment | None = None,
         name: str = "registry",
     ) -> None:
         """Raises `BadEndpoint`, `BadArgument`."""
         if registry_id is not None and not 0 <= registry_id <= _UINT32_MAX:
             raise BadArgument(f"registry id {registry_id} is not in 0..{_UINT32_MAX}")
-        if heartbeat_interval_s is None:
-            heartbeat_interval_s = beat_s(heartbeat_timeout_s)
-        if not (heartbeat_interval_s > 0 and broadcast_interval_s > 0):
+        if heartbeat_interval is None:
+            heartbeat_interval = beat_s(heartbeat_timeout)
+        if not (heartbeat_interval > 0 and broadcast_interval > 0):
             raise BadArgument(
                 f"{name}: intervals of heartbeats and broadcasts are longer than no time at all"
             )
-        if not heartbeat_timeout_s > heartbeat_interval_s:  # So written, "not a number" is refused too.
+        if not heartbeat_timeout > heartbeat_interval:  # So written, "not a number" is refused too.
             raise BadArgument(
-                f"{name}: a heartbeat timeout of {heartbeat_timeout_s} s is not longer than the interval of "
-                f"{heartbeat_interval_s} s, so every provider would expire"
+                f"{name}: a heartbeat timeout of {heartbeat_timeout} s is not longer than the interval of "
+                f"{heartbeat_interval} s, so every provider would expire"
             )
         if provider_entries_max < 1:
             raise BadArgument(f"{name}: provider_entries_max is {provider_entries_max}; 1 is the least")
@@ -80,15 +74,11 @@ class Registry:
         self._given_router = Endpoint.parse(router)
         self._given_id = registry_id
         self._registry_id = registry_id or 0
-        self._heartbeat_interval_s = heartbeat_interval_s
-        self._heartbeat_timeout_s = heartbeat_timeout_s
-        self._broadcast_interval_s = broadcast_interval_s
+        self._heartbeat_interval_s = heartbeat_interval
+        self._heartbeat_timeout_s = heartbeat_timeout
+        self._broadcast_interval_s = broadcast_interval
         self._provider_entries_max = provider_entries_max
-        self._clock = clock or SystemClock()
-        self._chance = chance or Chance.system()
-        self._options = options or SocketOptions()
-        self._network = network
-        self._tls = tls
+        self._environment = environment or Environment()
         self._peers: dict[Endpoint, None] = {}
         self._run: RegistryRun | None = None
         self._home: Home | None = None
@@ -122,7 +112,7 @@ class Registry:
         async with self._turn:
             if self._run is not None:
                 raise UsageError(f"{self.name} is running already, at {self.router}")
-            registry_id = self._chance.uint32() if self._given_id is None else self._given_id
+            registry_id = self._environment.chance.uint32() if self._given_id is None else self._given_id
             run = self._new_run(registry_id)
             await run.open(self._given_pub, self._given_router, list(self._peers))
             self._registry_id = registry_id
@@ -211,7 +201,7 @@ class Registry:
             # A provider that lives has said so by then, or it would have expired at the run before.
             settling_s=self._heartbeat_timeout_s,
             # Above what an earlier run under this id said, even within its millisecond or after a step back.
-            list_seq=max(first_epoch(int(self._clock.wall() * 1000)), self._last_list_seq),
+            list_seq=max(first_epoch(int(self._environment.clock.wall() * 1000)), self._last_list_seq),
             now=asyncio.get_running_loop().time(),
         )
         return RegistryRun(
@@ -222,9 +212,5 @@ class Registry:
             stopped_s=max(
                 self._heartbeat_timeout_s - self._heartbeat_interval_s, self._heartbeat_timeout_s / 2
             ),
-            clock=self._clock,
-            chance=self._chance,
-            options=self._options,
-            network=self._network,
-            tls=self._tls,
+            environment=self._environment,
         )

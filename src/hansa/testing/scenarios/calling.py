@@ -78,11 +78,10 @@ class Calling:
         names = REGISTRIES if chance.flip(0.7) else REGISTRIES[chance.below(2) :][:2]
         discovery = Discovery(
             [f"tcp://{name}:{PUB_PORT}" for name in names],
-            silence_s=3 * self._cluster.broadcast_interval_s,
-            network=host.network,
-            clock=host.clock,
-            chance=chance.fork("discovery"),
-            options=socket_options(chance.fork("discovery options")),
+            silence_timeout=3 * self._cluster.broadcast_interval_s,
+            environment=host.environment.fork("discovery").but(
+                options=socket_options(chance.fork("discovery options"))
+            ),
             name=f"{self._label} discovery",
         )
         in_flight_max = chance.choose((3, 100))
@@ -93,9 +92,9 @@ class Calling:
             discovery,
             in_flight_max=in_flight_max,
             retry=retry,
-            network=host.network,
-            chance=chance.fork("gateway"),
-            options=socket_options(chance.fork("gateway options")),
+            environment=host.environment.fork("gateway").but(
+                options=socket_options(chance.fork("gateway options"))
+            ),
             name=f"{self._label} gateway",
         )
         balancers: tuple[Balancer, ...] = (RoundRobin(), Weighted(), TwoChoices(), Rendezvous())

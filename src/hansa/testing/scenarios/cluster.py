@@ -120,10 +120,10 @@ class Cluster:
 def socket_options(chance: Chance) -> SocketOptions:
     """Quick to notice and quick to return, so that a run is short."""
     return SocketOptions(
-        heartbeat_interval_s=1.5,
-        heartbeat_timeout_s=chance.choose((3.0, 4.0)),
+        heartbeat_interval=1.5,
+        heartbeat_timeout=chance.choose((3.0, 4.0)),
         handshake_s_max=3.0,
         reconnect_s_min=0.05,
         reconnect_s_max=1.0,
-        linger_s=chance.choose((0.0, 1.0)),
+        linger=chance.choose((0.0, 1.0)),
     )

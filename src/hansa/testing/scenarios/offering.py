@@ -62,7 +62,8 @@ class Offering:
                 await self._live(session)
 
     def _session(self, number: int) -> ProviderRun:
-        host, chance = self._host, self._chance.fork(f"session {number}")
+        host, environment = self._host, self._host.environment.fork(f"session {number}")
+        chance = environment.chance
         label = f"{host.life}.{number}"
         first = chance.below(len(REGISTRIES))
         registries = REGISTRIES[first:] + REGISTRIES[:first]
@@ -76,13 +77,12 @@ class Offering:
             routing_id=new_routing_id(Chance.seeded(host.name)) if is_faithful else b"",
             concurrency_max=chance.choose((2, 100)),
             waiting_max=chance.choose((0, 2, 100)),
-            heartbeat_interval_s=HEARTBEAT_INTERVAL_S,
-            network=host.network,
-            clock=host.clock,
-            chance=chance.fork("provider"),
-            options=replace(
-                socket_options(chance.fork("options")),
-                outgoing_bytes_max=chance.fork("room").choose((LARGE_BYTES // 2, OUTGOING_BYTES_MAX)),
+            heartbeat_interval=HEARTBEAT_INTERVAL_S,
+            environment=environment.fork("provider").but(
+                options=replace(
+                    socket_options(chance.fork("options")),
+                    outgoing_bytes_max=chance.fork("room").choose((LARGE_BYTES // 2, OUTGOING_BYTES_MAX)),
+                )
             ),
             name=label,
         )

@@ -170,13 +170,10 @@ class RegistryCluster(Scenario):
             f"tcp://*:{ROUTER_PORT}",
             peers=[f"tcp://{name}:{PUB_PORT}" for name in REGISTRIES if name != host.name],
             registry_id=REGISTRIES.index(host.name) + 1 if cluster.has_fixed_ids else None,
-            heartbeat_interval_s=HEARTBEAT_INTERVAL_S,
-            heartbeat_timeout_s=HEARTBEAT_TIMEOUT_S,
-            broadcast_interval_s=cluster.broadcast_interval_s,
-            network=host.network,
-            clock=host.clock,
-            chance=chance.fork("registry"),
-            options=socket_options(chance.fork("options")),
+            heartbeat_interval=HEARTBEAT_INTERVAL_S,
+            heartbeat_timeout=HEARTBEAT_TIMEOUT_S,
+            broadcast_interval=cluster.broadcast_interval_s,
+            environment=host.environment.fork("registry").but(options=socket_options(chance.fork("options"))),
             name=str(host.life),
         )
         witness = ListWitness(host, cluster)
@@ -184,8 +181,7 @@ class RegistryCluster(Scenario):
         run_number = 0
         async with (
             Sub(
-                network=host.network,
-                chance=chance.fork("witness"),
+                environment=host.environment.fork("witness"),
                 on_messages=witness.hear,
                 name=f"{host.life} witness",
             ) as sub,

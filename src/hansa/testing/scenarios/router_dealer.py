@@ -122,9 +122,9 @@ class RouterDealer(Scenario):
         chance = host.chance
         life = str(host.life)
         settings: dict[str, Any] = {
-            "network": host.network,
-            "chance": chance.fork("socket"),
-            "options": _options(chance.fork("options"), takeover=self._takeover),
+            "environment": host.environment.fork("socket").but(
+                options=_options(chance.fork("options"), takeover=self._takeover)
+            ),
             "on_event": lambda event: self._on_event(host, life, event),
             "name": life,
         }
@@ -249,13 +249,13 @@ def _options(chance: Chance, *, takeover: bool) -> SocketOptions:
         incoming_bytes_max=chance.choose((2_000, 1_000_000)),
         overflow=chance.choose((Overflow.BLOCK, Overflow.BLOCK, Overflow.DROP, Overflow.FAIL)),
         away=chance.choose((Away.WAIT, Away.FAIL)),
-        heartbeat_interval_s=1.0,
-        heartbeat_timeout_s=3.0,
+        heartbeat_interval=1.0,
+        heartbeat_timeout=3.0,
         handshake_s_max=3.0,
         reconnect_s_min=0.05,
         reconnect_s_max=1.0,
         takeover=takeover,
-        linger_s=chance.choose((0.0, 2.0)),
+        linger=chance.choose((0.0, 2.0)),
     )
 
 

@@ -162,12 +162,12 @@ class Cast:
         """Quick to notice and to return; in some runs with little room on the way to a peer."""
         quick = socket_options(chance)
         return SocketOptions(
-            heartbeat_interval_s=quick.heartbeat_interval_s,
-            heartbeat_timeout_s=quick.heartbeat_timeout_s,
+            heartbeat_interval=quick.heartbeat_interval,
+            heartbeat_timeout=quick.heartbeat_timeout,
             handshake_s_max=quick.handshake_s_max,
             reconnect_s_min=quick.reconnect_s_min,
             reconnect_s_max=quick.reconnect_s_max,
-            linger_s=quick.linger_s,
+            linger=quick.linger,
             outgoing_count_max=self.outgoing_count_max,
         )
 

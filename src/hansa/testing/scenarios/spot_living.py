@@ -15,6 +15,7 @@ from hansa.testing.scenarios.spot_posts import Fate, Post
 from hansa.testing.scenarios.spot_witness import Witness
 from hansa.topics.events import PublishesInDoubt, PublishesRefused, SpotEvent, TopicDemoted
 from hansa.topics.node import SpotNode
+from hansa.transport.environment import Environment
 
 __all__ = ["Living"]
 
@@ -51,8 +52,9 @@ class Living:
         number = 0
         while True:
             number += 1
-            chance = self._chance.fork(f"session {number}")
-            session = self._session(number, chance)
+            environment = self._host.environment.fork(f"session {number}")
+            chance = environment.chance
+            session = self._session(number, environment)
             # The tasks end because what they read is closed before.
             async with asyncio.TaskGroup() as group, session.discovery, session.node:
                 self._cast.sessions[self._host.name] = session
@@ -67,18 +69,17 @@ class Living:
                     self._cast.close_session(session, crashed=False)
             await asyncio.sleep(chance.choose((0.0, chance.uniform(0.0, REST_S_MAX))))
 
-    def _session(self, number: int, chance: Chance) -> NodeRun:
-        host, cast = self._host, self._cast
+    def _session(self, number: int, environment: Environment) -> NodeRun:
+        host, cast, chance = self._host, self._cast, environment.chance
         label = f"{host.life}.{number}"
         # Set between two programs: the next one may number its epochs before those of the last one.
         host.clock.wall_skew_s = cast.wall_skew_s(chance.fork("clock"))
         discovery = Discovery(
             [f"tcp://{name}:{PUB_PORT}" for name in cast.registries],
-            silence_s=3 * cast.broadcast_interval_s,
-            network=host.network,
-            clock=host.clock,
-            chance=chance.fork("discovery"),
-            options=socket_options(chance.fork("discovery options")),
+            silence_timeout=3 * cast.broadcast_interval_s,
+            environment=environment.fork("discovery").but(
+                options=socket_options(chance.fork("discovery options"))
+            ),
             name=f"{label} discovery",
         )
         node = SpotNode(
@@ -87,13 +88,10 @@ class Living:
             discovery=discovery,
             advertise=f"tcp://{host.name}:{MESH_PORT}",
             routing_id=new_routing_id(Chance.seeded(host.name)) if host.name in cast.faithful else b"",
-            join_timeout_s=chance.choose((0.1, 1.0)),
-            query_interval_s=cast.query_interval_s,
-            heartbeat_interval_s=HEARTBEAT_INTERVAL_S,
-            network=host.network,
-            clock=host.clock,
-            chance=chance.fork("node"),
-            options=cast.mesh_options(chance.fork("options")),
+            join_timeout=chance.choose((0.1, 1.0)),
+            query_interval=cast.query_interval_s,
+            heartbeat_interval=HEARTBEAT_INTERVAL_S,
+            environment=environment.fork("node").but(options=cast.mesh_options(chance.fork("options"))),
             name=label,
         )
         return NodeRun(host.name, label, node, discovery)

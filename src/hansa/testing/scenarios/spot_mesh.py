@@ -128,13 +128,10 @@ class SpotMesh(Scenario):
             f"tcp://*:{PUB_PORT}",
             f"tcp://*:{ROUTER_PORT}",
             peers=[f"tcp://{name}:{PUB_PORT}" for name in cast.registries if name != host.name],
-            heartbeat_interval_s=HEARTBEAT_INTERVAL_S,
-            heartbeat_timeout_s=HEARTBEAT_TIMEOUT_S,
-            broadcast_interval_s=cast.broadcast_interval_s,
-            network=host.network,
-            clock=host.clock,
-            chance=chance.fork("registry"),
-            options=socket_options(chance.fork("options")),
+            heartbeat_interval=HEARTBEAT_INTERVAL_S,
+            heartbeat_timeout=HEARTBEAT_TIMEOUT_S,
+            broadcast_interval=cast.broadcast_interval_s,
+            environment=host.environment.fork("registry").but(options=socket_options(chance.fork("options"))),
             name=str(host.life),
         )
         async with registry:

@@ -47,6 +47,7 @@ from hansa.testing.store_link import StoreLink
 from hansa.testing.world import World
 from hansa.topics import Spot, SpotNode, SubscriptionState
 from hansa.topics.names import SERVICE
+from hansa.transport.environment import Environment
 
 __all__ = ["TopicClaiming"]
 
@@ -146,21 +147,21 @@ class TopicClaiming(Scenario):
         async with StoreLink(host, self.store) as link:
             while True:
                 number += 1
-                await self._be_node(host, link, host.chance.fork(f"session {number}"))
+                await self._be_node(host, link, host.environment.fork(f"session {number}"))
 
-    async def _be_node(self, host: Host, link: StoreLink, chance: Chance) -> None:
+    async def _be_node(self, host: Host, link: StoreLink, environment: Environment) -> None:
+        chance = environment.chance
         node = SpotNode(
             f"tcp://*:{MESH_PORT}",
             advertise=f"tcp://{host.name}:{MESH_PORT}",
-            query_interval_s=chance.choose((1.0, 5.0)),
+            query_interval=chance.choose((1.0, 5.0)),
             store=link,
-            claim_ttl_s=self.ttl_s,
-            network=host.network,
-            clock=host.clock,
-            chance=chance.fork("node"),
+            claim_ttl=self.ttl_s,
             # A connection outlasts a lease, mostly: whoever lost its claim is still believed to own.
-            options=replace(
-                socket_options(chance.fork("options")), heartbeat_timeout_s=chance.choose((3.0, 8.0))
+            environment=environment.fork("node").but(
+                options=replace(
+                    socket_options(chance.fork("options")), heartbeat_timeout=chance.choose((3.0, 8.0))
+                )
             ),
             name=str(host.life),
         )

@@ -22,11 +22,13 @@ def test_an_answer_that_comes_with_the_deadline_is_not_lost(seed: int) -> None:
     outcomes: list[tuple[bool, ProviderState]] = []
 
     async def registry(host: Host) -> None:
-        async with Registry("tcp://*:5550", "tcp://*:5551", **settings(host)):
+        async with Registry("tcp://*:5550", "tcp://*:5551", environment=host.environment):
             await asyncio.Event().wait()
 
     async def provider(host: Host) -> None:
-        async with Provider("tcp://*:1", ["tcp://r:5551"], advertise="tcp://p:1", **settings(host)) as one:
+        async with Provider(
+            "tcp://*:1", ["tcp://r:5551"], advertise="tcp://p:1", environment=host.environment
+        ) as one:
             while one.registry is None:
                 await asyncio.sleep(0.01)
             asyncio.get_running_loop().call_later(0.0001, world.pause, "p")
@@ -65,7 +67,9 @@ class Watched:
         self.world.host("p", member).start()
 
     async def _registry(self, host: Host) -> None:
-        async with Registry("tcp://*:5550", "tcp://*:5551", **settings(host), **self._settings) as registry:
+        async with Registry(
+            "tcp://*:5550", "tcp://*:5551", environment=host.environment, **self._settings
+        ) as registry:
             self.registry = registry
             await asyncio.Event().wait()
 
@@ -86,18 +90,16 @@ class Watched:
         return times
 
 
-def settings(host: Host) -> dict[str, Any]:
-    return {"network": host.network, "clock": host.clock, "chance": host.chance}
-
-
 async def a_provider(host: Host) -> None:
-    async with Provider("tcp://*:1", ["tcp://r:5551"], advertise="tcp://p:1", **settings(host)) as one:
+    async with Provider(
+        "tcp://*:1", ["tcp://r:5551"], advertise="tcp://p:1", environment=host.environment
+    ) as one:
         await one.register("pay")
         await asyncio.Event().wait()
 
 
 async def a_node(host: Host) -> None:
-    async with SpotNode("tcp://*:1", ["tcp://r:5551"], advertise="tcp://p:1", **settings(host)):
+    async with SpotNode("tcp://*:1", ["tcp://r:5551"], advertise="tcp://p:1", environment=host.environment):
         await asyncio.Event().wait()
 
 
@@ -124,7 +126,7 @@ def test_unless_told_otherwise_beats_come_every_5_s_entries_last_15_s_and_lists_
 def test_whoever_registers_beats_fast_enough_for_a_registry_with_a_short_timeout(
     member: Callable[[Host], Coroutine[Any, Any, None]],
 ) -> None:
-    watched = Watched(member, heartbeat_timeout_s=2.0)
+    watched = Watched(member, heartbeat_timeout=2.0)
 
     async def course() -> None:
         beats = (await watched.times_s(lambda one: one.stats.heartbeats_count, count=10))[2:]
@@ -146,8 +148,8 @@ def test_an_interval_that_the_registrys_timeout_does_not_bear_is_refused_with_bo
             "tcp://*:1",
             ["tcp://r:5551"],
             advertise="tcp://p:1",
-            heartbeat_interval_s=5.0,
-            **settings(host),
+            heartbeat_interval=5.0,
+            environment=host.environment,
         ) as one:
             try:
                 await one.register("pay")
@@ -155,7 +157,7 @@ def test_an_interval_that_the_registrys_timeout_does_not_bear_is_refused_with_bo
                 refusals.append(error)
             await asyncio.Event().wait()
 
-    watched = Watched(stubborn, heartbeat_timeout_s=2.0)
+    watched = Watched(stubborn, heartbeat_timeout=2.0)
 
     async def course() -> None:
         async with asyncio.timeout(10.0):

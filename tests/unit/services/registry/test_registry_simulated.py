@@ -36,8 +36,8 @@ class Play:
 
         async def program(host: Host) -> None:
             # Only the connection is watched, so that a stopped registry keeps it.
-            options = SocketOptions(heartbeat_interval_s=None)
-            async with Sub(network=host.network, chance=host.chance, options=options) as sub:
+            options = SocketOptions(heartbeat_interval=None)
+            async with Sub(environment=host.environment.but(options=options)) as sub:
                 sub.connect(f"tcp://{name.split('-')[1]}:5550")
                 await asyncio.sleep(asks_at_s - self.world.elapsed_s())
                 sub.subscribe(b"\x05\x00")
@@ -50,7 +50,7 @@ class Play:
         """A host that registers at one registry, as `tcp://<name>:1`, and beats every five seconds."""
 
         async def program(host: Host) -> None:
-            dealer = Dealer(name.encode(), network=host.network, chance=host.chance)
+            dealer = Dealer(name.encode(), environment=host.environment)
             async with dealer:
                 dealer.connect(f"tcp://{registry}:5551")
                 await self._stand_by(dealer, name, silent=silent, leaves_at_s=leaves_at_s)
@@ -82,8 +82,9 @@ class Play:
 
     async def _registry(self, host: Host) -> None:
         peers = [f"tcp://{name}:5550" for name in REGISTRIES if name != host.name]
-        settings: dict[str, Any] = {"network": host.network, "clock": host.clock, "chance": host.chance}
-        async with Registry("tcp://*:5550", "tcp://*:5551", peers=peers, **settings) as registry:
+        async with Registry(
+            "tcp://*:5550", "tcp://*:5551", peers=peers, environment=host.environment
+        ) as registry:
             self.registries[host.name] = registry
             await asyncio.Event().wait()
 
@@ -252,8 +253,9 @@ def test_what_a_stopped_registry_reads_late_changes_nothing(
 
     async def mover(host: Host) -> None:
         registries = ["tcp://r1:5551", "tcp://r2:5551"]
-        settings: dict[str, Any] = {"network": host.network, "clock": host.clock, "chance": host.chance}
-        async with Provider("tcp://*:1", registries, advertise="tcp://mover:1", **settings) as provider:
+        async with Provider(
+            "tcp://*:1", registries, advertise="tcp://mover:1", environment=host.environment
+        ) as provider:
             await provider.register(PAY, weight=1)
             await play.until(lambda: play.all_list("mover"), within_s=5.0)
             play.world.pause("r1")

@@ -87,7 +87,7 @@ async def test_from_the_start_on_it_looks_at_the_clock_often_enough_to_notice_a_
 
 @pytest.mark.spec("DIS-06")
 async def test_who_subscribes_after_a_short_stall_is_not_told_what_expired_meanwhile(lane: Lane) -> None:
-    settings: dict[str, Any] = {"heartbeat_interval_s": 0.1, "heartbeat_timeout_s": 0.6}
+    settings: dict[str, Any] = {"heartbeat_interval": 0.1, "heartbeat_timeout": 0.6}
     async with registry(lane, **settings) as one, caller(lane) as ann, listener(lane, b"none") as heard:
         await heard.dial(one.pub)
         await (await ann.dial(one.router)).register()
@@ -100,7 +100,7 @@ async def test_who_subscribes_after_a_short_stall_is_not_told_what_expired_meanw
 
 @pytest.mark.spec("DIS-11")
 async def test_what_is_overdue_after_a_stop_of_the_process_goes_without_a_tombstone(lane: Lane) -> None:
-    settings: dict[str, Any] = {"heartbeat_interval_s": 0.1, "heartbeat_timeout_s": 0.3}
+    settings: dict[str, Any] = {"heartbeat_interval": 0.1, "heartbeat_timeout": 0.3}
     async with registry(lane, **settings) as one, caller(lane) as ann:
         await (await ann.dial(one.router)).register()
         time.sleep(0.4)  # noqa: ASYNC251
