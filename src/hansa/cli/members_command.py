@@ -34,7 +34,7 @@ from hansa.coordination.node_info import MemberStatus, NodeInfo
 from hansa.coordination.roster import Roster
 from hansa.coordination.suspicion import silence_s
 from hansa.errors import BadArgument, HansaError, StoreUnavailable, TimedOut
-from hansa.runtime.fast_loop import run
+from hansa.runtime.loops import run
 from hansa.store.store import Store
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from hansa.cli.stop_signals import Stop, stop_signals
 from hansa.errors import HandlerFailed, HansaError
 from hansa.ids import format_id
 from hansa.limits import DRAIN_TIMEOUT_S
-from hansa.runtime.fast_loop import run
+from hansa.runtime.loops import run
 from hansa.services.provider import Provider
 
 # Processes cost more than handlers inside one; beyond these requests wait, and then callers hear "busy".

@@ -27,8 +27,8 @@ from hansa.cli.registry_options import SECONDS, AsJson
 from hansa.cli.stop_signals import Cut, until_stopped
 from hansa.errors import HansaError
 from hansa.limits import RAFT_JOIN_TIMEOUT_S, RAFT_START_S_MAX
-from hansa.runtime.event_stream import EventStream
-from hansa.runtime.fast_loop import run
+from hansa.runtime.loops import run
+from hansa.runtime.mailboxes import EventStream
 from hansa.runtime.tasks import TaskScope
 from hansa.store import raft
 from hansa.store.raft.raft_events import RaftEvent

@@ -17,7 +17,7 @@ from hansa.cli.registry_options import NO_TLS, SECONDS, AsJson, TlsFiles
 from hansa.cli.stop_signals import Cut, until_stopped
 from hansa.errors import BadArgument, HansaError
 from hansa.ids import format_id
-from hansa.runtime.fast_loop import run
+from hansa.runtime.loops import run
 from hansa.topics import SpotNode, TopicReport
 from hansa.transport import Environment
 

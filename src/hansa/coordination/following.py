@@ -28,7 +28,7 @@ from hansa.chance import Chance
 from hansa.errors import Compacted, HansaError, StoreUnavailable, TimedOut, WatchOverrun
 from hansa.limits import FOLLOW_RETRY_S_MAX, FOLLOW_RETRY_S_MIN, RECONNECT_JITTER, STORE_TIMEOUT_S
 from hansa.runtime.backoff import Backoff
-from hansa.runtime.waiters import Waiters
+from hansa.runtime.mailboxes import Waiters
 from hansa.store.store import Store, Watch
 from hansa.store.values import EventKind, KeyValue, Scan, WatchBatch, as_bytes, as_key
 

@@ -21,7 +21,7 @@ from hansa.coordination.session_times import Kept, farewell_s, session_times
 from hansa.errors import HansaError, LeaseLost, SessionLost, UsageError
 from hansa.keys import Keys
 from hansa.limits import STORE_TIMEOUT_S
-from hansa.runtime.home import Home
+from hansa.runtime.loops import Home
 from hansa.runtime.tasks import Closing, TaskScope
 from hansa.store.store import Keeping, Store
 

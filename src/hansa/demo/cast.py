@@ -30,7 +30,7 @@ from hansa.demo.acting import (
 )
 from hansa.demo.latencies import Latencies
 from hansa.demo.node import play_node
-from hansa.runtime.fast_loop import run
+from hansa.runtime.loops import run
 
 SERVICE = "greeter"
 

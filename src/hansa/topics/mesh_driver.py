@@ -6,10 +6,10 @@ from typing import Protocol
 
 from hansa.endpoint import Endpoint
 from hansa.presence.provider_info import ProviderInfo
-from hansa.presence.strikes import Strikes
 from hansa.topics.fanout import Exchange
 from hansa.topics.stats import MeshTally, TopicReport
 from hansa.topics.wants import Subscriber
+from hansa.transport.admission import Strikes
 
 
 class MeshDriver(Protocol):

@@ -13,7 +13,7 @@ from typing import Any, Final, Self, TypeVar
 
 from hansa.errors import AlreadyClosed, Backlogged, WouldBlock
 from hansa.limits import SUBSCRIPTION_BYTES_MAX, SUBSCRIPTION_COUNT_MAX
-from hansa.runtime.event_stream import EventStream
+from hansa.runtime.mailboxes import EventStream
 from hansa.runtime.steps import Job, Order, Steps
 from hansa.topics.events import SpotEvent, SubscriptionState
 from hansa.topics.inbox import TopicMessage, WhenSlow

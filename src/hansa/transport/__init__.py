@@ -4,15 +4,14 @@ In the order in which a message goes out, from the socket to the wire:
 
 - `router_socket`, `dealer_socket`, `pub_socket`, `sub_socket`: the four kinds, as their users call them.
 - `zmtp_socket`: what all four share: bound and dialled endpoints, admission of peers, events, a clean end.
-- `admission`: who may come in, and as which peer. `options`, `events`: how a socket behaves, what it tells.
+- `admission`: who may come in, as which peer, and who has to go. `events`: what a socket tells.
 - `outbound_socket`: an endpoint that is dialled, and dialled again after every end.
 - `subscriptions`: who wants which messages, and one message put into the outbox of each of them.
 - `lane`, `outbox`: the way to one peer, connected or not, and what waits on it.
 - `connection`, `link`: one connection: the driver on asyncio's transport, and the protocol that it drives.
-- `environment`: network, clock, chance, credentials and socket options, as one value for every component.
-- `chunks`: reads a stream through one buffer per event loop.
-- `network`: what sockets stand on; `system_network` is TCP, TLS and Unix sockets, `memory_network` their twin
-  inside a process, also for the simulator.
+- `environment`: how sockets behave, and what every component needs from the world, as one value.
+- `network`: what sockets stand on, and how streams are read. `system_network` is TCP, TLS and Unix sockets,
+  `memory_network` their twin inside a process, also for the simulator.
 """
 
 from typing import TYPE_CHECKING

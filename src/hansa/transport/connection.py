@@ -8,8 +8,7 @@ from collections.abc import Callable
 from typing import Protocol, cast
 
 from hansa.limits import CLOSE_S_MAX, WRITE_TURN_BYTES
-from hansa.runtime.waiters import Waiters
-from hansa.transport.chunks import ChunkReader
+from hansa.runtime.mailboxes import Waiters
 from hansa.transport.events import CloseReason
 from hansa.transport.lane import Lane
 from hansa.transport.link import (
@@ -21,6 +20,7 @@ from hansa.transport.link import (
     SubscriptionCancelled,
     Write,
 )
+from hansa.transport.network import ChunkReader
 from hansa.transport.options import SocketOptions
 from hansa.transport.outbox import Batch
 

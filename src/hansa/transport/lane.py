@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from hansa.errors import AlreadyClosed, Backlogged
 from hansa.ids import format_id
-from hansa.runtime.waiters import Waiters
+from hansa.runtime.mailboxes import Waiters
 from hansa.transport.options import Overflow, SocketOptions
 from hansa.transport.outbox import BURST, FULL, QUIET, ROUSE, Outbox
 

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from hansa.endpoint import Endpoint
 from hansa.errors import AlreadyClosed, Unavailable
 from hansa.runtime.backoff import Backoff
+from hansa.runtime.mailboxes import Waiters
 from hansa.runtime.tasks import Closing
-from hansa.runtime.waiters import Waiters
 from hansa.transport.connection import Connection
 from hansa.transport.events import CloseReason
 from hansa.transport.lane import Lane

@@ -31,10 +31,9 @@ from hansa.limits import (
     HANDSHAKE_S_MAX,
 )
 from hansa.runtime.tasks import TaskScope
-from hansa.transport.chunks import StreamProtocol
 from hansa.transport.connection import Turnstile
 from hansa.transport.memory_network import MemoryNetwork
-from hansa.transport.network import Listener, Network
+from hansa.transport.network import Listener, Network, StreamProtocol
 from hansa.transport.options import Tls
 
 Factory = Callable[[], StreamProtocol]

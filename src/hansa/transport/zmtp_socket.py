@@ -17,11 +17,10 @@ from hansa.endpoint import Endpoint
 from hansa.errors import AlreadyClosed, BadArgument, BadEndpoint
 from hansa.limits import CLOSE_S_MAX, ROUTING_ID_BYTES_MAX
 from hansa.runtime.backoff import Backoff
-from hansa.runtime.home import Home
+from hansa.runtime.loops import Home
 from hansa.runtime.mailboxes import Mailbox
 from hansa.runtime.tasks import Closing, TaskScope
 from hansa.transport.admission import Admission, Door, NotAdmitted
-from hansa.transport.chunks import StreamProtocol
 from hansa.transport.connection import Connection, Turnstile
 from hansa.transport.environment import Environment
 from hansa.transport.events import (
@@ -33,7 +32,7 @@ from hansa.transport.events import (
     SocketEvent,
 )
 from hansa.transport.lane import Lane
-from hansa.transport.network import Listener
+from hansa.transport.network import Listener, StreamProtocol
 from hansa.transport.outbound_socket import Outbound
 from hansa.transport.system_network import SystemNetwork
 

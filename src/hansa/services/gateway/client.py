@@ -13,7 +13,7 @@ from typing import Any, Self
 from hansa.errors import AlreadyClosed, Backlogged, BadArgument, HansaError, TimedOut, UsageError
 from hansa.ids import format_id
 from hansa.limits import BURST_COUNT, IN_FLIGHT_MAX, REQUEST_TIMEOUT_S
-from hansa.runtime.home import Home
+from hansa.runtime.loops import Home
 from hansa.runtime.mailboxes import Mailbox
 from hansa.services.gateway.addresses import ProviderSource
 from hansa.services.gateway.balancers import Balancer, RoundRobin

@@ -14,8 +14,8 @@ from typing import Protocol
 from hansa.errors import AlreadyClosed, BadArgument, HansaError, NoProvider
 from hansa.ids import format_id
 from hansa.presence.provider_info import ProviderInfo
+from hansa.runtime.mailboxes import Waiters
 from hansa.runtime.tasks import TaskScope
-from hansa.runtime.waiters import Waiters
 from hansa.services.discovery import (
     DiscoveryEvent,
     ProviderAdded,

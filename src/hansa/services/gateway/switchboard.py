@@ -28,7 +28,6 @@ from hansa.errors import (
 )
 from hansa.ids import format_id, new_routing_id
 from hansa.limits import HEDGE_LOOK_S, TRY_S_MIN
-from hansa.presence.strikes import Strikes
 from hansa.runtime.tasks import TaskScope
 from hansa.services.gateway.addresses import ProviderSource
 from hansa.services.gateway.balancers import Balancer
@@ -37,6 +36,7 @@ from hansa.services.gateway.links import ServiceLink, ServiceLinks
 from hansa.services.gateway.pool import Pool, PoolMember
 from hansa.services.gateway.tries import NOT_STARTED, RetryPolicy
 from hansa.transport import Disconnected, Environment, Router
+from hansa.transport.admission import Strikes
 from hansa.wire.business import ERROR_MSG_ID, TraceContext, decode_call, decode_error
 from hansa.wire.frames import encode
 

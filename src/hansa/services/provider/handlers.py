@@ -38,8 +38,7 @@ from hansa.errors import (
 )
 from hansa.ids import format_id
 from hansa.limits import REPLY_S_MAX
-from hansa.presence.strikes import Strikes
-from hansa.runtime.waiters import Waiters
+from hansa.runtime.mailboxes import Waiters
 from hansa.services.provider.request import (
     Handler,
     HandlerFunction,
@@ -50,6 +49,7 @@ from hansa.services.provider.request import (
 )
 from hansa.services.provider.work import BUSY, DRAINING, START, Work
 from hansa.transport import CloseReason, Router, SocketOptions
+from hansa.transport.admission import Strikes
 from hansa.wire.business import (
     ERROR_MSG_ID,
     CallHeader,

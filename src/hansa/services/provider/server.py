@@ -29,7 +29,7 @@ from hansa.limits import (
 from hansa.presence.provider_info import ProviderState, Registration, is_reserved
 from hansa.presence.registrations import Registrations
 from hansa.presence.registry_line import RegistryLine
-from hansa.runtime.home import Home
+from hansa.runtime.loops import Home
 from hansa.runtime.tasks import Closing
 from hansa.services.provider.handlers import HandlerRunner
 from hansa.services.provider.request import HandlerFunction

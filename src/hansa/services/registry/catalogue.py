@@ -37,8 +37,8 @@ from hansa.endpoint import Endpoint
 from hansa.errors import BadEndpoint
 from hansa.ids import format_id
 from hansa.limits import BROADCASTS_MISSED_MAX, EPOCH_AHEAD_S_MAX, PROVIDER_ENTRIES_MAX
-from hansa.presence.epoch import EPOCH_MAX, epoch_wall_s, first_epoch
 from hansa.presence.provider_info import ProviderInfo
+from hansa.presence.statements import EPOCH_MAX, epoch_wall_s, first_epoch
 from hansa.services.registry.entries import Entries, EntryClaim, Key, newest_by_id, prevailing
 from hansa.services.registry.stats import CatalogueTally
 from hansa.services.registry.synced import Synced

@@ -19,11 +19,11 @@ from typing import Final
 
 from hansa.endpoint import Endpoint
 from hansa.errors import BadFrame, Unavailable
-from hansa.presence.strikes import Strikes
 from hansa.services.registry.announcer import Announcement, Announcer
 from hansa.services.registry.catalogue import Catalogue, ProviderAnswer, ProviderMessage
 from hansa.services.registry.stats import RegistryStats
 from hansa.transport import Disconnected, Environment, Overflow, Pub, Router, SocketEvent, Sub
+from hansa.transport.admission import Strikes
 from hansa.wire.listing import REGISTRY_SYNC, SERVICE_LIST, ListReader, RegistrySync
 from hansa.wire.registry import (
     AckStatus,

@@ -15,9 +15,9 @@ from typing import Final, Self
 from hansa.endpoint import Endpoint
 from hansa.errors import BadArgument, BadEndpoint, UsageError
 from hansa.limits import BROADCAST_INTERVAL_S, HEARTBEAT_TIMEOUT_S, PROVIDER_ENTRIES_MAX, REGISTRIES_MAX
-from hansa.presence.epoch import first_epoch
 from hansa.presence.provider_info import ProviderInfo, beat_s
-from hansa.runtime.home import Home
+from hansa.presence.statements import first_epoch
+from hansa.runtime.loops import Home
 from hansa.services.registry.announcer import Announcer
 from hansa.services.registry.catalogue import Catalogue
 from hansa.services.registry.run import RegistryRun

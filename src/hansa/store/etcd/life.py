@@ -9,8 +9,8 @@ from math import inf
 from typing import Any, Final, TypeVar
 
 from hansa.errors import AlreadyClosed, StoreUnavailable, TimedOut, UsageError
-from hansa.runtime.home import Home
-from hansa.runtime.waiters import Waiters
+from hansa.runtime.loops import Home
+from hansa.runtime.mailboxes import Waiters
 from hansa.store.etcd.rotation import Trail
 
 T = TypeVar("T")
