@@ -12,6 +12,7 @@ from hansa.chance import Chance
 from hansa.services.discovery import DiscoveryEvent
 from hansa.services.provider import Registration
 from hansa.transport import Environment, SocketOptions
+from tests.support.lanes import gathered
 
 M = TypeVar("M", bound=Choice)
 
@@ -49,7 +50,7 @@ class Cast:
         await self._stack.aclose()
 
     async def registry(self, pub: str = ANY, router: str = ANY, **settings: Any) -> Registry:
-        filled = {"heartbeat_interval": BEAT_S, "environment": ENVIRONMENT, **settings}
+        filled = gathered({"heartbeat_interval": BEAT_S, "options": OPTIONS, **settings})
         return await self._stack.enter_async_context(Registry(pub, router, **filled))
 
     async def cluster(self, count: int, *, routers: Sequence[str] = (), **settings: Any) -> list[Registry]:
@@ -69,7 +70,7 @@ class Cast:
 
     async def provider(self, *registries: Registry, bind: str = ANY, **settings: Any) -> Provider:
         """A bound provider that answers with its routing id and what was asked."""
-        filled = {"heartbeat_interval": BEAT_S, "environment": ENVIRONMENT, **settings}
+        filled = gathered({"heartbeat_interval": BEAT_S, "options": OPTIONS, **settings})
         routers = [str(registry.router) for registry in registries]
         provider = await self._stack.enter_async_context(Provider(bind, routers, **filled))
 
