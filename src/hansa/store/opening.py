@@ -9,7 +9,7 @@ from hansa.errors import BadArgument, BadEndpoint
 from hansa.store.etcd.address import EtcdAddress
 from hansa.store.memory import MemoryStore
 from hansa.store.store import Store
-from hansa.transport.options import Tls
+from hansa.transport.environment import Tls
 
 # Weak: a memory store lives as long as somebody holds it, and what nobody can reach again is not kept.
 _memory_stores: WeakValueDictionary[str, MemoryStore] = WeakValueDictionary()

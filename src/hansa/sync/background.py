@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 
 from hansa.errors import AlreadyClosed, Unavailable
-from hansa.runtime.steps import Order, Steps
+from hansa.runtime.steps import LooseStep, Steps
 
 _ADVICE = "do not call it from a callback, hand the work to a thread of yours"
 
@@ -42,7 +42,7 @@ class Background:
 
     def stop(self) -> None:
         """End the loop and wait for the thread."""
-        self.steps.post(Order(self._stopping.set))
+        self.steps.post(LooseStep(self._stopping.set))
         self._thread.join()
 
     def _main(self) -> None:

@@ -35,7 +35,7 @@ from hansa.services.gateway.tries import RetryPolicy
 from hansa.services.provider.server import Provider as AsyncProvider
 from hansa.services.provider.server import ProviderStats
 from hansa.services.registry.server import Registry as AsyncRegistry
-from hansa.services.registry.stats import RegistryStats
+from hansa.services.registry.server import RegistryStats
 from hansa.sync.calls import Handlers, Requests
 from hansa.sync.mirror import Mirror, shielded
 from hansa.sync.streams import DiscoveryEvents

@@ -51,8 +51,8 @@ from hansa.transport import (
     SocketEvent,
 )
 from hansa.transport.admission import Strikes
+from hansa.transport.connection import Lane
 from hansa.transport.events import CloseReason
-from hansa.transport.lane import Lane
 from hansa.transport.outbox import BURST, ROUSE, Outbox
 from hansa.wire.topics import PUBLISH, QueryResp, TopicCounts, decode, encode
 

@@ -25,7 +25,7 @@ from time import monotonic
 from typing import Final
 
 from hansa.errors import AlreadyClosed, HansaError, InvariantBroken, TimedOut, WouldBlock
-from hansa.runtime.steps import Order, Steps
+from hansa.runtime.steps import LooseStep, Steps
 from hansa.topics.inbox import TopicMessage
 from hansa.topics.spot import Spot, Subscription
 
@@ -129,7 +129,7 @@ class Tap:
                 self._line.popleft().release()
             is_empty = not self._line
         if is_empty:
-            self._steps.post(Order(self._rest))
+            self._steps.post(LooseStep(self._rest))
 
     def _check(self) -> None:
         error = self._steps.refusal or self._error

@@ -14,7 +14,7 @@ from typing import Any, Final, Self, TypeVar
 from hansa.errors import AlreadyClosed, Backlogged, WouldBlock
 from hansa.limits import SUBSCRIPTION_BYTES_MAX, SUBSCRIPTION_COUNT_MAX
 from hansa.runtime.mailboxes import EventStream
-from hansa.runtime.steps import Job, Order, Steps
+from hansa.runtime.steps import Job, LooseStep, Steps
 from hansa.topics.events import SpotEvent, SubscriptionState
 from hansa.topics.inbox import TopicMessage, WhenSlow
 from hansa.topics.spot import Spot, Subscription
@@ -195,7 +195,7 @@ class ThreadsafeSpot:
     def __del__(self) -> None:
         # The loop's thread may be going over those who listen: what is thrown away leaves them there.
         if self._events is not None:
-            self._steps.post(Order(self._events.close))
+            self._steps.post(LooseStep(self._events.close))
 
     # -- in the loop's thread
 

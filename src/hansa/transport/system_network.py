@@ -32,9 +32,9 @@ from hansa.limits import (
 )
 from hansa.runtime.tasks import TaskScope
 from hansa.transport.connection import Turnstile
+from hansa.transport.environment import Tls
 from hansa.transport.memory_network import MemoryNetwork
 from hansa.transport.network import Listener, Network, StreamProtocol
-from hansa.transport.options import Tls
 
 Factory = Callable[[], StreamProtocol]
 Probe = Callable[[IpVersion], str]

@@ -1,6 +1,6 @@
 """What all sockets share: endpoints, admission of peers, events, the inbox, and a clean end.
 
-The four kinds (`router_socket` and its neighbours) are subclasses of `ZmtpSocket`. `Message` is what they
+The four kinds (in `router_dealer` and `pub_sub`) are subclasses of `ZmtpSocket`. `Message` is what they
 receive, `SocketStats` what they have counted.
 """
 
@@ -21,7 +21,7 @@ from hansa.runtime.loops import Home
 from hansa.runtime.mailboxes import Mailbox
 from hansa.runtime.tasks import Closing, TaskScope
 from hansa.transport.admission import Admission, Door, NotAdmitted
-from hansa.transport.connection import Connection, Turnstile
+from hansa.transport.connection import Connection, Lane, Turnstile
 from hansa.transport.environment import Environment
 from hansa.transport.events import (
     CloseReason,
@@ -31,7 +31,6 @@ from hansa.transport.events import (
     MessagesLost,
     SocketEvent,
 )
-from hansa.transport.lane import Lane
 from hansa.transport.network import Listener, StreamProtocol
 from hansa.transport.outbound_socket import Outbound
 from hansa.transport.system_network import SystemNetwork

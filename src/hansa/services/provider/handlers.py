@@ -39,15 +39,18 @@ from hansa.errors import (
 from hansa.ids import format_id
 from hansa.limits import REPLY_S_MAX
 from hansa.runtime.mailboxes import Waiters
-from hansa.services.provider.request import (
+from hansa.services.provider.work import (
+    BUSY,
+    DRAINING,
+    START,
     Handler,
     HandlerFunction,
     Reply,
     Request,
+    Work,
     error_reply,
     reply_parts,
 )
-from hansa.services.provider.work import BUSY, DRAINING, START, Work
 from hansa.transport import CloseReason, Router, SocketOptions
 from hansa.transport.admission import Strikes
 from hansa.wire.business import (

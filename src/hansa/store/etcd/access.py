@@ -15,7 +15,7 @@ from hansa.limits import (
     STORE_PING_TIMEOUT_S,
     STORE_TXN_BYTES_MAX,
 )
-from hansa.transport.options import Tls
+from hansa.transport.environment import Tls
 
 # A transaction of many small operations has more words around them than keys and values.
 _REQUEST_BYTES_MAX: Final = STORE_TXN_BYTES_MAX + 512 * KIB

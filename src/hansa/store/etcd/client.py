@@ -72,7 +72,7 @@ from hansa.store.values import (
     check_commit,
     prefix_range,
 )
-from hansa.transport.options import Tls
+from hansa.transport.environment import Tls
 
 logger = logging.getLogger(__name__)
 

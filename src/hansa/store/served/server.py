@@ -39,7 +39,7 @@ from hansa.store.served.refusals import LEASE_EXISTS, LEASE_TOO_LONG, NO_AUTH, R
 from hansa.store.served.served_store import ServedStore
 from hansa.store.served.watch_stream import WatchStats, WatchStream
 from hansa.store.values import as_lease
-from hansa.transport.options import Tls
+from hansa.transport.environment import Tls
 
 # The API that is spoken. Clients look at it to know what they may ask for.
 API_VERSION: Final = "3.4.0"
