@@ -119,6 +119,10 @@ class Strikes:
         self.forget(peer)
         return True
 
+    def note(self, reason: str) -> None:
+        """A bad message of somebody who keeps its connection, because it was the user who chose it."""
+        self.by_reason[reason] += 1
+
     def forget(self, peer: bytes) -> None:
         """The peer has left."""
         self._by_peer.pop(peer, None)

@@ -72,7 +72,7 @@ class Lane:
                     f"{format_id(self.peer) if self.peer else 'a peer'}; use send() to wait, or raise "
                     "SocketOptions.outgoing_count_max and outgoing_bytes_max"
                 )
-            self.outbox.dropped_count += 1
+            self.outbox.drop()
             return False
         return True
 
@@ -105,13 +105,13 @@ class Lane:
     def stop(self) -> None:
         """The connection is gone; messages wait."""
         self.connection = None
-        self.outbox.stalled = True
+        self.outbox.stall()
 
     def pause(self) -> None:
-        self.outbox.stalled = True
+        self.outbox.stall()
 
     def resume(self) -> None:
-        self.outbox.stalled = False
+        self.outbox.flow()
         self.flush()
 
     def close(self) -> int:
@@ -126,7 +126,7 @@ class Lane:
     def flush(self) -> None:
         """Write all that the connection takes now."""
         outbox = self.outbox
-        outbox.due = False
+        outbox.begin_flush()
         connection = self.connection
         # What a broken connection cannot take stays here, and is known to be unsent.
         while not outbox.stalled and connection is not None and connection.is_writable:
@@ -304,7 +304,7 @@ class Connection(ChunkReader):
 
     def write_batch(self, batch: Batch) -> None:
         """Hand whole messages to the stream; from here on they are in doubt until confirmed."""
-        self.link.handed_count += batch.count
+        self.link.handed(batch.count)
         for buffer in batch.buffers():
             self.write(buffer)
 

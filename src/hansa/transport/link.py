@@ -189,6 +189,10 @@ class Link:
             due.append(self._ping_at + self._interval_s)
         return min(due, default=None)
 
+    def handed(self, count: int) -> None:
+        """So many messages more were handed to the connection."""
+        self.handed_count += count
+
     def ping(self, now: float) -> None:
         """Ask the peer to confirm all that was handed over so far."""
         self._ping_at = now

@@ -53,7 +53,7 @@ class Pub(ZmtpSocket):
         # Not self.post: the hot path of publishing saves a call (`make bench`, case pub).
         fan = self._fan
         if fan.turn_count >= TURN_COUNT_MAX:
-            fan.turn_count = 0
+            fan.rest()
             await asyncio.sleep(0)
         if self._closing:
             self._check_open()
@@ -77,7 +77,7 @@ class Pub(ZmtpSocket):
         lane = connection.lane
         due = lane.outbox.put_encoded(pieces, sum(map(len, pieces)))
         if due == FULL:
-            lane.outbox.dropped_count += 1
+            lane.outbox.drop()
             return False
         return lane.act(due)
 
@@ -86,13 +86,8 @@ class Pub(ZmtpSocket):
         return len(self._fan.subscriptions.matching(topic))
 
     def _rouse(self) -> None:
-        fan = self._fan
-        for outbox in fan.roused:
-            burst = outbox.held_bytes >= WRITE_TURN_BYTES
-            self._lanes[outbox].act(BURST if burst else ROUSE)
-            if burst:
-                fan.turn_count = TURN_COUNT_MAX
-        fan.roused.clear()
+        for outbox in self._fan.take_roused():
+            self._lanes[outbox].act(BURST if outbox.held_bytes >= WRITE_TURN_BYTES else ROUSE)
 
     def connection_subscribed(self, connection: Connection, prefix: bytes, *, wanted: bool) -> None:
         lane, subscriptions = connection.lane, self._fan.subscriptions

@@ -192,19 +192,22 @@ class ZmtpSocket:
         outbound.started(self._tasks.spawn(outbound.keep_up(), f"connection to {where}"))
         return outbound
 
-    async def close(self) -> None:
-        """End everything: linger for what was posted, close, and abort what does not close in time."""
+    async def close(self, *, linger: float | None = None) -> None:
+        """End everything: linger for what was posted, close, and abort what does not close in time.
+
+        It lingers as long as its options say, or for `linger` seconds.
+        """
         if self._home is not None:
             self._home.check()
-        await self._one_close.once(self._close)
+        await self._one_close.once(lambda: self._close(self.options.linger if linger is None else linger))
 
-    async def _close(self) -> None:
+    async def _close(self, linger_s: float) -> None:
         self._closing = True
         while self._listeners:
             await self._listeners.popitem()[1].close()
         try:
-            if self.options.linger:
-                async with asyncio.timeout(self.options.linger):
+            if linger_s:
+                async with asyncio.timeout(linger_s):
                     await self._linger()
                     while any(lane.connection and lane.outbox.held_count for lane in self._lanes_all()):
                         # Said while we waited, in reply to what was still heard: peers have our word for it.
@@ -452,10 +455,9 @@ class ZmtpSocket:
 
     def _close_lane(self, lane: Lane) -> int:
         """Keep a lane's counts and close it; how many messages that loses."""
-        self._tally.sent_count += lane.outbox.taken_count
-        self._tally.dropped_count += lane.outbox.dropped_count
-        lane.outbox.taken_count = 0
-        lane.outbox.dropped_count = 0
+        sent_count, dropped_count = lane.outbox.take_counts()
+        self._tally.sent_count += sent_count
+        self._tally.dropped_count += dropped_count
         return lane.close()
 
     # -- small things

@@ -436,6 +436,10 @@ class Calls:
         self.alarm_at = at
         return True
 
+    def plan_look(self, at: float) -> None:
+        """`overdue` will be asked then."""
+        self.look_at = at
+
     def expired(self, *, now: float) -> list[Call]:
         """Take out the calls whose deadline has passed, in the order in which they were made."""
         late = [call for call in self.open.values() if call.deadline <= now]

@@ -16,7 +16,7 @@ from hansa.limits import BURST_COUNT, IN_FLIGHT_MAX, REQUEST_TIMEOUT_S
 from hansa.runtime.loops import Home
 from hansa.runtime.mailboxes import Mailbox
 from hansa.services.gateway.addresses import ProviderSource
-from hansa.services.gateway.balancers import Balancer, RoundRobin
+from hansa.services.gateway.balancers import Balancer
 from hansa.services.gateway.calls import Call, as_parts, blocked
 from hansa.services.gateway.switchboard import Completion, Switchboard, completion_of
 from hansa.services.gateway.tries import RetryPolicy
@@ -322,8 +322,8 @@ class Gateway:
             self._balancers.pop(service, None)
         else:
             self._balancers[service] = balancer
-        if self._board is not None and service in self._board.links:
-            self._board.links[service].balancer = balancer or RoundRobin()
+        if self._board is not None:
+            self._board.services.rebalance(service)
 
     def connection_count(self, service: str) -> int:
         """How many providers of the service are connected and may get requests."""

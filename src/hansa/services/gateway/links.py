@@ -99,6 +99,29 @@ class ServiceLink:
             pause.cancel()
         self.waiters.wake_all()
 
+    # -- requests that wait
+
+    def park(self, call: Call) -> None:
+        """Until somebody is ready."""
+        self.parked[call] = None
+
+    def take_parked(self) -> list[Call]:
+        """Those that waited for somebody to be ready, and wait no more."""
+        parked, self.parked = list(self.parked), {}
+        return parked
+
+    def pause(self, call: Call, timer: asyncio.TimerHandle) -> None:
+        """Until the timer rings."""
+        self.pausing[call] = timer
+
+    def forget(self, call: Call) -> None:
+        """It waits no more."""
+        self.parked.pop(call, None)
+        if (timer := self.pausing.pop(call, None)) is not None:
+            timer.cancel()
+
+    # -- providers come and go
+
     def listed(self, provider: ProviderInfo) -> None:
         """This provider is listed: connect to it."""
         member = self.pool.add(provider)
@@ -172,7 +195,7 @@ class ServiceLink:
         elif isinstance(event, HandshakeFailed):
             for member in self.pool.members.values():
                 if _has_missed(member.connection, event.address):
-                    member.tried = True
+                    self.pool.missed(member)
             self.look()
 
     def _came(self, peer: bytes) -> None:
@@ -248,6 +271,14 @@ class ServiceLinks:
         elif isinstance(event, WeightChanged) and event.provider.service in self.links:
             self.links[event.provider.service].pool.reweigh(event.provider)
 
+    def rebalance(self, service: str) -> None:
+        """The balancer that was set for the service is another one now."""
+        if service in self.links:
+            self.links[service].balancer = self._balancer(service)
+
+    def _balancer(self, service: str) -> Balancer:
+        return self._balancers.get(service) or RoundRobin()
+
     async def _look_at_first_list(self) -> None:
         """Tell those who wait for a service that is not listed as soon as that is known."""
         # A source that closed will know of nobody, which is as good as an answer.
@@ -260,7 +291,7 @@ class ServiceLinks:
         link = self.links[name] = ServiceLink(
             name,
             owner=self._owner,
-            balancer=self._balancers.get(name) or RoundRobin(),
+            balancer=self._balancer(name),
             retry=self._retry,
             tasks=self._tasks,
             tally=self.tally,

@@ -144,6 +144,10 @@ class Pool:
         self._sort(member)
         return member.is_ready
 
+    def missed(self, member: PoolMember) -> None:
+        """An attempt to connect to it has ended."""
+        member.tried = True
+
     def disconnected(self, member: PoolMember) -> None:
         member.peer = b""
         member.in_flight_count = 0

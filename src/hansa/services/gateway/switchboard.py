@@ -132,7 +132,7 @@ class CallTimers:
 
     def _look_at(self, at: float) -> None:
         """Look for tries that are overdue then; earlier than planned, or the first time."""
-        self._calls.look_at = at
+        self._calls.plan_look(at)
         if self._look is not None:
             self._look.cancel()
         self._look = self._loop.call_at(at, self._look_round)
@@ -148,7 +148,7 @@ class CallTimers:
         self._suspecting = {pool: None for pool in self._suspecting if pool.suspects}
         ends = (member.suspected_until for pool in self._suspecting for member in pool.suspects)
         at = min((self._calls.look_at, *ends, *(call.hedge_at for call in due)))
-        self._calls.look_at = NEVER
+        self._calls.plan_look(NEVER)
         if at < NEVER:
             self._look_at(max(at, now + ALARM_S_MIN))
 
@@ -354,9 +354,7 @@ class Switchboard:
         if call.member is not None:
             self._leave(link, call)
         else:
-            link.parked.pop(call, None)
-            if (pause := link.pausing.pop(call, None)) is not None:
-                pause.cancel()
+            link.forget(call)
             self.services.release(link)
 
     def _bad_reply(self, link: ServiceLink, peer: bytes, error: BadFrame) -> None:
@@ -414,11 +412,11 @@ class Switchboard:
             self._timers.try_begun(call, HEDGE_LOOK_S, self._loop.time())
             return
         pause_s = self._retry.pause_s(max(1, len(call.tried)), self._chance)
-        link.pausing[call] = self._loop.call_later(pause_s, self._go_on, call, link, error)
+        link.pause(call, self._loop.call_later(pause_s, self._go_on, call, link, error))
 
     def _go_on(self, call: Call, link: ServiceLink, error: HansaError) -> None:
         """The next try of a call, unless it has ended meanwhile; `error` is how it ends if there is none."""
-        link.pausing.pop(call, None)
+        link.forget(call)
         if self.calls.open.get(call.request_id) is not call:
             return
         try:
@@ -476,7 +474,7 @@ class Switchboard:
         """Keep a call until a provider is connected. Raises NoProvider when none is about to be."""
         if not self.services.is_hopeful(link):
             raise self.services.nobody(call.service)
-        link.parked[call] = None
+        link.park(call)
 
     def _expired(self, call: Call, now: float, due_at: float) -> None:
         """A call that is open no more, because its time is over."""
@@ -499,8 +497,7 @@ class Switchboard:
             link.waiters.wake_all()
 
     def _unpark(self, link: ServiceLink) -> None:
-        parked, link.parked = link.parked, {}
-        for call in parked:
+        for call in link.take_parked():
             self._go_on(call, link, self.services.nobody(call.service))
 
     def member_lost(self, link: ServiceLink, member: PoolMember, event: Disconnected) -> None:

@@ -337,8 +337,7 @@ class HandlerRunner:
         for request in [request for request in running if request in self._running]:
             if running[request].done():  # Cancelled before its first step.
                 del self._running[request]
-                self.work.ended(self._handlers[request.msg_id])
-                self.work.tally.draining_count += 1
+                self.work.unstarted(self._handlers[request.msg_id])
                 self._answer(request, _draining(self._name))
             else:
                 self._left_behind.add(request)

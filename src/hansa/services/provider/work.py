@@ -208,6 +208,11 @@ class Work:
         if handler.is_plain:
             self._threads_count -= 1
 
+    def unstarted(self, handler: Handler) -> None:
+        """One that was to be started never was, and is answered DRAINING."""
+        self.ended(handler)
+        self.tally.draining_count += 1
+
     def next_due(self, now: float) -> tuple[Request, Handler] | None:
         """The oldest that waits and can run now; it counts as started."""
         while self.running_count < self._concurrency_max:

@@ -152,7 +152,7 @@ class Tombstones:
         self._heard = _Stones()
         self.evicted_count = 0
         self.is_changed = False
-        """Whether there is one to tell that was not there when this was last set to False."""
+        """Whether there is one that was not there when they were told last."""
 
     def __len__(self) -> int:
         return len(self._own.by_key) + len(self._heard.by_key)
@@ -198,6 +198,10 @@ class Tombstones:
             if (key := stones.oldest()) is not None
         ]
         return min(ends, default=None)
+
+    def told(self) -> None:
+        """All that there are have been told."""
+        self.is_changed = False
 
     def own(self) -> list[Tombstone]:
         """What this registry itself removed, for its peers."""

@@ -394,12 +394,12 @@ class RegistryRun:
             try:
                 message = reader.read(frames)
             except BadFrame as error:
-                self._strikes.by_reason[error.reason] += 1
+                self._strikes.note(error.reason)
                 continue
             if isinstance(message, RegistrySync):
                 self._answer(self.catalogue.sync(message, connection, now=now))
             else:
-                self._strikes.by_reason[_MISPLACED] += 1
+                self._strikes.note(_MISPLACED)
         self._arm(now)
 
     def _on_registry_event(self, event: SocketEvent) -> None:
