@@ -267,12 +267,13 @@ class Calls:
         sink: Any,
         is_awaited: bool,
         now: float,
+        own_id: int | None = None,
     ) -> Call:
-        """A call with an id of its own; it is not open yet. Raises BadArgument."""
+        """A call that is not open yet, under its caller's own id or the next one. Raises BadArgument."""
         if msg_id == ERROR_MSG_ID:
-            raise _reserved(msg_id)
+            raise BadArgument(f"msgId 0x{msg_id:04x} says that a reply is an error; choose another")
         return Call(
-            self.next_id(),
+            self.next_id() if own_id is None else self.claim_id(own_id),
             service,
             as_parts(parts),
             msg_id,
@@ -283,24 +284,8 @@ class Calls:
             trace=trace,
             idempotent=idempotent,
             is_awaited=is_awaited,
+            is_direct=own_id is not None,
         )
-
-    def make_direct(
-        self,
-        service: str,
-        timeout: float | None,
-        request_id: int,
-        parts: list[bytes],
-        msg_id: int,
-        sink: Any,
-        now: float,
-    ) -> Call:
-        """A call to a provider that its caller chose, under an id that it chose. Raises BadArgument."""
-        if msg_id == ERROR_MSG_ID:
-            raise _reserved(msg_id)
-        deadline = NEVER if timeout is None or timeout < 0 else now + timeout
-        self.claim_id(request_id)
-        return Call(request_id, service, parts, msg_id, deadline, sink, started_at=now, is_direct=True)
 
     def first_frames(self, call: Call, timeout: float | None) -> list[bytes]:
         """What to send for its first try, with all of its time left. Raises BadArgument."""
@@ -490,11 +475,6 @@ def blocked(*, started_at: float, due_at: float, now: float) -> str:
         f"; for {blocked_s:.3f} s of these this program's own event loop stood still: something in it ran "
         "without awaiting, or the process was stopped"
     )
-
-
-def _reserved(msg_id: int) -> BadArgument:
-    """For who wants to send a request with the msgId of errors."""
-    return BadArgument(f"msgId 0x{msg_id:04x} says that a reply is an error; choose another")
 
 
 def as_parts(parts: Any) -> list[bytes]:

@@ -254,7 +254,9 @@ class Switchboard:
         if link is None or member is None:
             raise self.services.not_there(service, routing_id)
         now = self._loop.time()
-        call = self.calls.make_direct(service, timeout, request_id, parts, msg_id, sink, now)
+        call = self.calls.make(
+            service, timeout, parts, msg_id, None, False, None, sink, False, now, request_id
+        )
         link.router.post(routing_id, self.calls.first_frames(call, timeout))
         call.posted(member)
         if self.calls.opened(call):
