@@ -16,8 +16,8 @@ from bench.load import keep_in_flight
 from bench.memory import open_files_max, resident_bytes
 from hansa.services.discovery import Discovery
 from hansa.services.gateway import Completion, Gateway
-from hansa.services.provider.request import Request
 from hansa.services.provider.server import Provider
+from hansa.services.provider.work import Request
 from hansa.services.registry import Registry
 
 SERVICE = "echo"

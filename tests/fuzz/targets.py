@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from hansa.errors import BadFrame
-from hansa.transport.link import Effect, Established, Link, LinkEnded, LinkState, Write
-from hansa.transport.options import SocketOptions
+from hansa.transport.environment import SocketOptions
+from hansa.transport.link import Effect, Established, Link, LinkEnded, LinkState, WriteBytes
 from hansa.wire import business, publication, registry, topics
 from tests.fuzz.seeds import (
     business_seeds,
@@ -98,7 +98,7 @@ def trace(choice: int, chunks: list[bytes]) -> list[list[bytes] | Effect]:
         assert (link.deadline() is None) == (link.state is LinkState.CLOSED) or link.state is LinkState.READY
         link.tick(now)
     perform()
-    assert all(len(step.data) < 10_000 for step in steps if isinstance(step, Write)), (
+    assert all(len(step.data) < 10_000 for step in steps if isinstance(step, WriteBytes)), (
         "an answer without bound"
     )
     return steps

@@ -37,7 +37,7 @@ INSTRUMENTED = [
     "hansa.transport.link",
     "hansa.transport.connection",
     "hansa.transport.zmtp_socket",
-    "hansa.transport.pub_socket",
+    "hansa.transport.pub_sub",
 ]
 
 

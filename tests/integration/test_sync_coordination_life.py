@@ -21,7 +21,7 @@ from hansa import sync
 from hansa.clock import ManualClock
 from hansa.coordination import NodeInfo, Roster
 from hansa.errors import AlreadyClosed, LeadershipLost, LockLost, SessionLost, UsageError
-from hansa.runtime.steps import Order
+from hansa.runtime.steps import LooseStep
 from hansa.store import MemoryStore
 from hansa.sync.ownership import _Observing
 from hansa.transport import Environment
@@ -79,7 +79,7 @@ def test_a_hold_is_not_held_from_the_deadline_on_even_while_everything_is_stuck(
             told.append(go_on.wait(WITHIN_S))
 
         assert session._steps is not None
-        session._steps.post(Order(stick))
+        session._steps.post(LooseStep(stick))
         try:
             assert stuck.wait(WITHIN_S)
             clock.advance(8.9)

@@ -14,8 +14,7 @@ from hansa.services.provider.handlers import HandlerRunner
 from hansa.services.registry import catalogue
 from hansa.services.registry.announcer import Announcer
 from hansa.services.registry.catalogue import Holdings
-from hansa.services.registry.entries import newest_by_id
-from hansa.services.registry.tombstones import NEVER
+from hansa.services.registry.entries import NEVER, newest_by_id
 from hansa.testing import Simulation, SimulationFailed
 from hansa.testing.scenarios import RegistryCluster
 

@@ -18,7 +18,7 @@ from hansa.coordination.session import SessionTimes
 from hansa.coordination.stay import Stay
 from hansa.errors import StaleFence
 from hansa.keys import Keys
-from hansa.runtime.event_stream import EventFeeds
+from hansa.runtime.mailboxes import EventFeeds
 from hansa.store.memory import LoopKeeping
 from hansa.store.mvcc import Mvcc
 from hansa.store.values import Compare, CompareTarget, Delete, KeyValue, Outcome, Put, prefix_range

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from hansa.presence.epoch import Stamps
+from hansa.presence.statements import Stamps
 from hansa.testing import Simulation, SimulationFailed
 from hansa.testing.scenarios import SpotMesh
 from hansa.topics import mesh as mesh_module

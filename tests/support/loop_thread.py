@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from hansa.runtime.steps import Order, Steps
+from hansa.runtime.steps import LooseStep, Steps
 
 T = TypeVar("T")
 WITHIN_S = 10.0
@@ -35,7 +35,7 @@ class LoopThread:
             await self.steps.close()
 
     def leave(self) -> None:
-        self.steps.post(Order(self._leaving.set))
+        self.steps.post(LooseStep(self._leaving.set))
         self._thread.join(WITHIN_S)
         assert not self._thread.is_alive()
 

@@ -11,7 +11,7 @@ from hansa.coordination.member import MembersEvent, NodeInfo
 from hansa.coordination.members import Members
 from hansa.coordination.roster import Roster
 from hansa.errors import WouldBlock
-from hansa.runtime.event_stream import EventStream
+from hansa.runtime.mailboxes import EventStream
 from hansa.store.memory import MemoryStore
 from hansa.testing.host import SimClock
 from hansa.testing.life import Life

@@ -22,7 +22,7 @@ import pytest
 
 from hansa.errors import Unavailable
 from hansa.limits import RAFT_LOOK_S, RAFT_MEASURE_S
-from hansa.runtime.event_stream import EventStream
+from hansa.runtime.mailboxes import EventStream
 from hansa.store import Store
 from hansa.store.etcd import messages
 from hansa.store.raft import JoinClient, RaftPeer, RaftTimings

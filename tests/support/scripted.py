@@ -8,8 +8,8 @@ from typing import Self
 
 from hansa.endpoint import Endpoint
 from hansa.errors import HansaError, error_from_code
-from hansa.services.provider.request import Request
 from hansa.services.provider.server import Provider
+from hansa.services.provider.work import Request
 from hansa.transport import Router
 from hansa.wire.business import (
     ERROR_MSG_ID,

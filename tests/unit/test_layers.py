@@ -149,7 +149,7 @@ def planted(tmp_path: Path) -> Path:
         "transport/network.py": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import asyncio\n",
         "transport/router_socket.py": "import asyncio\nfrom . import network\nfrom ..wire import frames\n",
         "services/gateway/client.py": "import asyncio\nimport hansa.services.discovery.client\n",
-        "testing/loop.py": "import asyncio\nfrom hansa.transport.router_socket import Router\n",
+        "testing/loop.py": "import asyncio\nfrom hansa.transport.router_dealer import Router\n",
     }
     for name, text in files.items():
         path = tmp_path / "hansa" / name

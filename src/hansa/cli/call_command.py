@@ -26,7 +26,7 @@ from hansa.cli.registry_options import (
 from hansa.demo.books import Latencies
 from hansa.errors import HansaError
 from hansa.limits import REQUEST_TIMEOUT_S
-from hansa.runtime.fast_loop import run
+from hansa.runtime.loops import run
 from hansa.services.discovery import Discovery
 from hansa.services.gateway import Gateway
 

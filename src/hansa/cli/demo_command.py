@@ -7,7 +7,7 @@ from typing import Annotated
 from hansa.cli.arguments import Number, Parameter
 from hansa.cli.registry_options import Whole
 from hansa.demo import director as demo_program
-from hansa.runtime.fast_loop import run
+from hansa.runtime.loops import run
 
 
 def demo(

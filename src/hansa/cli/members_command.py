@@ -33,7 +33,7 @@ from hansa.coordination.member import (
 from hansa.coordination.members import Members
 from hansa.coordination.roster import Roster, silence_s
 from hansa.errors import BadArgument, HansaError, StoreUnavailable, TimedOut
-from hansa.runtime.fast_loop import run
+from hansa.runtime.loops import run
 from hansa.store.store import Store
 
 if TYPE_CHECKING:

@@ -33,7 +33,7 @@ from hansa.cli.stop_signals import StopRequest, stop_signals
 from hansa.errors import HandlerFailed, HansaError, TimedOut, invariant
 from hansa.ids import format_id
 from hansa.limits import DRAIN_TIMEOUT_S, ERROR_TEXT_BYTES_MAX, FRAME_BYTES_MAX
-from hansa.runtime.fast_loop import run
+from hansa.runtime.loops import run
 from hansa.runtime.tasks import TaskScope
 from hansa.services.provider import Provider, Request
 

@@ -22,7 +22,7 @@ from hansa.cli.standard_streams import read_lines
 from hansa.cli.stop_signals import until_stopped
 from hansa.errors import BadArgument, Fenced, HansaError, NoOwner, TimedOut, TopicExists
 from hansa.ids import format_id
-from hansa.runtime.fast_loop import run
+from hansa.runtime.loops import run
 from hansa.topics import SpotNode, TopicDemoted, TopicLost
 from hansa.topics.names import check_topic
 

@@ -33,8 +33,8 @@ from hansa.limits import (
     RAFT_REACH_S_MAX,
     RAFT_START_S_MAX,
 )
-from hansa.runtime.event_stream import EventStream
-from hansa.runtime.fast_loop import run
+from hansa.runtime.loops import run
+from hansa.runtime.mailboxes import EventStream
 from hansa.runtime.tasks import TaskScope
 from hansa.store import raft
 from hansa.store.raft.raft_events import RaftEvent

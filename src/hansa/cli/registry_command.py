@@ -28,7 +28,7 @@ from hansa.limits import (
     HEARTBEAT_TIMEOUT_S,
     PROVIDER_ENTRIES_MAX,
 )
-from hansa.runtime.fast_loop import run
+from hansa.runtime.loops import run
 from hansa.services.registry import Registry
 
 # As fast as a person or a test follows; a look at an unchanged registry costs microseconds.

@@ -26,7 +26,7 @@ from hansa.cli.stop_signals import StopRequest, stop_signals
 from hansa.errors import HansaError, TimedOut
 from hansa.ids import format_id
 from hansa.presence.provider_info import ProviderInfo
-from hansa.runtime.fast_loop import run
+from hansa.runtime.loops import run
 from hansa.services.discovery import Discovery
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from hansa.cli.log_lines import LogLines
 from hansa.cli.registry_options import NO_TLS, AsJson, TlsOptions
 from hansa.cli.stop_signals import stop_signals
 from hansa.errors import BadArgument, HansaError
-from hansa.runtime.fast_loop import run
+from hansa.runtime.loops import run
 
 if TYPE_CHECKING:
     from hansa.store.served.server import StoreServer

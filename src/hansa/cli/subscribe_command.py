@@ -19,7 +19,7 @@ from hansa.cli.standard_streams import Output
 from hansa.cli.stop_signals import until_stopped
 from hansa.errors import HansaError
 from hansa.ids import format_id
-from hansa.runtime.fast_loop import run
+from hansa.runtime.loops import run
 from hansa.topics import (
     MessagesDropped,
     MessagesMissed,

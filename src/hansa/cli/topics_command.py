@@ -16,7 +16,7 @@ from hansa.cli.standard_streams import console
 from hansa.cli.stop_signals import Interruption, until_stopped
 from hansa.errors import BadArgument, HansaError
 from hansa.ids import format_id
-from hansa.runtime.fast_loop import run
+from hansa.runtime.loops import run
 from hansa.topics import SpotNode, TopicReport
 from hansa.transport import Environment
 

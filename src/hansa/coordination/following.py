@@ -34,8 +34,8 @@ from hansa.limits import (
     STORE_TIMEOUT_S,
 )
 from hansa.runtime.backoff import Backoff
+from hansa.runtime.mailboxes import Waiters
 from hansa.runtime.tasks import TaskScope
-from hansa.runtime.waiters import Waiters
 from hansa.store.store import Store, Watch
 from hansa.store.values import EventKind, KeyValue, Scan, WatchBatch, as_bytes, as_key
 from hansa.transport.environment import Environment

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
 from hansa.errors import Fenced, UsageError
-from hansa.runtime.waiters import Waiters
+from hansa.runtime.mailboxes import Waiters
 
 E = TypeVar("E", bound=Fenced)
 

@@ -44,10 +44,9 @@ from hansa.limits import (
     MEMBER_HEARTBEAT_TIMEOUT_S,
     STORE_TIMEOUT_S,
 )
-from hansa.runtime.event_stream import EventFeeds, EventStream
-from hansa.runtime.home import Home
+from hansa.runtime.loops import Home
+from hansa.runtime.mailboxes import EventFeeds, EventStream, Waiters
 from hansa.runtime.tasks import Closing, TaskScope
-from hansa.runtime.waiters import Waiters
 from hansa.store.store import Store
 from hansa.transport.environment import Environment
 

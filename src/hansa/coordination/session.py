@@ -53,9 +53,9 @@ from hansa.limits import (
     STORE_TIMEOUT_S,
 )
 from hansa.runtime.backoff import Backoff
-from hansa.runtime.home import Home
+from hansa.runtime.loops import Home
+from hansa.runtime.mailboxes import Waiters
 from hansa.runtime.tasks import Closing, TaskScope
-from hansa.runtime.waiters import Waiters
 from hansa.store.store import Keeping, Store
 from hansa.transport.environment import Environment
 

@@ -37,7 +37,7 @@ from hansa.limits import (
     STORE_TIMEOUT_S,
 )
 from hansa.runtime.backoff import Backoff
-from hansa.runtime.waiters import Waiters
+from hansa.runtime.mailboxes import Waiters
 from hansa.store.store import Store
 from hansa.store.values import Compare, Delete, Get, GetResult, KeyValue, Put
 

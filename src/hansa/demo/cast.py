@@ -42,7 +42,7 @@ from hansa import (
     SubscriptionSuspended,
 )
 from hansa.demo.books import Latencies, ReaderLedger, stream_name, write_message
-from hansa.runtime.fast_loop import run
+from hansa.runtime.loops import run
 from hansa.topics import SubscriptionState
 from hansa.transport import Environment, SocketOptions
 

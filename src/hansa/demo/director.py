@@ -22,7 +22,7 @@ from rich.live import Live
 
 from hansa.demo.board import STORY_LINES_MAX, Board, ClientRow, NodeRow, ProviderRow, RegistryRow, Row
 from hansa.demo.cast import owned_topics
-from hansa.runtime.fast_loop import loop_name
+from hansa.runtime.loops import loop_name
 
 LAST_WORDS_MAX = 20
 # Below what operating systems give to outgoing connections: while a process is away, nobody takes its port.

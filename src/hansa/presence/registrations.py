@@ -42,8 +42,8 @@ from hansa.limits import (
     REREGISTER_S_MAX,
     RETURN_S_MAX,
 )
-from hansa.presence.epoch import Stamps
 from hansa.presence.provider_info import ProviderState, Registration, RegistrationTally, beat_s
+from hansa.presence.statements import Stamps
 from hansa.runtime.backoff import Backoff
 from hansa.wire.registry import (
     AckStatus,

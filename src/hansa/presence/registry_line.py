@@ -245,8 +245,7 @@ class RegistryLine:
 
     def _hang_up(self, *, linger_s: float = 0.0) -> None:
         if self._dealer is not None:
-            self._dealer.options = replace(self._options, linger=linger_s)
-            self._tasks.spawn(self._dealer.close(), f"hangs up on {self._dealer.name}")
+            self._tasks.spawn(self._dealer.close(linger=linger_s), f"hangs up on {self._dealer.name}")
             self._dealer = None
 
     # -- what happens

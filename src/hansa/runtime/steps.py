@@ -151,11 +151,8 @@ class Steps:
         self._loop.call_exception_handler({"message": f"a task of {self._name} failed", "exception": error})
 
 
-class Outcome(Generic[T]):
-    """Something that one thread waits for and the loop's thread supplies, once.
-
-    How a call ended, whatever it was; how a transaction of a store went is `hansa.store.Outcome`.
-    """
+class Answer(Generic[T]):
+    """Something that one thread waits for and the loop's thread supplies, once."""
 
     __slots__ = ("_error", "_lock", "_value", "is_settled")
 
@@ -191,7 +188,7 @@ class Outcome(Generic[T]):
         return self._value
 
 
-class Order:
+class LooseStep:
     """A step that nobody waits for."""
 
     __slots__ = ("_function",)
@@ -206,7 +203,7 @@ class Order:
         pass
 
 
-class _Asked(Outcome[T]):
+class _Asked(Answer[T]):
     """A function call in the loop's thread."""
 
     __slots__ = ("_function",)
@@ -222,7 +219,7 @@ class _Asked(Outcome[T]):
             self.fail(error)
 
 
-class Job(Outcome[T]):
+class Job(Answer[T]):
     """A coroutine in the loop. Interrupting who waits for it cancels it, and returns when it has ended."""
 
     __slots__ = ("_make_work", "_steps", "_task", "_what")

@@ -34,9 +34,9 @@ from hansa.errors import (
     WatchOverrun,
 )
 from hansa.limits import STORE_TIMEOUT_S
-from hansa.runtime.home import Home
+from hansa.runtime.loops import Home
+from hansa.runtime.mailboxes import Waiters
 from hansa.runtime.tasks import TaskScope
-from hansa.runtime.waiters import Waiters
 from hansa.store.engine import Engine
 from hansa.store.store import Store, Watch
 from hansa.store.values import (

@@ -13,11 +13,11 @@ from typing import TypeVar
 
 from hansa.errors import AlreadyClosed, Backlogged, UsageError
 from hansa.limits import REQUEST_TIMEOUT_S
-from hansa.runtime.steps import Order, Outcome, Steps
+from hansa.runtime.steps import Answer, LooseStep, Steps
 from hansa.services.gateway import Completion
 from hansa.services.gateway import Gateway as AsyncGateway
 from hansa.services.provider import Provider as AsyncProvider
-from hansa.services.provider.request import Reply, Request
+from hansa.services.provider.work import Reply, Request
 from hansa.sync.mirror import Mirror
 from hansa.wire.business import TraceContext
 
@@ -62,7 +62,7 @@ class Requests(Mirror):
             return asked.wait()
         except BaseException:
             if not asked.is_settled:
-                steps.post(Order(asked.abandon))
+                steps.post(LooseStep(asked.abandon))
             raise
 
 
@@ -96,7 +96,7 @@ class Handlers(Mirror):
         return add
 
 
-class _Request(Outcome[list[bytes]]):
+class _Request(Answer[list[bytes]]):
     """One blocking request: posted to the loop, submitted there, and settled by its callback.
 
     Without a coroutine, a task or a future of its own, which is what makes it cheaper than

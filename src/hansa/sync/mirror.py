@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from hansa.errors import AlreadyClosed, TimedOut, Unavailable, UsageError
-from hansa.runtime.steps import Order, Steps
+from hansa.runtime.steps import LooseStep, Steps
 from hansa.store.opening import open_store as open_async_store
 from hansa.store.store import Store as AsyncStore
 from hansa.transport import Environment
@@ -55,7 +55,7 @@ class Background:
 
     def stop(self) -> None:
         """End the loop and wait for the thread."""
-        self.steps.post(Order(self._stopping.set))
+        self.steps.post(LooseStep(self._stopping.set))
         self._thread.join()
 
     def _main(self) -> None:

@@ -17,8 +17,7 @@ from hansa.coordination.election import Election as AsyncElection
 from hansa.coordination.election import LeaderInfo
 from hansa.coordination.session import farewell_s
 from hansa.errors import AlreadyClosed, Fenced, HansaError, NotHeld, UsageError
-from hansa.runtime.mailboxes import Mailbox
-from hansa.runtime.waiters import Waiters
+from hansa.runtime.mailboxes import Mailbox, Waiters
 from hansa.sync.mirror import EndingMirror
 from hansa.sync.streams import EventStream
 

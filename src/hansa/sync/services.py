@@ -27,15 +27,15 @@ from hansa.services.discovery.client import Discovery as AsyncDiscovery
 from hansa.services.discovery.client import DiscoveryStats
 from hansa.services.discovery.events import DiscoveryEvent, ServiceState
 from hansa.services.gateway.balancers import Balancer
-from hansa.services.gateway.calls import Completion
 from hansa.services.gateway.client import DirectRouter as AsyncDirectRouter
 from hansa.services.gateway.client import Gateway as AsyncGateway
-from hansa.services.gateway.stats import GatewayStats
+from hansa.services.gateway.client import GatewayStats
+from hansa.services.gateway.switchboard import Completion
 from hansa.services.gateway.tries import RetryPolicy
 from hansa.services.provider.server import Provider as AsyncProvider
 from hansa.services.provider.server import ProviderStats
 from hansa.services.registry.server import Registry as AsyncRegistry
-from hansa.services.registry.stats import RegistryStats
+from hansa.services.registry.server import RegistryStats
 from hansa.sync.calls import Handlers, Requests
 from hansa.sync.mirror import Mirror, shielded
 from hansa.sync.streams import DiscoveryEvents
@@ -398,12 +398,12 @@ class Gateway(Requests):
             "send",
         )
 
-    def recv(self) -> Completion:
+    def recv(self, timeout: float | None = None) -> Completion:
         """The next outcome of what was sent with `send` or a direct router, in the order of arrival.
 
         Raises AlreadyClosed. Several threads may wait: each outcome goes to one of them.
         """
-        return self._call(self._inner.recv, "recv")
+        return self._call(lambda: self._inner.recv(timeout), "recv")
 
     def request_send(
         self,
@@ -419,7 +419,7 @@ class Gateway(Requests):
         )
 
     def request_recv(self, timeout: float | None = None) -> Completion:
-        """`recv`, but no longer than `timeout`; None (or -1) waits on. Raises TimedOut, AlreadyClosed."""
+        """`recv` under the name that goes with `request_send`."""
         return self._call(lambda: self._inner.request_recv(timeout), "request_recv")
 
     def router(self, service: str) -> DirectRouter:

@@ -11,7 +11,7 @@ from typing import Generic, Protocol, Self, TypeVar
 
 from hansa.errors import AlreadyClosed, TimedOut, WouldBlock
 from hansa.limits import STORE_TIMEOUT_S
-from hansa.runtime.steps import Order
+from hansa.runtime.steps import LooseStep
 from hansa.services.discovery.events import DiscoveryEvent
 from hansa.store.store import Watch as AsyncWatch
 from hansa.store.values import WatchBatch
@@ -75,7 +75,7 @@ class EventStream(Generic[E]):
         # The loop's thread may be going over those who listen: what is thrown away leaves them there.
         steps = self._source._steps
         if steps is not None:
-            steps.post(Order(self._inner.close))
+            steps.post(LooseStep(self._inner.close))
 
     async def _get(self, timeout: float | None) -> E:
         try:

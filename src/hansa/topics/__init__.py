@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from hansa.exports import on_first_use
 
 if TYPE_CHECKING:
-    from hansa.runtime.event_stream import EventStream
+    from hansa.runtime.mailboxes import EventStream
     from hansa.topics.cluster_events import TopicBridge, bridged_events
     from hansa.topics.events import (
         MessagesDropped,
@@ -51,7 +51,7 @@ else:
     __getattr__, __dir__ = on_first_use(
         __name__,
         {
-            "hansa.runtime.event_stream": "EventStream",
+            "hansa.runtime.mailboxes": "EventStream",
             "hansa.topics.cluster_events": "TopicBridge bridged_events",
             "hansa.topics.events": (
                 "MessagesDropped MessagesMissed PeerJoined PeerLeft PublishesInDoubt PublishesRefused "

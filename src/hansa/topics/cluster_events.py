@@ -51,9 +51,8 @@ from hansa.limits import (
     BRIDGE_RETRY_S,
     RECONNECT_JITTER,
 )
-from hansa.runtime.event_stream import EventStream
+from hansa.runtime.mailboxes import EventStream, Waiters
 from hansa.runtime.tasks import Closing, TaskScope
-from hansa.runtime.waiters import Waiters
 from hansa.topics.events import TopicRemoved
 from hansa.topics.node import SpotNode
 from hansa.topics.spot import Spot, Subscription

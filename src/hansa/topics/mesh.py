@@ -28,7 +28,7 @@ from hansa.limits import (
     SILENT_PEER_S,
     TOPICS_MAX,
 )
-from hansa.presence.epoch import Stamps
+from hansa.presence.statements import Stamps
 from hansa.topics.effects import Broadcast, Effect, MeshTally, Peer, Send, Tell
 from hansa.topics.events import (
     PeerJoined,

@@ -36,8 +36,8 @@ from hansa.limits import (
 from hansa.presence.provider_info import ProviderInfo
 from hansa.presence.registrations import Registrations
 from hansa.presence.registry_line import RegistryLine
-from hansa.runtime.event_stream import EventFeed, EventStream
-from hansa.runtime.home import Home
+from hansa.runtime.loops import Home
+from hansa.runtime.mailboxes import EventFeed, EventStream
 from hansa.runtime.steps import Steps
 from hansa.runtime.tasks import Closing, TaskScope
 from hansa.services.discovery.client import Discovery

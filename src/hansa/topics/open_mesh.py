@@ -26,7 +26,7 @@ from typing import Final, TypeAlias
 
 from hansa.errors import BadArgument, invariant
 from hansa.limits import ARRIVALS_MAX, DEPARTURES_MAX, NODE_SUBSCRIPTIONS_MAX, OPEN_FEEDS_MAX, TOPIC_BYTES_MAX
-from hansa.presence.epoch import EPOCH_MAX
+from hansa.presence.statements import EPOCH_MAX
 from hansa.topics.effects import MeshTally, Tell
 from hansa.topics.events import MessagesMissed
 from hansa.topics.fanout import Exchange, Feed

@@ -18,11 +18,10 @@ from collections.abc import Callable
 from hansa.endpoint import Endpoint
 from hansa.errors import BadArgument, BadEndpoint, BadFrame, HansaError, UsageError
 from hansa.limits import JOIN_S_MAX, READ_BYTES, WRITE_TURN_BYTES
-from hansa.presence.epoch import first_epoch
 from hansa.presence.provider_info import ProviderInfo
-from hansa.presence.strikes import Strikes
+from hansa.presence.statements import first_epoch
+from hansa.runtime.mailboxes import Waiters
 from hansa.runtime.tasks import TaskScope
-from hansa.runtime.waiters import Waiters
 from hansa.topics.effects import MeshTally, Tell
 from hansa.topics.events import PeerJoined, PeerLeft, TopicReport
 from hansa.topics.fanout import Exchange
@@ -37,6 +36,7 @@ from hansa.transport import (
     SocketEvent,
     Sub,
 )
+from hansa.transport.admission import Strikes
 
 
 class PubSubMesh:

@@ -29,10 +29,9 @@ from hansa.limits import (
     WRITE_TURN_BYTES,
 )
 from hansa.presence.provider_info import ProviderInfo
-from hansa.presence.strikes import Strikes
 from hansa.runtime.backoff import Backoff
+from hansa.runtime.mailboxes import Waiters
 from hansa.runtime.tasks import TaskScope
-from hansa.runtime.waiters import Waiters
 from hansa.topics.doorkeeper import Doorkeeper
 from hansa.topics.effects import Broadcast, Effect, MeshTally, Peer, Send, Tell
 from hansa.topics.events import TopicReport
@@ -49,8 +48,9 @@ from hansa.transport import (
     Router,
     SocketEvent,
 )
+from hansa.transport.admission import Strikes
+from hansa.transport.connection import Lane
 from hansa.transport.events import CloseReason
-from hansa.transport.lane import Lane
 from hansa.transport.outbox import BURST, ROUSE, Outbox
 from hansa.wire.topics import PUBLISH, QueryResp, TopicCounts, decode, encode
 

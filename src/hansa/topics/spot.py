@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from hansa.errors import AlreadyClosed, BadArgument, TimedOut, TopicExists, UsageError, WouldBlock
 from hansa.limits import SUBSCRIPTION_BYTES_MAX, SUBSCRIPTION_COUNT_MAX, SURVEY_S
-from hansa.runtime.event_stream import EventFeed, EventStream
-from hansa.runtime.waiters import Waiters
+from hansa.runtime.mailboxes import EventFeed, EventStream, Waiters
 from hansa.topics.claims import TopicClaims
 from hansa.topics.effects import Tell
 from hansa.topics.events import MessagesDropped, SpotEvent, SubscriptionState, TopicDemoted, TopicLost

@@ -29,8 +29,8 @@ from typing import Any, Final, Self, TypeVar
 
 from hansa.errors import AlreadyClosed, Backlogged, HansaError, InvariantBroken, TimedOut, WouldBlock
 from hansa.limits import SUBSCRIPTION_BYTES_MAX, SUBSCRIPTION_COUNT_MAX
-from hansa.runtime.event_stream import EventStream
-from hansa.runtime.steps import Job, Order, Steps
+from hansa.runtime.mailboxes import EventStream
+from hansa.runtime.steps import Job, LooseStep, Steps
 from hansa.topics.events import SpotEvent, SubscriptionState
 from hansa.topics.inbox import TopicMessage, WhenSlow
 from hansa.topics.spot import Spot, Subscription
@@ -213,7 +213,7 @@ class ThreadsafeSpot:
     def __del__(self) -> None:
         # The loop's thread may be going over those who listen: what is thrown away leaves them there.
         if self._events is not None:
-            self._steps.post(Order(self._events.close))
+            self._steps.post(LooseStep(self._events.close))
 
     # -- in the loop's thread
 
@@ -484,7 +484,7 @@ class Tap:
                 self._line.popleft().release()
             is_empty = not self._line
         if is_empty:
-            self._steps.post(Order(self._rest))
+            self._steps.post(LooseStep(self._rest))
 
     def _check(self) -> None:
         error = self._steps.refusal or self._error

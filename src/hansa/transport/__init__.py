@@ -2,17 +2,17 @@
 
 In the order in which a message goes out, from the socket to the wire:
 
-- `router_socket`, `dealer_socket`, `pub_socket`, `sub_socket`: the four kinds, as their users call them.
+- `router_dealer`, `pub_sub`: the four kinds of sockets, as their users call them.
 - `zmtp_socket`: what all four share: bound and dialled endpoints, admission of peers, events, a clean end.
-- `admission`: who may come in, and as which peer. `options`, `events`: how a socket behaves, what it tells.
+- `admission`: who may come in, as which peer, and who has to go. `events`: what a socket tells.
 - `outbound_socket`: an endpoint that is dialled, and dialled again after every end.
 - `subscriptions`: who wants which messages, and one message put into the outbox of each of them.
-- `lane`, `outbox`: the way to one peer, connected or not, and what waits on it.
-- `connection`, `link`: one connection: the driver on asyncio's transport, and the protocol that it drives.
-- `environment`: network, clock, chance, credentials and socket options, as one value for every component.
-- `chunks`: reads a stream through one buffer per event loop.
-- `network`: what sockets stand on; `system_network` is TCP, TLS and Unix sockets, `memory_network` their twin
-  inside a process, also for the simulator.
+- `outbox`: what waits for one peer, in wire form.
+- `connection`: the way to one peer, connected or not, and the stream of the present connection.
+- `link`: the protocol of one connection.
+- `environment`: how sockets behave, and what every component needs from the world, as one value.
+- `network`: what sockets stand on, and how streams are read. `system_network` is TCP, TLS and Unix sockets,
+  `memory_network` their twin inside a process, also for the simulator.
 """
 
 from typing import TYPE_CHECKING
@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING
 from hansa.exports import on_first_use
 
 if TYPE_CHECKING:
-    from hansa.transport.dealer_socket import Dealer
-    from hansa.transport.environment import Environment
+    from hansa.transport.environment import Away, Environment, Overflow, SocketOptions, Tls
     from hansa.transport.events import (
         CloseReason,
         Connected,
@@ -31,27 +30,22 @@ if TYPE_CHECKING:
         SocketEvent,
     )
     from hansa.transport.network import Listener, Network
-    from hansa.transport.options import Away, Overflow, SocketOptions, Tls
     from hansa.transport.outbound_socket import Outbound
-    from hansa.transport.pub_socket import Pub
-    from hansa.transport.router_socket import Router
-    from hansa.transport.sub_socket import Sub
+    from hansa.transport.pub_sub import Pub, Sub
+    from hansa.transport.router_dealer import Dealer, Router
     from hansa.transport.zmtp_socket import Message, SocketStats
 else:
     __getattr__, __dir__ = on_first_use(
         __name__,
         {
-            "hansa.transport.dealer_socket": "Dealer",
-            "hansa.transport.environment": "Environment",
+            "hansa.transport.environment": "Away Environment Overflow SocketOptions Tls",
             "hansa.transport.events": (
                 "CloseReason Connected Disconnected HandshakeFailed MessagesLost SocketEvent"
             ),
             "hansa.transport.network": "Listener Network",
-            "hansa.transport.options": "Away Overflow SocketOptions Tls",
             "hansa.transport.outbound_socket": "Outbound",
-            "hansa.transport.pub_socket": "Pub",
-            "hansa.transport.router_socket": "Router",
-            "hansa.transport.sub_socket": "Sub",
+            "hansa.transport.pub_sub": "Pub Sub",
+            "hansa.transport.router_dealer": "Dealer Router",
             "hansa.transport.zmtp_socket": "Message SocketStats",
         },
     )

@@ -1,8 +1,8 @@
-"""Who may come in through a socket's doors, and as which peer. Pure.
+"""Who may come in through a socket's doors, as which peer, and who has to go. Pure.
 
 A `Door` bounds the connections of one bound endpoint: all of them, and those that have not shaken hands yet.
 `Admission` decides about the routing id of a peer that has: accepted, made up for a peer that gave none,
-taken over from an older connection, or refused.
+taken over from an older connection, or refused. `Strikes` counts the bad messages of those that are in.
 
 Under TLS an id belongs to the node whose certificate first used it, for as long as the socket lives. The name
 in the certificate decides, not its bytes, so that a renewed certificate keeps its ids.
@@ -10,12 +10,14 @@ in the certificate decides, not its bytes, so that a renewed certificate keeps i
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Container
 from dataclasses import dataclass
 
 from hansa.chance import Chance
+from hansa.errors import PeerError
 from hansa.ids import anonymous_id, format_id
-from hansa.limits import ID_BINDINGS_MAX
+from hansa.limits import ID_BINDINGS_MAX, STRIKES_MAX
 from hansa.transport.events import CloseReason
 
 
@@ -93,3 +95,34 @@ class Admission:
             # Connected ids are never forgotten; there are fewer connections than bindings.
             del self._bound[next(i for i in self._bound if i not in taken)]
         self._bound[identity] = node
+
+
+class Strikes:
+    """Bad messages: by reason for people, by peer to know when to end its connection.
+
+    A peer that connects again starts anew: what it costs is the connection.
+    """
+
+    def __init__(self, *, strikes_max: int = STRIKES_MAX) -> None:
+        self.by_reason: Counter[str] = Counter()
+        self.expelled_count = 0
+        self._strikes_max = strikes_max
+        self._by_peer: Counter[bytes] = Counter()
+
+    def strike(self, peer: bytes, error: PeerError) -> bool:
+        """One more; whether the peer is to be expelled now."""
+        self.by_reason[error.reason] += 1
+        self._by_peer[peer] += 1
+        if self._by_peer[peer] < self._strikes_max:
+            return False
+        self.expelled_count += 1
+        self.forget(peer)
+        return True
+
+    def note(self, reason: str) -> None:
+        """A bad message of somebody who keeps its connection, because it was the user who chose it."""
+        self.by_reason[reason] += 1
+
+    def forget(self, peer: bytes) -> None:
+        """The peer has left."""
+        self._by_peer.pop(peer, None)

@@ -27,8 +27,8 @@ from typing import Final
 
 from hansa.errors import BadFrame
 from hansa.limits import COMMAND_BYTES_MAX, ROUTING_ID_BYTES_MAX
+from hansa.transport.environment import SocketOptions
 from hansa.transport.events import CloseReason
-from hansa.transport.options import SocketOptions
 from hansa.wire import commands
 from hansa.wire.frames import FrameParser
 
@@ -49,7 +49,7 @@ class LinkState(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Write:
+class WriteBytes:
     """Bytes for the peer, ahead of whatever waits.
 
     While the connection takes no more, only the latest write of one `kind` is kept: a newer PING or PONG says
@@ -85,7 +85,7 @@ class LinkEnded:
     detail: str
 
 
-Effect = Write | Established | SubscriptionAdded | SubscriptionCancelled | LinkEnded
+Effect = WriteBytes | Established | SubscriptionAdded | SubscriptionCancelled | LinkEnded
 
 
 class Link:
@@ -124,7 +124,7 @@ class Link:
         self._ready = commands.encode_ready(properties)
         self._welcomed = not accepting
         first = commands.encode_greeting()
-        self.effects.append(Write(data=first if accepting else first + self._ready))
+        self.effects.append(WriteBytes(data=first if accepting else first + self._ready))
 
     @property
     def in_doubt_count(self) -> int:
@@ -189,12 +189,15 @@ class Link:
             due.append(self._ping_at + self._interval_s)
         return min(due, default=None)
 
+    def handed(self, count: int) -> None:
+        """So many messages more were handed to the connection."""
+        self.handed_count += count
+
     def ping(self, now: float) -> None:
         """Ask the peer to confirm all that was handed over so far."""
         self._ping_at = now
-        self.effects.append(
-            Write(data=commands.encode_ping(context=self.handed_count.to_bytes(8, "little")), kind="ping")
-        )
+        ping = commands.encode_ping(context=self.handed_count.to_bytes(8, "little"))
+        self.effects.append(WriteBytes(data=ping, kind="ping"))
 
     def subscription(self, prefix: bytes, *, wanted: bool) -> bytes:
         """The bytes that subscribe or cancel, in the form that this peer understands."""
@@ -209,12 +212,12 @@ class Link:
         """The peer is let in. An accepting side says READY only now, so the dialling side is never misled."""
         if not self._welcomed:
             self._welcomed = True
-            self.effects.append(Write(data=self._ready))
+            self.effects.append(WriteBytes(data=self._ready))
 
     def refuse(self, reason: CloseReason, detail: str) -> None:
         """Tell the peer why, and end."""
         if self.state is not LinkState.CLOSED:
-            self.effects.append(Write(data=commands.encode_rejection(f"{reason}: {detail}")))
+            self.effects.append(WriteBytes(data=commands.encode_rejection(f"{reason}: {detail}")))
             self.end(reason, detail)
 
     def end(self, reason: CloseReason, detail: str) -> None:
@@ -255,7 +258,7 @@ class Link:
             self._shake(command, now)
         elif isinstance(command, commands.Ping):
             self._peer_ttl_s = command.ttl_s
-            self.effects.append(Write(data=commands.encode_pong(command.context), kind="pong"))
+            self.effects.append(WriteBytes(data=commands.encode_pong(command.context), kind="pong"))
         elif isinstance(command, commands.Pong):
             self._confirm(command.context)
         elif isinstance(command, commands.Subscribe | commands.Cancel):

@@ -24,7 +24,7 @@ from typing import Any
 
 from hansa.endpoint import Endpoint
 from hansa.errors import AddressInUse, BadArgument, InvariantBroken, Unavailable, invariant
-from hansa.transport.chunks import ChunkReader, StreamProtocol
+from hansa.transport.network import ChunkReader, StreamProtocol
 
 __all__ = ["END_OF_STREAM", "MemoryListener", "MemoryNetwork", "MemoryTransport", "Wire"]
 

@@ -8,11 +8,10 @@ from collections.abc import Callable
 from hansa.endpoint import Endpoint
 from hansa.errors import AlreadyClosed, Unavailable
 from hansa.runtime.backoff import Backoff
+from hansa.runtime.mailboxes import Waiters
 from hansa.runtime.tasks import Closing
-from hansa.runtime.waiters import Waiters
-from hansa.transport.connection import Connection
+from hansa.transport.connection import Connection, Lane
 from hansa.transport.events import CloseReason
-from hansa.transport.lane import Lane
 from hansa.transport.network import Network
 
 

@@ -122,6 +122,28 @@ class Outbox:
         self.due = True
         return ROUSE
 
+    def stall(self) -> None:
+        """Nothing can be written from now on."""
+        self.stalled = True
+
+    def flow(self) -> None:
+        """There is a connection that takes something."""
+        self.stalled = False
+
+    def drop(self) -> None:
+        """A message that found no room is given up."""
+        self.dropped_count += 1
+
+    def begin_flush(self) -> None:
+        """The driver writes what it can: whatever comes later rouses it anew."""
+        self.due = False
+
+    def take_counts(self) -> tuple[int, int]:
+        """Messages accepted and dropped since this was asked last."""
+        counts = self.taken_count, self.dropped_count
+        self.taken_count = self.dropped_count = 0
+        return counts
+
     def take(self) -> Batch | None:
         """The next batch to write, oldest first; it is no longer held here."""
         if self._sealed:

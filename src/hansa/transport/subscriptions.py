@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Final, Generic, TypeVar
 
-from hansa.limits import WRITE_JOIN_BYTES
+from hansa.limits import WRITE_JOIN_BYTES, WRITE_TURN_BYTES
 from hansa.transport.outbox import FULL, QUIET, Outbox
 from hansa.wire.frames import encode
 
@@ -99,6 +99,18 @@ class Fan:
         self.turn_count = 0
         """Messages published since the driver last let the loop run."""
 
+    def rest(self) -> None:
+        """The driver lets the loop run."""
+        self.turn_count = 0
+
+    def take_roused(self) -> list[Outbox]:
+        """The outboxes whose driver must act. After a burst the loop is to run soon."""
+        roused, self.roused = self.roused, []
+        for outbox in roused:
+            if outbox.held_bytes >= WRITE_TURN_BYTES:
+                self.turn_count = TURN_COUNT_MAX
+        return roused
+
     def publish(self, parts: list[bytes]) -> int:
         """How many took it. Raises BadArgument, with nothing published."""
         pieces: list[bytes] = []
@@ -115,7 +127,7 @@ class Fan:
         for outbox in self.subscriptions.matching(topic):
             due = outbox.put_encoded(pieces, size_bytes)
             if due == FULL:
-                outbox.dropped_count += 1
+                outbox.drop()
                 dropped_count += 1
                 continue
             count += 1

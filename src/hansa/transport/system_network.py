@@ -31,11 +31,10 @@ from hansa.limits import (
     HANDSHAKE_S_MAX,
 )
 from hansa.runtime.tasks import TaskScope
-from hansa.transport.chunks import StreamProtocol
 from hansa.transport.connection import Turnstile
+from hansa.transport.environment import Tls
 from hansa.transport.memory_network import MemoryNetwork
-from hansa.transport.network import Listener, Network
-from hansa.transport.options import Tls
+from hansa.transport.network import Listener, Network, StreamProtocol
 
 Factory = Callable[[], StreamProtocol]
 Probe = Callable[[IpVersion], str]

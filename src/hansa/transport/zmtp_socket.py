@@ -1,6 +1,6 @@
 """What all sockets share: endpoints, admission of peers, events, the inbox, and a clean end.
 
-The four kinds (`router_socket` and its neighbours) are subclasses of `ZmtpSocket`. `Message` is what they
+The four kinds (in `router_dealer` and `pub_sub`) are subclasses of `ZmtpSocket`. `Message` is what they
 receive, `SocketStats` what they have counted.
 """
 
@@ -17,12 +17,11 @@ from hansa.endpoint import Endpoint
 from hansa.errors import AlreadyClosed, BadArgument, BadEndpoint
 from hansa.limits import CLOSE_S_MAX, ROUTING_ID_BYTES_MAX
 from hansa.runtime.backoff import Backoff
-from hansa.runtime.home import Home
+from hansa.runtime.loops import Home
 from hansa.runtime.mailboxes import Mailbox
 from hansa.runtime.tasks import Closing, TaskScope
 from hansa.transport.admission import Admission, Door, NotAdmitted
-from hansa.transport.chunks import StreamProtocol
-from hansa.transport.connection import Connection, Turnstile
+from hansa.transport.connection import Connection, Lane, Turnstile
 from hansa.transport.environment import Environment
 from hansa.transport.events import (
     CloseReason,
@@ -32,8 +31,7 @@ from hansa.transport.events import (
     MessagesLost,
     SocketEvent,
 )
-from hansa.transport.lane import Lane
-from hansa.transport.network import Listener
+from hansa.transport.network import Listener, StreamProtocol
 from hansa.transport.outbound_socket import Outbound
 from hansa.transport.system_network import SystemNetwork
 
@@ -194,19 +192,22 @@ class ZmtpSocket:
         outbound.started(self._tasks.spawn(outbound.keep_up(), f"connection to {where}"))
         return outbound
 
-    async def close(self) -> None:
-        """End everything: linger for what was posted, close, and abort what does not close in time."""
+    async def close(self, *, linger: float | None = None) -> None:
+        """End everything: linger for what was posted, close, and abort what does not close in time.
+
+        It lingers as long as its options say, or for `linger` seconds.
+        """
         if self._home is not None:
             self._home.check()
-        await self._one_close.once(self._close)
+        await self._one_close.once(lambda: self._close(self.options.linger if linger is None else linger))
 
-    async def _close(self) -> None:
+    async def _close(self, linger_s: float) -> None:
         self._closing = True
         while self._listeners:
             await self._listeners.popitem()[1].close()
         try:
-            if self.options.linger:
-                async with asyncio.timeout(self.options.linger):
+            if linger_s:
+                async with asyncio.timeout(linger_s):
                     await self._linger()
                     while any(lane.connection and lane.outbox.held_count for lane in self._lanes_all()):
                         # Said while we waited, in reply to what was still heard: peers have our word for it.
@@ -454,10 +455,9 @@ class ZmtpSocket:
 
     def _close_lane(self, lane: Lane) -> int:
         """Keep a lane's counts and close it; how many messages that loses."""
-        self._tally.sent_count += lane.outbox.taken_count
-        self._tally.dropped_count += lane.outbox.dropped_count
-        lane.outbox.taken_count = 0
-        lane.outbox.dropped_count = 0
+        sent_count, dropped_count = lane.outbox.take_counts()
+        self._tally.sent_count += sent_count
+        self._tally.dropped_count += dropped_count
         return lane.close()
 
     # -- small things

@@ -310,7 +310,7 @@ async def test_who_is_cancelled_or_fails_when_let_in_passes_the_room_on(lane: La
         assert isinstance(failed, NoProvider)
         assert served == [b"next"]
         assert await first == [b"1"]
-        assert gateway._let_in_count == 0
+        assert gateway._taken_count == 0
 
 
 async def test_completions_that_nobody_took_hold_room_until_they_are_taken(lane: Lane) -> None:

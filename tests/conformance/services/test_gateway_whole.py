@@ -10,8 +10,8 @@ import pytest
 from hansa.errors import HandlerFailed, NoProvider, ProviderBusy, ProviderLost, TimedOut, UnknownMsgId
 from hansa.services.discovery import Discovery
 from hansa.services.gateway import Gateway, RetryPolicy, Weighted
-from hansa.services.provider.request import Request
 from hansa.services.provider.server import Provider
+from hansa.services.provider.work import Request
 from hansa.services.registry import Registry
 from hansa.transport import Environment
 from tests.support.gateway_stage import until

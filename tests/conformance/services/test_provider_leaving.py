@@ -16,8 +16,8 @@ from hansa.errors import (
     UsageError,
 )
 from hansa.presence.provider_info import ProviderState
-from hansa.services.provider.request import Request
 from hansa.services.provider.server import Provider
+from hansa.services.provider.work import Request
 from hansa.transport.memory_network import MemoryNetwork
 from hansa.wire.business import encode_call
 from tests.support.lanes import Lane, gathered, quick

@@ -19,8 +19,8 @@ from hansa.errors import (
     UsageError,
 )
 from hansa.limits import STRIKES_MAX
-from hansa.services.provider.request import Request
 from hansa.services.provider.server import Provider
+from hansa.services.provider.work import Request
 from hansa.transport import CloseReason, Disconnected, Overflow
 from hansa.transport.memory_network import MemoryNetwork
 from hansa.wire.business import CallHeader, ErrorReply, TraceContext, encode_call, encode_error, encode_header
@@ -352,7 +352,7 @@ async def test_a_caller_that_asks_on_without_reading_that_we_are_busy_is_disconn
     lane: Lane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("hansa.services.provider.handlers.REPLY_S_MAX", 60.0)
-    monkeypatch.setattr("hansa.transport.router_socket.CONTROL_COUNT_MAX", 5)
+    monkeypatch.setattr("hansa.transport.router_dealer.CONTROL_COUNT_MAX", 5)
     provider = provide(lane, options=quick(outgoing_count_max=1), concurrency_max=20, waiting_max=0)
     provider.handler()(large_reply)
     async with provider, ScriptedGateway(lane) as deaf:

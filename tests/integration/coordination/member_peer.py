@@ -12,7 +12,7 @@ import time
 from typing import Any
 
 from hansa.coordination import Members, MembersEvent, NodeInfo
-from hansa.runtime.event_stream import EventStream
+from hansa.runtime.mailboxes import EventStream
 from hansa.store import open_store
 
 

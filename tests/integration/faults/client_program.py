@@ -20,7 +20,7 @@ from hansa import (  # noqa: E402
     HansaError,
     RetryPolicy,
 )
-from hansa.runtime.fast_loop import run  # noqa: E402
+from hansa.runtime.loops import run  # noqa: E402
 from hansa.services.gateway import Completion  # noqa: E402
 from hansa.transport import Environment, SocketOptions  # noqa: E402
 from tests.integration.faults.orders import orders, tell  # noqa: E402

@@ -20,7 +20,7 @@ from hansa import (  # noqa: E402
 )
 from hansa.cli.stop_signals import stop_signals  # noqa: E402
 from hansa.errors import RegistrationRefused  # noqa: E402
-from hansa.runtime.fast_loop import run  # noqa: E402
+from hansa.runtime.loops import run  # noqa: E402
 from hansa.services.provider import ProviderState  # noqa: E402
 from hansa.transport import Environment, SocketOptions  # noqa: E402
 from tests.integration.faults.orders import orders, rss_kib, tell  # noqa: E402

@@ -8,7 +8,7 @@ from pathlib import Path
 sys.path[0] = str(Path(__file__).resolve().parents[3])
 
 from hansa import Registry  # noqa: E402
-from hansa.runtime.fast_loop import run  # noqa: E402
+from hansa.runtime.loops import run  # noqa: E402
 from tests.integration.faults.orders import orders, rss_kib, tell  # noqa: E402
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 sys.path[0] = str(Path(__file__).resolve().parents[3])
 
 from hansa import Discovery  # noqa: E402
-from hansa.runtime.fast_loop import run  # noqa: E402
+from hansa.runtime.loops import run  # noqa: E402
 from hansa.services.discovery import (  # noqa: E402
     DiscoveryEvent,
     ProviderAdded,

@@ -30,7 +30,7 @@ from hansa import (  # noqa: E402
 )
 from hansa.ids import format_id, routing_id  # noqa: E402
 from hansa.limits import CLAIM_TTL_S, OUTGOING_BYTES_MAX, OUTGOING_COUNT_MAX  # noqa: E402
-from hansa.runtime.fast_loop import run  # noqa: E402
+from hansa.runtime.loops import run  # noqa: E402
 from hansa.runtime.tasks import TaskScope  # noqa: E402
 from hansa.transport import Environment, SocketOptions  # noqa: E402
 from tests.integration.faults.orders import orders, rss_kib, tell  # noqa: E402

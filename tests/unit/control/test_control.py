@@ -27,7 +27,7 @@ from hansa.errors import (
     TimedOut,
 )
 from hansa.store.etcd import api_pb2 as api
-from hansa.transport.options import Tls
+from hansa.transport.environment import Tls
 
 CALL_S_MAX = 20.0
 

@@ -4,7 +4,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from hansa.limits import EPOCH_AHEAD_S_MAX
-from hansa.presence.epoch import Stamps
+from hansa.presence.statements import Stamps
 
 WALL_MS = 1_700_000_000_000
 NOW = WALL_MS << 16

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from hansa.errors import AlreadyClosed, HansaError, UsageError
-from hansa.runtime.steps import Order, Outcome, Step, Steps
+from hansa.runtime.steps import Answer, LooseStep, Step, Steps
 from tests.support.loop_thread import WITHIN_S, LoopThread, loop_thread
 
 
@@ -36,7 +36,7 @@ def test_steps_run_in_the_loops_thread_in_the_order_of_each_thread(loop: LoopThr
 
     def post(number: int) -> None:
         for step in range(500):
-            loop.steps.post(Order(partial(note, number, step)))
+            loop.steps.post(LooseStep(partial(note, number, step)))
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(post, range(4)))
@@ -51,7 +51,7 @@ def test_a_step_that_posts_another_lets_the_loop_run_in_between(loop: LoopThread
 
     def first() -> None:
         asyncio.get_running_loop().call_soon(happened.append, "the loop")
-        loop.steps.post(Order(lambda: happened.append("second")))
+        loop.steps.post(LooseStep(lambda: happened.append("second")))
 
     loop.inside(first)
     loop.inside(lambda: None)
@@ -201,12 +201,12 @@ def test_an_interrupt_returns_when_what_it_interrupts_has_ended(
             await asyncio.sleep(0.05)  # Tidying up takes its time.
             ended.append("ended")
 
-    def interrupted(outcome: Outcome[None]) -> None:
+    def interrupted(outcome: Answer[None]) -> None:
         monkeypatch.undo()
         assert begun.wait(WITHIN_S)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Outcome, "wait", interrupted)
+    monkeypatch.setattr(Answer, "wait", interrupted)
     with pytest.raises(KeyboardInterrupt):
         loop.steps.call(wait, "waiting")
     assert ended == ["ended"]
@@ -227,13 +227,13 @@ def test_an_interrupt_before_anything_was_asked_waits_for_nothing(
 def test_an_interrupt_while_it_is_closed_returns_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
     loop = LoopThread()
 
-    def interrupted(outcome: Outcome[None]) -> None:
+    def interrupted(outcome: Answer[None]) -> None:
         monkeypatch.undo()
         loop.leave()
         outcome.is_settled = False  # As if this thread had not seen it yet.
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Outcome, "wait", interrupted)
+    monkeypatch.setattr(Answer, "wait", interrupted)
     with pytest.raises(KeyboardInterrupt):
         loop.steps.call(forever, "waiting")
 

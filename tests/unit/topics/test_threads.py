@@ -22,7 +22,7 @@ from hansa.errors import (
     UsageError,
     WouldBlock,
 )
-from hansa.runtime.steps import Outcome
+from hansa.runtime.steps import Answer
 from hansa.topics import (
     Spot,
     SpotNode,
@@ -218,12 +218,12 @@ def test_an_interrupt_of_a_publisher_ends_its_wait_for_room(
 ) -> None:
     way = FullWay(monkeypatch)
 
-    def interrupted(outcome: Outcome[None]) -> None:
+    def interrupted(outcome: Answer[None]) -> None:
         assert way.begun.wait(WITHIN_S)
         monkeypatch.undo()
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Outcome, "wait", interrupted)
+    monkeypatch.setattr(Answer, "wait", interrupted)
     with pytest.raises(KeyboardInterrupt):
         stage.owner.publish("t", b"")
     assert way.ended.is_set()

@@ -6,9 +6,8 @@ from typing import Any, cast
 import pytest
 
 from hansa.errors import AlreadyClosed, BadArgument
-from hansa.transport.connection import Connection
-from hansa.transport.lane import Lane
-from hansa.transport.options import SocketOptions
+from hansa.transport.connection import Connection, Lane
+from hansa.transport.environment import SocketOptions
 from hansa.transport.outbox import Batch
 
 

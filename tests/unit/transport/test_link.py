@@ -2,6 +2,7 @@
 
 import pytest
 
+from hansa.transport.environment import SocketOptions
 from hansa.transport.events import CloseReason
 from hansa.transport.link import (
     Effect,
@@ -11,9 +12,8 @@ from hansa.transport.link import (
     LinkState,
     SubscriptionAdded,
     SubscriptionCancelled,
-    Write,
+    WriteBytes,
 )
-from hansa.transport.options import SocketOptions
 from hansa.wire import commands
 from hansa.wire.frames import encode
 
@@ -37,7 +37,7 @@ def take(machine: Link) -> list[Effect]:
 
 
 def written(machine: Link) -> bytes:
-    return b"".join(e.data for e in take(machine) if isinstance(e, Write))
+    return b"".join(e.data for e in take(machine) if isinstance(e, WriteBytes))
 
 
 def hear(machine: Link, data: bytes, now: float = 0.0) -> list[list[bytes]]:

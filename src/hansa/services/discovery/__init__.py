@@ -2,8 +2,7 @@
 
 - `client`: receives the lists of registries on a SUB, and answers the program's questions.
 - `directory`: the machine that merges the lists.
-- `events`: what changed, as values.
-- `listeners`: gives each event to every listener, in order.
+- `events`: what changed, as values, and how every listener hears of it, in order.
 """
 
 from typing import TYPE_CHECKING

@@ -18,12 +18,10 @@ from hansa.endpoint import Endpoint
 from hansa.errors import AlreadyClosed, BadArgument, BadEndpoint, BadFrame, TimedOut
 from hansa.limits import BROADCAST_INTERVAL_S, BROADCASTS_MISSED_MAX, EVENTS_COUNT_MAX
 from hansa.presence.provider_info import ProviderInfo
-from hansa.runtime.event_stream import EventFeed, EventStream
-from hansa.runtime.home import Home
-from hansa.runtime.waiters import Waiters
+from hansa.runtime.loops import Home
+from hansa.runtime.mailboxes import EventFeed, EventStream, Waiters
 from hansa.services.discovery.directory import Directory
-from hansa.services.discovery.events import DiscoveryEvent, ServiceAvailable, ServiceState
-from hansa.services.discovery.listeners import Listeners
+from hansa.services.discovery.events import DiscoveryEvent, Listeners, ServiceAvailable, ServiceState
 from hansa.transport import Disconnected, Environment, Outbound, SocketEvent, Sub
 from hansa.wire.listing import SERVICE_LIST, ListReader, RegistrySync
 

@@ -45,9 +45,8 @@ from hansa.limits import (
     SERVICES_MAX,
     TOMBSTONES_MAX,
 )
-from hansa.presence.carried import carried
-from hansa.presence.epoch import epoch_wall_s
 from hansa.presence.provider_info import ProviderInfo
+from hansa.presence.statements import carried, epoch_wall_s
 from hansa.services.discovery.events import (
     DiscoveryEvent,
     ServiceAvailable,

@@ -9,7 +9,6 @@ In the order in which a request goes through them:
 - `links`: the connections of each service. `pool` decides which of them may get requests.
 - `balancers`: who gets the next one.
 - `tries`: whether a request gets another try, after the first or beside it.
-- `stats`: what was counted.
 """
 
 from typing import TYPE_CHECKING
@@ -26,9 +25,8 @@ if TYPE_CHECKING:
         TwoChoices,
         Weighted,
     )
-    from hansa.services.gateway.calls import Completion
-    from hansa.services.gateway.client import DirectRouter, Gateway
-    from hansa.services.gateway.stats import GatewayStats
+    from hansa.services.gateway.client import DirectRouter, Gateway, GatewayStats
+    from hansa.services.gateway.switchboard import Completion
     from hansa.services.gateway.tries import RetryPolicy
     from hansa.wire.business import TraceContext
 else:
@@ -37,9 +35,8 @@ else:
         {
             "hansa.services.gateway.addresses": "Addresses ProviderSource",
             "hansa.services.gateway.balancers": "Balancer Choice Rendezvous RoundRobin TwoChoices Weighted",
-            "hansa.services.gateway.calls": "Completion",
-            "hansa.services.gateway.client": "DirectRouter Gateway",
-            "hansa.services.gateway.stats": "GatewayStats",
+            "hansa.services.gateway.client": "DirectRouter Gateway GatewayStats",
+            "hansa.services.gateway.switchboard": "Completion",
             "hansa.services.gateway.tries": "RetryPolicy",
             "hansa.wire.business": "TraceContext",
         },

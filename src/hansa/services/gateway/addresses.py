@@ -13,8 +13,7 @@ from typing import Protocol
 from hansa.endpoint import Endpoint
 from hansa.errors import BadArgument, BadEndpoint
 from hansa.presence.provider_info import ProviderInfo
-from hansa.services.discovery.events import DiscoveryEvent, events_between
-from hansa.services.discovery.listeners import Listeners
+from hansa.services.discovery.events import DiscoveryEvent, Listeners, events_between
 
 
 class ProviderSource(Protocol):

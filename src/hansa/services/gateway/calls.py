@@ -1,63 +1,36 @@
 """Requests that have no outcome yet, their tries and their deadlines. Pure.
 
 Each request is opened once and closed once: by its reply, by an error, by its deadline, or by its caller, who
-gave up. Anything that comes for it later finds nothing here. A deadline costs one comparison per request: the
-alarm is set for the earliest one, and when it rings all open calls are looked at, at most once every
-`ALARM_S_MIN`.
+gave up. Anything that comes for it later finds nothing here, and is counted. A deadline costs one comparison
+per request: the alarm is set for the earliest one, and when it rings all open calls are looked at, at most
+once every `ALARM_S_MIN`.
 
 A call has one try at a time, with `member`. An idempotent one may have more: when a try takes too long it
 stands *beside* the next. The first answer ends the call, and the other tries are forgotten.
+
+Compiled by mypyc with the pool: every request and every reply passes here (`make bench`, case gateway).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from types import MappingProxyType
-from typing import Any, ClassVar, NamedTuple
+from collections import Counter
+from typing import Any, Final, NamedTuple
 
-from hansa.errors import BadArgument, HansaError, TimedOut
+from hansa.errors import BadArgument, BadFrame, HansaError, TimedOut
 from hansa.limits import TRY_S_MIN
 from hansa.services.gateway.pool import PoolMember
-from hansa.wire.business import CallHeader, TraceContext, encode_header
+from hansa.wire.business import (
+    ERROR_MSG_ID,
+    CallHeader,
+    TraceContext,
+    decode_call,
+    encode_call,
+    encode_header,
+)
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Completion:
-    """The one outcome of one request: the reply's parts, or the error that it ended with."""
-
-    service: str
-    request_id: int
-    parts: list[bytes]
-    error: HansaError | None = None
-
-    def result(self) -> list[bytes]:
-        """The reply's parts. Raises the error if the request failed."""
-        if self.error is not None:
-            raise self.error
-        return self.parts
-
-
-_REMAINING_MS_MAX = 0xFFFF_FFFF
+_REMAINING_MS_MAX: Final = 0xFFFF_FFFF
 # Timeouts whose headers are kept; a program has a few.
-_KEPT_MAX = 64
-
-
-class Headers:
-    """Makes headers, and keeps those of first tries: most have one of a few timeouts."""
-
-    def __init__(self) -> None:
-        self.kept: dict[float | None, bytes] = {}
-        """Without a trace, by timeout; looked into by who opens requests (`make bench`, case gateway)."""
-
-    def first(self, timeout: float | None, trace: TraceContext | None) -> bytes:
-        """For a first try, with all of its time left."""
-        header = header_of(timeout, trace)
-        if trace is None:
-            if len(self.kept) >= _KEPT_MAX:
-                self.kept.clear()  # Those of the usual timeouts are soon back.
-            self.kept[timeout] = header
-        return header
+_KEPT_MAX: Final = 64
 
 
 def header_of(left_s: float | None, trace: TraceContext | None) -> bytes:
@@ -70,12 +43,12 @@ def header_of(left_s: float | None, trace: TraceContext | None) -> bytes:
 
 
 # A deadline is never kept early, and late by at most this much beyond the loop's own lag.
-ALARM_S_MIN = 0.01
-NEVER = float("inf")
+ALARM_S_MIN: Final = 0.01
+NEVER: Final = float("inf")
 # A loop that is late by so much, and by such a share of what was waited, is the reason of a timeout.
-BLOCKED_S_MIN = 0.1
-BLOCKED_SHARE = 0.25
-_UINT64_MAX = 0xFFFF_FFFF_FFFF_FFFF
+BLOCKED_S_MIN: Final = 0.1
+BLOCKED_SHARE: Final = 0.25
+_UINT64_MAX: Final = 0xFFFF_FFFF_FFFF_FFFF
 
 
 class Try(NamedTuple):
@@ -85,29 +58,28 @@ class Try(NamedTuple):
     post_number: int
 
 
+_NO_TRIES: Final[dict[bytes, Try]] = {}
+"""Of most calls; it is replaced and never changed."""
+
+
 class Call:
     """One request on its way: what is needed to send it, and whom to tell how it ended.
 
-    (`hansa.testing.Call` is another thing: a line of a recorded history.)
+    `sink` is the future of a caller that waits (`is_awaited`), or is called with the call, the reply's parts
+    and the error. (`hansa.testing.Call` is another thing: a line of a recorded history.)
     """
 
-    # What only an idempotent one has; no other pays for it (`make bench`, case gateway).
-    idempotent: ClassVar[bool] = False
-    tried_at: float = NEVER
-    """When the present try began."""
-    hedge_at: float = NEVER
-    """When to look whether the present try takes too long."""
-    beside: Mapping[bytes, Try] = MappingProxyType({})
-    """Earlier tries that may still be answered, by peer."""
-
     __slots__ = (
+        "beside",
         "deadline",
+        "hedge_at",
+        "idempotent",
+        "is_awaited",
         "is_direct",
         "key",
         "member",
         "msg_id",
         "parts",
-        "pause",
         "peer",
         "post_number",
         "request_id",
@@ -116,10 +88,25 @@ class Call:
         "started_at",
         "trace",
         "tried",
+        "tried_at",
+        "was_withheld",
     )
 
     def __init__(
-        self, request_id: int, service: str, parts: list[bytes], msg_id: int, deadline: float, sink: Any
+        self,
+        request_id: int,
+        service: str,
+        parts: list[bytes],
+        msg_id: int,
+        deadline: float,
+        sink: Any,
+        *,
+        started_at: float = 0.0,
+        key: bytes | None = None,
+        trace: TraceContext | None = None,
+        idempotent: bool = False,
+        is_awaited: bool = False,
+        is_direct: bool = False,
     ) -> None:
         self.request_id = request_id
         self.service = service
@@ -127,18 +114,26 @@ class Call:
         self.msg_id = msg_id
         self.deadline = deadline
         self.sink = sink
-        self.started_at = 0.0
-        self.key: bytes | None = None
-        self.is_direct = False
+        self.started_at = started_at
+        self.key = key
+        self.trace = trace
+        self.idempotent = idempotent
+        """It may be carried out twice, and so may have several tries at a time."""
+        self.is_awaited = is_awaited
+        self.is_direct = is_direct
         """Its caller chose the provider; no other may get it."""
-        self.trace: Any = None
         self.member: PoolMember | None = None
         self.peer = b""
         self.post_number = 0
-        self.pause: Any = None
-        """The driver's timer, while the call waits for its next try."""
         self.tried: tuple[str, ...] = ()
         """Endpoints of all tries but the present one."""
+        self.beside: dict[bytes, Try] = _NO_TRIES
+        """Earlier tries that may still be answered, by peer."""
+        self.tried_at = NEVER
+        """When the present try of an idempotent call began."""
+        self.hedge_at = NEVER
+        """When to look whether that try takes too long."""
+        self.was_withheld = False
 
     def __str__(self) -> str:
         return f"request {self.request_id} to {self.service}"
@@ -149,6 +144,15 @@ class Call:
         tries = [one.member.endpoint for one in self.beside.values()]
         return tries if self.member is None else [*tries, self.member.endpoint]
 
+    def frames(self, header: bytes) -> list[bytes]:
+        """What to send. Raises BadArgument for what does not fit into a message."""
+        return encode_call(self.request_id, self.msg_id, self.parts, header)
+
+    def frames_again(self, now: float) -> list[bytes]:
+        """The same for a try that is not the first, with the time that is left."""
+        left_s = None if self.deadline == NEVER else max(0.0, self.deadline - now)
+        return self.frames(header_of(left_s, self.trace))
+
     def timed_out(self, situation: str, *, now: float, due_at: float) -> TimedOut:
         """How it ends when its time is over; `situation` is that of the discovery."""
         if asked := self.asked:
@@ -158,35 +162,37 @@ class Call:
         why = blocked(started_at=self.started_at, due_at=due_at, now=now)
         return TimedOut(f"{self}: no {where} within {now - self.started_at:.3f} s{why}")
 
+    # -- its tries
+
+    def posted(self, member: PoolMember) -> None:
+        """From now on this member has it."""
+        self.member = member
+        self.peer = member.peer
+        self.post_number = member.took()
+
+    def leave(self) -> PoolMember | None:
+        """The member no longer has it; that member, if it waits for this to leave."""
+        member = self.member
+        if member is None or member.peer != self.peer:
+            return None
+        member.in_flight_count -= 1
+        return member if member.leaving else None
+
+    def leave_beside(self) -> list[PoolMember]:
+        """Nor have it those that got it before, and what they still answer is late; these members."""
+        if not self.beside:
+            return []
+        beside, self.beside = self.beside, _NO_TRIES
+        members = [one.member for peer, one in beside.items() if one.member.peer == peer]
+        for member in members:
+            member.in_flight_count -= 1
+        return members
+
     def end_try(self) -> None:
         """The present try is over."""
         if self.member is not None:
             self.tried = (*self.tried, self.member.endpoint)
         self.member, self.peer = None, b""
-
-    def turn_to(self, peer: bytes) -> bool:
-        """This peer said something: if a try beside is with it, make that the present one. Whether it was."""
-        return False
-
-
-class IdempotentCall(Call):
-    """One that may be carried out twice, and so may have several tries at a time."""
-
-    idempotent = True
-
-    __slots__ = ("beside", "hedge_at", "tried_at", "was_withheld")
-
-    def __init__(
-        self, request_id: int, service: str, parts: list[bytes], msg_id: int, deadline: float, sink: Any
-    ) -> None:
-        super().__init__(request_id, service, parts, msg_id, deadline, sink)
-        self.tried_at = NEVER
-        self.hedge_at = NEVER
-        self.beside: Mapping[bytes, Try] = Call.beside
-        self.was_withheld = False
-
-    def end_try(self) -> None:
-        super().end_try()
         self.hedge_at = NEVER
 
     def set_beside(self) -> None:
@@ -196,6 +202,7 @@ class IdempotentCall(Call):
         self.end_try()
 
     def turn_to(self, peer: bytes) -> bool:
+        """This peer said something: if a try beside is with it, make that the present one. Whether it was."""
         if peer not in self.beside:
             return False
         chosen = self.beside[peer]
@@ -211,9 +218,19 @@ class IdempotentCall(Call):
         """This try will have no answer."""
         self.beside = {other: one for other, one in self.beside.items() if other != peer}
 
+    def withhold(self) -> bool:
+        """It gets no try beside the present one now; whether that is the first time."""
+        is_first = not self.was_withheld
+        self.was_withheld = True
+        return is_first
+
+    def look_again(self, at: float) -> None:
+        """Look at the present try then, and not before."""
+        self.hedge_at = at
+
 
 class Calls:
-    """The open calls of one gateway, by request id."""
+    """The open calls of one gateway, by request id, and what became of all that ever were."""
 
     def __init__(self, first_id: int) -> None:
         self.open: dict[int, Call] = {}
@@ -221,12 +238,77 @@ class Calls:
         """When `expired` is to be asked next."""
         self.look_at = NEVER
         """When `overdue` is to be asked next."""
-        self.hedge_last_at = 0.0
-        """The `hedge_at` of the last call that was opened with one."""
+        self.requests_count = 0
+        self.replied_count = 0
+        self.abandoned_count = 0
+        self.failed: Counter[str] = Counter()
+        self.late_replies_count = 0
+        self.stray_replies_count = 0
+        self._hedge_last_at = 0.0
+        """The `hedge_at` of the last call that was given one."""
         self._last_id = first_id
+        self._headers: dict[float | None, bytes] = {}
+        """Of first tries without a trace, by timeout: most have one of a few."""
 
     def __len__(self) -> int:
         return len(self.open)
+
+    # -- a call begins
+
+    def make(
+        self,
+        service: str,
+        timeout: float | None,
+        parts: Any,
+        msg_id: int,
+        key: bytes | str | None,
+        idempotent: bool,
+        trace: TraceContext | None,
+        sink: Any,
+        is_awaited: bool,
+        now: float,
+        own_id: int | None = None,
+    ) -> Call:
+        """A call that is not open yet, under its caller's own id or the next one. Raises BadArgument."""
+        if msg_id == ERROR_MSG_ID:
+            raise BadArgument(f"msgId 0x{msg_id:04x} says that a reply is an error; choose another")
+        return Call(
+            self.next_id() if own_id is None else self.claim_id(own_id),
+            service,
+            as_parts(parts),
+            msg_id,
+            NEVER if timeout is None or timeout < 0 else now + timeout,
+            sink,
+            started_at=now,
+            key=key.encode() if isinstance(key, str) else key,
+            trace=trace,
+            idempotent=idempotent,
+            is_awaited=is_awaited,
+            is_direct=own_id is not None,
+        )
+
+    def first_frames(self, call: Call, timeout: float | None) -> list[bytes]:
+        """What to send for its first try, with all of its time left. Raises BadArgument."""
+        if call.trace is not None:
+            return call.frames(header_of(timeout, call.trace))
+        header = self._headers.get(timeout)
+        if header is None:
+            header = header_of(timeout, None)
+            if len(self._headers) >= _KEPT_MAX:
+                self._headers.clear()  # Those of the usual timeouts are soon back.
+            self._headers[timeout] = header
+        return call.frames(header)
+
+    def opened(self, call: Call) -> bool:
+        """It was sent or waits for a provider; whether it is due before the alarm."""
+        self.open[call.request_id] = call
+        self.requests_count += 1
+        return call.deadline < self.alarm_at
+
+    def refused(self, error: HansaError) -> None:
+        """A request ended before it was a call."""
+        self.requests_count += 1
+        self.failed[error.code] += 1
 
     def next_id(self) -> int:
         """A request id that is not in use; ids grow."""
@@ -242,6 +324,94 @@ class Calls:
             raise BadArgument(f"request id {request_id} is in flight already: choose another")
         return request_id
 
+    # -- a call ends
+
+    def answer(self, peer: bytes, messages: list[list[bytes]], at: int, sampling: int) -> int:
+        """Settle the plain replies from `at` on; the place of the first that is something else, or the end.
+
+        Not plain is what is no reply or says that the call failed, and what ends a call with several tries or
+        tells something of its service's pace: an idempotent call whose id has none of the bits of `sampling`.
+        """
+        calls = self.open
+        for place in range(at, len(messages)):
+            try:
+                request_id, msg_id, _, parts = decode_call(messages[place])
+            except BadFrame:
+                return place
+            call = calls.get(request_id)
+            if call is None:
+                self.late_replies_count += 1
+                continue
+            if (
+                call.peer != peer
+                or msg_id == ERROR_MSG_ID
+                or (call.idempotent and (call.beside or not request_id & sampling))
+            ):
+                return place
+            del calls[request_id]
+            self.replied_count += 1
+            call.leave()
+            sink = call.sink
+            if not call.is_awaited:
+                sink(call, parts, None)
+            elif not sink.done():
+                sink.set_result(parts)
+        return len(messages)
+
+    def asked_of(self, peer: bytes, request_id: int) -> Call | None:
+        """The open call that this peer answers; None for an answer that is late or a stray, counted."""
+        call = self.open.get(request_id)
+        if call is None:
+            self.late_replies_count += 1
+        elif call.peer != peer and not call.turn_to(peer):
+            self.stray_replies_count += 1
+        else:
+            return call
+        return None
+
+    def replied(self, call: Call, parts: list[bytes]) -> None:
+        """It ends with a reply."""
+        del self.open[call.request_id]
+        self.replied_count += 1
+        if not call.is_awaited:
+            call.sink(call, parts, None)
+        elif not call.sink.done():
+            call.sink.set_result(parts)
+
+    def fail(self, call: Call, error: HansaError) -> None:
+        """It ends with an error, unless it has its outcome already."""
+        if self.open.pop(call.request_id, None) is not None:
+            self.settle(call, error)
+
+    def settle(self, call: Call, error: HansaError) -> None:
+        """The outcome of a call that is open no more."""
+        self.failed[error.code] += 1
+        if not call.is_awaited:
+            call.sink(call, [], error)
+        elif not call.sink.done():
+            call.sink.set_exception(error)
+
+    def abandon(self, call: Call) -> bool:
+        """Its caller gave up; False when it had its outcome already."""
+        if self.open.pop(call.request_id, None) is None:
+            return False
+        self.abandoned_count += 1
+        return True
+
+    def take_all(self) -> list[Call]:
+        """All open calls, which are open no more."""
+        calls = list(self.open.values())
+        self.open.clear()
+        return calls
+
+    # -- its time
+
+    def try_begun(self, call: Call, after_s: float, now: float) -> bool:
+        """An idempotent call has a try from now on, to be looked at after so long; whether that is first."""
+        call.tried_at = now
+        call.hedge_at = self._hedge_last_at = now + after_s
+        return call.hedge_at < self.look_at
+
     def alarm(self, deadline: float, *, now: float) -> bool:
         """There is a call with this deadline; whether the alarm must be set anew, to `alarm_at`."""
         at = max(deadline, now + ALARM_S_MIN)
@@ -250,6 +420,10 @@ class Calls:
             return False
         self.alarm_at = at
         return True
+
+    def plan_look(self, at: float) -> None:
+        """`overdue` will be asked then."""
+        self.look_at = at
 
     def expired(self, *, now: float) -> list[Call]:
         """Take out the calls whose deadline has passed, in the order in which they were made."""
@@ -260,18 +434,18 @@ class Calls:
         self.alarm_at = max(earliest, now + ALARM_S_MIN) if earliest < NEVER else NEVER
         return late
 
-    def overdue(self, *, now: float) -> list[IdempotentCall]:
+    def overdue(self, *, now: float) -> list[Call]:
         """The calls whose present try is to be looked at, in the order in which they were made."""
-        due: list[IdempotentCall] = []
+        due: list[Call] = []
         self.look_at = NEVER
         for call in self.open.values():
             # Added, as for `hedge_at`: subtracted, it may differ by a rounding, and the try be forgotten.
             if call.started_at + TRY_S_MIN > now:
                 # No try has less time than that, and whoever follows is younger still.
-                if self.hedge_last_at > now:
+                if self._hedge_last_at > now:
                     self.look_at = min(self.look_at, call.started_at + TRY_S_MIN)
                 break
-            if not isinstance(call, IdempotentCall):
+            if not call.idempotent:
                 continue
             if call.hedge_at <= now:
                 due.append(call)
@@ -303,19 +477,17 @@ def blocked(*, started_at: float, due_at: float, now: float) -> str:
     )
 
 
-def reserved(msg_id: int) -> BadArgument:
-    """For who wants to send a request with the msgId of errors."""
-    return BadArgument(f"msgId 0x{msg_id:04x} says that a reply is an error; choose another")
+def as_parts(parts: Any) -> list[bytes]:
+    """A payload as its parts; one part may be given alone. Raises BadArgument for what is not bytes.
 
-
-def as_parts(parts: Sequence[bytes] | bytes) -> list[bytes]:
-    """A payload as its parts; one part may be given alone. Raises BadArgument for what is not bytes."""
+    It takes anything: compiled code would raise an error of its own for what is of another type.
+    """
     if isinstance(parts, bytes):
         return [parts]
     if isinstance(parts, str | bytearray | memoryview):
         raise _not_bytes("the payload", parts)
     try:
-        given = list(parts)
+        given: list[Any] = list(parts)
     except TypeError:
         raise BadArgument(
             f"the payload is {type(parts).__name__}, neither bytes nor a list of bytes"

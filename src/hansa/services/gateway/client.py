@@ -5,21 +5,20 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
-from hansa.errors import AlreadyClosed, Backlogged, BadArgument, TimedOut, UsageError
+from hansa.errors import AlreadyClosed, Backlogged, BadArgument, HansaError, TimedOut, UsageError
 from hansa.ids import format_id
 from hansa.limits import BURST_COUNT, IN_FLIGHT_MAX, REQUEST_TIMEOUT_S
-from hansa.runtime.home import Home
+from hansa.runtime.loops import Home
 from hansa.runtime.mailboxes import Mailbox
 from hansa.services.gateway.addresses import ProviderSource
-from hansa.services.gateway.balancers import Balancer, RoundRobin
-from hansa.services.gateway.calls import Call, Completion, as_parts, blocked
-from hansa.services.gateway.stats import GatewayStats
-from hansa.services.gateway.switchboard import Switchboard
+from hansa.services.gateway.balancers import Balancer
+from hansa.services.gateway.calls import Call, as_parts, blocked
+from hansa.services.gateway.switchboard import Completion, Switchboard, completion_of
 from hansa.services.gateway.tries import RetryPolicy
 from hansa.transport import Away, Environment, Overflow
 from hansa.wire.business import TraceContext
@@ -27,6 +26,43 @@ from hansa.wire.business import TraceContext
 # How long a request waits between tries while its provider's buffer is full; twice as long each time.
 _PAUSE_S_MIN = 0.001
 _PAUSE_S_MAX = 0.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatewayStats:
+    """A snapshot. Every request of `requests_count` is replied, failed (by code), abandoned or in flight.
+
+    An abandoned request is one whose caller was cancelled. A late reply belongs to no request that is open; a
+    stray one came from another provider than the one that was asked. `moved_count` counts tries that were
+    certainly not started and went on to another provider, `retried_count` those of idempotent requests.
+    `hedged_count` counts tries of idempotent requests beside one that took too long; the answer that came
+    second counts as late. `withheld_count` requests would have had one, had the budget allowed it at once.
+    `suspected_count` providers took too long and have not answered since: others get their requests.
+    `services_count` services have a socket: those that somebody offers, and those that somebody waits for.
+    `impostors_count` connections were answered by somebody else than the provider that is listed there;
+    `bad_endpoints_count` providers are listed at an endpoint that cannot be dialled from here.
+    """
+
+    requests_count: int
+    replied_count: int
+    abandoned_count: int
+    failed: dict[str, int]
+    late_replies_count: int
+    stray_replies_count: int
+    moved_count: int
+    retried_count: int
+    hedged_count: int
+    withheld_count: int
+    suspected_count: int
+    impostors_count: int
+    bad_endpoints_count: int
+    in_flight_count: int
+    parked_count: int
+    completions_count: int
+    services_count: int
+    connections_count: int
+    bad_frames: dict[str, int]
+    expelled_count: int
 
 
 class Gateway:
@@ -69,8 +105,8 @@ class Gateway:
         self._completions: Mailbox[Completion] = Mailbox(f"the completions of {name}")
         self._line: deque[asyncio.Future[None]] = deque()
         """Those who wait for room, first come first served."""
-        self._let_in_count = 0
-        """Of those, how many may go on and have not opened their requests yet."""
+        self._taken_count = 0
+        """Room that no open call has: that of outcomes which nobody took yet, and of those who may go on."""
         self._balancers: dict[str, Balancer] = {}
         self._board: Switchboard | None = None
         self._home: Home | None = None
@@ -147,19 +183,17 @@ class Gateway:
         if (
             board is None
             or self._is_closed
-            or self._is_full()
+            or len(board.calls.open) + self._taken_count >= self._in_flight_max
             or asyncio._get_running_loop() is not self._loop
         ):
             timeout = await self._wait_for_room(timeout)
             board = self._open_board()
         future: asyncio.Future[list[bytes]] = self._loop.create_future()
         try:
-            call = board.open(service, parts, msg_id, timeout, key, idempotent, trace, future)
+            call = board.open(service, timeout, parts, msg_id, key, idempotent, trace, future, True)
         except Backlogged:
             call = await self._open_slowly(
-                lambda left_s: board.open(service, parts, msg_id, left_s, key, idempotent, trace, future),
-                service,
-                timeout,
+                board.open, service, timeout, parts, msg_id, key, idempotent, trace, future, True
             )
         try:
             return await future
@@ -192,7 +226,8 @@ class Gateway:
                 f"{self.name} has {self._in_flight_max} requests in flight: wait for some to end, or raise "
                 "in_flight_max"
             )
-        return board.open(service, parts, msg_id, timeout, key, idempotent, trace, callback).request_id
+        sink = partial(board.tell, callback)
+        return board.open(service, timeout, parts, msg_id, key, idempotent, trace, sink, False).request_id
 
     def abandon(self, request_id: int) -> bool:
         """Give up a request of `submit` or `send`: it will have no outcome, its reply is dropped and counted.
@@ -225,26 +260,33 @@ class Gateway:
         self._check_home()
         if self._is_full():
             timeout = await self._wait_for_room(timeout)
-        board, sink = self._open_board(), self._completions.put
+        board, sink = self._open_board(), self._complete
         try:
-            call = board.open(service, parts, msg_id, timeout, key, idempotent, trace, sink)
+            call = board.open(service, timeout, parts, msg_id, key, idempotent, trace, sink, False)
         except Backlogged:
             call = await self._open_slowly(
-                lambda left_s: board.open(service, parts, msg_id, left_s, key, idempotent, trace, sink),
-                service,
-                timeout,
+                board.open, service, timeout, parts, msg_id, key, idempotent, trace, sink, False
             )
         return call.request_id
 
-    async def recv(self) -> Completion:
+    async def recv(self, timeout: float | None = None) -> Completion:
         """The next outcome of what was sent with `send` or a direct router, in the order of arrival.
 
-        Raises AlreadyClosed. Cancelling it loses nothing.
+        Waits no longer than `timeout`; None (or -1) waits on. Raises TimedOut, AlreadyClosed. Cancelling it
+        loses nothing.
         """
         self._check_home()
         if self._board is None:
             self._open_board()  # Or it would wait for ever.
-        completion = await self._completions.get()
+        if timeout is None or timeout < 0:
+            completion = await self._completions.get()
+        else:
+            try:
+                async with asyncio.timeout(timeout):
+                    completion = await self._completions.get()
+            except TimeoutError:
+                raise TimedOut(f"nothing was completed at {self.name} within {timeout} s") from None
+        self._taken_count -= 1
         self._make_room()
         return completion
 
@@ -260,12 +302,8 @@ class Gateway:
         return await self.send(service, parts, msg_id=msg_id, timeout=timeout)
 
     async def request_recv(self, timeout: float | None = None) -> Completion:
-        """`recv`, but no longer than `timeout`; None (or -1) waits on. Raises TimedOut, AlreadyClosed."""
-        try:
-            async with asyncio.timeout(None if timeout is None or timeout < 0 else timeout):
-                return await self.recv()
-        except TimeoutError:
-            raise TimedOut(f"nothing was completed at {self.name} within {timeout} s") from None
+        """`recv` under the name that goes with `request_send`."""
+        return await self.recv(timeout)
 
     def router(self, service: str) -> DirectRouter:
         """For callers who choose the provider and the request id themselves."""
@@ -284,8 +322,8 @@ class Gateway:
             self._balancers.pop(service, None)
         else:
             self._balancers[service] = balancer
-        if self._board is not None and service in self._board.links:
-            self._board.links[service].balancer = balancer or RoundRobin()
+        if self._board is not None:
+            self._board.services.rebalance(service)
 
     def connection_count(self, service: str) -> int:
         """How many providers of the service are connected and may get requests."""
@@ -312,22 +350,22 @@ class Gateway:
     def stats(self) -> GatewayStats:
         self._check_home()
         board = self._open_board() if self._board is None else self._board
-        tally, links = board.tally, board.links.values()
+        calls, tally, links = board.calls, board.tally, board.links.values()
         return GatewayStats(
-            requests_count=tally.requests_count,
-            replied_count=tally.replied_count,
-            abandoned_count=tally.abandoned_count,
-            failed=dict(tally.failed),
-            late_replies_count=tally.late_replies_count,
-            stray_replies_count=tally.stray_replies_count,
+            requests_count=calls.requests_count,
+            replied_count=calls.replied_count,
+            abandoned_count=calls.abandoned_count,
+            failed=dict(calls.failed),
+            late_replies_count=calls.late_replies_count,
+            stray_replies_count=calls.stray_replies_count,
             moved_count=tally.moved_count,
             retried_count=tally.retried_count,
             hedged_count=tally.hedged_count,
             withheld_count=tally.withheld_count,
             suspected_count=sum(len(link.pool.suspects) for link in links),
-            impostors_count=tally.impostors_count,
-            bad_endpoints_count=tally.bad_endpoints_count,
-            in_flight_count=len(board.calls),
+            impostors_count=board.services.tally.impostors_count,
+            bad_endpoints_count=board.services.tally.bad_endpoints_count,
+            in_flight_count=len(calls),
             parked_count=sum(len(link.parked) for link in links),
             completions_count=len(self._completions),
             services_count=len(links),
@@ -340,10 +378,12 @@ class Gateway:
 
     def _is_full(self) -> bool:
         board = self._board
-        return (
-            board is not None
-            and len(board.calls.open) + len(self._completions) + self._let_in_count >= self._in_flight_max
-        )
+        return board is not None and len(board.calls.open) + self._taken_count >= self._in_flight_max
+
+    def _complete(self, call: Call, parts: list[bytes], error: HansaError | None) -> None:
+        """Keep an outcome for `recv`; until somebody takes it, it has the room of its call."""
+        self._taken_count += 1
+        self._completions.put(completion_of(call, parts, error))
 
     def _make_room(self) -> None:
         while self._line and not self._is_full():
@@ -352,7 +392,7 @@ class Gateway:
     def _let_in(self) -> None:
         waiter = self._line.popleft()
         if not waiter.done():
-            self._let_in_count += 1
+            self._taken_count += 1
             waiter.set_result(None)
 
     async def _wait_for_room(self, timeout: float | None) -> float | None:
@@ -365,15 +405,15 @@ class Gateway:
             async with asyncio.timeout_at(deadline):
                 await waiter
         except TimeoutError:
-            board.tally.requests_count += 1
-            board.tally.failed[TimedOut.code] += 1
-            raise TimedOut(
+            late = TimedOut(
                 f"{self.name} had {self._in_flight_max} requests in flight for {timeout} s; nothing was sent"
                 f"{self._blocked(timeout, deadline)}"
-            ) from None
+            )
+            board.calls.refused(late)
+            raise late from None
         finally:
             if waiter.done() and not waiter.cancelled():
-                self._let_in_count -= 1
+                self._taken_count -= 1
                 # In its own turn: the caller opens its request now, or leaves the room to the next.
                 self._loop.call_soon(self._make_room)
             elif waiter in self._line:
@@ -381,7 +421,7 @@ class Gateway:
         return None if deadline is None else max(0.0, deadline - self._loop.time())
 
     async def _open_slowly(
-        self, open_call: Callable[[float | None], Call], service: str, timeout: float | None
+        self, open_call: Callable[..., Call], service: str, timeout: float | None, *rest: Any
     ) -> Call:
         """Open a call while providers do not read and megabytes wait for them: rare, so it asks again."""
         deadline = None if timeout is None or timeout < 0 else self._loop.time() + timeout
@@ -392,16 +432,16 @@ class Gateway:
             board = self._open_board()
             left_s = None if deadline is None else deadline - self._loop.time()
             if left_s is not None and left_s <= 0:
-                board.tally.requests_count += 1
-                board.tally.failed[TimedOut.code] += 1
-                raise TimedOut(
+                late = TimedOut(
                     f"the providers of {service} did not read for {timeout} s; nothing was sent"
                     f"{self._blocked(timeout, deadline)}"
                 )
+                board.calls.refused(late)
+                raise late
             if self._is_full():
                 continue
             try:
-                return open_call(left_s)
+                return open_call(service, left_s, *rest)
             except Backlogged:
                 continue
 
@@ -419,15 +459,12 @@ class Gateway:
             timeout = await self._wait_for_peer(service, routing_id, timeout)
         if self._is_full():
             timeout = await self._wait_for_room(timeout)
-        board, payload, sink = self._open_board(), as_parts(parts), self._completions.put
-
-        def open_call(left_s: float | None) -> Call:
-            return board.open_direct(service, routing_id, request_id, payload, msg_id, left_s, sink)
-
+        board = self._open_board()
+        rest = (routing_id, request_id, as_parts(parts), msg_id, self._complete)
         try:
-            open_call(timeout)
+            board.open_direct(service, timeout, *rest)
         except Backlogged:
-            await self._open_slowly(open_call, service, timeout)
+            await self._open_slowly(board.open_direct, service, timeout, *rest)
 
     async def _wait_for_peer(self, service: str, routing_id: bytes, timeout: float | None) -> float | None:
         """Wait until this provider is connected, or is known not to be; how much of the timeout is left."""

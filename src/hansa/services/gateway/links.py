@@ -5,15 +5,17 @@ A service has a socket while a provider is listed, or a request waits for one, a
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Protocol
 
 from hansa.errors import AlreadyClosed, BadArgument, HansaError, NoProvider
 from hansa.ids import format_id
 from hansa.presence.provider_info import ProviderInfo
+from hansa.runtime.mailboxes import Waiters
 from hansa.runtime.tasks import TaskScope
-from hansa.runtime.waiters import Waiters
 from hansa.services.discovery import (
     DiscoveryEvent,
     ProviderAdded,
@@ -24,9 +26,16 @@ from hansa.services.gateway.addresses import ProviderSource
 from hansa.services.gateway.balancers import Balancer, RoundRobin
 from hansa.services.gateway.calls import Call
 from hansa.services.gateway.pool import Pool, PoolMember
-from hansa.services.gateway.stats import GatewayTally
 from hansa.services.gateway.tries import Hedging, RetryPolicy
 from hansa.transport import Connected, Disconnected, HandshakeFailed, Outbound, Router, SocketEvent
+
+
+@dataclass(slots=True)
+class LinkTally:
+    """What was wrong with the providers that are listed."""
+
+    impostors_count: int = 0
+    bad_endpoints_count: int = 0
 
 
 class LinkOwner(Protocol):
@@ -53,7 +62,7 @@ class ServiceLink:
         balancer: Balancer,
         retry: RetryPolicy,
         tasks: TaskScope,
-        tally: GatewayTally,
+        tally: LinkTally,
         forget_peer: Callable[[bytes], None],
         make_router: Callable[[ServiceLink], Router],
         on_empty: Callable[[ServiceLink], None],
@@ -64,8 +73,8 @@ class ServiceLink:
         self.hedging = Hedging(tries_max=retry.tries_max, hedge_share=retry.hedge_share)
         self.parked: dict[Call, None] = {}
         """Requests that wait for somebody to be ready."""
-        self.pausing: dict[Call, None] = {}
-        """Requests that wait a while before their next try."""
+        self.pausing: dict[Call, asyncio.TimerHandle] = {}
+        """Requests that wait a while before their next try, each with the timer that ends the pause."""
         self.waiters = Waiters()
         self._owner = owner
         self._tasks = tasks
@@ -86,7 +95,32 @@ class ServiceLink:
     def stop(self) -> None:
         """It is given up: whose connection ends from now on is not looked after any more."""
         self._is_stopped = True
+        for pause in self.pausing.values():
+            pause.cancel()
         self.waiters.wake_all()
+
+    # -- requests that wait
+
+    def park(self, call: Call) -> None:
+        """Until somebody is ready."""
+        self.parked[call] = None
+
+    def take_parked(self) -> list[Call]:
+        """Those that waited for somebody to be ready, and wait no more."""
+        parked, self.parked = list(self.parked), {}
+        return parked
+
+    def pause(self, call: Call, timer: asyncio.TimerHandle) -> None:
+        """Until the timer rings."""
+        self.pausing[call] = timer
+
+    def forget(self, call: Call) -> None:
+        """It waits no more."""
+        self.parked.pop(call, None)
+        if (timer := self.pausing.pop(call, None)) is not None:
+            timer.cancel()
+
+    # -- providers come and go
 
     def listed(self, provider: ProviderInfo) -> None:
         """This provider is listed: connect to it."""
@@ -115,6 +149,12 @@ class ServiceLink:
         """No more requests for this member; when it owes nothing, its connection ends."""
         self.pool.dismiss(member)
         self.settled(member)
+
+    def answered(self, peer: bytes) -> None:
+        """Requests that this peer had were answered."""
+        member = self._connected.get(peer)
+        if member is not None and member.leaving:
+            self.settled(member)
 
     def settled(self, member: PoolMember) -> None:
         """One request less is with this member."""
@@ -155,7 +195,7 @@ class ServiceLink:
         elif isinstance(event, HandshakeFailed):
             for member in self.pool.members.values():
                 if _has_missed(member.connection, event.address):
-                    member.tried = True
+                    self.pool.missed(member)
             self.look()
 
     def _came(self, peer: bytes) -> None:
@@ -191,7 +231,6 @@ class ServiceLinks:
         balancers: Mapping[str, Balancer],
         retry: RetryPolicy,
         tasks: TaskScope,
-        tally: GatewayTally,
         forget_peer: Callable[[bytes], None],
         make_router: Callable[[ServiceLink], Router],
     ) -> None:
@@ -201,7 +240,7 @@ class ServiceLinks:
         self._balancers = balancers
         self._retry = retry
         self._tasks = tasks
-        self._tally = tally
+        self.tally = LinkTally()
         self._forget_peer = forget_peer
         self._make_router = make_router
         self._is_stopped = False
@@ -232,6 +271,14 @@ class ServiceLinks:
         elif isinstance(event, WeightChanged) and event.provider.service in self.links:
             self.links[event.provider.service].pool.reweigh(event.provider)
 
+    def rebalance(self, service: str) -> None:
+        """The balancer that was set for the service is another one now."""
+        if service in self.links:
+            self.links[service].balancer = self._balancer(service)
+
+    def _balancer(self, service: str) -> Balancer:
+        return self._balancers.get(service) or RoundRobin()
+
     async def _look_at_first_list(self) -> None:
         """Tell those who wait for a service that is not listed as soon as that is known."""
         # A source that closed will know of nobody, which is as good as an answer.
@@ -244,10 +291,10 @@ class ServiceLinks:
         link = self.links[name] = ServiceLink(
             name,
             owner=self._owner,
-            balancer=self._balancers.get(name) or RoundRobin(),
+            balancer=self._balancer(name),
             retry=self._retry,
             tasks=self._tasks,
-            tally=self._tally,
+            tally=self.tally,
             forget_peer=self._forget_peer,
             make_router=self._make_router,
             on_empty=self.release,

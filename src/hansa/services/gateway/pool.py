@@ -66,6 +66,12 @@ class PoolMember:
             f"<Member {self.endpoint} {'leaving' if self.leaving else 'ready' if self.is_ready else 'away'}>"
         )
 
+    def took(self) -> int:
+        """One more request was handed to its connection; the number of that request there."""
+        self.in_flight_count += 1
+        self.posted_count += 1
+        return self.posted_count
+
     @property
     def is_ready(self) -> bool:
         return bool(self.peer) and self.peer == (self.routing_id or self.peer) and not self.leaving
@@ -138,6 +144,10 @@ class Pool:
         self._sort(member)
         return member.is_ready
 
+    def missed(self, member: PoolMember) -> None:
+        """An attempt to connect to it has ended."""
+        member.tried = True
+
     def disconnected(self, member: PoolMember) -> None:
         member.peer = b""
         member.in_flight_count = 0
@@ -153,6 +163,10 @@ class Pool:
         if not tried:
             return self.well or self.ready
         return self._others(tried) or self.well or self.ready
+
+    def has_others(self, tried: Sequence[str]) -> bool:
+        """Whether somebody is ready who was not tried."""
+        return any(member.endpoint not in tried for member in self.ready)
 
     def choices_beside(self, asked: Sequence[str], tried: Sequence[str]) -> list[PoolMember]:
         """Who may get a request that is with some endpoints now, and was with others: none of the former."""

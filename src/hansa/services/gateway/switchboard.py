@@ -1,7 +1,8 @@
 """The way of every request of a gateway: opened, posted, settled once.
 
-The short way is `open`, `_post` and, when the reply comes, `_replies` (`make bench`, case gateway). All
-else happens when something changes: a provider comes or goes, a deadline passes, a try fails.
+The short way is `open`, `_post` and, when the reply comes, `_replies`, which leaves plain replies to
+`Calls.answer` (`make bench`, case gateway). All else happens when something changes: a provider comes or
+goes, a deadline passes, a try fails.
 
 All requests share two timers: one for the earliest deadline, one for the tries that may take too long.
 """
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -26,29 +28,48 @@ from hansa.errors import (
 )
 from hansa.ids import format_id, new_routing_id
 from hansa.limits import HEDGE_LOOK_S, TRY_S_MIN
-from hansa.presence.strikes import Strikes
 from hansa.runtime.tasks import TaskScope
 from hansa.services.gateway.addresses import ProviderSource
 from hansa.services.gateway.balancers import Balancer
-from hansa.services.gateway.calls import (
-    ALARM_S_MIN,
-    NEVER,
-    Call,
-    Calls,
-    Completion,
-    Headers,
-    IdempotentCall,
-    as_parts,
-    header_of,
-    reserved,
-)
+from hansa.services.gateway.calls import ALARM_S_MIN, NEVER, Call, Calls
 from hansa.services.gateway.links import ServiceLink, ServiceLinks
 from hansa.services.gateway.pool import Pool, PoolMember
-from hansa.services.gateway.stats import GatewayTally
 from hansa.services.gateway.tries import NOT_STARTED, RetryPolicy
 from hansa.transport import Disconnected, Environment, Router
-from hansa.wire.business import ERROR_MSG_ID, TraceContext, decode_call, decode_error, encode_call
+from hansa.transport.admission import Strikes
+from hansa.wire.business import ERROR_MSG_ID, TraceContext, decode_call, decode_error
 from hansa.wire.frames import encode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Completion:
+    """The one outcome of one request: the reply's parts, or the error that it ended with."""
+
+    service: str
+    request_id: int
+    parts: list[bytes]
+    error: HansaError | None = None
+
+    def result(self) -> list[bytes]:
+        """The reply's parts. Raises the error if the request failed."""
+        if self.error is not None:
+            raise self.error
+        return self.parts
+
+
+def completion_of(call: Call, parts: list[bytes], error: HansaError | None) -> Completion:
+    """The outcome of a call, for whoever did not wait for it."""
+    return Completion(service=call.service, request_id=call.request_id, parts=parts, error=error)
+
+
+@dataclass(slots=True)
+class TryTally:
+    """Tries that were not the first."""
+
+    moved_count: int = 0
+    retried_count: int = 0
+    hedged_count: int = 0
+    withheld_count: int = 0
 
 
 class CallTimers:
@@ -63,7 +84,7 @@ class CallTimers:
         calls: Calls,
         *,
         on_expired: Callable[[Call, float, float], None],
-        on_overdue: Callable[[IdempotentCall, float], None],
+        on_overdue: Callable[[Call, float], None],
     ) -> None:
         self._calls = calls
         self._on_expired = on_expired
@@ -98,14 +119,10 @@ class CallTimers:
 
     # -- tries
 
-    def try_begun(self, call: IdempotentCall, after_s: float, now: float) -> None:
+    def try_begun(self, call: Call, after_s: float, now: float) -> None:
         """The call has a try from now on, which is to be looked at after so long."""
-        call.tried_at = now
-        call.hedge_at = at = now + after_s
-        calls = self._calls
-        calls.hedge_last_at = at
-        if at < calls.look_at:
-            self.look_at(at)
+        if self._calls.try_begun(call, after_s, now):
+            self._look_at(call.hedge_at)
 
     def suspect(self, pool: Pool, member: PoolMember, now: float) -> None:
         """The member has let the time of a try pass."""
@@ -113,9 +130,9 @@ class CallTimers:
         if pool.suspects:
             self._suspecting[pool] = None
 
-    def look_at(self, at: float) -> None:
+    def _look_at(self, at: float) -> None:
         """Look for tries that are overdue then; earlier than planned, or the first time."""
-        self._calls.look_at = at
+        self._calls.plan_look(at)
         if self._look is not None:
             self._look.cancel()
         self._look = self._loop.call_at(at, self._look_round)
@@ -131,9 +148,9 @@ class CallTimers:
         self._suspecting = {pool: None for pool in self._suspecting if pool.suspects}
         ends = (member.suspected_until for pool in self._suspecting for member in pool.suspects)
         at = min((self._calls.look_at, *ends, *(call.hedge_at for call in due)))
-        self._calls.look_at = NEVER
+        self._calls.plan_look(NEVER)
         if at < NEVER:
-            self.look_at(max(at, now + ALARM_S_MIN))
+            self._look_at(max(at, now + ALARM_S_MIN))
 
 
 class Switchboard:
@@ -152,7 +169,7 @@ class Switchboard:
         self.name = name
         # High and random, so that numbers which callers of a direct router choose rarely meet these.
         self.calls = Calls(environment.chance.uint32() << 31 | 1 << 62)
-        self.tally = GatewayTally()
+        self.tally = TryTally()
         self.strikes = Strikes()
         self._providers = providers
         self._retry = retry
@@ -160,7 +177,6 @@ class Switchboard:
         self._chance = environment.chance
         self._on_room = on_room
         self._loop = asyncio.get_running_loop()
-        self._headers = Headers()
         self._timers = CallTimers(self.calls, on_expired=self._expired, on_overdue=self._overdue)
         self._tasks = TaskScope(
             name, partial(self._report, message=f"a task of {name} failed; please report this")
@@ -171,7 +187,6 @@ class Switchboard:
             balancers=balancers,
             retry=retry,
             tasks=self._tasks,
-            tally=self.tally,
             forget_peer=self.strikes.forget,
             make_router=self._new_router,
         )
@@ -182,12 +197,11 @@ class Switchboard:
         """End every open request with AlreadyClosed, then every connection."""
         self._is_closed = True
         self._timers.close()
-        calls = list(self.calls.open.values())
-        self.calls.open.clear()
+        calls = self.calls.take_all()
         self.services.stop()
         for call in calls:
-            self._wake(call)
-            self._settle(call, AlreadyClosed(f"{self.name} was closed before {call} ended"))
+            self.calls.settle(call, AlreadyClosed(f"{self.name} was closed before {call} ended"))
+        self._on_room()
         # Together: each may linger.
         async with asyncio.TaskGroup() as group:
             group.create_task(self._tasks.close(), name=f"{self.name}: closing")
@@ -199,199 +213,141 @@ class Switchboard:
     def open(
         self,
         service: str,
+        timeout: float | None,
         parts: Sequence[bytes] | bytes,
         msg_id: int,
-        timeout: float | None,
         key: bytes | str | None,
         idempotent: bool,
         trace: TraceContext | None,
         sink: Any,
+        is_awaited: bool,
     ) -> Call:
         """Send a request, or park it until a provider is connected. When it raises, nothing was sent."""
+        calls, now = self.calls, self._loop.time()
+        call = calls.make(service, timeout, parts, msg_id, key, idempotent, trace, sink, is_awaited, now)
+        frames = calls.first_frames(call, timeout)
         link = self.links.get(service)
-        if msg_id == ERROR_MSG_ID:
-            raise reserved(msg_id)
-        now = self._loop.time()
-        deadline = NEVER if timeout is None or timeout < 0 else now + timeout
-        kind = IdempotentCall if idempotent else Call
-        call = kind(self.calls.next_id(), service, as_parts(parts), msg_id, deadline, sink)
-        call.started_at = now
-        if key is not None:
-            call.key = key.encode() if isinstance(key, str) else key
-        call.trace = trace
         if link is not None and link.pool.ready:
-            header = self._headers.kept.get(timeout) if trace is None else None
-            self._post(call, link, self._headers.first(timeout, trace) if header is None else header)
-            if isinstance(call, IdempotentCall):
-                # Its patience is asked for only if it is not answered by then.
-                call.tried_at = now
-                call.hedge_at = self.calls.hedge_last_at = now + TRY_S_MIN
-                if call.hedge_at < self.calls.look_at:
-                    self._timers.look_at(call.hedge_at)
+            self._post(call, link, link.pool.well or link.pool.ready, frames)
+            if idempotent:  # Its patience is asked for only if it is not answered by then.
+                self._timers.try_begun(call, TRY_S_MIN, now)
         else:
-            # What cannot be sent is told now, as if somebody were there.
-            encode(encode_call(call.request_id, msg_id, call.parts, header_of(timeout, trace)), [])
+            encode(frames, [])  # What cannot be sent is told now, as if somebody were there.
             self._park(call, link or self.services.absent(service))
-        self._opened(call, now)
+        if calls.opened(call):
+            self._timers.set_alarm(call.deadline, now)
         return call
 
     def open_direct(
         self,
         service: str,
+        timeout: float | None,
         routing_id: bytes,
         request_id: int,
         parts: list[bytes],
         msg_id: int,
-        timeout: float | None,
         sink: Any,
     ) -> Call:
-        """Send a request to the provider that its caller chose. When it raises, nothing was sent."""
+        """Send to a provider of the caller's choice. Raises NoProvider, BadArgument, Backlogged."""
         link = self.links.get(service)
         member = None if link is None else link.pool.ready_as(routing_id)
         if link is None or member is None:
             raise self.services.not_there(service, routing_id)
-        if msg_id == ERROR_MSG_ID:
-            raise reserved(msg_id)
         now = self._loop.time()
-        deadline = NEVER if timeout is None or timeout < 0 else now + timeout
-        call = Call(self.calls.claim_id(request_id), service, parts, msg_id, deadline, sink)
-        call.started_at = now
-        call.is_direct = True
-        link.router.post(routing_id, encode_call(request_id, msg_id, parts, header_of(timeout, None)))
-        self._posted(call, member)
-        self._opened(call, now)
+        call = self.calls.make(
+            service, timeout, parts, msg_id, None, False, None, sink, False, now, request_id
+        )
+        link.router.post(routing_id, self.calls.first_frames(call, timeout))
+        call.posted(member)
+        if self.calls.opened(call):
+            self._timers.set_alarm(call.deadline, now)
         return call
 
-    def _opened(self, call: Call, now: float) -> None:
-        calls = self.calls
-        calls.open[call.request_id] = call
-        self.tally.requests_count += 1
-        if call.deadline < calls.alarm_at:
-            self._timers.set_alarm(call.deadline, now)
-
-    def _post(self, call: Call, link: ServiceLink, header: bytes) -> None:
+    def _post(self, call: Call, link: ServiceLink, choices: list[PoolMember], frames: list[bytes]) -> None:
         """Choose a provider and hand the request to the socket. When it raises, nothing was sent."""
-        pool = link.pool
-        if not call.tried:
-            ready = pool.well or pool.ready
-        elif not call.beside:
-            ready = pool.choices(call.tried)
-        else:
-            ready = pool.choices_beside(call.asked, call.tried)
-        if len(ready) == 1:
-            member = ready[0]
+        if len(choices) == 1:
+            member = choices[0]
         else:
             try:
-                member = link.balancer.choose(ready, call.key, self._chance)
+                member = link.balancer.choose(choices, call.key, self._chance)
             except Exception as failure:  # The user's own, perhaps.
                 raise UsageError(f"the balancer of {link.name} failed for {call}: {failure!r}") from failure
             if type(member) is not PoolMember or not member.in_ready:
                 raise UsageError(f"the balancer of {link.name} chose {member!r}: not one that it was given")
-        link.router.post(member.peer, encode_call(call.request_id, call.msg_id, call.parts, header))
-        self._posted(call, member)
-
-    @staticmethod
-    def _posted(call: Call, member: PoolMember) -> None:
-        call.member = member
-        call.peer = member.peer
-        member.posted_count += 1
-        member.in_flight_count += 1
-        call.post_number = member.posted_count
+        link.router.post(member.peer, frames)
+        call.posted(member)
 
     def _replies(self, link: ServiceLink, peer: bytes, messages: list[list[bytes]]) -> None:
         """What a provider sent in one chunk."""
-        calls = self.calls.open
-        tally = self.tally
         if link.pool.suspects:
             link.pool.heard(peer)
-        for frames in messages:
-            try:
-                request_id, msg_id, _, parts = decode_call(frames)
-            except BadFrame as error:
-                self._bad_reply(link, peer, error)
-                continue
-            call = calls.get(request_id)
-            if call is None:
-                tally.late_replies_count += 1
-                continue
-            if call.peer != peer and not call.turn_to(peer):
-                tally.stray_replies_count += 1
-                continue
-            if msg_id == ERROR_MSG_ID:
-                self._error_reply(link, peer, call, parts)
-                continue
-            del calls[request_id]
-            tally.replied_count += 1
-            self._leave(link, call)
-            if isinstance(call, IdempotentCall):
-                self._learn(link, call)
-            sink = call.sink
-            if isinstance(sink, asyncio.Future):
-                if not sink.done():
-                    sink.set_result(parts)
-            else:
-                self._tell(call, parts, None)
+        answer, sampling, at = self.calls.answer, link.hedging.sampling, 0
+        while (at := answer(peer, messages, at, sampling)) < len(messages):
+            self._reply(link, peer, messages[at])
+            at += 1
+        link.answered(peer)
         self._on_room()
 
-    def _leave(self, link: ServiceLink, call: Call) -> None:
-        """The request is no longer with the member that it was posted to."""
-        member = call.member
-        if member is not None and member.peer == call.peer:
-            member.in_flight_count -= 1
-            if member.leaving:
-                link.settled(member)
-
-    def _leave_beside(self, link: ServiceLink, call: Call) -> None:
-        """Nor with those that it was posted to before; what they still answer is late."""
-        if not isinstance(call, IdempotentCall):
+    def _reply(self, link: ServiceLink, peer: bytes, frames: list[bytes]) -> None:
+        """One reply that is not plain."""
+        try:
+            request_id, msg_id, _, parts = decode_call(frames)
+        except BadFrame as error:
+            self._bad_reply(link, peer, error)
             return
-        beside, call.beside = call.beside, Call.beside
-        for peer, one in beside.items():
-            if one.member.peer == peer:
-                one.member.in_flight_count -= 1
-                link.settled(one.member)
+        call = self.calls.asked_of(peer, request_id)
+        if call is None:
+            return
+        if msg_id == ERROR_MSG_ID:
+            self._error_reply(link, peer, call, parts)
+            return
+        self._learn(link, call)
+        self._leave(link, call)
+        self._leave_beside(link, call)
+        self.calls.replied(call, parts)
 
-    def _learn(self, link: ServiceLink, call: IdempotentCall) -> None:
+    def tell(
+        self, callback: Callable[[Completion], None], call: Call, parts: list[bytes], error: HansaError | None
+    ) -> None:
+        """A call's outcome for the callback of its caller."""
+        try:
+            callback(completion_of(call, parts, error))
+        except Exception as failure:
+            self._report(failure, f"the callback of {call} failed")
+
+    @staticmethod
+    def _leave(link: ServiceLink, call: Call) -> None:
+        """The request is no longer with the member that it was posted to."""
+        if (member := call.leave()) is not None:
+            link.settled(member)
+
+    @staticmethod
+    def _leave_beside(link: ServiceLink, call: Call) -> None:
+        """Nor with those that it was posted to before; what they still answer is late."""
+        for member in call.leave_beside():
+            link.settled(member)
+
+    def _learn(self, link: ServiceLink, call: Call) -> None:
         """An idempotent request was answered: what that says about the next."""
         hedging = link.hedging
-        is_sample = not call.request_id & hedging.sampling
+        if not call.idempotent or call.request_id & hedging.sampling:
+            return
         if call.beside:
-            if is_sample:
-                hedging.answered_late()
-            self._leave_beside(link, call)
-        elif is_sample and not call.tried:
+            hedging.answered_late()
+        elif not call.tried:
             hedging.answered(self._loop.time() - call.tried_at)
 
     # -- outcomes other than a reply
 
-    def _settle(self, call: Call, error: HansaError) -> None:
-        """The outcome of a call that is open no more."""
-        self.tally.failed[error.code] += 1
-        if isinstance(call.sink, asyncio.Future):
-            if not call.sink.done():
-                call.sink.set_exception(error)
-        else:
-            self._tell(call, [], error)
-        self._on_room()
-
-    def _tell(self, call: Call, parts: list[bytes], error: HansaError | None) -> None:
-        completion = Completion(service=call.service, request_id=call.request_id, parts=parts, error=error)
-        try:
-            call.sink(completion)
-        except Exception as failure:
-            self._report(failure, f"the callback of {call} failed")
-
-    def _fail(self, call: Call, error: HansaError) -> None:
-        """End an open call with an error."""
-        if self.calls.open.pop(call.request_id, None) is not None:
-            self._settle(call, error)
-
     def abandon(self, call: Call) -> None:
         """The caller was cancelled. Nobody waits for this reply any more."""
-        if self.calls.open.pop(call.request_id, None) is not None:
-            self.tally.abandoned_count += 1
+        if self.calls.abandon(call):
             self._withdraw(call)
             self._on_room()
+
+    def _fail(self, call: Call, error: HansaError) -> None:
+        self.calls.fail(call, error)
+        self._on_room()
 
     def _withdraw(self, call: Call) -> None:
         """Take a call that is open no more from wherever it waits."""
@@ -400,17 +356,8 @@ class Switchboard:
         if call.member is not None:
             self._leave(link, call)
         else:
-            link.parked.pop(call, None)
-            link.pausing.pop(call, None)
-            self._wake(call)
+            link.forget(call)
             self.services.release(link)
-
-    @staticmethod
-    def _wake(call: Call) -> None:
-        """End the pause between two tries, if the call makes one."""
-        if call.pause is not None:
-            call.pause.cancel()
-            call.pause = None
 
     def _bad_reply(self, link: ServiceLink, peer: bytes, error: BadFrame) -> None:
         if self.strikes.strike(peer, error):
@@ -450,7 +397,7 @@ class Switchboard:
             self.tally.moved_count += 1
         else:
             self.tally.retried_count += 1
-        if any(member.endpoint not in call.tried for member in link.pool.ready):
+        if link.pool.has_others(call.tried):
             self._go_on(call, link, error)
         else:
             self._pause(call, link, error)
@@ -463,24 +410,22 @@ class Switchboard:
         self._fail(call, error)
 
     def _pause(self, call: Call, link: ServiceLink, error: HansaError) -> None:
-        if (
-            isinstance(call, IdempotentCall) and call.beside
-        ):  # It is not idle meanwhile, and is looked at again soon.
+        if call.beside:  # It is not idle meanwhile, and is looked at again soon.
             self._timers.try_begun(call, HEDGE_LOOK_S, self._loop.time())
             return
         pause_s = self._retry.pause_s(max(1, len(call.tried)), self._chance)
-        call.pause = self._loop.call_later(pause_s, self._go_on, call, link, error)
-        link.pausing[call] = None
+        link.pause(call, self._loop.call_later(pause_s, self._go_on, call, link, error))
 
     def _go_on(self, call: Call, link: ServiceLink, error: HansaError) -> None:
         """The next try of a call, unless it has ended meanwhile; `error` is how it ends if there is none."""
-        link.pausing.pop(call, None)
+        link.forget(call)
         if self.calls.open.get(call.request_id) is not call:
             return
-        call.pause = None
         try:
             if link.pool.ready:
-                self._post_again(call, link, self._loop.time())
+                pool, tried = link.pool, call.tried
+                choices = pool.choices_beside(call.asked, tried) if call.beside else pool.choices(tried)
+                self._post_again(call, link, choices, self._loop.time())
             else:
                 self._park(call, link)
         except Backlogged:  # Whoever is there does not read now.
@@ -491,40 +436,39 @@ class Switchboard:
             self._give_up(call, link, problem)
         self.services.release(link)
 
-    def _post_again(self, call: Call, link: ServiceLink, now: float) -> None:
+    def _post_again(self, call: Call, link: ServiceLink, choices: list[PoolMember], now: float) -> None:
         """As `_post`, for a try that is not the first."""
-        left_s = None if call.deadline == NEVER else max(0.0, call.deadline - now)
-        self._post(call, link, header_of(left_s, call.trace))
-        if isinstance(call, IdempotentCall):
+        self._post(call, link, choices, call.frames_again(now))
+        if call.idempotent:
             self._timers.try_begun(call, TRY_S_MIN, now)
 
-    def _overdue(self, call: IdempotentCall, now: float) -> None:
+    def _overdue(self, call: Call, now: float) -> None:
         """The present try has had its time: ask another provider, too, if there is one and it may be."""
         link = self.links[call.service]
         due_at = call.tried_at + link.hedging.patience_s(call.deadline - call.started_at)
         if call.member is not None and now < due_at:
-            call.hedge_at = due_at
+            call.look_again(due_at)
             return
         asked, tried = call.asked, call.tried
         if call.member is not None:
             self._timers.suspect(link.pool, call.member, now)
             tried = (*tried, call.member.endpoint)
         if not self._retry.allows_beside(tries_count=len(tried)):
-            call.hedge_at = NEVER
+            call.look_again(NEVER)
             return
-        call.hedge_at = now + HEDGE_LOOK_S  # Unless it is sent now.
-        if not link.pool.choices_beside(asked, tried):
+        call.look_again(now + HEDGE_LOOK_S)  # Unless it is sent now.
+        choices = link.pool.choices_beside(asked, tried)
+        if not choices:
             return
         if not link.hedging.take(now=now):
-            self.tally.withheld_count += not call.was_withheld
-            call.was_withheld = True
+            self.tally.withheld_count += call.withhold()
             return
         call.set_beside()
         try:
-            self._post_again(call, link, now)
+            self._post_again(call, link, choices, now)
             self.tally.hedged_count += 1
         except HansaError:  # Whoever is there does not read now, and there is a try that may be answered.
-            call.hedge_at = now + HEDGE_LOOK_S
+            call.look_again(now + HEDGE_LOOK_S)
 
     # -- waiting: for room, for a provider, for the end of time
 
@@ -532,13 +476,14 @@ class Switchboard:
         """Keep a call until a provider is connected. Raises NoProvider when none is about to be."""
         if not self.services.is_hopeful(link):
             raise self.services.nobody(call.service)
-        link.parked[call] = None
+        link.park(call)
 
     def _expired(self, call: Call, now: float, due_at: float) -> None:
         """A call that is open no more, because its time is over."""
         problem = call.timed_out(self._providers.situation, now=now, due_at=due_at)
         self._withdraw(call)
-        self._settle(call, problem)
+        self.calls.settle(call, problem)
+        self._on_room()
 
     # -- providers come and go
 
@@ -554,8 +499,7 @@ class Switchboard:
             link.waiters.wake_all()
 
     def _unpark(self, link: ServiceLink) -> None:
-        parked, link.parked = link.parked, {}
-        for call in parked:
+        for call in link.take_parked():
             self._go_on(call, link, self.services.nobody(call.service))
 
     def member_lost(self, link: ServiceLink, member: PoolMember, event: Disconnected) -> None:
@@ -570,7 +514,7 @@ class Switchboard:
             )
             if call.peer == event.peer:
                 self._try_again(call, link, error, not_started=call.post_number > unsent_after)
-            elif isinstance(call, IdempotentCall):
+            else:
                 call.drop_beside(event.peer)
                 if call.member is None and not call.beside:
                     self._try_again(call, link, error, not_started=False)

@@ -4,8 +4,7 @@ In the order in which a request goes through them:
 
 - `server`: the provider as a program uses it, and its socket. Registering is `hansa.presence`.
 - `handlers`: takes requests from the socket, runs handlers in tasks and threads, and sends the replies.
-- `work`: the machine that decides which requests run, wait or are refused.
-- `request`: what a handler is given and what it may return.
+- `work`: what a handler is given and may return, and which requests run, wait or are refused.
 """
 
 from typing import TYPE_CHECKING
@@ -14,8 +13,8 @@ from hansa.exports import on_first_use
 
 if TYPE_CHECKING:
     from hansa.presence.provider_info import ProviderState, Registration
-    from hansa.services.provider.request import Request
     from hansa.services.provider.server import Provider, ProviderStats
+    from hansa.services.provider.work import Request
     from hansa.wire.business import TraceContext
     from hansa.wire.registry import AckStatus
 else:
@@ -23,7 +22,7 @@ else:
         __name__,
         {
             "hansa.presence.provider_info": "ProviderState Registration",
-            "hansa.services.provider.request": "Request",
+            "hansa.services.provider.work": "Request",
             "hansa.services.provider.server": "Provider ProviderStats",
             "hansa.wire.business": "TraceContext",
             "hansa.wire.registry": "AckStatus",

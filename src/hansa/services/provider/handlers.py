@@ -38,18 +38,21 @@ from hansa.errors import (
 )
 from hansa.ids import format_id
 from hansa.limits import REPLY_S_MAX
-from hansa.presence.strikes import Strikes
-from hansa.runtime.waiters import Waiters
-from hansa.services.provider.request import (
+from hansa.runtime.mailboxes import Waiters
+from hansa.services.provider.work import (
+    BUSY,
+    DRAINING,
+    START,
     Handler,
     HandlerFunction,
     Reply,
     Request,
+    Work,
     error_reply,
     reply_parts,
 )
-from hansa.services.provider.work import BUSY, DRAINING, START, Work
 from hansa.transport import CloseReason, Router, SocketOptions
+from hansa.transport.admission import Strikes
 from hansa.wire.business import (
     ERROR_MSG_ID,
     CallHeader,
@@ -334,8 +337,7 @@ class HandlerRunner:
         for request in [request for request in running if request in self._running]:
             if running[request].done():  # Cancelled before its first step.
                 del self._running[request]
-                self.work.ended(self._handlers[request.msg_id])
-                self.work.tally.draining_count += 1
+                self.work.unstarted(self._handlers[request.msg_id])
                 self._answer(request, _draining(self._name))
             else:
                 self._left_behind.add(request)

@@ -29,11 +29,10 @@ from hansa.limits import (
 from hansa.presence.provider_info import ProviderState, Registration, is_reserved
 from hansa.presence.registrations import Registrations
 from hansa.presence.registry_line import RegistryLine
-from hansa.runtime.home import Home
+from hansa.runtime.loops import Home
 from hansa.runtime.tasks import Closing
 from hansa.services.provider.handlers import HandlerRunner
-from hansa.services.provider.request import HandlerFunction
-from hansa.services.provider.work import Work
+from hansa.services.provider.work import HandlerFunction, Work
 from hansa.transport import Disconnected, Environment, Router, SocketEvent
 from hansa.transport.system_network import SystemNetwork, default_route_host
 

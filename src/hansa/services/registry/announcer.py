@@ -90,7 +90,7 @@ class Announcer:
         """The lists as they are now, under the next number."""
         catalogue, tombstones = self._catalogue, self._catalogue.tombstones
         self._held_until = None
-        tombstones.is_changed = False
+        tombstones.told()
         self._rested_since = now
         self._is_settling = now < self._settled_at
         self.list_seq += 1

@@ -30,19 +30,25 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple, TypeAlias
 
 from hansa.endpoint import Endpoint
 from hansa.errors import BadEndpoint
 from hansa.ids import format_id
 from hansa.limits import BROADCASTS_MISSED_MAX, EPOCH_AHEAD_S_MAX, PROVIDER_ENTRIES_MAX
-from hansa.presence.epoch import EPOCH_MAX, epoch_wall_s, first_epoch
 from hansa.presence.provider_info import ProviderInfo
-from hansa.services.registry.entries import Entries, EntryClaim, Key, newest_by_id, prevailing
-from hansa.services.registry.stats import CatalogueTally
+from hansa.presence.statements import EPOCH_MAX, epoch_wall_s, first_epoch
+from hansa.services.registry.entries import (
+    NEVER,
+    Entries,
+    EntryClaim,
+    Key,
+    Tombstones,
+    newest_by_id,
+    prevailing,
+)
 from hansa.services.registry.synced import Synced
-from hansa.services.registry.tombstones import NEVER, Tombstones
 from hansa.wire.listing import ProviderEntry, RegistrySync
 from hansa.wire.registry import AckStatus, Heartbeat, Register, RegisterAck, Unregister, UpdateWeight
 
@@ -59,6 +65,26 @@ class ProviderAnswer(NamedTuple):
 
     peer: bytes
     ack: RegisterAck
+
+
+@dataclass(slots=True, kw_only=True)
+class CatalogueTally:
+    """The running counts of the catalogue."""
+
+    registered_count: int = 0
+    unregistered_count: int = 0
+    expired_count: int = 0
+    duplicates_count: int = 0
+    refused_count: int = 0
+    beyond_share_count: int = 0
+    behind_count: int = 0
+    heartbeats_count: int = 0
+    unknown_heartbeats_count: int = 0
+    unknown_entries_count: int = 0
+    weight_updates_count: int = 0
+    conceded_count: int = 0
+    left_out_count: int = 0
+    echoed_lists_count: int = 0
 
 
 class Catalogue:

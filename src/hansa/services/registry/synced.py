@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from hansa.limits import REGISTRIES_MAX
-from hansa.presence.carried import carried
+from hansa.presence.statements import carried
 from hansa.services.registry.entries import EntryClaim, Key
 from hansa.wire.listing import ProviderEntry, RegistrySync
 

@@ -34,8 +34,8 @@ from hansa.errors import (
     UsageError,
 )
 from hansa.limits import KIB, STORE_ANSWER_BYTES_MAX, STORE_PING_S, STORE_PING_TIMEOUT_S, STORE_TXN_BYTES_MAX
-from hansa.runtime.home import Home
-from hansa.runtime.waiters import Waiters
+from hansa.runtime.loops import Home
+from hansa.runtime.mailboxes import Waiters
 from hansa.store.etcd import api_pb2 as api
 from hansa.store.etcd.lineage import HistoryLost, HistoryQuestion, Lineage, Mark
 from hansa.store.etcd.members import Doubt, EtcdAccess, FailedTry, Rotation, Trail, judge

@@ -35,7 +35,7 @@ from hansa.limits import (
     STORE_TRY_DOUBLINGS_MAX,
 )
 from hansa.runtime.backoff import Backoff
-from hansa.transport.options import Tls
+from hansa.transport.environment import Tls
 
 ETCD_EXAMPLE = "write etcd://host:2379,host2:2379, or etcd://user:password@host:2379"
 

@@ -32,8 +32,8 @@ from hansa.errors import (
     StoreUnavailable,
 )
 from hansa.limits import STORE_TIMEOUT_S, STORE_WATCH_BEAT_S
+from hansa.runtime.mailboxes import Waiters
 from hansa.runtime.tasks import TaskScope
-from hansa.runtime.waiters import Waiters
 from hansa.store.etcd import api_pb2 as api
 from hansa.store.etcd.caller import EtcdCaller, StoreLife, metadata_of
 from hansa.store.etcd.lineage import HistoryLost

@@ -27,7 +27,7 @@ from hansa.limits import (
     RAFT_STOP_S_MAX,
 )
 from hansa.runtime.backoff import Backoff
-from hansa.runtime.event_stream import EventFeeds, EventStream
+from hansa.runtime.mailboxes import EventFeeds, EventStream
 from hansa.runtime.tasks import Closing, TaskScope
 from hansa.store.raft.etcd_program import (
     MemberSettings,

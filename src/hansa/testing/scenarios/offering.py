@@ -11,8 +11,8 @@ from hansa.errors import HandlerFailed, NotRegistered, RegistrationRefused, Time
 from hansa.ids import new_routing_id
 from hansa.limits import OUTGOING_BYTES_MAX, WRITE_TURN_BYTES
 from hansa.presence.provider_info import ProviderState
-from hansa.services.provider.request import Request
 from hansa.services.provider.server import Provider
+from hansa.services.provider.work import Request
 from hansa.testing.host import Host
 from hansa.testing.scenarios.cluster import (
     HEARTBEAT_INTERVAL_S,

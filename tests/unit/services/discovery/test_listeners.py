@@ -4,10 +4,9 @@ import gc
 
 import pytest
 
-from hansa.runtime.event_stream import EventFeed
+from hansa.runtime.mailboxes import EventFeed
 from hansa.services.discovery.client import DiscoveryEvents
-from hansa.services.discovery.events import DiscoveryEvent, ServiceAvailable, ServiceUnavailable
-from hansa.services.discovery.listeners import Listeners
+from hansa.services.discovery.events import DiscoveryEvent, Listeners, ServiceAvailable, ServiceUnavailable
 
 ONE, TWO, THREE = (ServiceAvailable(service=name) for name in ("one", "two", "three"))
 

@@ -10,7 +10,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 from hansa.errors import BadArgument
 from hansa.limits import TRY_S_MIN
 from hansa.presence.provider_info import ProviderInfo
-from hansa.services.gateway.calls import ALARM_S_MIN, NEVER, Call, Calls, IdempotentCall, as_parts, blocked
+from hansa.services.gateway.calls import ALARM_S_MIN, NEVER, Call, Calls, as_parts, blocked
 from hansa.services.gateway.pool import PoolMember
 
 UINT64_MAX = 2**64 - 1
@@ -147,17 +147,15 @@ TestCallsMachine.settings = settings(max_examples=100, stateful_step_count=40)
 # -- tries that take too long
 
 
-def idempotent_call(request_id: int) -> IdempotentCall:
-    return IdempotentCall(request_id, "echo", [b"x"], 0, NEVER, None)
+def idempotent_call(request_id: int, at: float = 0.0) -> Call:
+    return Call(request_id, "echo", [b"x"], 0, NEVER, None, started_at=at, idempotent=True)
 
 
-def opened(calls: Calls, at: float, *, hedge_after_s: float = NEVER) -> IdempotentCall:
-    call = idempotent_call(calls.next_id())
-    call.started_at = at
-    call.hedge_at = at + hedge_after_s
+def opened(calls: Calls, at: float, *, hedge_after_s: float = NEVER) -> Call:
+    call = idempotent_call(calls.next_id(), at)
     if hedge_after_s < NEVER:
-        calls.hedge_last_at = call.hedge_at
-    calls.open[call.request_id] = call
+        calls.try_begun(call, hedge_after_s, at)
+    calls.opened(call)
     return call
 
 
@@ -170,7 +168,8 @@ def test_tries_that_had_their_time_are_overdue_in_the_order_of_the_calls() -> No
     assert calls.look_at == 0.7
     assert calls.overdue(now=0.7) == [first, second]
     assert calls.look_at == 3.0
-    first.hedge_at = second.hedge_at = NEVER
+    for call in (first, second):
+        call.look_again(NEVER)
     assert calls.overdue(now=3.0) == [slow]
 
 
@@ -193,8 +192,7 @@ def test_a_call_is_looked_at_when_its_time_comes_to_the_last_bit(number: int) ->
 def test_calls_that_must_not_be_sent_twice_ask_for_no_look() -> None:
     calls = Calls(0)
     for request_id, at in ((1, 1.0), (2, 5.0)):
-        calls.open[request_id] = a_call(request_id)
-        calls.open[request_id].started_at = at
+        calls.opened(Call(request_id, "echo", [b"x"], 0, NEVER, None, started_at=at))
     assert calls.overdue(now=5.05) == []
     assert calls.look_at == NEVER
 

@@ -5,7 +5,7 @@ import functools
 import pytest
 
 from hansa.errors import BadArgument, HandlerFailed, InvariantBroken, ProviderBusy, TimedOut, error_from_code
-from hansa.services.provider.request import Handler, Request, error_reply, reply_parts
+from hansa.services.provider.work import Handler, Request, error_reply, reply_parts
 from hansa.wire.business import ErrorReply, encode_error
 
 

@@ -4,8 +4,7 @@ import pytest
 
 from hansa.errors import BadArgument
 from hansa.limits import WAITING_SWEEP_S
-from hansa.services.provider.request import Handler, Request
-from hansa.services.provider.work import BUSY, DRAINING, EXPIRED, START, WAIT, Work
+from hansa.services.provider.work import BUSY, DRAINING, EXPIRED, START, WAIT, Handler, Request, Work
 
 
 async def think(request: Request) -> bytes:

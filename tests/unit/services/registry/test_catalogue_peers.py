@@ -2,7 +2,7 @@
 
 import pytest
 
-from hansa.presence.epoch import EPOCH_MAX
+from hansa.presence.statements import EPOCH_MAX
 from hansa.services.registry import entries
 from hansa.services.registry.synced import Synced
 from hansa.wire.listing import RegistrySync

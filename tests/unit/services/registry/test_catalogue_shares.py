@@ -2,7 +2,7 @@
 
 import pytest
 
-from hansa.presence.epoch import first_epoch
+from hansa.presence.statements import first_epoch
 from hansa.services.registry.synced import Synced
 from hansa.wire.listing import RegistrySync
 from hansa.wire.registry import AckStatus

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hansa.limits import EPOCH_AHEAD_S_MAX
-from hansa.presence.epoch import first_epoch
+from hansa.presence.statements import first_epoch
 from hansa.wire.registry import AckStatus, RegisterAck
 from tests.support.registry_desk import ANN, BOB, FIRST_EPOCH, PAY, THERE, WALL_MS, Desk, claim, grave
 

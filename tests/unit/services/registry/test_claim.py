@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from hansa.presence.epoch import epoch_wall_s, first_epoch
+from hansa.presence.statements import epoch_wall_s, first_epoch
 from hansa.services.registry.entries import EntryClaim, newest_by_id, prevailing
 from tests.support.registry_desk import ANN, BOB, claim
 

@@ -10,7 +10,7 @@ import pytest
 
 from hansa.limits import STRIKES_MAX
 from hansa.services.registry import Registry
-from hansa.services.registry.run import RegistryRun
+from hansa.services.registry.server import RegistryRun
 from hansa.transport import CloseReason, Disconnected
 from hansa.transport.memory_network import MemoryNetwork
 from hansa.wire.listing import RegistrySync

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hansa.services.registry.tombstones import NEVER, Tombstones
+from hansa.services.registry.entries import NEVER, Tombstones
 from tests.support.registry_desk import ANN, BOB, HERE, PAY, THERE, grave
 
 KEY = (PAY, HERE)

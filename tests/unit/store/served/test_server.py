@@ -20,7 +20,7 @@ from hansa.store.served.recorded import RecordedStore
 from hansa.store.served.server import StoreServer
 from hansa.store.values import Put
 from hansa.transport import Environment
-from hansa.transport.options import Tls
+from hansa.transport.environment import Tls
 from tests.support.certificates import Authority
 from tests.support.etcd_caller import EtcdCaller, etcd_caller
 

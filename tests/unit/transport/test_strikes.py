@@ -4,7 +4,7 @@ import pytest
 
 from hansa.errors import BadFrame, LimitExceeded
 from hansa.limits import STRIKES_MAX
-from hansa.presence.strikes import Strikes
+from hansa.transport.admission import Strikes
 
 ANN, BOB = b"ann", b"bob"
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from hansa.errors import UsageError
-from hansa.runtime.home import Home
+from hansa.runtime.loops import Home
 
 
 async def made() -> Home:

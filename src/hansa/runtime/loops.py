@@ -1,11 +1,39 @@
-"""The event loop that an object lives in, and the error for callers from anywhere else."""
+"""The event loop of a program, and of an object that lives in it.
+
+`run` is for programs: uvloop where it is installed, asyncio's own loop elsewhere. `Home` is for objects: the
+loop that they live in, and the error for callers from anywhere else.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from _thread import get_ident
+from collections.abc import Coroutine
+from typing import Any, TypeVar
 
 from hansa.errors import UsageError
+
+T = TypeVar("T")
+
+
+def loop_name() -> str:
+    """The module of the event loop that `run` uses."""
+    try:
+        import uvloop  # noqa: F401
+    except ImportError:
+        return "asyncio"
+    return "uvloop"
+
+
+def run(program: Coroutine[Any, Any, T]) -> T:
+    """Run until the program ends. Ctrl-C cancels it, lets it end in order, and raises KeyboardInterrupt."""
+    factory = None
+    if loop_name() == "uvloop":
+        import uvloop
+
+        factory = uvloop.new_event_loop
+    with asyncio.Runner(loop_factory=factory) as runner:
+        return runner.run(program)
 
 
 class Home:
