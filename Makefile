@@ -30,7 +30,7 @@ ARGS ?=
 
 # The tests that run a second time against the uncompiled form of the compiled modules; of the conformance
 # suite one transport and one loop, since the others differ below the compiled modules, and nothing of stores.
-PURE_TESTS := $(wildcard tests/unit/wire tests/unit/transport tests/unit/topics tests/conformance) --ignore=tests/conformance/store --ignore=tests/conformance/coordination -k "not (ipc or tls or inproc or uvloop)"
+PURE_TESTS := $(wildcard tests/unit/wire tests/unit/transport tests/unit/topics tests/unit/services/gateway tests/conformance) --ignore=tests/conformance/store --ignore=tests/conformance/coordination -k "not (ipc or tls or inproc or uvloop)"
 
 # An environment knows where its project stands: a copied or moved tree installs itself anew.
 HERE := $(shell pwd | cksum | cut -d ' ' -f 1)

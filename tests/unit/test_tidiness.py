@@ -29,7 +29,6 @@ SHARED_NAMES = {
     "Message": "of a socket, and of a topic: the two that users receive",
     "Outcome": "of a store's commit and of a simulation, both public; of a step in another thread",
     "Subscribe": "ZMTP's command, and the topic mesh's: both are called so in their specifications",
-    "Write": "what a link has to send; an operation of a register that users check",
 }
 # What threads use is called as what it mirrors.
 MIRRORS = "src/hansa/sync"

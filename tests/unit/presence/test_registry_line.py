@@ -10,7 +10,7 @@ import pytest
 from hansa.errors import AlreadyClosed
 from hansa.presence.registrations import TellRegistry
 from hansa.services.provider import Provider
-from hansa.transport import CloseReason, Disconnected, Environment
+from hansa.transport import CloseReason, Dealer, Disconnected, Environment
 from hansa.transport.memory_network import MemoryNetwork
 from hansa.wire.registry import Heartbeat, Unregister
 from tests.support.lanes import Lane, quick
@@ -68,14 +68,7 @@ async def test_a_lost_registry_is_not_dialled_again_by_its_own_socket(
         await provider.register("pay")
         line, dealer = provider._line, provider._line._dealer
         assert dealer is not None
-        lingers: list[float] = []
-        close = dealer.close
-
-        async def closing(*, linger: float) -> None:
-            lingers.append(linger)
-            await close(linger=linger)
-
-        monkeypatch.setattr(dealer, "close", closing)
+        lingers = lingers_of(dealer, monkeypatch)
         if how == "it breaks":
             line._happened(dealer, LOST)
         else:
@@ -95,13 +88,17 @@ async def test_a_lost_registry_is_not_dialled_again_by_its_own_socket(
 
 
 @pytest.mark.spec("DIS-05")
-async def test_the_last_words_to_a_registry_that_never_answers_them_are_read(lane: Lane) -> None:
+async def test_the_last_words_to_a_registry_that_never_answers_them_are_read(
+    lane: Lane, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with ScriptedRegistry(lane, knows_tokens=False) as registry:
         async with provide(lane, registry) as provider:
             await provider.register("pay")
             dealer = provider._line._dealer
-        assert dealer is not None
-        assert dealer.options.linger == quick().linger > 0
+            assert dealer is not None
+            lingers = lingers_of(dealer, monkeypatch)
+        assert lingers == [quick().linger]
+        assert lingers[0] > 0
         assert [message.service for message in registry.heard.of(Unregister)] == ["pay"]
         assert registry.entries == {}
 
@@ -116,6 +113,19 @@ async def test_who_waits_for_a_registry_is_told_when_the_provider_closes(lane: L
             await registry.heard.wait(Unregister)
         assert "was closed" in await waiting
         assert provider._line._timer is None
+
+
+def lingers_of(dealer: Dealer, monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """How long it is to linger whenever it is closed from now on."""
+    lingers: list[float] = []
+    close = dealer.close
+
+    async def closing(*, linger: float) -> None:
+        lingers.append(linger)
+        await close(linger=linger)
+
+    monkeypatch.setattr(dealer, "close", closing)
+    return lingers
 
 
 async def closed(work: Coroutine[Any, Any, None]) -> str:

@@ -25,11 +25,11 @@ from hansa.testing.life import Life, LifeState
 from hansa.testing.store_host import StoreHost
 from hansa.testing.world import World
 
-__all__ = ["Claim", "Claims", "OwnerPause", "draw_owner_pauses", "owners_of"]
+__all__ = ["Belief", "Claims", "OwnerPause", "draw_owner_pauses", "owners_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Claim:
+class Belief:
     """One right, given to one life."""
 
     prefix: bytes
@@ -73,7 +73,7 @@ class Claims:
         self._store = store
         self._world = store.world
         self._lines: dict[bytes, _Line] = {}
-        self._open: list[Claim] = []
+        self._open: list[Belief] = []
         # What is older was given by a store that has forgotten it.
         self._rewound_revision = 0
         self.count = 0
@@ -86,15 +86,15 @@ class Claims:
         """The tokens of those who own or wait, in order."""
         return sorted(self._lines[prefix].standing)
 
-    def believed(self, prefix: bytes) -> list[Claim]:
+    def believed(self, prefix: bytes) -> list[Belief]:
         """Who believes to own at this instant."""
         return [claim for claim in self._open if claim.prefix == prefix and claim.is_believed]
 
     def begin(
         self, host: Host, prefix: bytes, *, token: int, guard: Compare, is_held: Callable[[], bool]
-    ) -> Claim:
+    ) -> Belief:
         """A program was given a right. It may have lost it already, and know."""
-        claim = Claim(prefix=prefix, life=host.life, token=token, guard=guard, is_held=is_held)
+        claim = Belief(prefix=prefix, life=host.life, token=token, guard=guard, is_held=is_held)
         host.record(f"owns {prefix.decode()} {token}{'' if claim.is_believed else ', and has lost it'}")
         self._open.append(claim)
         self.count += 1
@@ -126,10 +126,10 @@ class Claims:
         for prefix, line in self._lines.items():
             line.standing = {item.create_revision: item.key for item in found if item.key.startswith(prefix)}
 
-    def _is_forgotten(self, claim: Claim) -> bool:
+    def _is_forgotten(self, claim: Belief) -> bool:
         return claim.token < self._rewound_revision
 
-    def _is_open(self, claim: Claim) -> bool:
+    def _is_open(self, claim: Belief) -> bool:
         """Whether a claim may be believed in from now on: also one that is not at this instant."""
         if claim.life.state is LifeState.DEAD:
             return False
@@ -141,13 +141,13 @@ class Claims:
             self._world.history.record(claim.life.name, f"has lost {claim}, and is paused")
         return False
 
-    def _check_true(self, claim: Claim) -> None:
+    def _check_true(self, claim: Belief) -> None:
         if self._is_forgotten(claim):
             return
         if claim.is_believed and not claim.guard.holds(self._store.item(claim.guard.key)):
             self._world.fail("who believes to own does own", f"{claim} is not so in the store")
 
-    def _check_turn(self, claim: Claim) -> None:
+    def _check_turn(self, claim: Belief) -> None:
         if self._is_forgotten(claim):
             return
         line = self._lines[claim.prefix]

@@ -28,7 +28,7 @@ from hansa.store.values import EventKind, KeyValue, WatchBatch
 from hansa.testing.faults import FaultPlan
 from hansa.testing.host import Host
 from hansa.testing.scenario import Scenario
-from hansa.testing.scenarios.claims import Claim, Claims, draw_owner_pauses
+from hansa.testing.scenarios.claims import Belief, Claims, draw_owner_pauses
 from hansa.testing.store_faults import draw_rewinds, draw_store_plan
 from hansa.testing.store_host import StoreHost
 from hansa.testing.store_link import StoreLink
@@ -150,7 +150,7 @@ class Elections(Scenario):
             host.record("campaigns no longer")
         await asyncio.sleep(chance.uniform(0.0, 1.0))
 
-    async def _lead(self, host: Host, leadership: Leadership, claim: Claim, chance: Chance) -> None:
+    async def _lead(self, host: Host, leadership: Leadership, claim: Belief, chance: Chance) -> None:
         for number in range(chance.choose((0, 1, 4, 20))):
             await asyncio.sleep(chance.uniform(0.0, 2.0))
             leadership.check()

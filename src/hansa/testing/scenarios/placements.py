@@ -58,7 +58,7 @@ LOOK_S = 0.3
 class Part:
     """Something that hangs on a keeper, and notes what it is told."""
 
-    def __init__(self, told: Told, number: int) -> None:
+    def __init__(self, told: PartsLog, number: int) -> None:
         self.number = number
         self._told = told
 
@@ -69,7 +69,7 @@ class Part:
         self._told.hear(self.number, session)
 
 
-class Told:
+class PartsLog:
     """What the parts of one keeper were told, in order."""
 
     COUNT = 3
@@ -169,7 +169,7 @@ class Placements(Scenario):
 
             claims = PlacedClaims(keeper, host.name, PREFIX, on_claim=own)
             self._claims[host.name] = host.life, claims
-            told = Told(host, claims)
+            told = PartsLog(host, claims)
             for part in told.parts:
                 keeper.hang_on(part)
             tasks.create_task(claims.run(), name="following entries")
