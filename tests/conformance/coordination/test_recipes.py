@@ -220,7 +220,7 @@ async def test_leaders_follow_each_other_and_observers_see_it(store: Store, othe
         leader = await anext(news)
         while leader is None:
             leader = await anext(news)
-        assert leader == LeaderInfo(term=next_leadership.term, value=b"b", lease=second.lease)
+        assert (leader.term, leader.value, leader.lease) == (next_leadership.term, b"b", second.lease)
         assert next_leadership.term > leadership.term
         await store.delete(next_leadership.guard.key)
         assert isinstance(await next_leadership.lost(), LeadershipLost)
