@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -25,6 +23,7 @@ from hansa.runtime.steps import LooseStep
 from hansa.store import MemoryStore
 from hansa.sync.ownership import _Observing
 from hansa.transport import Environment
+from tests.support.interrupts import interrupted_after
 from tests.support.leftovers import no_thread_is_left
 from tests.support.sync_stage import WITHIN_S
 
@@ -318,36 +317,6 @@ def test_a_condition_may_look_but_not_wait(store: sync.Store, session: sync.Sess
 
 
 # ---- interrupts and forks ----------------------------------------------------------------------
-
-
-@contextmanager
-def interrupted_after(ready: Callable[[], object]) -> Iterator[None]:
-    """The block gets Ctrl-C after `ready`, which another thread calls, has returned."""
-    main_ident = threading.get_ident()
-    seen = threading.Event()
-
-    def handle(number: int, frame: object) -> None:
-        if not seen.is_set():
-            seen.set()
-            raise KeyboardInterrupt
-
-    def interrupt() -> None:
-        ready()
-        # Again and again: one that comes just before a thread begins to wait is not seen there.
-        while not seen.is_set():
-            signal.pthread_kill(main_ident, signal.SIGINT)
-            seen.wait(0.05)
-
-    thread = threading.Thread(target=interrupt)
-    before = signal.signal(signal.SIGINT, handle)
-    thread.start()
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            yield
-    finally:
-        seen.set()
-        thread.join()
-        signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.spec("CRD-09")
