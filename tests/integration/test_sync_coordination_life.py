@@ -327,15 +327,16 @@ def test_an_interrupt_of_a_wait_leaves_the_line(store: sync.Store, session: sync
         (lock.__enter__, session.keys.lock("nightly")),
         (election.win, session.keys.leader("captain")),
     ]
-    with lock.acquire(), election.win():
-        for wait, prefix in waits:
-            watch = store.watch(prefix)
-            with interrupted_after(partial(watch.get, WITHIN_S)):  # It stands in the line.
-                wait()
-            watch.get(WITHIN_S)  # It has left the line.
-            assert store.scan(prefix).count == 1
-    with lock, election.campaign() as leadership:
-        assert leadership.is_leading
+    hold, leadership = lock.acquire(), election.win()
+    for wait, prefix in waits:
+        watch = store.watch(prefix)
+        with interrupted_after(partial(watch.get, WITHIN_S)):  # It stands in the line.
+            wait()
+        watch.get(WITHIN_S)  # It has left the line.
+        assert store.scan(prefix).count == 1
+    assert (hold.release(), leadership.resign()) == (True, True)
+    with lock, election.campaign() as again:
+        assert again.is_leading
 
 
 def test_an_interrupt_that_comes_too_late_gives_back_what_was_acquired(
