@@ -323,8 +323,11 @@ class Writer:
             if kind in OWNED:
                 own = f"{kind}({owner}, inner)"
                 own = f"None if inner is None else {own}" if result.endswith("| None") else own
-                function = self._by_hand("obtained")
-                return result, [f"return {function}({owner}, {work}, lambda inner: {own}, {what})"]
+                obtain = f"return {self._by_hand('obtained')}({owner}, {work}, lambda inner: {own}, {what})"
+                if all(each.name != "timeout" for each in parameters):
+                    return result, [obtain]
+                outside = f"{self._by_hand('check_outside')}({owner}, self._inner._line, timeout)"
+                return result, [outside, obtain]
             return result, [f"{returns}{owner}._call({work}, {what})"]
         if name in mirrored.fixed:
             return result, [f"{returns}{inner}"]

@@ -90,6 +90,7 @@ BASES: Mapping[str, str] = {
     "Ownership": "hansa.sync.ownership",
     "Line": "hansa.sync.ownership",
     "Contest": "hansa.sync.ownership",
+    "check_outside": "hansa.sync.ownership",
     "obtained": "hansa.sync.ownership",
     "EventStream": "hansa.sync.streams",
     "DiscoveryEvents": "hansa.sync.streams",
@@ -280,7 +281,7 @@ HOLD = Mirrored(
     name="Hold",
     module="hansa.coordination.lock",
     base="Ownership",
-    base_arguments="session, inner.check, inner.release",
+    base_arguments="session, inner.check, inner.release, inner._claim.count_inside",
     owner="session",
     is_made=True,
     what="{self.name!r}",
@@ -313,8 +314,9 @@ LOCK = Mirrored(
         "stats": "What this object has seen so far.",
         "acquire": """Wait in line, and hold. A store that cannot be reached is waited for.
 
-        Raises TimedOut, SessionLost, and LockLost when somebody took this waiter out of the line.
-        Interrupting it leaves the line.
+        Raises TimedOut, SessionLost, and LockLost when somebody took this waiter out of the line; UsageError
+        without a timeout in a thread that is in a block of this lock: it would wait for itself. Interrupting
+        it leaves the line.
         """,
     },
     attributes={"name": NAME},
@@ -337,7 +339,8 @@ SEMAPHORE = Mirrored(
         "acquire": """Wait in line, and hold. A store that cannot be reached is waited for.
 
         Raises TimedOut, SessionLost, BadArgument for another limit than the others', and LockLost when
-        somebody took this waiter out of the line. Interrupting it leaves the line.
+        somebody took this waiter out of the line; UsageError without a timeout in a thread whose blocks have
+        all the places. Interrupting it leaves the line.
         """,
     },
     attributes={"name": NAME, "limit": Attribute(type="int", doc="How many may hold it at once.")},
@@ -347,7 +350,7 @@ LEADERSHIP = Mirrored(
     name="Leadership",
     module="hansa.coordination.election",
     base="Ownership",
-    base_arguments="session, inner.check, inner.resign",
+    base_arguments="session, inner.check, inner.resign, inner._claim.count_inside",
     owner="session",
     is_made=True,
     what="leadership of {self.name!r}",
@@ -376,8 +379,8 @@ ELECTION = Mirrored(
         "stats": "What this object has seen so far.",
         "win": """Wait until this process leads. A store that cannot be reached is waited for.
 
-        Raises TimedOut, SessionLost, and LeadershipLost when somebody took this candidate out of the line.
-        Interrupting it leaves the line.
+        Raises TimedOut, SessionLost, and LeadershipLost when somebody took this candidate out of the line;
+        UsageError without a timeout in a thread that leads, in a block. Interrupting it leaves the line.
         """,
     },
     attributes={"name": NAME},

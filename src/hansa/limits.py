@@ -155,6 +155,10 @@ SUSPICION_S_MAX: Final = 8.0
 # Per gateway: requests without an outcome, and completions nobody has taken. Callers wait beyond it.
 IN_FLIGHT_MAX: Final = 10_000
 
+# --- Threads ----------------------------------------------------------------------------------------------
+# How late Ctrl-C may end a wait that it did not wake; while the main thread waits it looks so often.
+SIGNAL_LOOK_S: Final = 0.1
+
 # --- Providers --------------------------------------------------------------------------------------------
 # Requests of one provider that run at once: enough for handlers that wait for something else.
 CONCURRENCY_MAX: Final = 1_000

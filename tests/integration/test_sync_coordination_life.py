@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -25,6 +23,7 @@ from hansa.runtime.steps import LooseStep
 from hansa.store import MemoryStore
 from hansa.sync.ownership import _Observing
 from hansa.transport import Environment
+from tests.support.interrupts import interrupted_after
 from tests.support.leftovers import no_thread_is_left
 from tests.support.sync_stage import WITHIN_S
 
@@ -320,36 +319,6 @@ def test_a_condition_may_look_but_not_wait(store: sync.Store, session: sync.Sess
 # ---- interrupts and forks ----------------------------------------------------------------------
 
 
-@contextmanager
-def interrupted_after(ready: Callable[[], object]) -> Iterator[None]:
-    """The block gets Ctrl-C after `ready`, which another thread calls, has returned."""
-    main_ident = threading.get_ident()
-    seen = threading.Event()
-
-    def handle(number: int, frame: object) -> None:
-        if not seen.is_set():
-            seen.set()
-            raise KeyboardInterrupt
-
-    def interrupt() -> None:
-        ready()
-        # Again and again: one that comes just before a thread begins to wait is not seen there.
-        while not seen.is_set():
-            signal.pthread_kill(main_ident, signal.SIGINT)
-            seen.wait(0.05)
-
-    thread = threading.Thread(target=interrupt)
-    before = signal.signal(signal.SIGINT, handle)
-    thread.start()
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            yield
-    finally:
-        seen.set()
-        thread.join()
-        signal.signal(signal.SIGINT, before)
-
-
 @pytest.mark.spec("CRD-09")
 def test_an_interrupt_of_a_wait_leaves_the_line(store: sync.Store, session: sync.Session) -> None:
     lock, election = sync.Lock(session, "nightly"), sync.Election(session, "captain")
@@ -358,15 +327,16 @@ def test_an_interrupt_of_a_wait_leaves_the_line(store: sync.Store, session: sync
         (lock.__enter__, session.keys.lock("nightly")),
         (election.win, session.keys.leader("captain")),
     ]
-    with lock.acquire(), election.win():
-        for wait, prefix in waits:
-            watch = store.watch(prefix)
-            with interrupted_after(partial(watch.get, WITHIN_S)):  # It stands in the line.
-                wait()
-            watch.get(WITHIN_S)  # It has left the line.
-            assert store.scan(prefix).count == 1
-    with lock, election.campaign() as leadership:
-        assert leadership.is_leading
+    hold, leadership = lock.acquire(), election.win()
+    for wait, prefix in waits:
+        watch = store.watch(prefix)
+        with interrupted_after(partial(watch.get, WITHIN_S)):  # It stands in the line.
+            wait()
+        watch.get(WITHIN_S)  # It has left the line.
+        assert store.scan(prefix).count == 1
+    assert (hold.release(), leadership.resign()) == (True, True)
+    with lock, election.campaign() as again:
+        assert again.is_leading
 
 
 def test_an_interrupt_that_comes_too_late_gives_back_what_was_acquired(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -20,6 +19,7 @@ from hansa.errors import (
     UsageError,
 )
 from hansa.services.gateway import Completion
+from tests.support.interrupts import interrupted_after
 from tests.support.leftovers import no_thread_is_left
 from tests.support.sync_stage import SERVICE, WITHIN_S, Stage, opened
 
@@ -69,36 +69,23 @@ def test_not_even_sys_exit_in_a_callback_stops_the_others(
     assert "the callback of request" in caplog.text
 
 
-def test_an_interrupt_ends_the_wait_and_gives_the_request_up(stage: Stage) -> None:
-    def interrupt() -> None:
-        assert stage.waiting.acquire(timeout=WITHIN_S)
-        signal.pthread_kill(main_ident, signal.SIGINT)
-
-    main_ident = threading.get_ident()
-    thread = threading.Thread(target=interrupt)
-    thread.start()
+@pytest.mark.parametrize("wakes", [True, False])
+def test_an_interrupt_ends_the_wait_and_gives_the_request_up(stage: Stage, wakes: bool) -> None:
     begun_at = monotonic()
-    with pytest.raises(KeyboardInterrupt):
+    with interrupted_after(lambda: stage.waiting.acquire(timeout=WITHIN_S), wakes=wakes):
         stage.gateway.request(SERVICE, b"", msg_id=2, timeout=None)
-    thread.join()
     assert monotonic() - begun_at < WITHIN_S
     assert stage.gateway.stats.abandoned_count == 1
     assert stage.gateway.stats.in_flight_count == 0
 
 
 def test_an_interrupt_of_any_other_wait_cancels_what_waits(stage: Stage) -> None:
-    main_ident = threading.get_ident()
-
-    def interrupt() -> None:
+    def waits() -> None:
         while not stage.gateway._inner._completions._getters:
             sleep(0.001)
-        signal.pthread_kill(main_ident, signal.SIGINT)
 
-    thread = threading.Thread(target=interrupt)
-    thread.start()
-    with pytest.raises(KeyboardInterrupt):
+    with interrupted_after(waits):
         stage.gateway.recv()
-    thread.join()
     assert not stage.gateway._inner._completions._getters
     stage.gateway.send(SERVICE, b"mine")
     assert stage.gateway.recv().result()[1] == b"mine"

@@ -17,7 +17,7 @@ leaving, hear of nothing any longer and have the key deleted, in the background 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Final, Generic, Self, TypeVar
@@ -129,7 +129,7 @@ class Claim(Generic[E]):
         block = GuardedBlock(self.loss)
         await block.__aenter__()
         self._blocks[task] = block
-        self._inside(task, 1)
+        self.count_inside(task, 1)
         return self
 
     async def __aexit__(
@@ -139,7 +139,7 @@ class Claim(Generic[E]):
         if task is None or task not in self._blocks:
             raise UsageError(f"{self.what}: a block is left by the task that entered it")
         lost = None if self._has_left else self.as_lost()
-        self._inside(task, -1)
+        self.count_inside(task, -1)
         try:
             await self._blocks.pop(task).__aexit__(kind, error, trace)
         finally:
@@ -147,8 +147,8 @@ class Claim(Generic[E]):
         if kind is None and lost is not None:
             raise again(lost)
 
-    def _inside(self, task: asyncio.Task[object], step: int) -> None:
-        """A task has entered (1) or leaves (-1) a block of it."""
+    def count_inside(self, who: Hashable, step: int) -> None:
+        """A task, or a thread by its number, has entered (1) or leaves (-1) a block of it."""
 
     async def _give_back(self, timeout_s: float) -> None:
         raise NotImplementedError
@@ -452,11 +452,11 @@ class TakenClaim(Claim[E]):
             raise self._error(f"{self.what}: somebody deleted the key {self.key!r}")
         return place
 
-    def _inside(self, task: asyncio.Task[object], step: int) -> None:
+    def count_inside(self, who: Hashable, step: int) -> None:
         inside = self.session.inside
-        inside[task, self._prefix] += step
-        if not inside[task, self._prefix]:
-            del inside[task, self._prefix]
+        inside[who, self._prefix] += step
+        if not inside[who, self._prefix]:
+            del inside[who, self._prefix]
 
     def _deleted(self) -> None:
         self._lose(f"somebody deleted the key {self.key!r}")
@@ -524,7 +524,7 @@ class Line(Generic[E]):
             waited_s = clock.monotonic() - began_s
             session = await self.sessions.live(None if timeout is None else timeout - waited_s)
             if timeout is None:
-                self._check_inside(session)
+                self.check_outside(session, asyncio.current_task(), "task")
             claim = self._claim(session)
             try:
                 left_s = None if timeout is None else timeout - (clock.monotonic() - began_s)
@@ -598,10 +598,10 @@ class Line(Generic[E]):
             await claim.release()
             raise
 
-    def _check_inside(self, session: Session) -> None:
-        task = asyncio.current_task()
-        if task is not None and session.inside[task, self.prefix] >= self._turns_count:
-            raise UsageError(f"{self.what}: this task is inside already, and might wait for itself")
+    def check_outside(self, session: Session, who: Hashable, kind: str) -> None:
+        """Raises `UsageError` for a task or a thread that has all the turns there are, in its blocks."""
+        if session.inside[who, self.prefix] >= self._turns_count:
+            raise UsageError(f"{self.what}: this {kind} is inside already, and might wait for itself")
 
 
 async def give_back_all(claims: Iterable[TakenClaim[Any]]) -> None:

@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Hashable
 from dataclasses import dataclass
 from math import isfinite
 from types import TracebackType
@@ -198,8 +198,8 @@ class Session:
         self._timer: asyncio.TimerHandle | None = None
         self._tasks = TaskScope(f"session {name}" if name else "session", self._failed)
         self.guard = Guard(store, self._tasks, self.environment.chance)
-        # How many blocks of which line each task is in: one that is in all of them would wait for itself.
-        self.inside: Counter[tuple[asyncio.Task[object], bytes]] = Counter()
+        # How many blocks of which line each task or thread is in: one that is in all would wait for itself.
+        self.inside: Counter[tuple[Hashable, bytes]] = Counter()
         self._closing = Closing()
         self._home: Home | None = None
 

@@ -1,8 +1,8 @@
 """How any thread has something done in the thread of an event loop.
 
 A thread hands a *step* to the loop and waits for it on a plain lock: nothing cheaper lets one thread wait for
-another, and Ctrl-C interrupts it. Steps go through a deque, and only the first step after the loop has
-emptied it wakes the loop: threads that call at the same time share one wake-up.
+another, and Ctrl-C ends the wait (`wait_for`). Steps go through a deque, and only the first step after the
+loop has emptied it wakes the loop: threads that call at the same time share one wake-up.
 
 A step is carried out or refused, never forgotten. A step that is posted too late is refused by whichever side
 notices first: the loop that ends, or the thread that posts. After a fork the child process refuses
@@ -13,13 +13,16 @@ from __future__ import annotations
 
 import asyncio
 import os
-from _thread import allocate_lock, get_ident
+from _thread import LockType, allocate_lock, get_ident
 from collections import deque
 from collections.abc import Callable, Coroutine
+from threading import TIMEOUT_MAX, main_thread
+from time import monotonic
 from typing import Any, Generic, Protocol, TypeVar
 from weakref import WeakSet
 
 from hansa.errors import AlreadyClosed, HansaError, UsageError
+from hansa.limits import SIGNAL_LOOK_S
 from hansa.runtime.tasks import TaskScope
 
 T = TypeVar("T")
@@ -151,6 +154,23 @@ class Steps:
         self._loop.call_exception_handler({"message": f"a task of {self._name} failed", "exception": error})
 
 
+def wait_for(lock: LockType, deadline_s: float | None = None) -> bool:
+    """Wait until another thread releases the lock; False when none did by the deadline, on `monotonic`.
+
+    A signal that comes just before the wait begins, or that another thread is given, ends no wait: it is
+    noted for the main thread, which raises it when it runs again. So the main thread looks up now and then.
+    """
+    look_s = SIGNAL_LOOK_S
+    while True:
+        left_s = look_s if deadline_s is None else min(look_s, max(0.0, deadline_s - monotonic()))
+        if lock.acquire(True, left_s):
+            return True
+        if deadline_s is not None and monotonic() >= deadline_s:
+            return False
+        if get_ident() != main_thread().ident:
+            look_s = TIMEOUT_MAX
+
+
 class Answer(Generic[T]):
     """Something that one thread waits for and the loop's thread supplies, once."""
 
@@ -178,7 +198,7 @@ class Answer(Generic[T]):
         self.fail(type(error)(str(error)))
 
     def wait(self) -> T:
-        self._lock.acquire()
+        wait_for(self._lock)
         if self._error is not None:
             try:
                 raise self._error
@@ -268,7 +288,7 @@ class Job(Answer[T]):
         except HansaError:
             return  # Everything is ended.
         if is_begun:
-            self._lock.acquire()
+            wait_for(self._lock)
 
     def _cancel(self) -> bool:
         """Whether there is something that will end."""

@@ -26,7 +26,7 @@ from hansa.keys import Keys
 from hansa.limits import MEMBER_HEARTBEAT_INTERVAL_S, MEMBER_HEARTBEAT_TIMEOUT_S, STORE_TIMEOUT_S
 from hansa.store.values import Compare
 from hansa.sync.mirror import EndingMirror, within
-from hansa.sync.ownership import Contest, Line, Ownership, obtained
+from hansa.sync.ownership import Contest, Line, Ownership, check_outside, obtained
 from hansa.sync.store import Store
 from hansa.sync.streams import EventStream
 from hansa.transport.environment import Environment
@@ -174,7 +174,7 @@ class Hold(Ownership):
     """
 
     def __init__(self, session: Session, inner: AsyncHold) -> None:
-        super().__init__(session, inner.check, inner.release)
+        super().__init__(session, inner.check, inner.release, inner._claim.count_inside)
         self._inner = inner
 
     @property
@@ -254,9 +254,11 @@ class Lock(Line):
     def acquire(self, timeout: float | None = None) -> Hold:
         """Wait in line, and hold. A store that cannot be reached is waited for.
 
-        Raises TimedOut, SessionLost, and LockLost when somebody took this waiter out of the line.
-        Interrupting it leaves the line.
+        Raises TimedOut, SessionLost, and LockLost when somebody took this waiter out of the line; UsageError
+        without a timeout in a thread that is in a block of this lock: it would wait for itself. Interrupting
+        it leaves the line.
         """
+        check_outside(self._session, self._inner._line, timeout)
         return obtained(
             self._session,
             lambda: self._inner.acquire(timeout),
@@ -316,8 +318,10 @@ class Semaphore(Line):
         """Wait in line, and hold. A store that cannot be reached is waited for.
 
         Raises TimedOut, SessionLost, BadArgument for another limit than the others', and LockLost when
-        somebody took this waiter out of the line. Interrupting it leaves the line.
+        somebody took this waiter out of the line; UsageError without a timeout in a thread whose blocks have
+        all the places. Interrupting it leaves the line.
         """
+        check_outside(self._session, self._inner._line, timeout)
         return obtained(
             self._session,
             lambda: self._inner.acquire(timeout),
@@ -354,7 +358,7 @@ class Leadership(Ownership):
     """
 
     def __init__(self, session: Session, inner: AsyncLeadership) -> None:
-        super().__init__(session, inner.check, inner.resign)
+        super().__init__(session, inner.check, inner.resign, inner._claim.count_inside)
         self._inner = inner
 
     @property
@@ -435,9 +439,10 @@ class Election(Contest):
     def win(self, *, timeout: float | None = None) -> Leadership:
         """Wait until this process leads. A store that cannot be reached is waited for.
 
-        Raises TimedOut, SessionLost, and LeadershipLost when somebody took this candidate out of the line.
-        Interrupting it leaves the line.
+        Raises TimedOut, SessionLost, and LeadershipLost when somebody took this candidate out of the line;
+        UsageError without a timeout in a thread that leads, in a block. Interrupting it leaves the line.
         """
+        check_outside(self._session, self._inner._line, timeout)
         return obtained(
             self._session,
             lambda: self._inner.win(timeout=timeout),

@@ -13,6 +13,7 @@ from threading import get_ident
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from hansa.coordination.claim import Line as AsyncLine
 from hansa.coordination.election import Election as AsyncElection
 from hansa.coordination.election import LeaderInfo
 from hansa.coordination.session import farewell_s
@@ -35,20 +36,31 @@ class Ownership:
     """The `with` block of a hold or a leadership. Made by `obtained`."""
 
     def __init__(
-        self, session: Session, check: Callable[[], None], give_back: Callable[[], Coroutine[Any, Any, bool]]
+        self,
+        session: Session,
+        check: Callable[[], None],
+        give_back: Callable[[], Coroutine[Any, Any, bool]],
+        count_inside: Callable[[int, int], None],
     ) -> None:
         self._session = session
         self._check_owned = check
         self._give_back_owned = give_back
+        self._count_inside = count_inside
+        # The threads that are in a block of it.
+        self._inside: list[int] = []
 
     def __enter__(self) -> Self:
         self._check_now()
+        self._inside.append(get_ident())
+        self._count_inside(get_ident(), 1)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         lost: Fenced | None = None
+        if self._inside:
+            self._count_inside(self._inside.pop(), -1)
         try:
             self._check_now()
         except NotHeld:
@@ -78,6 +90,12 @@ class Ownership:
         with suppress(TimeoutError):
             async with asyncio.timeout(farewell_s(error, failures_count=self._session.failures_count)):
                 await self._give_back_owned()
+
+
+def check_outside(session: Session, line: AsyncLine[Any], timeout: float | None) -> None:
+    """Raises UsageError in a thread that would wait, without a timeout, for itself."""
+    if timeout is None:
+        line.check_outside(session._inner, get_ident(), "thread")
 
 
 def obtained(
@@ -120,8 +138,7 @@ class Line:
         ident = get_ident()
         if ident in self._holds:
             raise UsageError(f"{self._what}: this thread is in a block of it already")
-        hold = self.acquire()
-        self._holds[ident] = hold
+        hold = self._holds[ident] = self.acquire().__enter__()
         return hold
 
     def __exit__(
@@ -173,7 +190,7 @@ class Campaign:
     def __enter__(self) -> Leadership:
         if self._leadership is not None:
             raise UsageError(f"{self._what}: a campaign is entered once")
-        self._leadership = self._election.win(timeout=self._timeout_s)
+        self._leadership = self._election.win(timeout=self._timeout_s).__enter__()
         return self._leadership
 
     def __exit__(

@@ -30,7 +30,7 @@ from typing import Any, Final, Self, TypeVar
 from hansa.errors import AlreadyClosed, Backlogged, HansaError, InvariantBroken, TimedOut, WouldBlock
 from hansa.limits import SUBSCRIPTION_BYTES_MAX, SUBSCRIPTION_COUNT_MAX
 from hansa.runtime.mailboxes import EventStream
-from hansa.runtime.steps import Job, LooseStep, Steps
+from hansa.runtime.steps import Job, LooseStep, Steps, wait_for
 from hansa.topics.events import SpotEvent, SubscriptionState
 from hansa.topics.inbox import TopicMessage, WhenSlow
 from hansa.topics.spot import Spot, Subscription
@@ -453,7 +453,7 @@ class Tap:
                 self._greedy_count -= 1
 
     def _wait(self, timeout: float | None) -> TopicMessage:
-        deadline = None if timeout is None else monotonic() + timeout
+        deadline_s = None if timeout is None else monotonic() + timeout
         while True:
             self._check()
             waiter = allocate_lock()
@@ -464,10 +464,7 @@ class Tap:
                         return self._messages.popleft()
                     self._line.append(waiter)
                 self._steps.post(self)
-                if deadline is None:
-                    is_woken = waiter.acquire()
-                else:
-                    is_woken = waiter.acquire(timeout=max(0.0, deadline - monotonic()))
+                is_woken = wait_for(waiter, deadline_s)
             except BaseException:
                 self._leave(waiter)
                 raise

@@ -6,6 +6,7 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -61,8 +62,10 @@ class Machines:
         """The group, as soon as it is as it should be."""
 
         async def look() -> GroupStatus:
-            async with JoinClient(APP, self.via()) as client, asyncio.timeout(WITHIN_S):
+            until_s = monotonic() + WITHIN_S
+            async with JoinClient(APP, self.via()) as client:
                 while not holds(group := await client.describe(timeout=WITHIN_S)):
+                    assert monotonic() < until_s, f"after {WITHIN_S} s it still is {group}"
                     await asyncio.sleep(0.05)
                 return group
 

@@ -14,7 +14,9 @@ from typing import Any
 import pytest
 
 from hansa.errors import AlreadyClosed, HansaError, UsageError
-from hansa.runtime.steps import Answer, LooseStep, Step, Steps
+from hansa.limits import SIGNAL_LOOK_S
+from hansa.runtime.steps import Answer, LooseStep, Step, Steps, wait_for
+from tests.support.interrupts import interrupted_after
 from tests.support.loop_thread import WITHIN_S, LoopThread, loop_thread
 
 
@@ -210,6 +212,46 @@ def test_an_interrupt_returns_when_what_it_interrupts_has_ended(
     with pytest.raises(KeyboardInterrupt):
         loop.steps.call(wait, "waiting")
     assert ended == ["ended"]
+
+
+@pytest.mark.parametrize("wakes", [True, False])
+def test_an_interrupt_ends_a_wait_that_has_begun_and_one_that_is_about_to(
+    loop: LoopThread, wakes: bool
+) -> None:
+    begun, ends = threading.Event(), []
+
+    async def wait() -> None:
+        begun.set()
+        try:
+            ends.append(await asyncio.sleep(WITHIN_S, "waited to the end"))
+        except asyncio.CancelledError:
+            ends.append("cancelled")
+            raise
+
+    with interrupted_after(lambda: begun.wait(WITHIN_S), wakes=wakes):
+        loop.steps.call(wait, "waiting")
+    assert ends == ["cancelled"]
+
+
+def test_a_thread_that_no_interrupt_ends_waits_without_looking_up() -> None:
+    class CountingLock:
+        """What is waited on; released at the third look."""
+
+        def __init__(self) -> None:
+            self.waits_s: list[float] = []
+
+        def acquire(self, blocking: bool, timeout_s: float) -> bool:
+            self.waits_s.append(timeout_s)
+            return len(self.waits_s) == 3
+
+    def waits_s() -> list[float]:
+        lock: Any = CountingLock()
+        assert wait_for(lock)
+        return list(lock.waits_s)
+
+    assert waits_s() == [SIGNAL_LOOK_S] * 3
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(waits_s).result(WITHIN_S) == [SIGNAL_LOOK_S, *[threading.TIMEOUT_MAX] * 2]
 
 
 def test_an_interrupt_before_anything_was_asked_waits_for_nothing(

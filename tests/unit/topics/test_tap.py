@@ -5,12 +5,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
+from time import monotonic
 
 import pytest
 
 from hansa.errors import AlreadyClosed, TimedOut, WouldBlock
 from hansa.topics import TopicMessage, WhenSlow, threads
 from hansa.topics.threads import LOOK_COUNT_MAX
+from tests.support.interrupts import interrupted_after
 from tests.support.loop_thread import WITHIN_S
 from tests.support.thread_spots import ThreadSpots, thread_spots
 
@@ -170,7 +172,7 @@ class InterruptedLock:
         self._then = then
         self._is_held = False
 
-    def acquire(self, timeout: float = -1) -> bool:
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         if self._is_held:
             self._then()
             raise KeyboardInterrupt
@@ -198,6 +200,17 @@ def test_an_interrupt_leaves_nothing_behind(
     assert len(waiters) == 0
     stage.post(b"0", b"1")
     assert payloads(stage.reader.recv_all(WITHIN_S)) == [b"0", b"1"]
+
+
+@pytest.mark.parametrize("timeout", [None, WITHIN_S])
+def test_an_interrupt_that_comes_just_before_the_wait_ends_it_all_the_same(
+    stage: ThreadSpots, timeout: float | None
+) -> None:
+    stage.reader.subscribe("t")
+    begun_at = monotonic()
+    with interrupted_after(lambda: stage.until_waiting(1), wakes=False):
+        stage.reader.recv(timeout)
+    assert monotonic() - begun_at < WITHIN_S
 
 
 def test_an_interrupt_as_the_message_comes_loses_nothing(

@@ -99,6 +99,8 @@ class Steward:
             approval = book.record.approval
             record = next_request(book.records, approval)
             if record is None:
+                # What the group was like for one request says nothing about the next.
+                self._unhealthy_since = self._denied_since = None
                 return False
             request = next(one for one in book.requests if one.record is record)
             is_patience_over = self._is_patience_over(members)

@@ -249,6 +249,27 @@ async def test_a_group_has_its_time_to_become_healthy_and_it_begins_anew_each_ti
     assert desk.group.requests["n4"].record.code == "unhealthy"
 
 
+async def test_a_group_that_was_unhealthy_for_a_former_request_has_its_time_again(desk: Desk) -> None:
+    healthy = list(desk.group.views)
+    unhealthy = [healthy[0], replace(healthy[1], is_reachable=False), healthy[2]]
+    desk.group.ask()
+    desk.group.views = list(unhealthy)
+    await desk.work()
+    desk.clock.advance(10.1)
+    await desk.work()
+    assert desk.group.requests["n4"].record.code == "unhealthy"
+    # The lost peer is started again, and while nobody asks nobody looks whether it answers.
+    desk.group.views = list(healthy)
+    await desk.work()
+    desk.group.ask(5)
+    desk.group.views = list(unhealthy)  # One answer of it comes too late.
+    await desk.work()
+    states = [desk.group.requests["n5"].record.state]
+    desk.group.views = list(healthy)
+    await desk.work()
+    assert [*states, desk.group.requests["n5"].record.state] == [S.REQUESTED, S.ACCEPTED]
+
+
 async def test_an_orphan_is_removed_at_the_second_look_and_not_at_the_first(desk: Desk) -> None:
     desk.group.views.append(MemberView(peer_id=4, name="n4", peer_address="h:4", is_learner=True))
     assert not await desk.steward.turn()
