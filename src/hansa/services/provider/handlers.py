@@ -9,18 +9,27 @@ A reply to a caller that reads slowly waits at most `REPLY_S_MAX`, and never pas
 Answers that no handler gives (busy, draining, bad request) do not wait: a full buffer keeps a reserve for
 them. If a reply cannot be delivered, its caller's connection is ended, so that the caller does not wait on.
 
-The hot path is `take` to `_run` (`make bench`, case gateway): one decode, one look-up, one task, one encode.
-Tasks are kept here and not in a `TaskScope`: a task that removes itself when it ends saves a callback and a
-turn of the loop per request.
+The hot path is `take` to `_run` (`make bench`, case gateway): one decode, one look-up, one encode. Tasks are
+kept here and not in a `TaskScope`: a task that removes itself when it ends saves a callback and a turn of the
+loop per request.
+
+The requests of one chunk wait in a line, and one task runs their handlers, one after another, for as long as
+these return without suspending and leave no trace in the task (a context variable, a cancellation). The
+handler that does either keeps the task for itself, and the rest of the line gets tasks of its own: `_share`,
+called in the same turn of the loop. So each handler finds a current task and a context that no other has
+touched.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import Context, copy_context
 from dataclasses import dataclass
+from typing import cast
 
 from hansa.errors import (
     AlreadyClosed,
@@ -103,6 +112,8 @@ class HandlerRunner:
         self._last_header = b""
         self._last_values = CallHeader()
         self._running: dict[Request, asyncio.Task[None]] = {}
+        self._lines: dict[asyncio.Task[None], deque[tuple[Request, Handler]]] = {}
+        """Requests that have not begun, by the task that runs those before them."""
         self._pool: ThreadPoolExecutor | None = None
         self._in_threads: dict[Future[Reply], Handler] = {}
         self._left_behind: set[Request] = set()
@@ -134,9 +145,7 @@ class HandlerRunner:
     def take(self, peer: bytes, messages: list[list[bytes]]) -> None:
         """All requests of one chunk."""
         now = self._loop.time()
-        create_task = self._loop.create_task
-        task_name = self._task_name
-        running = self._running
+        line: deque[tuple[Request, Handler]] = deque()
         handlers = self._handlers
         work = self.work
         self.tally.requests_count += len(messages)
@@ -165,11 +174,20 @@ class HandlerRunner:
             request = Request(parts, msg_id, request_id, peer, deadline, trace)
             verdict = work.offer(request, handler, now)
             if verdict == START:
-                running[request] = create_task(self._run(request, handler), name=task_name)
+                if handler.is_plain:
+                    self._start(request, handler)
+                else:
+                    line.append((request, handler))
             elif verdict == BUSY:
                 self._answer(request, _busy(self._name))
             elif verdict == DRAINING:
                 self._answer(request, _draining(self._name))
+        if len(line) == 1:
+            self._start(*line.popleft())
+        elif line:
+            task = self._loop.create_task(self._run_line(line), name=self._task_name)
+            self._lines[task] = line
+            self._loop.call_soon(self._share, task)
 
     def peer_left(self, peer: bytes) -> None:
         """What it has waiting is forgotten; what runs for it runs on."""
@@ -198,6 +216,26 @@ class HandlerRunner:
 
     def _start(self, request: Request, handler: Handler) -> None:
         self._running[request] = self._loop.create_task(self._run(request, handler), name=self._task_name)
+
+    async def _run_line(self, line: deque[tuple[Request, Handler]]) -> None:
+        """One handler after another, while each leaves this task as it was."""
+        running, run = self._running, self._run
+        task, context = cast("asyncio.Task[None]", asyncio.current_task()), copy_context()
+        try:
+            while line:
+                request, handler = line.popleft()
+                running[request] = task
+                await run(request, handler)
+                if task.cancelling() or not _is_same(copy_context(), context):
+                    break
+        finally:
+            self._share(task)
+
+    def _share(self, task: asyncio.Task[None]) -> None:
+        """What this task has not begun by now gets tasks of its own."""
+        line = self._lines.pop(task, None)
+        while line:
+            self._start(*line.popleft())
 
     async def _run(self, request: Request, handler: Handler) -> None:
         try:
@@ -324,6 +362,9 @@ class HandlerRunner:
         self._is_ending = True
         for request in self.work.give_up():
             self._answer(request, _draining(self._name))
+        for line in self._lines.values():
+            while line:
+                self._unstarted(line.popleft()[0])
         try:
             await self._end_tasks(dict(self._running))
         finally:
@@ -337,8 +378,7 @@ class HandlerRunner:
         for request in [request for request in running if request in self._running]:
             if running[request].done():  # Cancelled before its first step.
                 del self._running[request]
-                self.work.unstarted(self._handlers[request.msg_id])
-                self._answer(request, _draining(self._name))
+                self._unstarted(request)
             else:
                 self._left_behind.add(request)
                 self._answer(request, _lost(self._name))
@@ -350,6 +390,10 @@ class HandlerRunner:
                 self._cancel_s_max,
                 self._names(self._handlers[request.msg_id] for request in self._left_behind),
             )
+
+    def _unstarted(self, request: Request) -> None:
+        self.work.unstarted(self._handlers[request.msg_id])
+        self._answer(request, _draining(self._name))
 
     def _end_threads(self) -> None:
         if self._pool is None:
@@ -380,6 +424,13 @@ def _call(handler: Handler, request: Request) -> Reply:
     except StopIteration as error:
         # A future cannot carry this one, and would never be done.
         raise HandlerFailed("StopIteration left the handler") from error
+
+
+def _is_same(context: Context, before: Context) -> bool:
+    """Whether these hold the very same values."""
+    return len(context) == len(before) and all(
+        context.get(name, before) is value for name, value in before.items()
+    )
 
 
 def _busy(name: str) -> ErrorReply:
