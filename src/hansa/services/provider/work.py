@@ -107,18 +107,19 @@ def reply_parts(reply: object, frame_bytes_max: int, message_bytes_max: int) -> 
 
     Too large a reply is one of those: the caller's side would end the connection, with all that is on it.
     """
+    given: list[Any]  # Compiled code would raise an error of its own for what is of another type.
     if type(reply) is bytes:
-        parts = [reply]
+        given = [reply]
     elif reply is None:
         return [b""]
     elif isinstance(reply, list | tuple):
-        parts = reply if type(reply) is list else list(reply)
+        given = reply if type(reply) is list else list(reply)
     else:
         raise HandlerFailed(
             f"the handler returned {type(reply).__name__}; it must return bytes, a list of bytes or None"
         )
     size_bytes = 0
-    for part in parts:
+    for part in given:
         if type(part) is not bytes:
             raise HandlerFailed(f"the handler returned a part of type {type(part).__name__}, not bytes")
         size_bytes += len(part)
@@ -127,7 +128,7 @@ def reply_parts(reply: object, frame_bytes_max: int, message_bytes_max: int) -> 
                 f"the handler's reply is too large: a part has at most {frame_bytes_max} bytes, "
                 f"all together {message_bytes_max}"
             )
-    return parts
+    return given
 
 
 def reply_frames(request: Request, reply: Any, frame_bytes_max: int, message_bytes_max: int) -> list[bytes]:
