@@ -1,8 +1,8 @@
 """The way of every request of a gateway: opened, posted, settled once.
 
 The short way is `open`, `_post` and, when the reply comes, `_replies`, which leaves plain replies to
-`Calls.answer` (compiled by mypyc; `make bench`, case gateway). All else happens when something changes: a provider comes or
-goes, a deadline passes, a try fails.
+`Calls.answer` (compiled by mypyc; `make bench`, case gateway). All else happens when something changes: a
+provider comes or goes, a deadline passes, a try fails.
 
 All requests share two timers: one for the earliest deadline, one for the tries that may take too long.
 """
