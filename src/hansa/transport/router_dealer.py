@@ -27,14 +27,15 @@ class Router(ZmtpSocket):
 
     def __init__(self, routing_id: bytes = b"", **settings: Unpack[SocketSettings]) -> None:
         super().__init__(routing_id=routing_id, **settings)
-        self._lanes: dict[bytes, Lane] = {}
+        self.lanes: dict[bytes, Lane] = {}
+        """By peer, for a short way of one's own, which only reads them."""
 
     def post(self, peer: bytes, parts: Sequence[bytes]) -> bool:
         """Send without waiting; False when a full buffer dropped it (Overflow.DROP).
 
         Raises UnknownPeer, PeerAway (Away.FAIL), Backlogged (a full buffer otherwise), BadArgument.
         """
-        lane = self._lanes.get(peer)
+        lane = self.lanes.get(peer)
         if lane is None:
             raise self._missing(peer)
         # Not lane.post: the hot path of sending saves a call (`make bench`, case rr).
@@ -43,7 +44,7 @@ class Router(ZmtpSocket):
 
     async def send(self, peer: bytes, parts: Sequence[bytes]) -> bool:
         """As `post`, but waits for room under Overflow.BLOCK. Cancelling it sends nothing."""
-        lane = self._lanes.get(peer)
+        lane = self.lanes.get(peer)
         if lane is None:
             raise self._missing(peer)
         try:
@@ -56,7 +57,7 @@ class Router(ZmtpSocket):
 
         Raises Backlogged when even that is used up, whatever the policy; UnknownPeer, PeerAway, BadArgument.
         """
-        lane = self._lanes.get(peer)
+        lane = self.lanes.get(peer)
         if lane is None:
             raise self._missing(peer)
         due = lane.outbox.put_beyond(list(parts), CONTROL_COUNT_MAX, CONTROL_BYTES_MAX)
@@ -68,7 +69,7 @@ class Router(ZmtpSocket):
 
     def lane(self, peer: bytes) -> Lane:
         """The way to a connected peer, for a fan-out of one's own. Raises UnknownPeer, PeerAway."""
-        lane = self._lanes.get(peer)
+        lane = self.lanes.get(peer)
         if lane is None:
             raise self._missing(peer)
         return lane
@@ -95,12 +96,12 @@ class Router(ZmtpSocket):
         return UnknownPeer(f"no peer {format_id(peer)} is connected to {self.name}")
 
     def _lanes_all(self) -> list[Lane]:
-        return list(self._lanes.values())
+        return list(self.lanes.values())
 
     def _join(self, connection: Connection, outbound: Outbound | None, former: Lane | None) -> Lane:
-        lane = self._lanes.get(connection.peer)
+        lane = self.lanes.get(connection.peer)
         if lane is None:
-            lane = self._lanes[connection.peer] = Lane(connection.peer, self.options)
+            lane = self.lanes[connection.peer] = Lane(connection.peer, self.options)
         if former is not None:
             # Taken over: whoever dialled the connection before has no part in the peer's lane any more.
             for other in self._outbounds:
@@ -118,7 +119,7 @@ class Router(ZmtpSocket):
         dialled_again = outbound is not None and not outbound.is_closed and not self._closing
         if dialled_again and self.options.away is Away.WAIT:
             return 0
-        self._lanes.pop(lane.peer, None)
+        self.lanes.pop(lane.peer, None)
         if outbound is not None:
             outbound.lane = None
         return self._close_lane(lane)
@@ -130,8 +131,8 @@ class Router(ZmtpSocket):
 
     def _forget_lane(self, lane: Lane) -> None:
         """Unless the peer has another one by now."""
-        if self._lanes.get(lane.peer) is lane:
-            del self._lanes[lane.peer]
+        if self.lanes.get(lane.peer) is lane:
+            del self.lanes[lane.peer]
 
 
 class Dealer(ZmtpSocket):

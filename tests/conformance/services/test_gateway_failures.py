@@ -101,7 +101,7 @@ async def test_what_never_left_this_process_moves_to_another_provider(lane: Lane
         await gateway.wait_connected("work")
         board = gateway._board
         assert board is not None
-        lane_out = board.links["work"].router._lanes[b"stalled"]
+        lane_out = board.links["work"].router.lanes[b"stalled"]
         got: list[Completion] = []
         # Until the peer takes no more, and a few that stay in the outbox.
         while not lane_out.outbox.held_count:

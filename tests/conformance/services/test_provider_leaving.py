@@ -240,9 +240,12 @@ async def test_a_request_that_had_no_turn_yet_is_told_that_it_was_not_started(la
     async with provider, ScriptedGateway(lane, b"gate") as gateway:
         await gateway.connect(provider)
         runner = provider._runner
-        runner.take(b"gate", [encode_call(1, 0, [b"x"])])
-        await runner.close()  # In the same turn: the task has not begun.
-        assert isinstance(await gateway.error(1), ProviderDraining)
+        chunks = ((1,), (2, 3))  # A task each.
+        for chunk in chunks:
+            runner.take(b"gate", [encode_call(number, 0, [b"x"]) for number in chunk])
+        await runner.close()  # In the same turn: the tasks have not begun.
+        for number in (1, 2, 3):
+            assert isinstance(await gateway.error(number), ProviderDraining)
         assert provider.stats.running_count == 0
     assert gate.entered == []
 

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import AsyncIterator
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,98 @@ def provide(lane: Lane, *registries: str, **arguments: Any) -> Provider:
 
 
 # -- handlers
+
+
+async def answers(
+    provider: Provider, gateway: ScriptedGateway, *payloads: bytes, first_id: int = 0
+) -> list[bytes]:
+    """The replies to requests that came in one chunk."""
+    numbered = list(enumerate(payloads, first_id))
+    requests = [encode_call(number, 0, [payload]) for number, payload in numbered]
+    provider._runner.take(gateway.router.routing_id, requests)
+    return [(await gateway.reply(number))[1][0] for number, _ in numbered]
+
+
+async def test_handlers_of_one_chunk_that_do_not_suspend_share_a_task(lane: Lane) -> None:
+    provider = provide(lane)
+    tasks = []
+
+    @provider.handler()
+    async def echo(request: Request) -> bytes:
+        tasks.append(asyncio.current_task())
+        return request.payload
+
+    async with provider, ScriptedGateway(lane) as gateway:
+        await gateway.connect(provider)
+        assert await answers(provider, gateway, b"a", b"b", b"c") == [b"a", b"b", b"c"]
+        assert len(tasks) == 3
+        assert len(set(tasks)) == 1
+        assert provider.stats.running_count == 0
+
+
+async def test_a_handler_that_suspends_holds_up_none_of_its_chunk(lane: Lane) -> None:
+    provider = provide(lane)
+    gate, tasks = asyncio.Event(), []
+
+    @provider.handler()
+    async def wait(request: Request) -> bytes:
+        tasks.append(asyncio.current_task())
+        if request.payload != b"prompt":
+            async with asyncio.timeout(10):  # Which needs a task of its own.
+                await gate.wait()
+        return request.payload
+
+    async with provider, ScriptedGateway(lane) as gateway:
+        await gateway.connect(provider)
+        asked = asyncio.ensure_future(answers(provider, gateway, b"prompt", b"slow", b"slower", b"prompt"))
+        await until(lambda: provider.stats.replied_count == 2 and len(tasks) == 4)
+        assert len(set(tasks)) == 3  # Only the two that stood first had one together.
+        gate.set()
+        assert await asked == [b"prompt", b"slow", b"slower", b"prompt"]
+        assert provider.stats.running_count == 0
+
+
+async def test_what_a_handler_sets_in_its_context_no_other_sees(lane: Lane) -> None:
+    provider = provide(lane)
+    user: ContextVar[bytes] = ContextVar("user", default=b"nobody")
+
+    @provider.handler()
+    async def note(request: Request) -> bytes:
+        before = user.get()
+        if request.payload != b"looks":
+            user.set(request.payload)
+        if request.payload == b"sleeps":
+            await asyncio.sleep(0)
+        return before
+
+    async with provider, ScriptedGateway(lane) as gateway:
+        await gateway.connect(provider)
+        for base in (b"nobody", b"root"):
+            if base != user.get():
+                user.set(base)
+            chunk = (b"looks", b"ann", b"looks", b"sleeps", b"looks", b"ben", b"ben", b"looks")
+            first_id = 0 if base == b"nobody" else 8
+            assert await answers(provider, gateway, *chunk, first_id=first_id) == [base] * 8
+
+
+async def test_a_handler_that_cancels_its_task_and_returns_harms_no_other(lane: Lane) -> None:
+    provider = provide(lane)
+
+    @provider.handler()
+    async def cancel(request: Request) -> bytes:
+        if request.payload == b"cancels" and (task := asyncio.current_task()):
+            task.cancel()
+        else:
+            await asyncio.sleep(0)
+        return request.payload
+
+    async with provider, ScriptedGateway(lane) as gateway:
+        await gateway.connect(provider)
+        assert await answers(provider, gateway, b"cancels", b"sleeps", b"sleeps") == [
+            b"cancels",
+            b"sleeps",
+            b"sleeps",
+        ]
 
 
 @pytest.mark.spec("DIS-26")

@@ -85,6 +85,7 @@ class ServiceLink:
         self._closing: set[str] = set()
         self._is_stopped = False
         self.router = make_router(self)
+        self.lanes = self.router.lanes
 
     @property
     def is_empty(self) -> bool:

@@ -9,18 +9,27 @@ A reply to a caller that reads slowly waits at most `REPLY_S_MAX`, and never pas
 Answers that no handler gives (busy, draining, bad request) do not wait: a full buffer keeps a reserve for
 them. If a reply cannot be delivered, its caller's connection is ended, so that the caller does not wait on.
 
-The hot path is `take` to `_run` (`make bench`, case gateway): one decode, one look-up, one task, one encode.
-Tasks are kept here and not in a `TaskScope`: a task that removes itself when it ends saves a callback and a
-turn of the loop per request.
+The hot path is `take` to `_run` (`make bench`, case gateway): one decode, one look-up, one encode. Tasks are
+kept here and not in a `TaskScope`: a task that removes itself when it ends saves a callback and a turn of the
+loop per request.
+
+The requests of one chunk wait in a line, and one task runs their handlers, one after another, for as long as
+these return without suspending and leave no trace in the task (a context variable, a cancellation). The
+handler that does either keeps the task for itself, and the rest of the line gets tasks of its own: `_share`,
+called in the same turn of the loop. So each handler finds a current task and a context that no other has
+touched.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import Context, copy_context
 from dataclasses import dataclass
+from typing import cast
 
 from hansa.errors import (
     AlreadyClosed,
@@ -41,26 +50,21 @@ from hansa.limits import REPLY_S_MAX
 from hansa.runtime.mailboxes import Waiters
 from hansa.services.provider.work import (
     BUSY,
-    DRAINING,
-    START,
     Handler,
     HandlerFunction,
     Reply,
     Request,
     Work,
     error_reply,
-    reply_parts,
+    reply_frames,
 )
 from hansa.transport import CloseReason, Router, SocketOptions
 from hansa.transport.admission import Strikes
 from hansa.wire.business import (
     ERROR_MSG_ID,
-    CallHeader,
     ErrorReply,
-    TraceContext,
     decode_call,
     decode_header,
-    encode_call,
     encode_error,
 )
 
@@ -97,12 +101,10 @@ class HandlerRunner:
         self._cancel_s_max = cancel_s_max
         self._frame_bytes_max = options.frame_bytes_max
         self._message_bytes_max = options.message_bytes_max
-        self._part_bytes_max = min(options.frame_bytes_max, options.message_bytes_max)
         self._handlers: dict[int, Handler] = {}
-        # Most callers have one timeout and no trace, and so one header.
-        self._last_header = b""
-        self._last_values = CallHeader()
         self._running: dict[Request, asyncio.Task[None]] = {}
+        self._lines: dict[asyncio.Task[None], deque[tuple[Request, Handler]]] = {}
+        """Requests that have not begun, by the task that runs those before them."""
         self._pool: ThreadPoolExecutor | None = None
         self._in_threads: dict[Future[Reply], Handler] = {}
         self._left_behind: set[Request] = set()
@@ -133,49 +135,40 @@ class HandlerRunner:
 
     def take(self, peer: bytes, messages: list[list[bytes]]) -> None:
         """All requests of one chunk."""
-        now = self._loop.time()
-        create_task = self._loop.create_task
-        task_name = self._task_name
-        running = self._running
-        handlers = self._handlers
-        work = self.work
+        now, work = self._loop.time(), self.work
+        due: deque[tuple[Request, Handler]] = deque()
+        refused: list[tuple[Request, int]] = []
         self.tally.requests_count += len(messages)
-        for frames in messages:
-            deadline: float | None = None
-            trace: TraceContext | None = None
-            try:
-                request_id, msg_id, header, parts = decode_call(frames)
-                if header:
-                    if header != self._last_header:
-                        self._last_values = decode_header(header)
-                        self._last_header = header
-                    remaining_ms, trace = self._last_values
-                    if remaining_ms is not None:
-                        deadline = now + remaining_ms / 1_000
-            except BadFrame as error:
-                self._take_bad(peer, frames, error)
-                continue
-            if not parts:
-                self._take_bad(peer, frames, BadFrame("a request has at least one part", "no-parts"))
-                continue
-            handler = handlers.get(msg_id)
-            if handler is None:
-                self._take_unknown(peer, request_id, msg_id)
-                continue
-            request = Request(parts, msg_id, request_id, peer, deadline, trace)
-            verdict = work.offer(request, handler, now)
-            if verdict == START:
-                running[request] = create_task(self._run(request, handler), name=task_name)
-            elif verdict == BUSY:
-                self._answer(request, _busy(self._name))
-            elif verdict == DRAINING:
-                self._answer(request, _draining(self._name))
+        at = 0
+        while (at := work.take(peer, messages, at, now, self._handlers, due, refused)) < len(messages):
+            self._take_other(peer, messages[at])
+            at += 1
+        for request, verdict in refused:
+            self._answer(request, _busy(self._name) if verdict == BUSY else _draining(self._name))
+        if len(due) == 1:
+            self._start(*due.popleft())
+        elif due:
+            task = self._loop.create_task(self._run_line(due), name=self._task_name)
+            self._lines[task] = due
+            self._loop.call_soon(self._share, task)
 
     def peer_left(self, peer: bytes) -> None:
         """What it has waiting is forgotten; what runs for it runs on."""
         self.work.peer_left(peer)
         self.strikes.forget(peer)
         self._calm.wake_all()
+
+    def _take_other(self, peer: bytes, frames: list[bytes]) -> None:
+        """What is no request for a handler."""
+        try:
+            request_id, msg_id, header, parts = decode_call(frames)
+            decode_header(header)
+            if not parts:
+                raise BadFrame("a request has at least one part", "no-parts")
+        except BadFrame as error:
+            self._take_bad(peer, frames, error)
+        else:
+            self._take_unknown(peer, request_id, msg_id)
 
     def _take_bad(self, peer: bytes, frames: list[bytes], error: BadFrame) -> None:
         if frames and len(frames[0]) == 8:
@@ -199,6 +192,31 @@ class HandlerRunner:
     def _start(self, request: Request, handler: Handler) -> None:
         self._running[request] = self._loop.create_task(self._run(request, handler), name=self._task_name)
 
+    async def _run_line(self, line: deque[tuple[Request, Handler]]) -> None:
+        """One handler after another, while each leaves this task as it was."""
+        running, run = self._running, self._run
+        task, context = cast("asyncio.Task[None]", asyncio.current_task()), copy_context()
+        size = len(context)
+        try:
+            while line:
+                request, handler = line.popleft()
+                if handler.is_plain:
+                    self._start(request, handler)
+                    continue
+                running[request] = task
+                await run(request, handler)
+                left = copy_context()
+                if task.cancelling() or len(left) != size or (size and not _is_same(left, context)):
+                    break
+        finally:
+            context.run(self._share, task)  # Without what the last of them left in this one.
+
+    def _share(self, task: asyncio.Task[None]) -> None:
+        """What this task has not begun by now gets tasks of its own."""
+        line = self._lines.pop(task, None)
+        while line:
+            self._start(*line.popleft())
+
     async def _run(self, request: Request, handler: Handler) -> None:
         try:
             try:
@@ -206,11 +224,7 @@ class HandlerRunner:
                     result = await self._in_thread(request, handler)
                 else:
                     result = await handler.function(request)  # type: ignore[misc]
-                if type(result) is bytes and len(result) <= self._part_bytes_max:
-                    parts = [result]
-                else:
-                    parts = reply_parts(result, self._frame_bytes_max, self._message_bytes_max)
-                frames = encode_call(request.request_id, request.msg_id, parts)
+                frames = reply_frames(request, result, self._frame_bytes_max, self._message_bytes_max)
                 self.tally.replied_count += 1
             except Exception as error:
                 frames = self._failure(request, error)
@@ -324,6 +338,9 @@ class HandlerRunner:
         self._is_ending = True
         for request in self.work.give_up():
             self._answer(request, _draining(self._name))
+        for line in self._lines.values():
+            while line:
+                self._unstarted(line.popleft()[0])
         try:
             await self._end_tasks(dict(self._running))
         finally:
@@ -337,8 +354,7 @@ class HandlerRunner:
         for request in [request for request in running if request in self._running]:
             if running[request].done():  # Cancelled before its first step.
                 del self._running[request]
-                self.work.unstarted(self._handlers[request.msg_id])
-                self._answer(request, _draining(self._name))
+                self._unstarted(request)
             else:
                 self._left_behind.add(request)
                 self._answer(request, _lost(self._name))
@@ -350,6 +366,10 @@ class HandlerRunner:
                 self._cancel_s_max,
                 self._names(self._handlers[request.msg_id] for request in self._left_behind),
             )
+
+    def _unstarted(self, request: Request) -> None:
+        self.work.unstarted(self._handlers[request.msg_id])
+        self._answer(request, _draining(self._name))
 
     def _end_threads(self) -> None:
         if self._pool is None:
@@ -380,6 +400,11 @@ def _call(handler: Handler, request: Request) -> Reply:
     except StopIteration as error:
         # A future cannot carry this one, and would never be done.
         raise HandlerFailed("StopIteration left the handler") from error
+
+
+def _is_same(context: Context, before: Context) -> bool:
+    """Whether these, which are as long, hold the very same values."""
+    return all(context.get(name, before) is value for name, value in before.items())
 
 
 def _busy(name: str) -> ErrorReply:
