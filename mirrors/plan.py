@@ -102,7 +102,7 @@ BASES: Mapping[str, str] = {
 RESULTS: Mapping[str, Result] = {
     "EventStream": Result(type="EventStream", made="EventStream({owner}, {inner})"),
     "DiscoveryEvents": Result(type="DiscoveryEvents", made="DiscoveryEvents({owner}, {inner})"),
-    "NodeEvents": Result(type="News[NodeEvent]", made='News({owner}, {inner}, "the events of nodes")'),
+    "MembershipWatch": Result(type="News[MemberEvent]", made='News({owner}, {inner}, "the events of nodes")'),
     "RoutingTables": Result(type="News[RoutingTable]", made='News({owner}, {inner}, "the routing tables")'),
     "Watch": Result(type="Watch", made="Watch({owner}, {inner})"),
     "DirectRouter": Result(type="DirectRouter", made="DirectRouter({owner}, {inner})"),

@@ -17,8 +17,6 @@ from hansa.store.store import Store
 from hansa.store.values import Compare, Put
 from hansa.transport.environment import Environment
 
-__all__ = ["RouteEntry", "RoutingTable"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RouteEntry:

@@ -188,7 +188,12 @@ class Hold(Ownership):
         return self._inner.guard
 
     def check(self) -> None:
-        """Raise the loss, with its reason, or `NotHeld` once given back. Asks nobody, and never waits."""
+        """Raise the loss, with its reason, or `NotHeld` once given back. Asks nobody, and never waits.
+
+        It asks nobody. That the session is lost it knows at any moment; that somebody deleted the key, as
+        soon as the store has told: a key is watched from 0.05 s after it was made, and what was before is
+        told then.
+        """
         self._session._check_process()
         self._inner.check()
 
@@ -265,9 +270,10 @@ class Lock(Line):
         )
 
     def try_acquire(self) -> Hold | None:
-        """Hold, if nobody holds it or waits for it; else None.
+        """Hold, if there is room and nobody waits for it; else None.
 
-        Raises `SessionLost`, `TimedOut`, `StoreUnavailable`. Interrupting it leaves the line.
+        Raises `SessionLost`, `TimedOut`, `StoreUnavailable`, and `BadArgument` as `acquire`. Interrupting it
+        leaves the line.
         """
         return obtained(
             self._session,
@@ -328,7 +334,8 @@ class Semaphore(Line):
     def try_acquire(self) -> Hold | None:
         """Hold, if there is room and nobody waits for it; else None.
 
-        Raises `SessionLost`, `TimedOut`, `StoreUnavailable`, `BadArgument`. Interrupting it leaves the line.
+        Raises `SessionLost`, `TimedOut`, `StoreUnavailable`, and `BadArgument` as `acquire`. Interrupting it
+        leaves the line.
         """
         return obtained(
             self._session,
@@ -368,7 +375,12 @@ class Leadership(Ownership):
         return self._inner.guard
 
     def check(self) -> None:
-        """Raise the loss, with its reason, or `NotHeld` once given back. Asks nobody, and never waits."""
+        """Raise the loss, with its reason, or `NotHeld` once given back. Asks nobody, and never waits.
+
+        It asks nobody. That the session is lost it knows at any moment; that somebody deleted the key, as
+        soon as the store has told: a key is watched from 0.05 s after it was made, and what was before is
+        told then.
+        """
         self._session._check_process()
         self._inner.check()
 
