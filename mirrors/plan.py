@@ -273,7 +273,7 @@ SESSION = Mirrored(
     ),
     bounded={"lost": "{self.name} still lives"},
     # For locks, elections and what else hangs on it.
-    without=frozenset({"end_lost", "next_number", "spawn", "ended", "farewell_s", "end_lease", "live"}),
+    without=frozenset({"end_lost", "spawn", "ended", "farewell_s", "end_lease", "live"}),
 )
 
 HOLD = Mirrored(

@@ -97,7 +97,7 @@ class Barrier:
                     session.store,
                     own,
                     revision=revision,
-                    environment=session.environment,
+                    chance=session.environment.chance,
                     is_enough=lambda item: decode_permit(item.value).is_inside,
                 )
                 return _GONE if opened is None else opened.mod_revision

@@ -22,6 +22,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from types import TracebackType
@@ -97,11 +98,7 @@ class Claim(Generic[E]):
         return self._as_session_lost()
 
     def check(self) -> None:
-        """Raise the loss, with its reason, or `NotHeld` once given back. Any thread may ask.
-
-        It asks nobody. That the session is lost it knows at any moment; that somebody deleted the key, as soon
-        as the store has told: a key is watched from 0.05 s after it was made, and what was before is told then.
-        """
+        """Raise the loss, with its reason, or `NotHeld` once given back. Any thread may ask."""
         if (lost := self.as_lost()) is not None:
             raise again(lost)
         if self.has_left:
@@ -209,8 +206,8 @@ class Held(Generic[E]):
     def check(self) -> None:
         """Raise the loss, with its reason, or `NotHeld` once given back. Any thread may ask.
 
-        It asks nobody. That the session is lost it knows at any moment; that somebody deleted the key, as soon
-        as the store has told: a key is watched from 0.05 s after it was made, and what was before is told then.
+        It asks nobody. The session's end it knows at any moment; that somebody deleted the key, as soon as
+        the store has told: it is asked when the key is 0.05 s old, for all that happened to it.
         """
         self._claim.check()
 
@@ -256,7 +253,7 @@ class TakenClaim(Claim[E]):
         is_brief: bool = True,
     ) -> None:
         super().__init__(session, what=what, error=error)
-        number = session.next_number()
+        number = next(session.numbers)
         self.key = prefix + b"%016x-%d" % (session.lease, number)
         self._left_key = session.keys.left(session.lease, number)
         # Whether a request for the key may still be under way, to be carried out who knows when.
@@ -413,7 +410,7 @@ class TakenClaim(Claim[E]):
             self.session.store,
             place.ahead[-1],
             revision=place.revision,
-            environment=self.session.environment,
+            chance=self.session.environment.chance,
             is_enough=lambda item: self._turns_count > 1,
         )
 
@@ -636,14 +633,11 @@ class Placement:
     def decode(cls, value: bytes) -> Placement:
         """Raises `BadRecord`."""
         head, _, body = value.partition(b"\n")
-        try:
-            found = json.loads(head)
-            node, lease, epoch = found["node"], found["lease"], found["epoch"]
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
-            raise BadRecord(f"an entry that a leader placed cannot be {value[:40]!r}") from error
-        if not isinstance(node, str) or not isinstance(lease, int) or not isinstance(epoch, int):
-            raise BadRecord(f"an entry that a leader placed cannot be {value[:40]!r}")
-        return cls(node=node, lease=lease, epoch=epoch, body=body)
+        with suppress(ValueError, RecursionError):
+            match json.loads(head):
+                case {"node": str(node), "lease": int(lease), "epoch": int(epoch)}:
+                    return cls(node=node, lease=lease, epoch=epoch, body=body)
+        raise BadRecord(f"an entry that a leader placed cannot be {value[:40]!r}")
 
 
 class PlacedClaim(Claim[Fenced]):

@@ -10,8 +10,9 @@ differs; a key that came and went in between never shows.
 watch is ready; close a watch that is not; after a failure drop the watch, tell of the trouble and pause,
 once, also when the step is cancelled; begin its pauses anew after a good read; and end a pause when closed.
 
-`key_changed` waits for one key, which it follows from what is known of it on, without a read. `Guard` has the
-keys of a session waited for.
+`key_changed` waits for one key. It must: close each watch; after a broken one pause, read the key as often as
+the store needs, see whether what was read is what it waits for, and only then watch on from there; and begin
+its pauses anew when a watch has told something. `Guard` waits for the keys of a session.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 from typing import Self, TypeVar
 
@@ -135,9 +137,10 @@ def _goes_on(before: KeyValue, now: KeyValue | None) -> bool:
 TROUBLE = (StoreUnavailable, TimedOut)
 
 
-def patient_backoff(chance: Chance) -> Backoff:
+def patient_backoff(chance: Chance, s_max: float = FOLLOW_RETRY_S_MAX) -> Backoff:
     """The pauses of whoever waits for a store that cannot be reached."""
-    return Backoff(s_min=FOLLOW_RETRY_S_MIN, s_max=FOLLOW_RETRY_S_MAX, jitter=RECONNECT_JITTER, chance=chance)
+    s_max = min(FOLLOW_RETRY_S_MAX, s_max)
+    return Backoff(s_min=FOLLOW_RETRY_S_MIN, s_max=s_max, jitter=RECONNECT_JITTER, chance=chance)
 
 
 async def patiently(ask: Callable[[], Awaitable[T]], chance: Chance) -> T:
@@ -180,12 +183,7 @@ class Following:
         self._timeout_s = timeout
         self._on_trouble = on_trouble
         self._on_read = on_read
-        self._backoff = Backoff(
-            s_min=FOLLOW_RETRY_S_MIN,
-            s_max=FOLLOW_RETRY_S_MAX,
-            jitter=RECONNECT_JITTER,
-            chance=(environment or Environment()).chance,
-        )
+        self._backoff = patient_backoff((environment or Environment()).chance)
         self._copy = Copy()
         self._watch: Watch | None = None
         # When the last try failed, the pause that the next step begins with, should this one be cancelled.
@@ -209,11 +207,6 @@ class Following:
     def is_current(self) -> bool:
         """Whether a watch is open: False before the first read, and from a failure to the next good read."""
         return self._watch is not None
-
-    def begin(self, known: Scan) -> None:
-        """For who has read all already: the first news is what has changed since."""
-        self._copy.read(known)
-        self._watch = self._store.watch(self._prefix, start_revision=known.revision + 1, exact=self._exact)
 
     def __aiter__(self) -> Self:
         return self
@@ -292,7 +285,7 @@ async def key_changed(
     known: KeyValue,
     *,
     revision: int,
-    environment: Environment,
+    chance: Chance,
     is_enough: Callable[[KeyValue], bool] = lambda item: False,
 ) -> KeyValue | None:
     """Wait until a key, known at a revision, is gone (gives None), or was put so that `is_enough` (gives it).
@@ -300,18 +293,28 @@ async def key_changed(
     A key that was deleted and created anew is gone. It waits for a store that cannot be reached, however
     long. Raises `AlreadyClosed`. Cancelling it leaves nothing behind.
     """
-    following = Following(store, known.key, exact=True, environment=environment)
-    following.begin(Scan(revision=revision, items=(known,), count=1, more=False))
-    try:
-        async for _ in following:
-            found = following.items.get(known.key)
-            if found is None or found.create_revision != known.create_revision:
-                return None
-            if is_enough(found):
-                return found
-        raise AlreadyClosed(f"nobody watches {known.key!r} any more")
-    finally:
-        following.close()
+    backoff = patient_backoff(chance)
+    while True:
+        watch = store.watch(known.key, start_revision=revision + 1, exact=True)
+        try:
+            async for batch in watch:
+                backoff.reset()
+                for found in (event.item for event in batch.events):
+                    # One that was deleted has no such revision.
+                    if found.create_revision != known.create_revision:
+                        return None
+                    if is_enough(found):
+                        return found
+        except (Compacted, WatchOverrun, *TROUBLE):
+            await asyncio.sleep(backoff.next_s())
+        finally:
+            watch.close()
+        scan = await patiently(partial(store.scan, known.key, b""), chance)
+        revision, items = scan.revision, scan.items
+        if not items or items[0].create_revision != known.create_revision:
+            return None
+        if is_enough(items[0]):
+            return items[0]
 
 
 class Guard:
@@ -322,10 +325,10 @@ class Guard:
     missed. There is a watch for each such key: one over a common prefix would be told of everybody's.
     """
 
-    def __init__(self, store: Store, tasks: TaskScope, environment: Environment) -> None:
+    def __init__(self, store: Store, tasks: TaskScope, chance: Chance) -> None:
         self._store = store
         self._tasks = tasks
-        self._environment = environment
+        self._chance = chance
         # In the order in which they are due.
         self._waiting: dict[bytes, tuple[float, KeyValue, int, Callable[[], None]]] = {}
         self._watching: dict[bytes, asyncio.Task[None]] = {}
@@ -382,7 +385,7 @@ class Guard:
 
     async def _watch(self, known: KeyValue, revision: int, on_gone: Callable[[], None]) -> None:
         try:
-            await key_changed(self._store, known, revision=revision, environment=self._environment)
+            await key_changed(self._store, known, revision=revision, chance=self._chance)
         except AlreadyClosed:
             return  # Nothing renews the lease any more: the session's clock tells.
         self._watching.pop(known.key, None)

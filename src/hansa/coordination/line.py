@@ -13,6 +13,7 @@ inside (`3 waiting`, `3 inside`). Older processes write no first line.
 
 import json
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
@@ -90,12 +91,10 @@ def decode_signed(value: bytes) -> Signed:
     """Read a key's value. One without the first line is from an older process, which says not who it is."""
     head, separator, body = value.partition(b"\n")
     if separator and head.startswith(b'{"node": '):
-        try:
-            found = json.loads(head)
-            if isinstance(found["node"], str) and isinstance(found["since"], int | float):
-                return Signed(node=found["node"], since=float(found["since"]), body=body)
-        except (ValueError, KeyError, RecursionError):
-            pass
+        with suppress(ValueError, RecursionError):
+            match json.loads(head):
+                case {"node": str(node), "since": int(since) | float(since)}:
+                    return Signed(node=node, since=float(since), body=body)
     return Signed(body=value)
 
 

@@ -16,7 +16,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any, Final, Self
 
-from hansa.coordination.following import Following, changes
+from hansa.coordination.following import Following
 from hansa.coordination.lookout import Lookout
 from hansa.coordination.member import (
     SAID,
@@ -170,17 +170,15 @@ class Members:
 
         DOWN when a newer process has its id. Raises `UsageError` without a node.
         """
-        if self._stay is None:
-            raise UsageError(f"{self._name} only looks: give a node to join with")
-        info, incarnation = self._stay.info, self._stay.incarnation
+        stay = self._my_stay()
+        info, incarnation = stay.info, stay.incarnation
         seen = self.view.get(info.id)
         if seen is not None and seen.incarnation == incarnation:
             return seen
         if self._expelled_reason:
             # The view has the newer process.
-            return Member(
-                info=info, status=MemberStatus.DOWN, incarnation=incarnation, reason=self._expelled_reason
-            )
+            down, reason = MemberStatus.DOWN, self._expelled_reason
+            return Member(info=info, status=down, incarnation=incarnation, reason=reason)
         return Member(info=info, status=info.status, incarnation=incarnation)
 
     @property
@@ -245,9 +243,7 @@ class Members:
         """Wait until the view fulfils a condition; gives the view. Raises `TimedOut`, `AlreadyClosed`."""
         try:
             async with asyncio.timeout(timeout):
-                while not condition(self.view):
-                    self._check_open()
-                    await self._changed.wait()
+                await self._until_so(lambda: condition(self.view))
                 return self.view
         except TimeoutError:
             raise TimedOut(f"after {timeout} s {self._name} are still {self.view!r}") from None
@@ -262,13 +258,15 @@ class Members:
         """
 
         def change(info: NodeInfo) -> NodeInfo:
-            if status is not info.status and status not in SAID.get(info.status, frozenset()):
-                allowed = ", ".join(sorted(SAID.get(info.status, frozenset())))
+            allowed = SAID.get(info.status, frozenset())
+            if status is not info.status and status not in allowed:
                 raise BadArgument(
-                    f"a member that is {info.status} cannot say that it is {status}: only {allowed}"
+                    f"a member that is {info.status} cannot say that it is {status}:"
+                    f" only {', '.join(sorted(allowed))}"
                 )
             return replace(info, status=status)
 
+        self._check_open()
         await self._my_stay().write(change, reason=reason or status.value.lower())
 
     async def update(
@@ -280,6 +278,7 @@ class Members:
         version: str | None = None,
     ) -> None:
         """Say something else of oneself. What is not given stays as it is. Raises as `set_status`."""
+        self._check_open()
         given = {"metadata": metadata, "roles": roles, "zone": zone, "version": version}
         new: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
         await self._my_stay().write(lambda info: replace(info, **new), reason="updated")
@@ -362,15 +361,9 @@ class Members:
         clock = self.store.clock
         async for news in self._suspects:
             self._lookout.heard()
-            puts, deletes = changes(news)
-            self._tell_all(
-                self._book.change_suspicions(
-                    by_id(puts, self._keys.suspects),
-                    [name for name, _ in by_id(deletes, self._keys.suspects)],
-                    now=clock.monotonic(),
-                    wall=clock.wall(),
-                )
-            )
+            puts, deletes = by_id(news, self._keys.suspects)
+            now, wall = clock.monotonic(), clock.wall()
+            self._tell_all(self._book.change_suspicions(puts, deletes, now=now, wall=wall))
 
     async def _be_there(self, stay: Stay) -> None:
         reason = self._expelled_reason = await stay.run()
@@ -460,7 +453,6 @@ class Members:
             await self._changed.wait()
 
     def _my_stay(self) -> Stay:
-        self._check_open()
         if self._stay is None:
             raise UsageError(f"{self._name} only looks: give a node to join with")
         return self._stay

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Iterable
 from typing import Self
 
 from hansa.clock import Clock
@@ -83,10 +82,10 @@ def record_events(
     book: RosterBook, news: Snapshot | Changed, prefix: bytes, clock: Clock
 ) -> list[MemberEvent]:
     """What news of the nodes' records mean to the roster."""
-    puts, deletes = changes(news)
+    puts, deletes = by_id(news, prefix)
     return book.change_records(
-        by_id(puts, prefix),
-        [name for name, _ in by_id(deletes, prefix)],
+        puts,
+        deletes,
         revision=news.revision,
         is_after_gap=isinstance(news, Changed) and news.is_after_gap,
         now=clock.monotonic(),
@@ -94,9 +93,16 @@ def record_events(
     )
 
 
-def by_id(items: Iterable[KeyValue], prefix: bytes) -> list[tuple[str, KeyValue]]:
-    """Each with the name behind the prefix. What is no text there is nobody's name."""
-    return [(item.key[len(prefix) :].decode("utf-8", "replace"), item) for item in items]
+def by_id(news: Snapshot | Changed, prefix: bytes) -> tuple[list[tuple[str, KeyValue]], list[str]]:
+    """What was put, and who was deleted before that, by the names behind the prefix.
+
+    What is no text there is nobody's name.
+    """
+    puts, deletes = (
+        [(item.key[len(prefix) :].decode("utf-8", "replace"), item) for item in items]
+        for items in changes(news)
+    )
+    return puts, [name for name, _ in deletes]
 
 
 logger = logging.getLogger(__name__)

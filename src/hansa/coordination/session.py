@@ -21,11 +21,12 @@ from collections import Counter
 from collections.abc import Coroutine
 from dataclasses import dataclass
 from functools import partial
+from itertools import count
 from math import isfinite
 from types import TracebackType
 from typing import Any, Final, Protocol, Self, TypeAlias
 
-from hansa.coordination.following import TROUBLE, Guard
+from hansa.coordination.following import TROUBLE, Guard, patient_backoff
 from hansa.errors import (
     AlreadyClosed,
     BadArgument,
@@ -40,19 +41,15 @@ from hansa.errors import (
 from hansa.keys import Keys
 from hansa.limits import (
     FAREWELL_STORE_S_MAX,
-    FOLLOW_RETRY_S_MAX,
-    FOLLOW_RETRY_S_MIN,
     LEAVE_S_MAX,
     LOSS_FAREWELL_S_MAX,
     MEMBER_HEARTBEAT_TIMEOUT_S,
-    RECONNECT_JITTER,
     SESSION_MARGIN_S_MIN,
     SESSION_MARGIN_SHARE,
     SESSION_MARGIN_SHARE_MAX,
     SESSION_RENEWALS_COUNT,
     STORE_TIMEOUT_S,
 )
-from hansa.runtime.backoff import Backoff
 from hansa.runtime.loops import Home
 from hansa.runtime.mailboxes import Waiters
 from hansa.runtime.tasks import Closing, Loss, TaskScope
@@ -184,14 +181,15 @@ class Session:
         self._keeping: Keeping | None = None
         self._renewed_until_s = 0.0
         self._heard_s = 0.0
-        self._numbers_count = 0
+        self.numbers = count(1)
+        """Each is given out once, for the keys on the lease."""
         self._has_lease_ended = False
         # Set from any thread, and final. `loss` follows it, on the loop.
         self._verdict: SessionLost | None = None
         self.loss: Loss[SessionLost] = Loss()
         self._timer: asyncio.TimerHandle | None = None
         self._tasks = TaskScope(f"session {name}" if name else "session", self._failed)
-        self.guard = Guard(store, self._tasks, self.environment)
+        self.guard = Guard(store, self._tasks, self.environment.chance)
         # How many blocks of which line each task is in: one that is in all of them would wait for itself.
         self.inside: Counter[tuple[asyncio.Task[object], bytes]] = Counter()
         self._closing = Closing()
@@ -289,11 +287,6 @@ class Session:
         if self._verdict is None:
             self._verdict = SessionLost(f"{self._title()} is lost: {reason}")
         self._changed()
-
-    def next_number(self) -> int:
-        """A number that this session gives out once, for the keys on its lease."""
-        self._numbers_count += 1
-        return self._numbers_count
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         """Run what serves those who hang on this session; leaving the session ends it."""
@@ -475,12 +468,7 @@ class SessionKeeper:
         # Refuses now what none of them could be.
         self.ttl_s = self._new_session().ttl_s
         self._try_s_max = min(STORE_TIMEOUT_S, ttl / _TRIES_PER_LEASE)
-        self._backoff = Backoff(
-            s_min=FOLLOW_RETRY_S_MIN,
-            s_max=min(FOLLOW_RETRY_S_MAX, ttl / _TRIES_PER_LEASE),
-            jitter=RECONNECT_JITTER,
-            chance=self.environment.chance,
-        )
+        self._backoff = patient_backoff(self.environment.chance, ttl / _TRIES_PER_LEASE)
         self._title = f"the keeper of session {name!r}" if name else "the keeper of a session"
         self._session: Session | None = None
         self._former: Session | None = None

@@ -15,20 +15,16 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from hansa.coordination.following import TROUBLE
+from hansa.coordination.following import TROUBLE, patient_backoff
 from hansa.coordination.member import SAID, MemberStatus, NodeInfo, NodeRecord, decoded_record
 from hansa.coordination.session import Session, SessionKeeper
 from hansa.errors import BadArgument, Conflict, HansaError, LeaseLost, SessionLost, TimedOut
 from hansa.limits import (
     COMMIT_TRIES_MAX,
-    FOLLOW_RETRY_S_MAX,
-    FOLLOW_RETRY_S_MIN,
     LEAVE_S_MAX,
     OWN_LEASES_MAX,
-    RECONNECT_JITTER,
     STORE_TIMEOUT_S,
 )
-from hansa.runtime.backoff import Backoff
 from hansa.runtime.mailboxes import Waiters
 from hansa.store.store import Store
 from hansa.store.values import Compare, Delete, Get, KeyValue, Put
@@ -59,12 +55,7 @@ class Stay:
         self._timeout_s = min(STORE_TIMEOUT_S, keeper.ttl_s / _TRIES_PER_LEASE)
         self._takeover = takeover
         self._on_joined = on_joined
-        self._backoff = Backoff(
-            s_min=FOLLOW_RETRY_S_MIN,
-            s_max=min(FOLLOW_RETRY_S_MAX, self._timeout_s),
-            jitter=RECONNECT_JITTER,
-            chance=keeper.environment.chance,
-        )
+        self._backoff = patient_backoff(keeper.environment.chance, self._timeout_s)
         self._record = NodeRecord(info=info)
         # Of its last sessions: what stands on one of these is its own, whatever became of the answer.
         self._leases: deque[int] = deque(maxlen=OWN_LEASES_MAX)

@@ -190,9 +190,8 @@ class Hold(Ownership):
     def check(self) -> None:
         """Raise the loss, with its reason, or `NotHeld` once given back. Asks nobody, and never waits.
 
-        It asks nobody. That the session is lost it knows at any moment; that somebody deleted the key, as
-        soon as the store has told: a key is watched from 0.05 s after it was made, and what was before is
-        told then.
+        It asks nobody. The session's end it knows at any moment; that somebody deleted the key, as soon as
+        the store has told: it is asked when the key is 0.05 s old, for all that happened to it.
         """
         self._session._check_process()
         self._inner.check()
@@ -377,9 +376,8 @@ class Leadership(Ownership):
     def check(self) -> None:
         """Raise the loss, with its reason, or `NotHeld` once given back. Asks nobody, and never waits.
 
-        It asks nobody. That the session is lost it knows at any moment; that somebody deleted the key, as
-        soon as the store has told: a key is watched from 0.05 s after it was made, and what was before is
-        told then.
+        It asks nobody. The session's end it knows at any moment; that somebody deleted the key, as soon as
+        the store has told: it is asked when the key is 0.05 s old, for all that happened to it.
         """
         self._session._check_process()
         self._inner.check()
