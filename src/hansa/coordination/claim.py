@@ -30,7 +30,7 @@ from typing import Any, Final, Generic, Self, TypeVar
 
 from hansa.coordination.following import TROUBLE, Following, changes, key_changed, patient_backoff, patiently
 from hansa.coordination.line import LineStats, Place, Signed, decode_signed, in_order, place_of
-from hansa.coordination.session import Session, SessionKeeper, Sessions
+from hansa.coordination.session import Hanging, Session, SessionKeeper, Sessions
 from hansa.errors import (
     AlreadyClosed,
     BadRecord,
@@ -513,8 +513,9 @@ class Line(Generic[E]):
         while True:
             waited_s = clock.monotonic() - began_s
             session = await self.sessions.live(None if timeout is None else timeout - waited_s)
-            if timeout is None:
-                self._check_inside(session)
+            task = asyncio.current_task()
+            if timeout is None and task and session.inside[task, self.prefix] >= self._turns_count:
+                raise UsageError(f"{self.what}: this task is inside already, and might wait for itself")
             claim = self._claim(session)
             try:
                 left_s = None if timeout is None else timeout - (clock.monotonic() - began_s)
@@ -574,11 +575,6 @@ class Line(Generic[E]):
 
     def _lost(self) -> None:
         self.stats = replace(self.stats, lost_count=self.stats.lost_count + 1)
-
-    def _check_inside(self, session: Session) -> None:
-        task = asyncio.current_task()
-        if task is not None and session.inside[task, self.prefix] >= self._turns_count:
-            raise UsageError(f"{self.what}: this task is inside already, and might wait for itself")
 
 
 async def give_back_all(claims: Iterable[TakenClaim[Any]]) -> None:
@@ -670,7 +666,7 @@ class PlacedClaim(Claim[Fenced]):
         self._end()
 
 
-class PlacedClaims:
+class PlacedClaims(Hanging):
     """What leaders place below a prefix on one node's present session. `on_claim` is given each claim.
 
     An entry that names another lease is none of this session's, also if it names this node. A session's loss
@@ -709,11 +705,8 @@ class PlacedClaims:
                 self._drop(key, "nobody follows its entry any more")
 
     def session_lost(self, lost: SessionLost) -> None:
-        """All claims have heard of it by themselves."""
+        """All claims have heard of it by themselves. On the next one a leader places anew."""
         self._claims.clear()
-
-    def session_opened(self, session: Session) -> None:
-        """Nothing can have been placed on it yet: a leader does so when it sees the record on it."""
 
     def _hear(self, item: KeyValue) -> None:
         """The entry is this now."""

@@ -38,7 +38,6 @@ from hansa.store.store import Store
 from hansa.store.values import Compare, Get, KeyValue, Outcome, Put, as_key
 
 FENCE_MAX: Final = 2**63 - 2
-_HEX_DIGITS: Final = 16
 _MAGIC: Final = b"hansa-fenced-1"
 
 
@@ -57,7 +56,7 @@ def encode_fence(fence: int) -> bytes:
 def decode_fence(text: bytes) -> int:
     """Raises `BadRecord`."""
     try:
-        if len(text) == _HEX_DIGITS:
+        if len(text) == 16:
             return int(text, 16)
     except ValueError:
         pass

@@ -41,6 +41,8 @@ from hansa.store.store import Store, Watch
 from hansa.store.values import EventKind, KeyValue, Scan, WatchBatch, as_bytes, as_key
 from hansa.transport.environment import Environment
 
+logger = logging.getLogger(__name__)
+
 T = TypeVar("T")
 
 
@@ -152,9 +154,6 @@ async def patiently(ask: Callable[[], Awaitable[T]], chance: Chance) -> T:
         except TROUBLE:
             backoff = backoff or patient_backoff(chance)
             await asyncio.sleep(backoff.next_s())
-
-
-logger = logging.getLogger(__name__)
 
 
 class Following:

@@ -58,10 +58,7 @@ class Hold(Held[LockLost]):
 
 
 class Turns:
-    """What is held in turns: a line, and its `async with` blocks, of which each task may be inside one.
-
-    It hangs on a session, or with a `SessionKeeper` on the one that lives when it is acquired.
-    """
+    """What is held in turns: a line, and its `async with` blocks, of which each task may be inside one."""
 
     name: str
 

@@ -13,6 +13,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -110,24 +111,13 @@ class Members:
         self._closing = Closing()
         self._home: Home | None = None
         self._failure: BaseException | None = None
-        self._is_open = self._was_entered = False
+        self._is_open = False
         self._trouble: HansaError | None = None
         # Who cannot enter in time has heard from the store why.
         read_s_max = min(STORE_TIMEOUT_S, timeout / 2)
-        self._nodes, self._suspects = (
-            Following(
-                store,
-                prefix,
-                timeout=read_s_max,
-                environment=environment.fork(name),
-                on_trouble=self._in_trouble,
-                on_read=on_read,
-            )
-            for name, prefix, on_read in (
-                ("nodes", self._keys.nodes, self._tell_stay),
-                ("suspects", self._keys.suspects, None),
-            )
-        )
+        follow = partial(Following, store, timeout=read_s_max, on_trouble=self._in_trouble)
+        self._nodes = follow(self._keys.nodes, environment=environment.fork("nodes"), on_read=self._tell_stay)
+        self._suspects = follow(self._keys.suspects, environment=environment.fork("suspects"))
         self._lookout = Lookout(self, self._book, self._keys, chance=environment.chance.fork("lookout"))
         self._stay: Stay | None = None
         # The one that is this object's own to open and close.
@@ -208,7 +198,7 @@ class Members:
 
     @property
     def stats(self) -> MembersStats:
-        view = self.view
+        view, parts = self.view, (self._lookout, self._stay, self._keeper)
         return MembersStats(
             here_count=len(view.here()),
             up_count=len(view.up()),
@@ -221,10 +211,7 @@ class Members:
             false_suspicions_count=self._refuted_count,
             downs_count=self._downs_count,
             rejoins_count=self._rejoins_count,
-            store_errors_count=self._errors_count
-            + self._lookout.errors_count
-            + (0 if self._stay is None else self._stay.errors_count)
-            + (0 if self._keeper is None else self._keeper.errors_count),
+            store_errors_count=self._errors_count + sum(part.errors_count for part in parts if part),
             loop_lag_s=self.loop_lag_s,
             loop_lag_s_max=self._lag_s_max,
             bad_records_count=self._book.bad_records_count,
@@ -286,9 +273,9 @@ class Members:
     # -- life
 
     async def __aenter__(self) -> Self:
-        if self._was_entered:
+        if self._home is not None:
             raise UsageError(f"{self._name}: a view is entered once")
-        self._was_entered = self._is_open = True
+        self._is_open = True
         self._home = Home(self._name, "make one here, or use hansa.sync.Members, which serves all threads")
         try:
             async with asyncio.timeout(self._timeout_s):
@@ -318,8 +305,8 @@ class Members:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        ordinary = kind is None or issubclass(kind, asyncio.CancelledError | GeneratorExit)
-        await self._close("left" if ordinary else f"left after {kind.__name__}" if kind else "left", error)
+        is_plain = kind is None or issubclass(kind, asyncio.CancelledError | GeneratorExit)
+        await self._close("left" if is_plain or kind is None else f"left after {kind.__name__}", error)
 
     async def close(self) -> None:
         """Leave, and look no more, as leaving the block does. Closing twice does no harm."""

@@ -19,6 +19,8 @@ from hansa.store.store import Store
 from hansa.store.values import KeyValue
 from hansa.transport.environment import Environment
 
+logger = logging.getLogger(__name__)
+
 
 class MembershipWatcher:
     """Tells of nodes that join and leave a cluster, in the words of `Members`; who suspects whom it skips."""
@@ -103,9 +105,6 @@ def by_id(news: Snapshot | Changed, prefix: bytes) -> tuple[list[tuple[str, KeyV
         for items in changes(news)
     )
     return puts, [name for name, _ in deletes]
-
-
-logger = logging.getLogger(__name__)
 
 
 class NodeRegistry:

@@ -17,6 +17,8 @@ from hansa.store.store import Store
 from hansa.store.values import Compare, Put
 from hansa.transport.environment import Environment
 
+logger = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RouteEntry:
@@ -109,9 +111,6 @@ class RoutingTable:
             )
         except (BadArgument, KeyError) as error:
             raise BadRecord(f"no routing table: {error!r:.200}") from error
-
-
-logger = logging.getLogger(__name__)
 
 
 class RoutingTableStore:

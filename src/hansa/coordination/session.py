@@ -24,7 +24,7 @@ from functools import partial
 from itertools import count
 from math import isfinite
 from types import TracebackType
-from typing import Any, Final, Protocol, Self, TypeAlias
+from typing import Any, Final, Self, TypeAlias
 
 from hansa.coordination.following import TROUBLE, Guard, patient_backoff
 from hansa.errors import (
@@ -59,7 +59,7 @@ from hansa.transport.environment import Environment
 logger = logging.getLogger(__name__)
 
 _TIMER_S_MIN: Final = 0.001
-# A try to open a session takes at most this share of its lease: one lost answer must not cost a lease's time.
+# A try to open a session, or to join on it, takes at most this share of its lease.
 _TRIES_PER_LEASE: Final = 4
 
 
@@ -414,8 +414,8 @@ class Session:
         logger.error("%s: a task failed: %s", self._title(), error, exc_info=error)
 
 
-class Hanging(Protocol):
-    """Who hangs on a keeper's sessions."""
+class Hanging:
+    """Who hangs on a keeper's sessions. Who inherits this defines what it wants to be told of."""
 
     def session_lost(self, lost: SessionLost) -> None:
         """The session is lost, and all claims on it know it."""
@@ -467,8 +467,9 @@ class SessionKeeper:
         )
         # Refuses now what none of them could be.
         self.ttl_s = self._new_session().ttl_s
-        self._try_s_max = min(STORE_TIMEOUT_S, ttl / _TRIES_PER_LEASE)
-        self._backoff = patient_backoff(self.environment.chance, ttl / _TRIES_PER_LEASE)
+        self.try_s_max = min(STORE_TIMEOUT_S, ttl / _TRIES_PER_LEASE)
+        """One lost answer must not cost a lease: so long may a try last."""
+        self._backoff = patient_backoff(self.environment.chance, self.try_s_max)
         self._title = f"the keeper of session {name!r}" if name else "the keeper of a session"
         self._session: Session | None = None
         self._former: Session | None = None
@@ -605,12 +606,11 @@ class SessionKeeper:
         while True:
             session = self._new_session()
             try:
-                async with asyncio.timeout(self._try_s_max):
+                async with asyncio.timeout(self.try_s_max):
                     self._session = await session.__aenter__()
                 return session
             except TimeoutError:
-                text = f"{self._title} was given no lease within {self._try_s_max:g} s"
-                self.last_error = TimedOut(text)
+                self.last_error = TimedOut(f"{self._title} was given no lease within {self.try_s_max:g} s")
             except TROUBLE as error:
                 self.last_error = error
             self.errors_count += 1

@@ -17,14 +17,9 @@ from typing import Final
 
 from hansa.coordination.following import TROUBLE, patient_backoff
 from hansa.coordination.member import SAID, MemberStatus, NodeInfo, NodeRecord, decoded_record
-from hansa.coordination.session import Session, SessionKeeper
+from hansa.coordination.session import Hanging, Session, SessionKeeper
 from hansa.errors import BadArgument, Conflict, HansaError, LeaseLost, SessionLost, TimedOut
-from hansa.limits import (
-    COMMIT_TRIES_MAX,
-    LEAVE_S_MAX,
-    OWN_LEASES_MAX,
-    STORE_TIMEOUT_S,
-)
+from hansa.limits import COMMIT_TRIES_MAX, LEAVE_S_MAX, OWN_LEASES_MAX, STORE_TIMEOUT_S
 from hansa.runtime.mailboxes import Waiters
 from hansa.store.store import Store
 from hansa.store.values import Compare, Delete, Get, KeyValue, Put
@@ -32,10 +27,9 @@ from hansa.store.values import Compare, Delete, Get, KeyValue, Put
 logger = logging.getLogger(__name__)
 
 DEREGISTERED: Final = "deregistered"
-_TRIES_PER_LEASE: Final = 4
 
 
-class Stay:
+class Stay(Hanging):
     """Puts a node's record into the store, on a keeper's session, and puts it there again when it is gone.
 
     The latest process with an id wins: it writes its own record over that of its predecessor, who notices,
@@ -51,8 +45,7 @@ class Stay:
         self._keeper = keeper
         self._store = keeper.store
         self._key = keeper.keys.node(info.id)
-        # One lost answer must not cost the lease.
-        self._timeout_s = min(STORE_TIMEOUT_S, keeper.ttl_s / _TRIES_PER_LEASE)
+        self._timeout_s = keeper.try_s_max
         self._takeover = takeover
         self._on_joined = on_joined
         self._backoff = patient_backoff(keeper.environment.chance, self._timeout_s)
@@ -126,9 +119,6 @@ class Stay:
         """The record goes with its lease, or is put on another one first."""
         self._lost_reason = str(lost)
         self._news.wake_all()
-
-    def session_opened(self, session: Session) -> None:
-        """`run` waits for it by itself."""
 
     def hear(self, item: KeyValue | None, *, revision: int) -> None:
         """At this revision the record is this, or gone. Before our own last write that says nothing new.
