@@ -103,7 +103,7 @@ BASES: Mapping[str, str] = {
 RESULTS: Mapping[str, Result] = {
     "EventStream": Result(type="EventStream", made="EventStream({owner}, {inner})"),
     "DiscoveryEvents": Result(type="DiscoveryEvents", made="DiscoveryEvents({owner}, {inner})"),
-    "NodeEvents": Result(type="News[NodeEvent]", made='News({owner}, {inner}, "the events of nodes")'),
+    "MembershipWatch": Result(type="News[MemberEvent]", made='News({owner}, {inner}, "the events of nodes")'),
     "RoutingTables": Result(type="News[RoutingTable]", made='News({owner}, {inner}, "the routing tables")'),
     "Watch": Result(type="Watch", made="Watch({owner}, {inner})"),
     "DirectRouter": Result(type="DirectRouter", made="DirectRouter({owner}, {inner})"),
@@ -274,7 +274,7 @@ SESSION = Mirrored(
     ),
     bounded={"lost": "{self.name} still lives"},
     # For locks, elections and what else hangs on it.
-    without=frozenset({"end_lost", "next_number", "spawn", "ended", "farewell_s", "end_lease", "live"}),
+    without=frozenset({"end_lost", "spawn", "ended", "farewell_s", "end_lease", "live"}),
 )
 
 HOLD = Mirrored(

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from hansa import sync
-from hansa.coordination import NodeInfo, NodeJoined, NodeLeft, RouteEntry, RoutingTable
+from hansa.coordination import MemberJoined, MemberLeft, NodeInfo, RouteEntry, RoutingTable
 from hansa.errors import AlreadyClosed, BadArgument, Conflict, TimedOut, UsageError
 from hansa.store import MemoryStore
 from tests.support.leftovers import no_thread_is_left
@@ -40,16 +40,18 @@ def test_a_node_is_registered_until_it_is_deregistered_and_watchers_are_told(
     with pytest.raises(TimedOut, match="nothing new within"):
         events.get(0.05)
     registered = pool.submit(registry.register, COG)
-    assert events.get(WITHIN_S) == NodeJoined(node=COG)
+    joined = events.get(WITHIN_S)
+    assert isinstance(joined, MemberJoined)
+    assert (joined.member.info, joined.reason) == (COG, "joined")
     assert registry.list_nodes() == [COG]
     late = sync.MembershipWatcher(store).watch()
-    assert next(late) == NodeJoined(node=COG)
+    assert next(late) == joined
     with pytest.raises(Conflict, match="cog is there already"):
         sync.NodeRegistry(store, takeover=False).register(COG)
     assert registry.deregister("cog")
     assert registered.result(WITHIN_S) == "deregistered"
     left = events.get(WITHIN_S)
-    assert isinstance(left, NodeLeft)
+    assert isinstance(left, MemberLeft)
     assert left.reason == "deregistered"
     assert registry.list_nodes() == []
     assert not registry.deregister("cog")
@@ -77,7 +79,7 @@ def test_of_two_threads_each_event_goes_to_one(store: sync.Store, pool: ThreadPo
     for name in ("cog", "hulk"):
         pool.submit(sync.NodeRegistry(store).register, NodeInfo(id=name))
     told = [each.result(WITHIN_S) for each in reading]
-    assert sorted(event.node.id for event in told) == ["cog", "hulk"]
+    assert sorted(event.member.id for event in told) == ["cog", "hulk"]
     for name in ("cog", "hulk"):
         assert sync.NodeRegistry(store).deregister(name)
 
@@ -86,7 +88,7 @@ def test_closing_the_store_ends_all_that_wait_in_it(pool: ThreadPoolExecutor) ->
     with sync.open_store("memory://docks") as store:
         events = sync.MembershipWatcher(store).watch()
         registered = pool.submit(sync.NodeRegistry(store).register, COG)
-        assert next(events) == NodeJoined(node=COG)
+        assert isinstance(next(events), MemberJoined)
         reading = pool.submit(list, events)
         tables = pool.submit(list, sync.RoutingTableStore(store).watch())
     assert isinstance(registered.exception(WITHIN_S), AlreadyClosed)

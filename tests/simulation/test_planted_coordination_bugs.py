@@ -122,8 +122,9 @@ def test_observers_that_take_the_last_for_the_leader_are_caught(monkeypatch: pyt
 def test_candidates_that_wait_for_a_deletion_they_missed_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     original = following.key_changed
 
-    async def deaf(store: Any, known: Any, *, start_revision: int, **settings: Any) -> Any:
-        return await original(store, known, start_revision=0, **settings)
+    async def deaf(store: Any, known: Any, *, revision: int, **settings: Any) -> Any:
+        # A watch from revision 0 is one from now on.
+        return await original(store, known, revision=-1, **settings)
 
     monkeypatch.setattr(claim, "key_changed", deaf)
     assert broken(Elections, 60) == SETTLED

@@ -6,15 +6,15 @@ async with Session(store, ttl=10) as session:
 
 - `session`: one lease, kept alive, how long its owner may believe in it, and the keeper, which opens another
   one when it was lost.
-- `claim`: what is owned through a session, from taking it to losing it or giving it back. `placed`: what a
-  leader gives to nodes. `line`: who stands where in a line of claims. `loss`: what cancels blocks of work.
+- `line`: who stands where in a line of claims. `claim`: what is owned through a session, from taking it, or
+  being given it by a leader, to losing it or giving it back.
 - `lock` (with the semaphore), `election`, `barrier`: what is taken in turns.
 - `following`: what a prefix of the store holds, kept up to date, and keys that are looked after.
 - `fencing`: storage that only the newest owner writes.
 - `member`: a node, how others see it, what happens to it. `roster`: who is a member, and who is suspected.
 - `members`: this process's place in a cluster and its view of the others. `stay`: its record in the store.
   `lookout`: looks after others, and says who is overdue.
-- `nodes`: the registry of nodes and its watcher. `routing_table`: which node has which partition.
+- `nodes`: smaller parts of the same: a registry and a watcher. `routing_table`: who has which partition.
 """
 
 from typing import TYPE_CHECKING
@@ -23,6 +23,7 @@ from hansa.exports import on_first_use
 
 if TYPE_CHECKING:
     from hansa.coordination.barrier import Barrier
+    from hansa.coordination.claim import PlacedClaim, PlacedClaims, Placement
     from hansa.coordination.election import Election, LeaderInfo, Leadership
     from hansa.coordination.fencing import FencedFile, FencedKey
     from hansa.coordination.following import Changed, Following, Snapshot
@@ -46,15 +47,7 @@ if TYPE_CHECKING:
         Rejoined,
     )
     from hansa.coordination.members import Members
-    from hansa.coordination.nodes import (
-        MembershipWatcher,
-        NodeEvent,
-        NodeEvents,
-        NodeJoined,
-        NodeLeft,
-        NodeRegistry,
-    )
-    from hansa.coordination.placed import PlacedClaim, PlacedClaims, Placement
+    from hansa.coordination.nodes import MembershipWatch, MembershipWatcher, NodeRegistry
     from hansa.coordination.roster import Roster
     from hansa.coordination.routing_table import RouteEntry, RoutingTable, RoutingTables, RoutingTableStore
     from hansa.coordination.session import Session, SessionKeeper
@@ -64,6 +57,7 @@ else:
         __name__,
         {
             "hansa.coordination.barrier": "Barrier",
+            "hansa.coordination.claim": "PlacedClaim PlacedClaims Placement",
             "hansa.coordination.election": "Election LeaderInfo Leadership",
             "hansa.coordination.fencing": "FencedFile FencedKey",
             "hansa.coordination.following": "Changed Following Snapshot",
@@ -74,10 +68,7 @@ else:
                 "MembersEvent MembersStats MemberStatus MemberSuspected MemberUpdated NodeInfo Rejoined"
             ),
             "hansa.coordination.members": "Members",
-            "hansa.coordination.nodes": (
-                "MembershipWatcher NodeEvent NodeEvents NodeJoined NodeLeft NodeRegistry"
-            ),
-            "hansa.coordination.placed": "PlacedClaim PlacedClaims Placement",
+            "hansa.coordination.nodes": "MembershipWatch MembershipWatcher NodeRegistry",
             "hansa.coordination.roster": "Roster",
             "hansa.coordination.routing_table": "RouteEntry RoutingTable RoutingTables RoutingTableStore",
             "hansa.coordination.session": "Session SessionKeeper",
@@ -113,12 +104,9 @@ __all__ = [
     "Members",
     "MembersEvent",
     "MembersStats",
+    "MembershipWatch",
     "MembershipWatcher",
-    "NodeEvent",
-    "NodeEvents",
     "NodeInfo",
-    "NodeJoined",
-    "NodeLeft",
     "NodeRegistry",
     "PlacedClaim",
     "PlacedClaims",

@@ -16,10 +16,10 @@ from typing import Final
 from hansa.coordination.claim import TakenClaim, mark_all
 from hansa.coordination.following import TROUBLE, key_changed, patient_backoff
 from hansa.coordination.line import Permit, decode_permit, waiting_of
-from hansa.coordination.loss import GuardedBlock
 from hansa.coordination.session import Session, Sessions
-from hansa.errors import BadArgument, HansaError, LockLost, TimedOut
+from hansa.errors import BadArgument, LockLost, TimedOut
 from hansa.limits import BARRIER_PARTIES_MAX
+from hansa.runtime.tasks import GuardedBlock
 from hansa.store.values import KeyValue
 
 _GONE: Final = 0
@@ -73,16 +73,11 @@ class Barrier:
             what=f"barrier {self.name!r}",
             error=LockLost,
             body=Permit(count=self.parties).encode(),
+            admit=self._admit,
             is_guarded=False,
         )
         try:
             place, items = await claim.enter()
-            try:
-                self._admit(items)
-            except HansaError:
-                # First gone, then told: nobody else must be refused because of one who was.
-                await claim.release()
-                raise
             return await self._pass(session, claim.key, place.revision, items)
         finally:
             claim.leave_later()
@@ -101,7 +96,7 @@ class Barrier:
                 opened = await key_changed(
                     session.store,
                     own,
-                    start_revision=revision + 1,
+                    revision=revision,
                     chance=session.environment.chance,
                     is_enough=lambda item: decode_permit(item.value).is_inside,
                 )

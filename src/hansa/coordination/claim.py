@@ -5,7 +5,10 @@ owner's own transactions (`guards`), and has an `epoch` that grows from owner to
 
 - *Taken* (`TakenClaim`, out of a `Line`): a key of its own on a session's lease, in a line of such keys. Its
   epoch is the revision that created the key. Locks, semaphores, elections, barriers and topics are taken.
-- *Placed* (`placed`): an entry that a leader writes for a node, its session's lease and an epoch.
+- *Placed* (`PlacedClaim`, out of `PlacedClaims`): an entry that a leader writes for a node, its session's
+  lease and an epoch. The guards of the owner compare the entry, and the lease of the node's record. So a node
+  with 10,000 entries has one lease and one leased key, and loses all at one moment. A leader places entries
+  anew whose lease is not that of the record.
 
 A taken claim must: ask again until the store has answered, and remember that an unanswered request may still
 be carried out; from then on hear of the session's loss, and have its key guarded; look at the line again
@@ -17,17 +20,20 @@ leaving, hear of nothing any longer and have the key deleted, in the background 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Hashable, Iterable, Sequence
+import json
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from types import TracebackType
 from typing import Any, Final, Generic, Self, TypeVar
 
-from hansa.coordination.following import TROUBLE, Following, key_changed, patient_backoff
-from hansa.coordination.line import LineTally, Place, Signed, decode_signed, in_order, place_of
-from hansa.coordination.loss import GuardedBlock, Loss, again
-from hansa.coordination.session import Session, Sessions
+from hansa.coordination.following import TROUBLE, Following, changes, key_changed, patient_backoff, patiently
+from hansa.coordination.line import LineStats, Place, Signed, decode_signed, in_order, place_of
+from hansa.coordination.session import Hanging, Session, SessionKeeper, Sessions
 from hansa.errors import (
     AlreadyClosed,
+    BadRecord,
     Conflict,
     Fenced,
     HansaError,
@@ -36,11 +42,10 @@ from hansa.errors import (
     SessionLost,
     TimedOut,
     UsageError,
-    invariant,
 )
 from hansa.limits import FAREWELL_STORE_S_MAX, STORE_TXN_COUNT_MAX
-from hansa.runtime.tasks import Closing
-from hansa.store.values import Compare, Delete, Get, GetResult, KeyValue, Outcome, Put, prefix_range
+from hansa.runtime.tasks import Closing, GuardedBlock, Loss, again
+from hansa.store.values import Compare, Delete, Get, KeyValue, Outcome, Put, prefix_range
 
 E = TypeVar("E", bound=Fenced)
 
@@ -61,12 +66,13 @@ class Claim(Generic[E]):
         """Grows from owner to owner; 0 while it is not known."""
         self.loss: Loss[E] = Loss()
         self._error = error
-        self._has_left = False
+        self.has_left = False
+        """Whether it was given back."""
         self._lost_when_leaving: E | None = None
         self._blocks: dict[asyncio.Task[object], GuardedBlock] = {}
 
     def __repr__(self) -> str:
-        state = "given back" if self._has_left else "owned" if self.is_standing else "lost"
+        state = "given back" if self.has_left else "owned" if self.is_standing else "lost"
         return f"<{type(self).__name__} of {self.what}, {self.epoch}, {state}>"
 
     @property
@@ -77,11 +83,7 @@ class Claim(Generic[E]):
     @property
     def is_standing(self) -> bool:
         """Whether it is surely owned. Any thread may ask, at any moment."""
-        return bool(self.epoch and not self._has_left and self.loss.error is None and self.session.is_live)
-
-    @property
-    def has_left(self) -> bool:
-        return self._has_left
+        return bool(self.epoch and not self.has_left and self.loss.error is None and self.session.is_live)
 
     def as_lost(self) -> E | None:
         """The error that says why it is owned no more; None while it is, and when it was given back before.
@@ -90,7 +92,7 @@ class Claim(Generic[E]):
         """
         if self.loss.error is not None:
             return self.loss.error
-        if self._has_left or not self.epoch or self.session.is_live:
+        if self.has_left or not self.epoch or self.session.is_live:
             return self._lost_when_leaving
         # The clock knows it already; the event loop will hear of it.
         return self._as_session_lost()
@@ -99,7 +101,7 @@ class Claim(Generic[E]):
         """Raise the loss, with its reason, or `NotHeld` once given back. Any thread may ask."""
         if (lost := self.as_lost()) is not None:
             raise again(lost)
-        if self._has_left:
+        if self.has_left:
             raise NotHeld(f"{self.what} was given back")
 
     async def refresh(self) -> None:
@@ -138,7 +140,7 @@ class Claim(Generic[E]):
         task = asyncio.current_task()
         if task is None or task not in self._blocks:
             raise UsageError(f"{self.what}: a block is left by the task that entered it")
-        lost = None if self._has_left else self.as_lost()
+        lost = None if self.has_left else self.as_lost()
         self.count_inside(task, -1)
         try:
             await self._blocks.pop(task).__aexit__(kind, error, trace)
@@ -160,10 +162,10 @@ class Claim(Generic[E]):
 
     def _end(self) -> bool:
         """Own it no more, as of now; False if that was so before."""
-        if self._has_left:
+        if self.has_left:
             return False
         self._lost_when_leaving = self.as_lost()
-        self._has_left = True
+        self.has_left = True
         self.session.loss.forget(self._session_lost)
         return True
 
@@ -202,7 +204,11 @@ class Held(Generic[E]):
         return self._claim.guards[0]
 
     def check(self) -> None:
-        """Raise the loss, with its reason, or `NotHeld` once given back. Any thread may ask."""
+        """Raise the loss, with its reason, or `NotHeld` once given back. Any thread may ask.
+
+        It asks nobody. The session's end it knows at any moment; that somebody deleted the key, as soon as
+        the store has told: it is asked when the key is 0.05 s old, for all that happened to it.
+        """
         self._claim.check()
 
     async def refresh(self) -> None:
@@ -230,6 +236,7 @@ class TakenClaim(Claim[E]):
     """A key in a line, on a session's lease, from entering to leaving.
 
     One that is guarded is told by `loss` when somebody deletes the key; the session's end is told always.
+    `admit` is given all keys of the line, and raises when this owner should not stand there.
     """
 
     def __init__(
@@ -241,11 +248,12 @@ class TakenClaim(Claim[E]):
         error: type[E],
         body: bytes,
         turns_count: int = 1,
+        admit: Callable[[tuple[KeyValue, ...]], None] | None = None,
         is_guarded: bool = True,
         is_brief: bool = True,
     ) -> None:
         super().__init__(session, what=what, error=error)
-        number = session.next_number()
+        number = next(session.numbers)
         self.key = prefix + b"%016x-%d" % (session.lease, number)
         self._left_key = session.keys.left(session.lease, number)
         # Whether a request for the key may still be under way, to be carried out who knows when.
@@ -255,6 +263,7 @@ class TakenClaim(Claim[E]):
         self._prefix = prefix
         self._value = Signed(node=session.node, since=session.store.clock.wall(), body=body)
         self._turns_count = turns_count
+        self._admit = admit
         self._is_guarded = is_guarded
         self._is_brief = is_brief
         self._leaving = Closing()
@@ -266,50 +275,44 @@ class TakenClaim(Claim[E]):
     async def enter(self, *, is_patient: bool = True) -> tuple[Place, tuple[KeyValue, ...]]:
         """Create the key at the end of the line; gives its place and all keys of the line.
 
-        A lost answer does no harm: the same again finds the key there. Raises `SessionLost`; also `TimedOut`
-        and `StoreUnavailable` unless it `is_patient`. A caller that is cancelled or fails here must call
-        `leave_later`.
+        A lost answer does no harm: the same again finds the key there. Raises `SessionLost`, and what `admit`
+        raises; also `TimedOut` and `StoreUnavailable` unless it `is_patient`. A caller that is cancelled or
+        fails here must call `leave_later`.
         """
-        session, store = self.session, self.session.store
+        session = self.session
+        put = Put(self.key, self._value.encode(), session.lease)
         everybody = Get(*prefix_range(self._prefix))
-        backoff = None
-        while True:
-            try:
-                self._is_in_doubt, was_in_doubt = True, self._is_in_doubt
-                outcome = await store.commit(
-                    [Compare.absent(self.key), Compare.absent(self._left_key)],
-                    then=[Put(self.key, self._value.encode(), session.lease), everybody],
-                    otherwise=[everybody],
-                )
-                self._is_in_doubt = was_in_doubt
-                break
-            except LeaseLost as gone:
-                session.end_lost("the store ended the lease")
-                raise SessionLost(f"{self.what}: {gone}") from gone
-            except TROUBLE:
-                if not is_patient:
-                    raise
-                backoff = backoff or patient_backoff(session.environment.chance)
-                await asyncio.sleep(backoff.next_s())
-        found = outcome.results[-1]
-        invariant(isinstance(found, GetResult), f"{self.what}: a transaction left out what was read in it")
-        items = found.items if isinstance(found, GetResult) else ()
+
+        async def ask() -> Outcome:
+            self._is_in_doubt, was_in_doubt = True, self._is_in_doubt
+            outcome = await session.store.commit(
+                [Compare.absent(self.key), Compare.absent(self._left_key)],
+                then=[put, everybody],
+                otherwise=[everybody],
+            )
+            self._is_in_doubt = was_in_doubt
+            return outcome
+
+        try:
+            outcome = await (patiently(ask, session.environment.chance) if is_patient else ask())
+        except LeaseLost as gone:
+            session.end_lost("the store ended the lease")
+            raise SessionLost(f"{self.what}: {gone}") from gone
+        items = outcome.items
         place = self._place(items, outcome.revision)
-        self._put_revision = place.created
-        self._begin(place.created)
+        self._put_revision = place.own.mod_revision
+        self._begin(place.own.create_revision)
         if self._is_guarded:
             session.guard.look_after(
-                KeyValue(
-                    key=self.key,
-                    value=b"",
-                    create_revision=place.created,
-                    mod_revision=outcome.revision,
-                    version=1,
-                ),
-                start_revision=outcome.revision + 1,
-                on_gone=self._deleted,
-                is_brief=self._is_brief,
+                place.own, revision=outcome.revision, on_gone=self._deleted, is_brief=self._is_brief
             )
+        try:
+            if self._admit is not None:
+                self._admit(items)
+        except HansaError:
+            # First gone, then told: nobody else must be refused because of one who was.
+            await self.release()
+            raise
         return place, items
 
     async def wait_turn(self, place: Place) -> None:
@@ -331,24 +334,13 @@ class TakenClaim(Claim[E]):
             if outcome.is_success:
                 self._put_revision = outcome.revision
                 return
-            found = [
-                each for result in outcome.results if isinstance(result, GetResult) for each in result.items
-            ]
+            found = outcome.items
             if not found or found[0].create_revision != self.epoch:
                 self._deleted()
                 self.loss.check()
                 return
             self._put_revision = found[0].mod_revision
         raise Conflict(f"{self.what}: others write to the key {self.key!r} all the time")
-
-    async def mark_patiently(self, body: bytes) -> None:
-        """The same, however long the store cannot be reached. Cancelling it may leave either value."""
-        backoff = patient_backoff(self.session.environment.chance)
-        while True:
-            try:
-                return await self.mark(body)
-            except TROUBLE:
-                await asyncio.sleep(backoff.next_s())
 
     def leave_later(self) -> None:
         """Delete the key in the background."""
@@ -417,7 +409,7 @@ class TakenClaim(Claim[E]):
         await key_changed(
             self.session.store,
             place.ahead[-1],
-            start_revision=place.revision + 1,
+            revision=place.revision,
             chance=self.session.environment.chance,
             is_enough=lambda item: self._turns_count > 1,
         )
@@ -427,27 +419,20 @@ class TakenClaim(Claim[E]):
         following = Following(session.store, self._prefix, environment=session.environment)
         try:
             async for _ in following:
-                if any(
-                    found is None or found.create_revision != item.create_revision
-                    for item in place.ahead
-                    for found in (following.items.get(item.key),)
-                ):
+                here = {(item.key, item.create_revision) for item in following.items.values()}
+                if any((item.key, item.create_revision) not in here for item in place.ahead):
                     return
         finally:
             following.close()
 
     async def _look(self) -> Place:
-        backoff = patient_backoff(self.session.environment.chance)
-        while True:
-            try:
-                scan = await self.session.store.scan(self._prefix, keys_only=True)
-                return self._place(scan.items, scan.revision)
-            except TROUBLE:
-                await asyncio.sleep(backoff.next_s())
+        look = partial(self.session.store.scan, self._prefix, keys_only=True)
+        scan = await patiently(look, self.session.environment.chance)
+        return self._place(scan.items, scan.revision)
 
     def _place(self, items: Iterable[KeyValue], revision: int) -> Place:
         place = place_of(self.key, items, revision=revision, turns_count=self._turns_count)
-        if place is None or (self.epoch and place.created != self.epoch):
+        if place is None or (self.epoch and place.own.create_revision != self.epoch):
             self._deleted()
             raise self._error(f"{self.what}: somebody deleted the key {self.key!r}")
         return place
@@ -482,9 +467,8 @@ class Standing:
 class Line(Generic[E]):
     """Where claims are taken in turns: the part that a lock, a semaphore, an election and topics share.
 
-    `turns_count` own at a time. `admit` is given all keys of the line, and raises when this owner should not
-    stand there. Who had to wait says `inside` when its turn comes, if there is something to say. What may be
-    held for a moment only (`is_brief`) is not watched at once.
+    `turns_count` own at a time. Who had to wait says `inside` when its turn comes, if there is something to
+    say. What may be held for a moment only (`is_brief`) is not watched at once.
     """
 
     def __init__(
@@ -503,13 +487,19 @@ class Line(Generic[E]):
         self.sessions = sessions
         self.prefix = prefix
         self.what = what
-        self.tally = LineTally()
-        self._error = error
-        self._body = body
+        self.stats = LineStats()
         self._turns_count = turns_count
-        self._admit = admit
         self._inside = inside
-        self._is_brief = is_brief
+        self._claim: Callable[[Session], TakenClaim[E]] = partial(
+            TakenClaim,
+            prefix=prefix,
+            what=what,
+            error=error,
+            body=body,
+            turns_count=turns_count,
+            admit=admit,
+            is_brief=is_brief,
+        )
 
     async def acquire(self, timeout: float | None) -> TakenClaim[E]:
         """Wait in line, and own. Leaves the line when it fails, is cancelled, or times out.
@@ -529,18 +519,18 @@ class Line(Generic[E]):
             try:
                 left_s = None if timeout is None else timeout - (clock.monotonic() - began_s)
                 async with GuardedBlock(session.loss, claim.loss, timeout=left_s):
-                    place, items = await claim.enter()
-                    await self._admitted(claim, items)
+                    place, _ = await claim.enter()
                     if not place.is_turn:
                         await claim.wait_turn(place)
                         if self._inside is not None:
-                            await claim.mark_patiently(self._inside)
+                            # However long the store cannot be reached; cancelling it may leave either value.
+                            await patiently(partial(claim.mark, self._inside), session.environment.chance)
                 # The store said so a moment ago; the session's clock has the last word.
                 session.check()
                 return self._owned(claim, clock.monotonic() - began_s)
             except TimeoutError:
                 claim.leave_later()
-                self.tally.timed_out()
+                self.stats = replace(self.stats, timed_out_count=self.stats.timed_out_count + 1)
                 raise TimedOut(f"{self.what}: the turn did not come within {timeout} s") from None
             except SessionLost:
                 claim.leave_later()
@@ -558,8 +548,7 @@ class Line(Generic[E]):
         session = await self.sessions.live(timeout)
         claim = self._claim(session)
         try:
-            place, items = await claim.enter(is_patient=False)
-            await self._admitted(claim, items)
+            place, _ = await claim.enter(is_patient=False)
             session.check()
         except BaseException:
             claim.leave_later()
@@ -573,30 +562,18 @@ class Line(Generic[E]):
         """Everybody in the line, in order. Raises what the store raises."""
         return Standing.of((await self.sessions.store.scan(self.prefix)).items)
 
-    def _claim(self, session: Session) -> TakenClaim[E]:
-        return TakenClaim(
-            session,
-            self.prefix,
-            what=self.what,
-            error=self._error,
-            body=self._body,
-            turns_count=self._turns_count,
-            is_brief=self._is_brief,
-        )
-
     def _owned(self, claim: TakenClaim[E], waited_s: float) -> TakenClaim[E]:
-        self.tally.acquired(waited_s)
-        claim.loss.call_back(self.tally.lost)
+        self.stats = replace(
+            self.stats,
+            acquired_count=self.stats.acquired_count + 1,
+            waited_s=self.stats.waited_s + waited_s,
+            waited_s_max=max(self.stats.waited_s_max, waited_s),
+        )
+        claim.loss.call_back(self._lost)
         return claim
 
-    async def _admitted(self, claim: TakenClaim[E], items: tuple[KeyValue, ...]) -> None:
-        try:
-            if self._admit is not None:
-                self._admit(items)
-        except HansaError:
-            # First gone, then told: nobody else must be refused because of one who was.
-            await claim.release()
-            raise
+    def _lost(self) -> None:
+        self.stats = replace(self.stats, lost_count=self.stats.lost_count + 1)
 
     def check_outside(self, session: Session, who: Hashable, kind: str) -> None:
         """Raises `UsageError` for a task or a thread that has all the turns there are, in its blocks."""
@@ -629,3 +606,130 @@ async def mark_all(session: Session, items: Sequence[KeyValue], body: bytes) -> 
             for item in items
         ],
     )
+
+
+# ---- what is placed, by a leader ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """What a leader writes: who owns an entry, on which lease, in which epoch. The rest is the user's own.
+
+    A leader writes over what it has read, compares its own leadership, and takes a number for the epoch that
+    is higher than the revision it has read: so epochs grow from owner to owner, also when a store goes back.
+    """
+
+    node: str
+    lease: int
+    epoch: int
+    body: bytes = b""
+
+    def encode(self) -> bytes:
+        """A line of JSON, then the body."""
+        head = {"node": self.node, "lease": self.lease, "epoch": self.epoch}
+        return json.dumps(head).encode() + b"\n" + self.body
+
+    @classmethod
+    def decode(cls, value: bytes) -> Placement:
+        """Raises `BadRecord`."""
+        head, _, body = value.partition(b"\n")
+        with suppress(ValueError, RecursionError):
+            match json.loads(head):
+                case {"node": str(node), "lease": int(lease), "epoch": int(epoch)}:
+                    return cls(node=node, lease=lease, epoch=epoch, body=body)
+        raise BadRecord(f"an entry that a leader placed cannot be {value[:40]!r}")
+
+
+class PlacedClaim(Claim[Fenced]):
+    """An entry that a leader has placed on a session of this node. Made by `PlacedClaims`."""
+
+    def __init__(self, session: Session, item: KeyValue, placement: Placement) -> None:
+        super().__init__(session, what=f"entry {item.key!r}", error=Fenced)
+        self.key = item.key
+        self.placement = placement
+        self._revision = item.mod_revision
+        self._record = Compare.lease(session.keys.node(placement.node), "=", session.lease)
+        self._begin(placement.epoch)
+
+    @property
+    def guards(self) -> tuple[Compare, ...]:
+        return self._record, Compare.revision(self.key, "=", self._revision)
+
+    def hear(self, item: KeyValue, placement: Placement) -> None:
+        """The leader has written the entry again, for the same owner in the same epoch."""
+        self.placement, self._revision = placement, item.mod_revision
+
+    def drop(self, reason: str) -> None:
+        """The entry is another one's, or gone: lost, unless it was given back before."""
+        if not self.has_left:
+            self._lose(reason)
+            self.session.loss.forget(self._session_lost)
+
+    async def _give_back(self, timeout_s: float) -> None:
+        """Own it no more. The entry is its leader's to write: tell the leader."""
+        self._end()
+
+
+class PlacedClaims(Hanging):
+    """What leaders place below a prefix on one node's present session. `on_claim` is given each claim.
+
+    An entry that names another lease is none of this session's, also if it names this node. A session's loss
+    loses all at once.
+    """
+
+    def __init__(
+        self, keeper: SessionKeeper, node: str, prefix: bytes, *, on_claim: Callable[[PlacedClaim], None]
+    ) -> None:
+        self._keeper = keeper
+        self._node = node
+        self._on_claim = on_claim
+        self._following = Following(keeper.store, prefix, environment=keeper.environment)
+        self._claims: dict[bytes, PlacedClaim] = {}
+        self.bad_records_count = 0
+
+    @property
+    def claims(self) -> Mapping[bytes, PlacedClaim]:
+        """What is owned now, by the entry's key."""
+        return {key: claim for key, claim in self._claims.items() if claim.is_standing}
+
+    async def run(self) -> None:
+        """Follow the entries until cancelled: then nothing is owned any more. Raises `AlreadyClosed`."""
+        self._keeper.hang_on(self)
+        try:
+            async for news in self._following:
+                puts, deletes = changes(news)
+                for item in deletes:
+                    self._drop(item.key, "its entry was deleted")
+                for item in puts:
+                    self._hear(item)
+        finally:
+            self._keeper.let_go(self)
+            self._following.close()
+            for key in list(self._claims):
+                self._drop(key, "nobody follows its entry any more")
+
+    def session_lost(self, lost: SessionLost) -> None:
+        """All claims have heard of it by themselves. On the next one a leader places anew."""
+        self._claims.clear()
+
+    def _hear(self, item: KeyValue) -> None:
+        """The entry is this now."""
+        session, claim = self._keeper.session, self._claims.get(item.key)
+        try:
+            placement = Placement.decode(item.value)
+        except BadRecord:
+            self.bad_records_count += 1
+            self._drop(item.key, "its entry cannot be read")
+            return
+        is_mine = session is not None and (placement.node, placement.lease) == (self._node, session.lease)
+        if claim is not None and claim.is_standing and is_mine and claim.epoch == placement.epoch:
+            claim.hear(item, placement)
+            return
+        self._drop(item.key, f"its entry was placed on {placement.node!r} in epoch {placement.epoch}")
+        if session is not None and is_mine:
+            claim = self._claims[item.key] = PlacedClaim(session, item, placement)
+            self._on_claim(claim)
+
+    def _drop(self, key: bytes, reason: str) -> None:
+        if (claim := self._claims.pop(key, None)) is not None:
+            claim.drop(reason)

@@ -85,7 +85,7 @@ class Election:
 
     @property
     def stats(self) -> LineStats:
-        return self._line.tally.stats()
+        return self._line.stats
 
     def campaign(self, *, timeout: float | None = None) -> Campaign:
         """`async with election.campaign() as leadership:` waits to lead, and leads until the block is left.

@@ -35,10 +35,9 @@ from hansa.errors import (
 )
 from hansa.limits import STORE_TIMEOUT_S
 from hansa.store.store import Store
-from hansa.store.values import Compare, Get, GetResult, KeyValue, Outcome, Put, as_key
+from hansa.store.values import Compare, Get, KeyValue, Outcome, Put, as_key
 
 FENCE_MAX: Final = 2**63 - 2
-_HEX_DIGITS: Final = 16
 _MAGIC: Final = b"hansa-fenced-1"
 
 
@@ -57,7 +56,7 @@ def encode_fence(fence: int) -> bytes:
 def decode_fence(text: bytes) -> int:
     """Raises `BadRecord`."""
     try:
-        if len(text) == _HEX_DIGITS:
+        if len(text) == 16:
             return int(text, 16)
     except ValueError:
         pass
@@ -184,12 +183,7 @@ class FencedKey:
 
 
 def _read(outcome: Outcome, key: bytes) -> KeyValue | None:
-    for result in outcome.results:
-        if isinstance(result, GetResult):
-            for item in result.items:
-                if item.key == key:
-                    return item
-    return None
+    return next((item for item in outcome.items if item.key == key), None)
 
 
 _POLL_S_MIN: Final = 0.000_5

@@ -10,19 +10,20 @@ differs; a key that came and went in between never shows.
 watch is ready; close a watch that is not; after a failure drop the watch, tell of the trouble and pause,
 once, also when the step is cancelled; begin its pauses anew after a good read; and end a pause when closed.
 
-`key_changed` waits for one key. It must: close each watch; after a broken one pause, read the key, and watch
-on from the revision of that read, but first see whether what was read is what it waits for; read again as
-long as the store does not answer; and begin its pauses anew when a watch has told something.
+`key_changed` waits for one key. It must: close each watch; after a broken one pause, read the key as often as
+the store needs, see whether what was read is what it waits for, and only then watch on from there; and begin
+its pauses anew when a watch has told something. `Guard` waits for the keys of a session.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
-from typing import Self
+from typing import Self, TypeVar
 
 from hansa.chance import Chance
 from hansa.errors import AlreadyClosed, Compacted, HansaError, StoreUnavailable, TimedOut, WatchOverrun
@@ -40,7 +41,9 @@ from hansa.store.store import Store, Watch
 from hansa.store.values import EventKind, KeyValue, Scan, WatchBatch, as_bytes, as_key
 from hansa.transport.environment import Environment
 
-__all__ = ["Changed", "Copy", "Snapshot"]
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,130 +139,21 @@ def _goes_on(before: KeyValue, now: KeyValue | None) -> bool:
 TROUBLE = (StoreUnavailable, TimedOut)
 
 
-def patient_backoff(chance: Chance) -> Backoff:
+def patient_backoff(chance: Chance, s_max: float = FOLLOW_RETRY_S_MAX) -> Backoff:
     """The pauses of whoever waits for a store that cannot be reached."""
-    return Backoff(s_min=FOLLOW_RETRY_S_MIN, s_max=FOLLOW_RETRY_S_MAX, jitter=RECONNECT_JITTER, chance=chance)
+    s_max = min(FOLLOW_RETRY_S_MAX, s_max)
+    return Backoff(s_min=FOLLOW_RETRY_S_MIN, s_max=s_max, jitter=RECONNECT_JITTER, chance=chance)
 
 
-async def key_changed(
-    store: Store,
-    known: KeyValue,
-    *,
-    start_revision: int,
-    chance: Chance,
-    is_enough: Callable[[KeyValue], bool] = lambda item: False,
-) -> KeyValue | None:
-    """Wait until a key that is known is gone (gives None), or was put so that `is_enough` (gives it).
-
-    A key that was deleted and created anew is gone. It waits for a store that cannot be reached, however
-    long. Raises `AlreadyClosed`. Cancelling it leaves nothing behind.
-    """
-    backoff = patient_backoff(chance)
+async def patiently(ask: Callable[[], Awaitable[T]], chance: Chance) -> T:
+    """What the store answers, however long it cannot be reached. A lost answer is asked for again."""
+    backoff: Backoff | None = None
     while True:
-        watch = store.watch(known.key, start_revision=start_revision, exact=True)
         try:
-            async for batch in watch:
-                backoff.reset()
-                for event in batch.events:
-                    if event.kind is EventKind.DELETE or event.item.create_revision != known.create_revision:
-                        return None
-                    if is_enough(event.item):
-                        return event.item
-        except (Compacted, WatchOverrun, *TROUBLE):
-            pass
-        finally:
-            watch.close()
-        while True:
+            return await ask()
+        except TROUBLE:
+            backoff = backoff or patient_backoff(chance)
             await asyncio.sleep(backoff.next_s())
-            try:
-                scan = await store.scan(known.key, b"")
-                break
-            except TROUBLE:
-                continue
-        item = scan.items[0] if scan.items else None
-        if item is None or item.create_revision != known.create_revision:
-            return None
-        if is_enough(item):
-            return item
-        start_revision = scan.revision + 1
-
-
-class Guard:
-    """Looks after the keys of one session, which nobody but their owner should delete.
-
-    One timer serves them all, and nothing is begun for a key that is let go within GUARD_DELAY_S: nobody
-    could be told earlier. A key that stays is then watched by itself, from its own revision on, so nothing is
-    missed. There is a watch for each such key: one over a common prefix would be told of everybody's.
-    """
-
-    def __init__(self, store: Store, tasks: TaskScope, chance: Chance) -> None:
-        self._store = store
-        self._tasks = tasks
-        self._chance = chance
-        # In the order in which they are due.
-        self._waiting: dict[bytes, tuple[float, KeyValue, int, Callable[[], None]]] = {}
-        self._watching: dict[bytes, asyncio.Task[None]] = {}
-        self._is_closed = False
-        self._timer: asyncio.TimerHandle | None = None
-
-    def look_after(
-        self, known: KeyValue, *, start_revision: int, on_gone: Callable[[], None], is_brief: bool
-    ) -> None:
-        """Call this when the key is gone, or was made anew, from this revision on.
-
-        What is not held for a moment only is watched at once.
-        """
-        if self._is_closed:
-            return
-        if not is_brief:
-            self._begin(known, start_revision, on_gone)
-            return
-        loop = asyncio.get_running_loop()
-        self._waiting[known.key] = (loop.time() + GUARD_DELAY_S, known, start_revision, on_gone)
-        if self._timer is None:
-            self._timer = loop.call_later(GUARD_DELAY_S, self._due)
-
-    def let_go(self, key: bytes) -> None:
-        """Look after it no more."""
-        if self._waiting.pop(key, None) is None and (task := self._watching.pop(key, None)) is not None:
-            task.cancel()
-
-    def close(self) -> None:
-        """Look after nothing any more."""
-        self._is_closed = True
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        self._waiting.clear()
-        for task in self._watching.values():
-            task.cancel()
-        self._watching.clear()
-
-    def _due(self) -> None:
-        self._timer = None
-        loop = asyncio.get_running_loop()
-        for key, (due_s, known, start_revision, on_gone) in list(self._waiting.items()):
-            if due_s > loop.time():
-                self._timer = loop.call_at(due_s, self._due)
-                return
-            del self._waiting[key]
-            self._begin(known, start_revision, on_gone)
-
-    def _begin(self, known: KeyValue, start_revision: int, on_gone: Callable[[], None]) -> None:
-        self._watching[known.key] = self._tasks.spawn(
-            self._watch(known, start_revision, on_gone), f"guards {known.key!r}"
-        )
-
-    async def _watch(self, known: KeyValue, start_revision: int, on_gone: Callable[[], None]) -> None:
-        try:
-            await key_changed(self._store, known, start_revision=start_revision, chance=self._chance)
-        except AlreadyClosed:
-            return  # Nothing renews the lease any more: the session's clock tells.
-        self._watching.pop(known.key, None)
-        on_gone()
-
-
-logger = logging.getLogger(__name__)
 
 
 class Following:
@@ -288,12 +182,7 @@ class Following:
         self._timeout_s = timeout
         self._on_trouble = on_trouble
         self._on_read = on_read
-        self._backoff = Backoff(
-            s_min=FOLLOW_RETRY_S_MIN,
-            s_max=FOLLOW_RETRY_S_MAX,
-            jitter=RECONNECT_JITTER,
-            chance=(environment or Environment()).chance,
-        )
+        self._backoff = patient_backoff((environment or Environment()).chance)
         self._copy = Copy()
         self._watch: Watch | None = None
         # When the last try failed, the pause that the next step begins with, should this one be cancelled.
@@ -388,3 +277,115 @@ class Following:
         if self._watch is not None:
             self._watch.close()
             self._watch = None
+
+
+async def key_changed(
+    store: Store,
+    known: KeyValue,
+    *,
+    revision: int,
+    chance: Chance,
+    is_enough: Callable[[KeyValue], bool] = lambda item: False,
+) -> KeyValue | None:
+    """Wait until a key, known at a revision, is gone (gives None), or was put so that `is_enough` (gives it).
+
+    A key that was deleted and created anew is gone. It waits for a store that cannot be reached, however
+    long. Raises `AlreadyClosed`. Cancelling it leaves nothing behind.
+    """
+    backoff = patient_backoff(chance)
+    while True:
+        watch = store.watch(known.key, start_revision=revision + 1, exact=True)
+        try:
+            async for batch in watch:
+                backoff.reset()
+                for found in (event.item for event in batch.events):
+                    # One that was deleted has no such revision.
+                    if found.create_revision != known.create_revision:
+                        return None
+                    if is_enough(found):
+                        return found
+        except (Compacted, WatchOverrun, *TROUBLE):
+            await asyncio.sleep(backoff.next_s())
+        finally:
+            watch.close()
+        scan = await patiently(partial(store.scan, known.key, b""), chance)
+        revision, items = scan.revision, scan.items
+        if not items or items[0].create_revision != known.create_revision:
+            return None
+        if is_enough(items[0]):
+            return items[0]
+
+
+class Guard:
+    """Looks after the keys of one session, which nobody but their owner should delete.
+
+    One timer serves them all, and nothing is begun for a key that is let go within GUARD_DELAY_S: nobody
+    could be told earlier. A key that stays is then watched by itself, from its own revision on, so nothing is
+    missed. There is a watch for each such key: one over a common prefix would be told of everybody's.
+    """
+
+    def __init__(self, store: Store, tasks: TaskScope, chance: Chance) -> None:
+        self._store = store
+        self._tasks = tasks
+        self._chance = chance
+        # In the order in which they are due.
+        self._waiting: dict[bytes, tuple[float, KeyValue, int, Callable[[], None]]] = {}
+        self._watching: dict[bytes, asyncio.Task[None]] = {}
+        self._is_closed = False
+        self._timer: asyncio.TimerHandle | None = None
+
+    def look_after(
+        self, known: KeyValue, *, revision: int, on_gone: Callable[[], None], is_brief: bool
+    ) -> None:
+        """Call this when the key is gone, or was made anew, after this revision.
+
+        What is not held for a moment only is watched at once.
+        """
+        if self._is_closed:
+            return
+        if not is_brief:
+            self._begin(known, revision, on_gone)
+            return
+        loop = asyncio.get_running_loop()
+        self._waiting[known.key] = (loop.time() + GUARD_DELAY_S, known, revision, on_gone)
+        if self._timer is None:
+            self._timer = loop.call_later(GUARD_DELAY_S, self._due)
+
+    def let_go(self, key: bytes) -> None:
+        """Look after it no more."""
+        if self._waiting.pop(key, None) is None and (task := self._watching.pop(key, None)) is not None:
+            task.cancel()
+
+    def close(self) -> None:
+        """Look after nothing any more."""
+        self._is_closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._waiting.clear()
+        for task in self._watching.values():
+            task.cancel()
+        self._watching.clear()
+
+    def _due(self) -> None:
+        self._timer = None
+        loop = asyncio.get_running_loop()
+        for key, (due_s, known, revision, on_gone) in list(self._waiting.items()):
+            if due_s > loop.time():
+                self._timer = loop.call_at(due_s, self._due)
+                return
+            del self._waiting[key]
+            self._begin(known, revision, on_gone)
+
+    def _begin(self, known: KeyValue, revision: int, on_gone: Callable[[], None]) -> None:
+        self._watching[known.key] = self._tasks.spawn(
+            self._watch(known, revision, on_gone), f"guards {known.key!r}"
+        )
+
+    async def _watch(self, known: KeyValue, revision: int, on_gone: Callable[[], None]) -> None:
+        try:
+            await key_changed(self._store, known, revision=revision, chance=self._chance)
+        except AlreadyClosed:
+            return  # Nothing renews the lease any more: the session's clock tells.
+        self._watching.pop(known.key, None)
+        on_gone()

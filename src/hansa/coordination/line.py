@@ -13,6 +13,7 @@ inside (`3 waiting`, `3 inside`). Older processes write no first line.
 
 import json
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
@@ -26,7 +27,7 @@ class Place:
     """Where a key stands at a revision: the keys ahead of it, the oldest first, and its turn or not."""
 
     revision: int
-    created: int
+    own: KeyValue
     ahead: tuple[KeyValue, ...]
     is_turn: bool
     # Of a line with several turns at once: whether those ahead are all at it, so that any may make room.
@@ -45,7 +46,7 @@ def place_of(key: bytes, items: Iterable[KeyValue], *, revision: int, turns_coun
         if item.key == key:
             return Place(
                 revision=revision,
-                created=item.create_revision,
+                own=item,
                 ahead=tuple(ahead),
                 is_turn=len(ahead) < turns_count,
                 is_next=len(ahead) == turns_count,
@@ -61,42 +62,11 @@ class LineStats:
     `waited_s` is the sum over all that were acquired, `waited_s_max` the longest of them.
     """
 
-    acquired_count: int
-    timed_out_count: int
-    lost_count: int
-    waited_s: float
-    waited_s_max: float
-
-
-class LineTally:
-    """Counts for one lock, semaphore or election object; `stats` gives the sums."""
-
-    def __init__(self) -> None:
-        self._acquired_count = 0
-        self._timed_out_count = 0
-        self._lost_count = 0
-        self._waited_s = 0.0
-        self._waited_s_max = 0.0
-
-    def stats(self) -> LineStats:
-        return LineStats(
-            acquired_count=self._acquired_count,
-            timed_out_count=self._timed_out_count,
-            lost_count=self._lost_count,
-            waited_s=self._waited_s,
-            waited_s_max=self._waited_s_max,
-        )
-
-    def acquired(self, waited_s: float) -> None:
-        self._acquired_count += 1
-        self._waited_s += waited_s
-        self._waited_s_max = max(self._waited_s_max, waited_s)
-
-    def timed_out(self) -> None:
-        self._timed_out_count += 1
-
-    def lost(self) -> None:
-        self._lost_count += 1
+    acquired_count: int = 0
+    timed_out_count: int = 0
+    lost_count: int = 0
+    waited_s: float = 0.0
+    waited_s_max: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,12 +91,10 @@ def decode_signed(value: bytes) -> Signed:
     """Read a key's value. One without the first line is from an older process, which says not who it is."""
     head, separator, body = value.partition(b"\n")
     if separator and head.startswith(b'{"node": '):
-        try:
-            found = json.loads(head)
-            if isinstance(found["node"], str) and isinstance(found["since"], int | float):
-                return Signed(node=found["node"], since=float(found["since"]), body=body)
-        except (ValueError, KeyError, RecursionError):
-            pass
+        with suppress(ValueError, RecursionError):
+            match json.loads(head):
+                case {"node": str(node), "since": int(since) | float(since)}:
+                    return Signed(node=node, since=float(since), body=body)
     return Signed(body=value)
 
 

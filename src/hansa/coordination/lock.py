@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from types import TracebackType
 
@@ -58,33 +57,69 @@ class Hold(Held[LockLost]):
         return await self._claim.release()
 
 
-class HoldBlocks:
-    """The `async with` blocks of one lock or semaphore. Each task may be inside one of them."""
+class Turns:
+    """What is held in turns: a line, and its `async with` blocks, of which each task may be inside one."""
 
-    def __init__(self, what: str) -> None:
-        self._what = what
+    name: str
+
+    def __init__(self, line: Line[LockLost]) -> None:
+        self._line = line
         self._holds: dict[asyncio.Task[object], Hold] = {}
 
-    async def enter(self, acquire: Callable[[], Awaitable[Hold]]) -> Hold:
-        """Raises `UsageError` in a task that is inside, and what `acquire` raises."""
+    @property
+    def stats(self) -> LineStats:
+        return self._line.stats
+
+    async def acquire(self, timeout: float | None = None) -> Hold:
+        """Wait in line, and hold. A store that cannot be reached is waited for as long as the session lives.
+
+        Raises `TimedOut`, `SessionLost`, and `LockLost` when somebody took this waiter out of the line; of a
+        semaphore `BadArgument` for another limit than the others'. `UsageError` without a timeout in a task
+        whose blocks have all the places: it would wait for itself. Cancelling it leaves the line.
+        """
+        return Hold(self.name, await self._line.acquire(timeout))
+
+    async def try_acquire(self) -> Hold | None:
+        """Hold, if there is room and nobody waits for it; else None.
+
+        Raises `SessionLost`, `TimedOut`, `StoreUnavailable`, and `BadArgument` as `acquire`. Cancelling it
+        leaves the line.
+        """
+        claim = await self._line.try_acquire()
+        return None if claim is None else Hold(self.name, claim)
+
+    async def __aenter__(self) -> Hold:
         task = asyncio.current_task()
         if task is None or task in self._holds:
-            raise UsageError(f"{self._what}: this task is inside already, and might wait for itself")
-        hold = await acquire()
+            raise UsageError(f"{self._line.what}: this task is inside already, and might wait for itself")
+        hold = await self.acquire()
         await hold.__aenter__()
         self._holds[task] = hold
         return hold
 
-    async def leave(
+    async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         task = asyncio.current_task()
         if task is None or task not in self._holds:
-            raise UsageError(f"{self._what}: a block is left by the task that entered it")
+            raise UsageError(f"{self._line.what}: a block is left by the task that entered it")
         await self._holds.pop(task).__aexit__(kind, error, trace)
 
+    async def _standing(self) -> tuple[HolderInfo, ...]:
+        """Everybody in the line, in order."""
+        return tuple(
+            HolderInfo(
+                lease=one.lease,
+                fence=one.epoch,
+                note=one.signed.body,
+                node=one.signed.node,
+                since=one.signed.since,
+            )
+            for one in await self._line.standing()
+        )
 
-class Lock:
+
+class Lock(Turns):
     """A lock by name. Every `acquire` stands in line for itself, also with the same object.
 
     It hangs on a session, or with a `SessionKeeper` on the one that lives when it is acquired. `async with
@@ -93,66 +128,23 @@ class Lock:
 
     def __init__(self, session: Sessions, name: str, *, note: bytes = b"") -> None:
         self.name = name
-        self._line = Line(session, session.keys.lock(name), what=f"lock {name!r}", error=LockLost, body=note)
-        self._blocks = HoldBlocks(f"lock {name!r}")
+        key = session.keys.lock(name)
+        super().__init__(Line(session, key, what=f"lock {name!r}", error=LockLost, body=note))
 
     def __repr__(self) -> str:
         return f"<Lock {self.name!r} of {self._line.sessions!r}>"
 
-    @property
-    def stats(self) -> LineStats:
-        return self._line.tally.stats()
-
-    async def acquire(self, timeout: float | None = None) -> Hold:
-        """Wait in line, and hold. A store that cannot be reached is waited for as long as the session lives.
-
-        Raises `TimedOut`, `SessionLost`, and `LockLost` when somebody took this waiter out of the line;
-        `UsageError` without a timeout in a task that is in a block of this lock: it would wait for itself.
-        Cancelling it leaves the line.
-        """
-        return Hold(self.name, await self._line.acquire(timeout))
-
-    async def try_acquire(self) -> Hold | None:
-        """Hold, if nobody holds it or waits for it; else None.
-
-        Raises `SessionLost`, `TimedOut`, `StoreUnavailable`. Cancelling it leaves the line.
-        """
-        claim = await self._line.try_acquire()
-        return None if claim is None else Hold(self.name, claim)
-
     async def holder(self) -> HolderInfo | None:
         """Who holds it now. Raises what the store raises."""
-        line = await _holders(self._line)
+        line = await self._standing()
         return line[0] if line else None
 
     async def waiting(self) -> tuple[HolderInfo, ...]:
         """Who waits for it, in order. Raises what the store raises."""
-        return (await _holders(self._line))[1:]
-
-    async def __aenter__(self) -> Hold:
-        return await self._blocks.enter(self.acquire)
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._blocks.leave(kind, error, trace)
+        return (await self._standing())[1:]
 
 
-async def _holders(line: Line[LockLost]) -> tuple[HolderInfo, ...]:
-    """Everybody in a line, in order."""
-    return tuple(
-        HolderInfo(
-            lease=one.lease,
-            fence=one.epoch,
-            note=one.signed.body,
-            node=one.signed.node,
-            since=one.signed.since,
-        )
-        for one in await line.standing()
-    )
-
-
-class Semaphore:
+class Semaphore(Turns):
     """Up to `limit` hold it. All who use a name at a time give the same limit, else `BadArgument`.
 
     It hangs on a session or a `SessionKeeper`, as a `Lock` does. `async with semaphore as hold:` cancels its
@@ -165,7 +157,7 @@ class Semaphore:
         self.name = name
         self.limit = limit
         permit = Permit(count=limit, note=note)
-        self._line = Line(
+        line = Line(
             session,
             session.keys.semaphore(name),
             what=f"semaphore {name!r}",
@@ -176,50 +168,21 @@ class Semaphore:
             # Tells the one behind, who watches this key alone, to look who is ahead of it now.
             inside=replace(permit, is_inside=True).encode(),
         )
-        self._blocks = HoldBlocks(f"semaphore {name!r}")
+        super().__init__(line)
 
     def __repr__(self) -> str:
         return f"<Semaphore {self.name!r} for {self.limit} of {self._line.sessions!r}>"
 
-    @property
-    def stats(self) -> LineStats:
-        return self._line.tally.stats()
-
-    async def acquire(self, timeout: float | None = None) -> Hold:
-        """Wait in line, and hold. A store that cannot be reached is waited for as long as the session lives.
-
-        Raises `TimedOut`, `SessionLost`, `BadArgument` for another limit than the others', and `LockLost`
-        when somebody took this waiter out of the line; `UsageError` without a timeout in a task whose blocks
-        have all the places. Cancelling it leaves the line.
-        """
-        return Hold(self.name, await self._line.acquire(timeout))
-
-    async def try_acquire(self) -> Hold | None:
-        """Hold, if there is room and nobody waits for it; else None.
-
-        Raises `SessionLost`, `TimedOut`, `StoreUnavailable`, `BadArgument`. Cancelling it leaves the line.
-        """
-        claim = await self._line.try_acquire()
-        return None if claim is None else Hold(self.name, claim)
-
     async def holders(self) -> tuple[HolderInfo, ...]:
         """Who holds it now, the oldest first. Raises what the store raises."""
-        return (await self._holders())[: self.limit]
+        return (await self._standing())[: self.limit]
 
     async def waiting(self) -> tuple[HolderInfo, ...]:
         """Who waits for it, in order. Raises what the store raises."""
-        return (await self._holders())[self.limit :]
+        return (await self._standing())[self.limit :]
 
-    async def __aenter__(self) -> Hold:
-        return await self._blocks.enter(self.acquire)
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._blocks.leave(kind, error, trace)
-
-    async def _holders(self) -> tuple[HolderInfo, ...]:
-        line = await _holders(self._line)
+    async def _standing(self) -> tuple[HolderInfo, ...]:
+        line = await super()._standing()
         return tuple(replace(info, note=decode_permit(info.note).note) for info in line)
 
     def _admit(self, items: tuple[KeyValue, ...]) -> None:

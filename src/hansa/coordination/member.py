@@ -17,25 +17,7 @@ from typing import Any, Final, TypeAlias
 from hansa.errors import BadArgument, BadRecord
 from hansa.keys import as_name
 from hansa.limits import NODE_RECORD_BYTES_MAX
-
-__all__ = [
-    "Expelled",
-    "LoopLagged",
-    "Member",
-    "MemberDown",
-    "MemberEvent",
-    "MemberJoined",
-    "MemberLeft",
-    "MemberRefuted",
-    "MemberStatus",
-    "MemberSuspected",
-    "MemberUpdated",
-    "MembersEvent",
-    "MembersStats",
-    "NodeInfo",
-    "NodeRecord",
-    "Rejoined",
-]
+from hansa.store.values import KeyValue
 
 _PORT_MAX: Final = 65_535
 
@@ -129,21 +111,11 @@ class NodeInfo:
     @classmethod
     def from_object(cls, found: Mapping[str, Any]) -> NodeInfo:
         """Unknown fields are ignored: newer versions may write more. Raises `BadRecord`."""
-        roles, metadata = found.get("roles", []), found.get("metadata", {})
-        if not isinstance(roles, list) or not isinstance(metadata, dict):
+        if not isinstance(found.get("roles", []), list) or not isinstance(found.get("metadata", {}), dict):
             raise BadRecord(f"a node's roles are a list and its metadata an object: {found!r:.200}")
         try:
-            return cls(
-                id=found["id"],
-                host=found.get("host", ""),
-                port=found.get("port", 0),
-                roles=frozenset(roles),
-                zone=found.get("zone", ""),
-                version=found.get("version", ""),
-                metadata=metadata,
-                status=found.get("status", MemberStatus.UP),
-            )
-        except (BadArgument, KeyError, TypeError, ValueError) as error:
+            return cls(**{name: found[name] for name in cls.__slots__ if name in found})
+        except (BadArgument, TypeError, ValueError) as error:
             raise BadRecord(f"no record of a node: {error!r:.200}") from error
 
     @classmethod
@@ -181,24 +153,22 @@ class NodeRecord:
         info = NodeInfo.from_object(found)
         if info.status in (MemberStatus.SUSPECT, MemberStatus.DOWN):
             raise BadRecord(f"node {info.id} says of itself that it is {info.status}")
-        incarnation, joined_at, reason = (
-            found.get("incarnation", 0),
-            found.get("joinedAt", 0.0),
-            found.get("reason", ""),
-        )
-        is_fine = (
-            isinstance(incarnation, int)
-            and isinstance(joined_at, int | float)
-            and isfinite(joined_at)
-            and isinstance(reason, str)
-        )
-        if not is_fine:
-            raise BadRecord(f"no record of a node: {found!r:.200}")
-        return cls(info=info, incarnation=int(incarnation), joined_at=float(joined_at), reason=reason)
+        match found.get("incarnation", 0), found.get("joinedAt", 0.0), found.get("reason", ""):
+            case int(incarnation), int(joined_at) | float(joined_at), str(reason) if isfinite(joined_at):
+                return cls(info=info, incarnation=incarnation, joined_at=float(joined_at), reason=reason)
+        raise BadRecord(f"no record of a node: {found!r:.200}")
 
     def saying(self, status: MemberStatus, reason: str) -> NodeRecord:
         """The same node with another status."""
         return replace(self, info=replace(self.info, status=status), reason=reason)
+
+
+def decoded_record(item: KeyValue) -> NodeRecord | None:
+    """None for a record that nobody can read: whoever wrote it, a node that joins writes over it."""
+    try:
+        return NodeRecord.decode(item.value)
+    except BadRecord:
+        return None
 
 
 def as_json(found: Mapping[str, Any], what: str) -> bytes:

@@ -13,10 +13,11 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from types import TracebackType
 from typing import Any, Final, Self
 
-from hansa.coordination.following import Following, changes
+from hansa.coordination.following import Following
 from hansa.coordination.lookout import Lookout
 from hansa.coordination.member import (
     SAID,
@@ -110,24 +111,13 @@ class Members:
         self._closing = Closing()
         self._home: Home | None = None
         self._failure: BaseException | None = None
-        self._is_open = self._was_entered = False
+        self._is_open = False
         self._trouble: HansaError | None = None
         # Who cannot enter in time has heard from the store why.
         read_s_max = min(STORE_TIMEOUT_S, timeout / 2)
-        self._nodes, self._suspects = (
-            Following(
-                store,
-                prefix,
-                timeout=read_s_max,
-                environment=environment.fork(name),
-                on_trouble=self._in_trouble,
-                on_read=on_read,
-            )
-            for name, prefix, on_read in (
-                ("nodes", self._keys.nodes, self._tell_stay),
-                ("suspects", self._keys.suspects, None),
-            )
-        )
+        follow = partial(Following, store, timeout=read_s_max, on_trouble=self._in_trouble)
+        self._nodes = follow(self._keys.nodes, environment=environment.fork("nodes"), on_read=self._tell_stay)
+        self._suspects = follow(self._keys.suspects, environment=environment.fork("suspects"))
         self._lookout = Lookout(self, self._book, self._keys, chance=environment.chance.fork("lookout"))
         self._stay: Stay | None = None
         # The one that is this object's own to open and close.
@@ -170,17 +160,15 @@ class Members:
 
         DOWN when a newer process has its id. Raises `UsageError` without a node.
         """
-        if self._stay is None:
-            raise UsageError(f"{self._name} only looks: give a node to join with")
-        info, incarnation = self._stay.info, self._stay.incarnation
+        stay = self._my_stay()
+        info, incarnation = stay.info, stay.incarnation
         seen = self.view.get(info.id)
         if seen is not None and seen.incarnation == incarnation:
             return seen
         if self._expelled_reason:
             # The view has the newer process.
-            return Member(
-                info=info, status=MemberStatus.DOWN, incarnation=incarnation, reason=self._expelled_reason
-            )
+            down, reason = MemberStatus.DOWN, self._expelled_reason
+            return Member(info=info, status=down, incarnation=incarnation, reason=reason)
         return Member(info=info, status=info.status, incarnation=incarnation)
 
     @property
@@ -210,7 +198,7 @@ class Members:
 
     @property
     def stats(self) -> MembersStats:
-        view = self.view
+        view, parts = self.view, (self._lookout, self._stay, self._keeper)
         return MembersStats(
             here_count=len(view.here()),
             up_count=len(view.up()),
@@ -223,10 +211,7 @@ class Members:
             false_suspicions_count=self._refuted_count,
             downs_count=self._downs_count,
             rejoins_count=self._rejoins_count,
-            store_errors_count=self._errors_count
-            + self._lookout.errors_count
-            + (0 if self._stay is None else self._stay.errors_count)
-            + (0 if self._keeper is None else self._keeper.errors_count),
+            store_errors_count=self._errors_count + sum(part.errors_count for part in parts if part),
             loop_lag_s=self.loop_lag_s,
             loop_lag_s_max=self._lag_s_max,
             bad_records_count=self._book.bad_records_count,
@@ -245,9 +230,7 @@ class Members:
         """Wait until the view fulfils a condition; gives the view. Raises `TimedOut`, `AlreadyClosed`."""
         try:
             async with asyncio.timeout(timeout):
-                while not condition(self.view):
-                    self._check_open()
-                    await self._changed.wait()
+                await self._until_so(lambda: condition(self.view))
                 return self.view
         except TimeoutError:
             raise TimedOut(f"after {timeout} s {self._name} are still {self.view!r}") from None
@@ -262,13 +245,15 @@ class Members:
         """
 
         def change(info: NodeInfo) -> NodeInfo:
-            if status is not info.status and status not in SAID.get(info.status, frozenset()):
-                allowed = ", ".join(sorted(SAID.get(info.status, frozenset())))
+            allowed = SAID.get(info.status, frozenset())
+            if status is not info.status and status not in allowed:
                 raise BadArgument(
-                    f"a member that is {info.status} cannot say that it is {status}: only {allowed}"
+                    f"a member that is {info.status} cannot say that it is {status}:"
+                    f" only {', '.join(sorted(allowed))}"
                 )
             return replace(info, status=status)
 
+        self._check_open()
         await self._my_stay().write(change, reason=reason or status.value.lower())
 
     async def update(
@@ -280,6 +265,7 @@ class Members:
         version: str | None = None,
     ) -> None:
         """Say something else of oneself. What is not given stays as it is. Raises as `set_status`."""
+        self._check_open()
         given = {"metadata": metadata, "roles": roles, "zone": zone, "version": version}
         new: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
         await self._my_stay().write(lambda info: replace(info, **new), reason="updated")
@@ -287,9 +273,9 @@ class Members:
     # -- life
 
     async def __aenter__(self) -> Self:
-        if self._was_entered:
+        if self._home is not None:
             raise UsageError(f"{self._name}: a view is entered once")
-        self._was_entered = self._is_open = True
+        self._is_open = True
         self._home = Home(self._name, "make one here, or use hansa.sync.Members, which serves all threads")
         try:
             async with asyncio.timeout(self._timeout_s):
@@ -319,8 +305,8 @@ class Members:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        ordinary = kind is None or issubclass(kind, asyncio.CancelledError | GeneratorExit)
-        await self._close("left" if ordinary else f"left after {kind.__name__}" if kind else "left", error)
+        is_plain = kind is None or issubclass(kind, asyncio.CancelledError | GeneratorExit)
+        await self._close("left" if is_plain or kind is None else f"left after {kind.__name__}", error)
 
     async def close(self) -> None:
         """Leave, and look no more, as leaving the block does. Closing twice does no harm."""
@@ -362,15 +348,9 @@ class Members:
         clock = self.store.clock
         async for news in self._suspects:
             self._lookout.heard()
-            puts, deletes = changes(news)
-            self._tell_all(
-                self._book.change_suspicions(
-                    by_id(puts, self._keys.suspects),
-                    [name for name, _ in by_id(deletes, self._keys.suspects)],
-                    now=clock.monotonic(),
-                    wall=clock.wall(),
-                )
-            )
+            puts, deletes = by_id(news, self._keys.suspects)
+            now, wall = clock.monotonic(), clock.wall()
+            self._tell_all(self._book.change_suspicions(puts, deletes, now=now, wall=wall))
 
     async def _be_there(self, stay: Stay) -> None:
         reason = self._expelled_reason = await stay.run()
@@ -460,7 +440,6 @@ class Members:
             await self._changed.wait()
 
     def _my_stay(self) -> Stay:
-        self._check_open()
         if self._stay is None:
             raise UsageError(f"{self._name} only looks: give a node to join with")
         return self._stay

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Self, TypeAlias
+from typing import Self
 
 from hansa.clock import Clock
 from hansa.coordination.following import Changed, Following, Snapshot, changes
-from hansa.coordination.member import MemberDown, MemberEvent, MemberJoined, MemberLeft, NodeInfo
+from hansa.coordination.member import MemberEvent, MemberJoined, NodeInfo
 from hansa.coordination.roster import RosterBook
 from hansa.coordination.session import SessionKeeper
 from hansa.coordination.stay import Stay, deregister
@@ -21,27 +19,11 @@ from hansa.store.store import Store
 from hansa.store.values import KeyValue
 from hansa.transport.environment import Environment
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeJoined:
-    """A node registered."""
-
-    node: NodeInfo
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeLeft:
-    """A node's lease ended, or it was deregistered, or a newer process took its id."""
-
-    node: NodeInfo
-    reason: str
-
-
-NodeEvent: TypeAlias = NodeJoined | NodeLeft
+logger = logging.getLogger(__name__)
 
 
 class MembershipWatcher:
-    """Tells of nodes that join and leave a cluster."""
+    """Tells of nodes that join and leave a cluster, in the words of `Members`; who suspects whom it skips."""
 
     def __init__(
         self, store: Store, *, cluster: str = "default", environment: Environment | None = None
@@ -50,62 +32,62 @@ class MembershipWatcher:
         self._keys = Keys(cluster)
         self._environment = environment
 
-    def watch(self) -> NodeEvents:
+    def watch(self) -> MembershipWatch:
         """From now on; those that are there already are told first, as joined."""
-        return NodeEvents(
-            Following(self._store, self._keys.nodes, environment=self._environment), self._keys, self._store
-        )
+        following = Following(self._store, self._keys.nodes, environment=self._environment)
+        return MembershipWatch(following, self._keys.nodes, self._store.clock)
 
 
-class NodeEvents:
-    """An async iterator of `NodeJoined` and `NodeLeft`. Made by `MembershipWatcher.watch`, for one reader.
+class MembershipWatch:
+    """An async iterator of `MemberJoined`, `MemberLeft`, `MemberDown`. Made by `MembershipWatcher.watch`.
 
-    After a lost watch or a compaction it reads all nodes and tells what was missed, nothing twice. A node
-    that came and went meanwhile is not told. A step raises `AlreadyClosed` when the store was closed, and
-    ends after `close`. Cancelling a step takes nothing out.
+    It is for one reader. After a lost watch or a compaction it reads all nodes and tells what was missed,
+    nothing twice. A node that came and went meanwhile is not told. A step raises `AlreadyClosed` when the
+    store was closed, and ends after `close`. Cancelling a step takes nothing out.
     """
 
-    def __init__(self, following: Following, keys: Keys, store: Store) -> None:
+    def __init__(self, following: Following, prefix: bytes, clock: Clock) -> None:
         self._following = following
-        self._keys = keys
-        self._clock = store.clock
+        self._prefix = prefix
+        self._clock = clock
         self._book = RosterBook()
-        self._waiting: deque[NodeEvent] = deque()
-        self._joined: set[str] = set()
+        self._waiting: deque[MemberEvent] = deque()
+        self._here: set[str] = set()
 
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> NodeEvent:
+    async def __anext__(self) -> MemberEvent:
         while not self._waiting:
             news = await anext(self._following)
-            for event in record_events(self._book, news, self._keys.nodes, self._clock):
-                self._take(event)
+            events = record_events(self._book, news, self._prefix, self._clock)
+            self._waiting.extend(filter(self._comes_or_goes, events))
         return self._waiting.popleft()
 
     def close(self) -> None:
         """Watch no more."""
         self._following.close()
 
-    def _take(self, event: MemberEvent) -> None:
-        node = event.member.info
+    def _comes_or_goes(self, event: MemberEvent) -> bool:
+        name = event.member.id
         if isinstance(event, MemberJoined):
-            self._joined.add(node.id)
-            self._waiting.append(NodeJoined(node=node))
+            self._here.add(name)
+            return True
         # One that was about to go when the watch began was never here.
-        elif isinstance(event, MemberDown | MemberLeft) and node.id in self._joined:
-            self._joined.remove(node.id)
-            self._waiting.append(NodeLeft(node=node, reason=event.reason))
+        if event.member.is_here or name not in self._here:
+            return False
+        self._here.remove(name)
+        return True
 
 
 def record_events(
     book: RosterBook, news: Snapshot | Changed, prefix: bytes, clock: Clock
 ) -> list[MemberEvent]:
     """What news of the nodes' records mean to the roster."""
-    puts, deletes = changes(news)
+    puts, deletes = by_id(news, prefix)
     return book.change_records(
-        by_id(puts, prefix),
-        [name for name, _ in by_id(deletes, prefix)],
+        puts,
+        deletes,
         revision=news.revision,
         is_after_gap=isinstance(news, Changed) and news.is_after_gap,
         now=clock.monotonic(),
@@ -113,12 +95,16 @@ def record_events(
     )
 
 
-def by_id(items: Iterable[KeyValue], prefix: bytes) -> list[tuple[str, KeyValue]]:
-    """Each with the name behind the prefix. What is no text there is nobody's name."""
-    return [(item.key[len(prefix) :].decode("utf-8", "replace"), item) for item in items]
+def by_id(news: Snapshot | Changed, prefix: bytes) -> tuple[list[tuple[str, KeyValue]], list[str]]:
+    """What was put, and who was deleted before that, by the names behind the prefix.
 
-
-logger = logging.getLogger(__name__)
+    What is no text there is nobody's name.
+    """
+    puts, deletes = (
+        [(item.key[len(prefix) :].decode("utf-8", "replace"), item) for item in items]
+        for items in changes(news)
+    )
+    return puts, [name for name, _ in deletes]
 
 
 class NodeRegistry:

@@ -36,74 +36,33 @@ from hansa.coordination.member import (
     MemberUpdated,
     NodeRecord,
     as_json,
+    decoded_record,
     from_json,
 )
 from hansa.errors import BadRecord
 from hansa.limits import GONE_MEMBER_S_MAX, GONE_MEMBERS_COUNT_MAX
 from hansa.store.values import KeyValue, LeaseInfo
 
-__all__ = [
-    "TRANSITIONS",
-    "Roster",
-    "RosterBook",
-    "Suspicion",
-    "is_overdue",
-    "overdue_in_s",
-    "silence_s",
-    "successors",
-]
-
-_JOINING, _UP, _SUSPECT, _DOWN, _LEFT, _DRAINING = (
-    MemberStatus.JOINING,
-    MemberStatus.UP,
-    MemberStatus.SUSPECT,
-    MemberStatus.DOWN,
-    MemberStatus.LEFT,
-    MemberStatus.DRAINING,
-)
-_Kind = type[MemberEvent]
+_S, _J, _U = MemberStatus, MemberJoined, MemberUpdated
+_TO: Final = (_S.JOINING, _S.UP, _S.DRAINING, _S.SUSPECT, _S.DOWN, _S.LEFT)
+_FROM: Final[Mapping[MemberStatus | None, tuple[type[MemberEvent] | None, ...]]] = {
+    # To JOINING, UP and DRAINING; SUSPECT; DOWN; LEFT.
+    None: (_J, _J, _J, _J, None, MemberLeft),
+    _S.JOINING: (_U, _U, _U, MemberSuspected, MemberDown, MemberLeft),
+    _S.UP: (_U, _U, _U, MemberSuspected, MemberDown, MemberLeft),
+    _S.DRAINING: (_U, _U, _U, MemberSuspected, MemberDown, MemberLeft),
+    _S.SUSPECT: (MemberRefuted, MemberRefuted, MemberRefuted, _U, MemberDown, MemberLeft),
+    _S.DOWN: (_J, _J, _J, _J, None, MemberLeft),
+    _S.LEFT: (_J, _J, _J, _J, None, None),
+}
 # From (None: not known) to, and what is told. A step that is not here is never made: RosterBook ends a stay
 # (DOWN) before it begins another one.
-TRANSITIONS: Final[Mapping[tuple[MemberStatus | None, MemberStatus], _Kind]] = MappingProxyType(
+TRANSITIONS: Final[Mapping[tuple[MemberStatus | None, MemberStatus], type[MemberEvent]]] = MappingProxyType(
     {
-        (None, _JOINING): MemberJoined,
-        (None, _UP): MemberJoined,
-        (None, _DRAINING): MemberJoined,
-        (None, _SUSPECT): MemberJoined,
-        (None, _LEFT): MemberLeft,
-        (_JOINING, _JOINING): MemberUpdated,
-        (_JOINING, _UP): MemberUpdated,
-        (_JOINING, _DRAINING): MemberUpdated,
-        (_JOINING, _SUSPECT): MemberSuspected,
-        (_JOINING, _DOWN): MemberDown,
-        (_JOINING, _LEFT): MemberLeft,
-        (_UP, _JOINING): MemberUpdated,
-        (_UP, _UP): MemberUpdated,
-        (_UP, _DRAINING): MemberUpdated,
-        (_UP, _SUSPECT): MemberSuspected,
-        (_UP, _DOWN): MemberDown,
-        (_UP, _LEFT): MemberLeft,
-        (_DRAINING, _JOINING): MemberUpdated,
-        (_DRAINING, _UP): MemberUpdated,
-        (_DRAINING, _DRAINING): MemberUpdated,
-        (_DRAINING, _SUSPECT): MemberSuspected,
-        (_DRAINING, _DOWN): MemberDown,
-        (_DRAINING, _LEFT): MemberLeft,
-        (_SUSPECT, _JOINING): MemberRefuted,
-        (_SUSPECT, _UP): MemberRefuted,
-        (_SUSPECT, _DRAINING): MemberRefuted,
-        (_SUSPECT, _SUSPECT): MemberUpdated,
-        (_SUSPECT, _DOWN): MemberDown,
-        (_SUSPECT, _LEFT): MemberLeft,
-        (_DOWN, _JOINING): MemberJoined,
-        (_DOWN, _UP): MemberJoined,
-        (_DOWN, _DRAINING): MemberJoined,
-        (_DOWN, _SUSPECT): MemberJoined,
-        (_DOWN, _LEFT): MemberLeft,
-        (_LEFT, _JOINING): MemberJoined,
-        (_LEFT, _UP): MemberJoined,
-        (_LEFT, _DRAINING): MemberJoined,
-        (_LEFT, _SUSPECT): MemberJoined,
+        (before, after): kind
+        for before, kinds in _FROM.items()
+        for after, kind in zip(_TO, kinds, strict=True)
+        if kind is not None
     }
 )
 
@@ -196,15 +155,15 @@ class Suspicion:
     @classmethod
     def decode(cls, value: bytes) -> Suspicion:
         """Raises `BadRecord`."""
-        found = from_json(value, "a suspicion")
-        incarnation, is_suspect, by, silence = (
-            found.get(name) for name in ("incarnation", "isSuspect", "by", "silenceS")
-        )
-        if not isinstance(incarnation, int) or not isinstance(is_suspect, bool):
-            raise BadRecord(f"no suspicion: {found!r:.200}")
-        if not isinstance(by, str) or not isinstance(silence, int | float):
-            raise BadRecord(f"no suspicion: {found!r:.200}")
-        return cls(incarnation=incarnation, is_suspect=is_suspect, by=by, silence_s=float(silence))
+        match found := from_json(value, "a suspicion"):
+            case {
+                "incarnation": int(incarnation),
+                "isSuspect": bool(is_suspect),
+                "by": str(by),
+                "silenceS": int(silence) | float(silence),
+            }:
+                return cls(incarnation=incarnation, is_suspect=is_suspect, by=by, silence_s=float(silence))
+        raise BadRecord(f"no suspicion: {found!r:.200}")
 
 
 def silence_s(lease: LeaseInfo) -> float:
@@ -284,15 +243,11 @@ class RosterBook:
         for member_id in deletes:
             events += self._delete(member_id, revision, is_after_gap, now, wall)
         for member_id, item in puts:
-            try:
-                record = NodeRecord.decode(item.value)
-            except BadRecord:
+            record = decoded_record(item)
+            if record is None or record.info.id != member_id:
                 self.bad_records_count += 1
-                continue
-            if record.info.id != member_id:
-                self.bad_records_count += 1
-                continue
-            events += self._put(record, item, now, wall)
+            else:
+                events += self._put(record, item, now, wall)
         return events
 
     def change_suspicions(
@@ -348,8 +303,8 @@ class RosterBook:
         )
         if entry is None:
             entry = self._entries[member_id] = _Entry(member, None)
-            events.append(self._tell(None, member, item.mod_revision))
             self._settle(entry, member, record, now)
+            events.append(_event(None, member, item.mod_revision))
         elif before is not None and (
             # Only the lease is another one: the same stay goes on.
             replace(before, lease=item.lease) == member
@@ -403,10 +358,7 @@ class RosterBook:
     ) -> MemberEvent:
         before = entry.member.status
         self._settle(entry, member, record, now)
-        return self._tell(before, member, revision)
-
-    def _tell(self, before: MemberStatus | None, member: Member, revision: int) -> MemberEvent:
-        return TRANSITIONS[before, member.status](member=member, reason=member.reason, revision=revision)
+        return _event(before, member, revision)
 
     def _settle(self, entry: _Entry, member: Member, record: NodeRecord | None, now: float) -> None:
         entry.member, entry.record = member, record
@@ -425,3 +377,7 @@ class RosterBook:
         self._suspicions.pop(member_id, None)
         self.forgotten_count += 1
         self._roster = None
+
+
+def _event(before: MemberStatus | None, member: Member, revision: int) -> MemberEvent:
+    return TRANSITIONS[before, member.status](member=member, reason=member.reason, revision=revision)

@@ -17,7 +17,7 @@ from hansa.store.store import Store
 from hansa.store.values import Compare, Put
 from hansa.transport.environment import Environment
 
-__all__ = ["RouteEntry", "RoutingTable"]
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,9 +111,6 @@ class RoutingTable:
             )
         except (BadArgument, KeyError) as error:
             raise BadRecord(f"no routing table: {error!r:.200}") from error
-
-
-logger = logging.getLogger(__name__)
 
 
 class RoutingTableStore:

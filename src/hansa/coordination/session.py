@@ -20,12 +20,13 @@ import logging
 from collections import Counter
 from collections.abc import Coroutine, Hashable
 from dataclasses import dataclass
+from functools import partial
+from itertools import count
 from math import isfinite
 from types import TracebackType
-from typing import Any, Final, Protocol, Self, TypeAlias
+from typing import Any, Final, Self, TypeAlias
 
-from hansa.coordination.following import TROUBLE, Guard
-from hansa.coordination.loss import Loss
+from hansa.coordination.following import TROUBLE, Guard, patient_backoff
 from hansa.errors import (
     AlreadyClosed,
     BadArgument,
@@ -40,29 +41,25 @@ from hansa.errors import (
 from hansa.keys import Keys
 from hansa.limits import (
     FAREWELL_STORE_S_MAX,
-    FOLLOW_RETRY_S_MAX,
-    FOLLOW_RETRY_S_MIN,
     LEAVE_S_MAX,
     LOSS_FAREWELL_S_MAX,
     MEMBER_HEARTBEAT_TIMEOUT_S,
-    RECONNECT_JITTER,
     SESSION_MARGIN_S_MIN,
     SESSION_MARGIN_SHARE,
     SESSION_MARGIN_SHARE_MAX,
     SESSION_RENEWALS_COUNT,
     STORE_TIMEOUT_S,
 )
-from hansa.runtime.backoff import Backoff
 from hansa.runtime.loops import Home
 from hansa.runtime.mailboxes import Waiters
-from hansa.runtime.tasks import Closing, TaskScope
+from hansa.runtime.tasks import Closing, Loss, TaskScope
 from hansa.store.store import Keeping, Store
 from hansa.transport.environment import Environment
 
 logger = logging.getLogger(__name__)
 
 _TIMER_S_MIN: Final = 0.001
-# A try to open a session takes at most this share of its lease: one lost answer must not cost a lease's time.
+# A try to open a session, or to join on it, takes at most this share of its lease.
 _TRIES_PER_LEASE: Final = 4
 
 
@@ -110,15 +107,10 @@ def farewell_s(error: BaseException | None, *, failures_count: int) -> float:
     A loss is told first. One that passes through the blocks of others, whose leases still live, waits for
     their farewells only as long as a store that is there needs, and never for one that did not answer lately.
     """
-    if not _is_loss(error):
+    losses = error.subgroup(Fenced) if isinstance(error, BaseExceptionGroup) else error
+    if not isinstance(losses, Fenced | BaseExceptionGroup):
         return FAREWELL_STORE_S_MAX
     return 0.0 if failures_count else LOSS_FAREWELL_S_MAX
-
-
-def _is_loss(error: BaseException | None) -> bool:
-    if isinstance(error, BaseExceptionGroup):
-        return error.subgroup(Fenced) is not None
-    return isinstance(error, Fenced)
 
 
 def session_times(
@@ -142,8 +134,7 @@ def session_times(
             f"renewing every {renew_interval} s: it must be less than the {ttl - margin:g} s that a"
             " renewal lasts"
         )
-    if loop_silence_s_max is None:
-        loop_silence_s_max = ttl
+    loop_silence_s_max = ttl if loop_silence_s_max is None else loop_silence_s_max
     if not loop_silence_s_max > 0.0:
         raise BadArgument(f"loop silence {loop_silence_s_max} s: give how long the event loop may be stuck")
     return SessionTimes(
@@ -190,7 +181,8 @@ class Session:
         self._keeping: Keeping | None = None
         self._renewed_until_s = 0.0
         self._heard_s = 0.0
-        self._numbers_count = 0
+        self.numbers = count(1)
+        """Each is given out once, for the keys on the lease."""
         self._has_lease_ended = False
         # Set from any thread, and final. `loss` follows it, on the loop.
         self._verdict: SessionLost | None = None
@@ -205,16 +197,13 @@ class Session:
 
     def __repr__(self) -> str:
         called = f" {self.name!r}" if self.name else ""
-        if not self._lease:
-            return f"<Session{called} not open>"
-        state = "live" if self.is_live else "lost"
-        return f"<Session{called} {state}, lease {self._lease:x}>"
+        state = f"{'live' if self.is_live else 'lost'}, lease {self._lease:x}" if self._lease else "not open"
+        return f"<Session{called} {state}>"
 
     @property
     def lease(self) -> int:
         """The lease's number in the store. Raises `UsageError` before the session was entered."""
-        if not self._lease:
-            raise UsageError("this session is not open: use it inside `async with`")
+        self._open_keeping()
         return self._lease
 
     @property
@@ -262,8 +251,7 @@ class Session:
 
     def check(self) -> None:
         """Raise `SessionLost`, with the reason, unless it lives. Raises `UsageError` when not open."""
-        if not self._lease:
-            raise UsageError("this session is not open: use it inside `async with`")
+        self._open_keeping()
         if (lost := self._look()) is not None:
             raise SessionLost(str(lost)) from lost
 
@@ -274,7 +262,8 @@ class Session:
 
     async def lost(self) -> SessionLost:
         """Wait until it is lost or left; gives the reason. Cancelling it changes nothing."""
-        self._check_home()
+        if self._home is not None:
+            self._home.check()
         return await self.loss.wait()
 
     async def renew(self, *, timeout: float | None = STORE_TIMEOUT_S) -> None:
@@ -296,13 +285,8 @@ class Session:
         """For who saw that the store has this lease no more: the session is lost now, and for good."""
         self._has_lease_ended = True
         if self._verdict is None:
-            self._verdict = self._lost_for(reason)
+            self._verdict = SessionLost(f"{self._title()} is lost: {reason}")
         self._changed()
-
-    def next_number(self) -> int:
-        """A number that this session gives out once, for the keys on its lease."""
-        self._numbers_count += 1
-        return self._numbers_count
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         """Run what serves those who hang on this session; leaving the session ends it."""
@@ -334,7 +318,8 @@ class Session:
 
     async def close(self) -> None:
         """End the lease, as leaving the block does. Closing twice does no harm."""
-        self._check_home()
+        if self._home is not None:
+            self._home.check()
         if self._keeping is not None:
             await self._closing.once(lambda: self._leave(None))
 
@@ -376,7 +361,7 @@ class Session:
         if self._verdict is None and self._keeping is not None:
             reason = self._times.why_lost(self._kept(), now=self.store.clock.monotonic())
             if reason is not None:
-                self._verdict = self._lost_for(reason)
+                self._verdict = SessionLost(f"{self._title()} is lost: {reason}")
         return self._verdict
 
     def _kept(self) -> Kept:
@@ -387,10 +372,6 @@ class Session:
             failures_count=keeping.failures_count,
             heard_s=self._heard_s,
         )
-
-    def _check_home(self) -> None:
-        if self._home is not None:
-            self._home.check()
 
     def _open_keeping(self) -> Keeping:
         if self._keeping is None:
@@ -425,9 +406,6 @@ class Session:
         if self.loss.error is None:
             self._arm()
 
-    def _lost_for(self, reason: str) -> SessionLost:
-        return SessionLost(f"{self._title()} is lost: {reason}")
-
     def _title(self) -> str:
         called = f" {self.name!r}" if self.name else ""
         return f"session{called} (lease {self._lease:x}, {self.ttl_s:g} s)"
@@ -436,8 +414,8 @@ class Session:
         logger.error("%s: a task failed: %s", self._title(), error, exc_info=error)
 
 
-class Hanging(Protocol):
-    """Who hangs on a keeper's sessions."""
+class Hanging:
+    """Who hangs on a keeper's sessions. Who inherits this defines what it wants to be told of."""
 
     def session_lost(self, lost: SessionLost) -> None:
         """The session is lost, and all claims on it know it."""
@@ -475,15 +453,23 @@ class SessionKeeper:
         self.keys = Keys(cluster)
         self.node = node
         self.name = name
-        self._times = session_times(
-            ttl, margin=margin, renew_interval=renew_interval, loop_silence_s_max=loop_silence_s_max
+        self._new_session = partial(
+            Session,
+            store,
+            ttl,
+            cluster=cluster,
+            node=node,
+            margin=margin,
+            name=name,
+            renew_interval=renew_interval,
+            loop_silence_s_max=loop_silence_s_max,
+            environment=self.environment,
         )
-        self._backoff = Backoff(
-            s_min=FOLLOW_RETRY_S_MIN,
-            s_max=min(FOLLOW_RETRY_S_MAX, ttl / _TRIES_PER_LEASE),
-            jitter=RECONNECT_JITTER,
-            chance=self.environment.chance,
-        )
+        # Refuses now what none of them could be.
+        self.ttl_s = self._new_session().ttl_s
+        self.try_s_max = min(STORE_TIMEOUT_S, ttl / _TRIES_PER_LEASE)
+        """One lost answer must not cost a lease: so long may a try last."""
+        self._backoff = patient_backoff(self.environment.chance, self.try_s_max)
         self._title = f"the keeper of session {name!r}" if name else "the keeper of a session"
         self._session: Session | None = None
         self._former: Session | None = None
@@ -501,10 +487,6 @@ class SessionKeeper:
 
     def __repr__(self) -> str:
         return f"<SessionKeeper {self.name!r} of {self._session!r}>"
-
-    @property
-    def ttl_s(self) -> float:
-        return self._times.ttl_s
 
     @property
     def session(self) -> Session | None:
@@ -621,34 +603,19 @@ class SessionKeeper:
 
     async def _open(self) -> Session:
         """Try until there is one. Raises `AlreadyClosed` when the store was closed."""
-        try_s = min(STORE_TIMEOUT_S, self.ttl_s / _TRIES_PER_LEASE)
         while True:
-            times = self._times
-            session = Session(
-                self.store,
-                times.ttl_s,
-                cluster=self.keys.cluster,
-                node=self.node,
-                margin=times.margin_s,
-                name=self.name,
-                renew_interval=times.renew_interval_s,
-                loop_silence_s_max=times.loop_silence_s_max,
-                environment=self.environment,
-            )
+            session = self._new_session()
             try:
-                async with asyncio.timeout(try_s):
+                async with asyncio.timeout(self.try_s_max):
                     self._session = await session.__aenter__()
                 return session
             except TimeoutError:
-                self._trouble(TimedOut(f"{self._title} was given no lease within {try_s:g} s"))
+                self.last_error = TimedOut(f"{self._title} was given no lease within {self.try_s_max:g} s")
             except TROUBLE as error:
-                self._trouble(error)
+                self.last_error = error
+            self.errors_count += 1
+            logger.debug("%s: %s", self._title, self.last_error)
             await asyncio.sleep(self._backoff.next_s())
-
-    def _trouble(self, error: HansaError) -> None:
-        self.errors_count += 1
-        self.last_error = error
-        logger.debug("%s: %s", self._title, error)
 
     def _check_open(self) -> None:
         if self._home is None:

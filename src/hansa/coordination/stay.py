@@ -15,39 +15,21 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from hansa.coordination.following import TROUBLE
-from hansa.coordination.member import SAID, MemberStatus, NodeInfo, NodeRecord
-from hansa.coordination.session import Session, SessionKeeper
-from hansa.errors import (
-    BadArgument,
-    BadRecord,
-    Conflict,
-    HansaError,
-    LeaseLost,
-    SessionLost,
-    TimedOut,
-)
-from hansa.limits import (
-    COMMIT_TRIES_MAX,
-    FOLLOW_RETRY_S_MAX,
-    FOLLOW_RETRY_S_MIN,
-    LEAVE_S_MAX,
-    OWN_LEASES_MAX,
-    RECONNECT_JITTER,
-    STORE_TIMEOUT_S,
-)
-from hansa.runtime.backoff import Backoff
+from hansa.coordination.following import TROUBLE, patient_backoff
+from hansa.coordination.member import SAID, MemberStatus, NodeInfo, NodeRecord, decoded_record
+from hansa.coordination.session import Hanging, Session, SessionKeeper
+from hansa.errors import BadArgument, Conflict, HansaError, LeaseLost, SessionLost, TimedOut
+from hansa.limits import COMMIT_TRIES_MAX, LEAVE_S_MAX, OWN_LEASES_MAX, STORE_TIMEOUT_S
 from hansa.runtime.mailboxes import Waiters
 from hansa.store.store import Store
-from hansa.store.values import Compare, Delete, Get, GetResult, KeyValue, Put
+from hansa.store.values import Compare, Delete, Get, KeyValue, Put
 
 logger = logging.getLogger(__name__)
 
 DEREGISTERED: Final = "deregistered"
-_TRIES_PER_LEASE: Final = 4
 
 
-class Stay:
+class Stay(Hanging):
     """Puts a node's record into the store, on a keeper's session, and puts it there again when it is gone.
 
     The latest process with an id wins: it writes its own record over that of its predecessor, who notices,
@@ -63,16 +45,10 @@ class Stay:
         self._keeper = keeper
         self._store = keeper.store
         self._key = keeper.keys.node(info.id)
-        # One lost answer must not cost the lease.
-        self._timeout_s = min(STORE_TIMEOUT_S, keeper.ttl_s / _TRIES_PER_LEASE)
+        self._timeout_s = keeper.try_s_max
         self._takeover = takeover
         self._on_joined = on_joined
-        self._backoff = Backoff(
-            s_min=FOLLOW_RETRY_S_MIN,
-            s_max=min(FOLLOW_RETRY_S_MAX, self._timeout_s),
-            jitter=RECONNECT_JITTER,
-            chance=keeper.environment.chance,
-        )
+        self._backoff = patient_backoff(keeper.environment.chance, self._timeout_s)
         self._record = NodeRecord(info=info)
         # Of its last sessions: what stands on one of these is its own, whatever became of the answer.
         self._leases: deque[int] = deque(maxlen=OWN_LEASES_MAX)
@@ -144,9 +120,6 @@ class Stay:
         self._lost_reason = str(lost)
         self._news.wake_all()
 
-    def session_opened(self, session: Session) -> None:
-        """`run` waits for it by itself."""
-
     def hear(self, item: KeyValue | None, *, revision: int) -> None:
         """At this revision the record is this, or gone. Before our own last write that says nothing new.
 
@@ -157,7 +130,7 @@ class Stay:
             return
         if item is not None and item.mod_revision == self._joined_revision:
             return
-        record = None if item is None else _decoded(item)
+        record = None if item is None else decoded_record(item)
         if item is None:
             self._gone_reason = "its record was gone"
         elif record is None or item.lease != self._leases[-1]:
@@ -205,13 +178,10 @@ class Stay:
             session.spawn(self._withdraw(session), f"withdraws node {self.info.id}")
 
     async def _withdraw(self, session: Session) -> None:
+        mine = Compare.lease(self._key, "=", session.lease)
         while session.is_live:
             try:
-                await self._store.commit(
-                    [Compare.lease(self._key, "=", session.lease)],
-                    [Delete(self._key)],
-                    timeout=self._timeout_s,
-                )
+                await self._store.commit([mine], [Delete(self._key)], timeout=self._timeout_s)
                 return
             except TROUBLE:
                 await asyncio.sleep(self._backoff.next_s())
@@ -240,7 +210,7 @@ class Stay:
             session.check()
             scan = await self._store.scan(self._key, b"", timeout=self._timeout_s)
             found = scan.items[0] if scan.items else None
-            record = None if found is None else _decoded(found)
+            record = None if found is None else decoded_record(found)
             mine = record if found is not None and self._is_mine(found, record) else None
             if found is not None and mine is None:
                 self._judge(found, record, "")
@@ -254,14 +224,10 @@ class Stay:
                 joined_at=self._store.clock.wall() if mine is None else mine.joined_at,
                 reason=reason if mine is None else mine.reason,
             )
-            compare = (
-                Compare.absent(self._key)
-                if found is None
-                else Compare.revision(self._key, "=", found.mod_revision)
-            )
-            outcome = await self._store.commit(
-                [compare], [Put(self._key, wanted.encode(), session.lease)], timeout=self._timeout_s
-            )
+            # An absent key has revision 0.
+            same = Compare.revision(self._key, "=", 0 if found is None else found.mod_revision)
+            put = Put(self._key, wanted.encode(), session.lease)
+            outcome = await self._store.commit([same], [put], timeout=self._timeout_s)
             if outcome.is_success:
                 self._settle(wanted, outcome.revision)
                 self._joined_lease = session.lease
@@ -314,7 +280,7 @@ class Stay:
             if outcome.is_success:
                 self._settle(record, outcome.revision)
                 return
-            found = [item for read in outcome.results if isinstance(read, GetResult) for item in read.items]
+            found = outcome.items
             if not found or found[0].lease != session.lease:
                 break
             # A write of ours of which no answer came; or the store has forgotten the last one.
@@ -328,14 +294,6 @@ class Stay:
         self._record, self._joined_revision, self._is_in_doubt = record, revision, False
 
 
-def _decoded(item: KeyValue) -> NodeRecord | None:
-    """None for a record that nobody can read: whoever wrote it, a node that joins writes over it."""
-    try:
-        return NodeRecord.decode(item.value)
-    except BadRecord:
-        return None
-
-
 async def deregister(store: Store, key: bytes, what: str) -> bool:
     """Remove a node's record at once, whoever put it; says whether it was there. See `NodeRegistry`."""
     for _ in range(COMMIT_TRIES_MAX):
@@ -343,7 +301,7 @@ async def deregister(store: Store, key: bytes, what: str) -> bool:
         if found is None:
             return False
         same = Compare.revision(key, "=", found.mod_revision)
-        if (record := _decoded(found)) is None:
+        if (record := decoded_record(found)) is None:
             logger.warning("%s: a record that nobody can read is removed", what)
         else:
             try:

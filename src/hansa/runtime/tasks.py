@@ -1,14 +1,21 @@
 """Tasks with a parent, and components that end once.
 
 `TaskScope` is the one place that starts tasks: all of them have ended when its `close` returns. `Closing` is
-for components that several tasks may close at the same time.
+for components that several tasks may close at the same time. A `Loss` may come, once and for good, of
+something that is owned; a `GuardedBlock` is cancelled when it comes.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar
+
+from hansa.errors import Fenced, UsageError
+from hansa.runtime.mailboxes import Waiters
+
+E = TypeVar("E", bound=Fenced)
 
 
 class TaskScope:
@@ -79,3 +86,117 @@ async def _ended(tasks: list[asyncio.Task[None]]) -> None:
             cancelled = error
     if cancelled is not None:
         raise cancelled
+
+
+class Loss(Generic[E]):
+    """A loss that may come. The first error is the one that counts; belongs to one event loop."""
+
+    def __init__(self) -> None:
+        self._error: E | None = None
+        self._waiters = Waiters()
+        self._callbacks: dict[Callable[[], None], None] = {}
+
+    @property
+    def error(self) -> E | None:
+        return self._error
+
+    def set(self, error: E) -> None:
+        """It is lost. Callbacks run before this returns, each once."""
+        if self._error is not None:
+            return
+        self._error = error
+        self._waiters.wake_all()
+        callbacks, self._callbacks = self._callbacks, {}
+        for callback in callbacks:
+            callback()
+
+    def call_back(self, callback: Callable[[], None]) -> None:
+        """Call it when it is lost: at the loop's next turn if it is already."""
+        if self._error is not None:
+            asyncio.get_running_loop().call_soon(callback)
+        else:
+            self._callbacks[callback] = None
+
+    def forget(self, callback: Callable[[], None]) -> None:
+        """Do not call it. One that was never given, or was called, is fine."""
+        self._callbacks.pop(callback, None)
+
+    def check(self) -> None:
+        """Raise the error if it is lost."""
+        if self._error is not None:
+            raise again(self._error)
+
+    async def wait(self) -> E:
+        """Wait until it is lost; gives the error, and does not raise it. Cancelling it changes nothing."""
+        while self._error is None:
+            await self._waiters.wait()
+        return self._error
+
+
+def again(error: E) -> E:
+    """The same error to raise once more: one object that is raised in two places would tell of both ways."""
+    copy = type(error)(str(error))
+    copy.__cause__ = error.__cause__
+    return copy
+
+
+class GuardedBlock:
+    """`async with GuardedBlock(loss)`: its body is cancelled at the loss; the block raises the error then.
+
+    Of several losses the first one given is raised. With a timeout it is `asyncio.timeout` too, in one: it
+    raises `TimeoutError`. As there, a cancellation from outside stays one, also when both come together;
+    blocks may be nested and stand in or around task groups. A body that has ended by itself after the loss
+    raises the error too: its end was not covered. Errors of the body's own go first.
+    """
+
+    def __init__(self, *losses: Loss[Any], timeout: float | None = None) -> None:
+        self._losses = losses
+        self._timeout_s = timeout
+        self._task: asyncio.Task[object] | None = None
+        self._cancelling_count = 0
+        self._has_cancelled = False
+        self._call: asyncio.Handle | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def __aenter__(self) -> Self:
+        self._check()
+        task = asyncio.current_task()
+        if task is None:
+            raise UsageError("a guarded block needs a task that can be cancelled")
+        self._task = task
+        self._cancelling_count = task.cancelling()
+        for loss in self._losses:
+            loss.call_back(self._lost)
+        if self._timeout_s is not None:
+            self._timer = asyncio.get_running_loop().call_later(max(self._timeout_s, 0.0), self._cancel)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for loss in self._losses:
+            loss.forget(self._lost)
+        for handle in (self._call, self._timer):
+            if handle is not None:
+                handle.cancel()
+        if self._has_cancelled and self._task is not None:
+            still_count = self._task.uncancel()
+            if still_count <= self._cancelling_count and kind is asyncio.CancelledError:
+                self._check()
+                raise TimeoutError from error
+        if kind is None:
+            self._check()
+
+    def _check(self) -> None:
+        for loss in self._losses:
+            loss.check()
+
+    def _lost(self) -> None:
+        # In a turn of the loop's own: a task that cancels itself would carry that out of the block.
+        if self._call is None:
+            self._call = asyncio.get_running_loop().call_soon(self._cancel)
+
+    def _cancel(self) -> None:
+        if self._task is not None and not self._has_cancelled:
+            self._has_cancelled = True
+            self._task.cancel()

@@ -226,6 +226,11 @@ class Outcome:
     revision: int
     results: tuple[Result, ...]
 
+    @property
+    def items(self) -> tuple[KeyValue, ...]:
+        """All keys that were read in it, in the order of its reads."""
+        return tuple(item for read in self.results if isinstance(read, GetResult) for item in read.items)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scan:

@@ -188,7 +188,11 @@ class Hold(Ownership):
         return self._inner.guard
 
     def check(self) -> None:
-        """Raise the loss, with its reason, or `NotHeld` once given back. Asks nobody, and never waits."""
+        """Raise the loss, with its reason, or `NotHeld` once given back. Asks nobody, and never waits.
+
+        It asks nobody. The session's end it knows at any moment; that somebody deleted the key, as soon as
+        the store has told: it is asked when the key is 0.05 s old, for all that happened to it.
+        """
         self._session._check_process()
         self._inner.check()
 
@@ -267,9 +271,10 @@ class Lock(Line):
         )
 
     def try_acquire(self) -> Hold | None:
-        """Hold, if nobody holds it or waits for it; else None.
+        """Hold, if there is room and nobody waits for it; else None.
 
-        Raises `SessionLost`, `TimedOut`, `StoreUnavailable`. Interrupting it leaves the line.
+        Raises `SessionLost`, `TimedOut`, `StoreUnavailable`, and `BadArgument` as `acquire`. Interrupting it
+        leaves the line.
         """
         return obtained(
             self._session,
@@ -332,7 +337,8 @@ class Semaphore(Line):
     def try_acquire(self) -> Hold | None:
         """Hold, if there is room and nobody waits for it; else None.
 
-        Raises `SessionLost`, `TimedOut`, `StoreUnavailable`, `BadArgument`. Interrupting it leaves the line.
+        Raises `SessionLost`, `TimedOut`, `StoreUnavailable`, and `BadArgument` as `acquire`. Interrupting it
+        leaves the line.
         """
         return obtained(
             self._session,
@@ -372,7 +378,11 @@ class Leadership(Ownership):
         return self._inner.guard
 
     def check(self) -> None:
-        """Raise the loss, with its reason, or `NotHeld` once given back. Asks nobody, and never waits."""
+        """Raise the loss, with its reason, or `NotHeld` once given back. Asks nobody, and never waits.
+
+        It asks nobody. The session's end it knows at any moment; that somebody deleted the key, as soon as
+        the store has told: it is asked when the key is 0.05 s old, for all that happened to it.
+        """
         self._session._check_process()
         self._inner.check()
 

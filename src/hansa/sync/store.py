@@ -8,9 +8,8 @@ from collections.abc import Sequence
 
 from hansa.clock import Clock
 from hansa.coordination.fencing import FencedKey as AsyncFencedKey
-from hansa.coordination.member import NodeInfo
+from hansa.coordination.member import MemberEvent, NodeInfo
 from hansa.coordination.nodes import MembershipWatcher as AsyncMembershipWatcher
-from hansa.coordination.nodes import NodeEvent
 from hansa.coordination.nodes import NodeRegistry as AsyncNodeRegistry
 from hansa.coordination.routing_table import RoutingTable
 from hansa.coordination.routing_table import RoutingTableStore as AsyncRoutingTableStore
@@ -214,7 +213,7 @@ class NodeRegistry:
 
 
 class MembershipWatcher:
-    """Tells of nodes that join and leave a cluster."""
+    """Tells of nodes that join and leave a cluster, in the words of `Members`; who suspects whom it skips."""
 
     def __init__(
         self, store: Store, *, cluster: str = "default", environment: Environment | None = None
@@ -223,7 +222,7 @@ class MembershipWatcher:
         self._store = store
         self._inner = AsyncMembershipWatcher(store._inner, cluster=cluster, environment=environment)
 
-    def watch(self) -> News[NodeEvent]:
+    def watch(self) -> News[MemberEvent]:
         """From now on; those that are there already are told first, as joined."""
         return self._store._held().run(lambda: News(self._store, self._inner.watch(), "the events of nodes"))
 

@@ -14,6 +14,7 @@ from hansa.coordination import (
     Session,
     SessionKeeper,
 )
+from hansa.coordination.session import Hanging
 from hansa.errors import LockLost, SessionLost
 from hansa.store.store import Store
 from hansa.store.values import Put
@@ -27,7 +28,7 @@ async def test_a_lease_that_the_store_ended_is_followed_by_another_one_and_all_a
 ) -> None:
     told: list[str] = []
 
-    class Part:
+    class Part(Hanging):
         """Something that hangs on the keeper."""
 
         def session_lost(self, lost: SessionLost) -> None:

@@ -10,13 +10,12 @@ import pytest
 from hansa.coordination import (
     Following,
     LoopLagged,
+    MemberLeft,
     Members,
+    MembershipWatch,
     MembershipWatcher,
     MemberStatus,
-    NodeEvents,
     NodeInfo,
-    NodeJoined,
-    NodeLeft,
     NodeRegistry,
     Roster,
     Session,
@@ -42,10 +41,10 @@ async def registered(registry: NodeRegistry, node: NodeInfo) -> AsyncIterator[as
             task.cancel()
 
 
-async def told(events: NodeEvents) -> tuple[str, str]:
+async def told(events: MembershipWatch) -> tuple[str, str]:
     async with asyncio.timeout(WAIT_S_MAX):
         event = await anext(events)
-    return type(event).__name__, event.node.id
+    return type(event).__name__, event.member.id
 
 
 @pytest.mark.spec("CRD-02")
@@ -53,7 +52,7 @@ async def test_a_node_is_listed_until_its_lease_ends(store: Store, ttl_s: float)
     registry = NodeRegistry(store, ttl=ttl_s)
     events = MembershipWatcher(store).watch()
     async with registered(registry, A), registered(registry, B):
-        assert {await told(events), await told(events)} == {("NodeJoined", "a"), ("NodeJoined", "b")}
+        assert {await told(events), await told(events)} == {("MemberJoined", "a"), ("MemberJoined", "b")}
         assert await registry.list_nodes() == [A, B]
         # Longer than a lease: it is renewed.
         with pytest.raises(TimeoutError):
@@ -62,7 +61,7 @@ async def test_a_node_is_listed_until_its_lease_ends(store: Store, ttl_s: float)
         assert await registry.list_nodes() == [A, B]
     # Cancelled: nothing is taken back, the lease ends by itself.
     assert await registry.list_nodes() == [A, B]
-    assert {await told(events), await told(events)} == {("NodeLeft", "a"), ("NodeLeft", "b")}
+    assert {await told(events), await told(events)} == {("MemberDown", "a"), ("MemberDown", "b")}
     assert await registry.list_nodes() == []
     events.close()
 
@@ -72,14 +71,15 @@ async def test_a_node_that_is_deregistered_is_gone_at_once(store: Store, other_s
     registry = NodeRegistry(store, ttl=60)
     events = MembershipWatcher(other_store).watch()
     async with registered(registry, A) as registration:
-        assert await told(events) == ("NodeJoined", "a")
+        assert await told(events) == ("MemberJoined", "a")
         # By anybody, not only by whoever registered it.
         assert await NodeRegistry(other_store, ttl=60).deregister("a")
         assert await registry.list_nodes() == []
         async with asyncio.timeout(WAIT_S_MAX):
             assert await registration == "deregistered"
             left = await anext(events)
-        assert left == NodeLeft(node=left.node, reason="deregistered")
+        assert isinstance(left, MemberLeft)
+        assert (left.member.id, left.reason) == ("a", "deregistered")
     assert not await registry.deregister("a")
     assert (await store.scan(Keys().prefix)).count == 0
     events.close()
@@ -90,23 +90,23 @@ async def test_a_node_whose_lease_was_lost_registers_again(store: Store) -> None
     registry = NodeRegistry(store, ttl=60)
     events = MembershipWatcher(store).watch()
     async with registered(registry, A):
-        assert await told(events) == ("NodeJoined", "a")
+        assert await told(events) == ("MemberJoined", "a")
         item = await store.get(Keys().node("a"))
         assert item is not None
         await store.revoke(item.lease)
-        assert await told(events) == ("NodeLeft", "a")
-        assert await told(events) == ("NodeJoined", "a")
+        assert await told(events) == ("MemberDown", "a")
+        assert await told(events) == ("MemberJoined", "a")
     events.close()
 
 
 async def test_the_latest_registration_of_an_id_wins(store: Store, other_store: Store) -> None:
     events = MembershipWatcher(store).watch()
     async with registered(NodeRegistry(store, ttl=60), A) as former:
-        assert await told(events) == ("NodeJoined", "a")
+        assert await told(events) == ("MemberJoined", "a")
         with pytest.raises(Conflict, match="there already"):
             await NodeRegistry(other_store, ttl=60, takeover=False).register(A)
         async with registered(NodeRegistry(other_store, ttl=60), A):
-            assert [await told(events), await told(events)] == [("NodeLeft", "a"), ("NodeJoined", "a")]
+            assert [await told(events), await told(events)] == [("MemberDown", "a"), ("MemberJoined", "a")]
             async with asyncio.timeout(WAIT_S_MAX):
                 assert (await former).startswith("replaced by a newer process")
             # The former one took nothing along.
@@ -122,7 +122,7 @@ async def test_after_a_compaction_the_watcher_tells_what_it_missed_and_nothing_t
     for name in ("a", "b", "c"):
         await store.put(keys.node(name), NodeInfo(id=name).encode())
     events = MembershipWatcher(store).watch()
-    assert {await told(events) for _ in range(3)} == {("NodeJoined", name) for name in ("a", "b", "c")}
+    assert {await told(events) for _ in range(3)} == {("MemberJoined", name) for name in ("a", "b", "c")}
     following = events._following
     assert following._watch is not None
     # A watch that must begin at a revision which the store is about to forget.
@@ -134,10 +134,10 @@ async def test_after_a_compaction_the_watcher_tells_what_it_missed_and_nothing_t
     last = await store.put(keys.node("d"), NodeInfo(id="d").encode())
     await store.compact(last)
     found = [await told(events) for _ in range(4)]
-    assert sorted(found[:2]) == [("NodeLeft", "a"), ("NodeLeft", "b")]
-    assert sorted(found[2:]) == [("NodeJoined", "b"), ("NodeJoined", "d")]
+    assert sorted(found[:2]) == [("MemberDown", "a"), ("MemberDown", "b")]
+    assert sorted(found[2:]) == [("MemberJoined", "b"), ("MemberJoined", "d")]
     await store.delete(keys.node("c"))
-    assert await told(events) == ("NodeLeft", "c")
+    assert await told(events) == ("MemberDown", "c")
     events.close()
 
 
@@ -217,4 +217,3 @@ async def test_two_clusters_in_one_store_do_not_see_each_other(store: Store) -> 
         assert (list(blue.view), list(green.view)) == (["a"], ["a"])
         assert await NodeRegistry(store, cluster="red").list_nodes() == []
         assert await NodeRegistry(store, cluster="blue").list_nodes() == [A]
-    assert NodeJoined(node=A) == NodeJoined(node=A)

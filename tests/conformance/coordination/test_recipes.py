@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from hansa.coordination import following
 from hansa.coordination.barrier import Barrier
 from hansa.coordination.election import Election, LeaderInfo
 from hansa.coordination.fencing import FencedKey
@@ -131,6 +132,22 @@ async def test_a_key_that_somebody_deletes_is_a_lost_lock(store: Store, other_st
                 await other_store.delete(hold.guard.key)
                 await asyncio.Event().wait()
         assert session.is_live
+
+
+@pytest.mark.spec("CRD-09")
+async def test_a_key_deleted_before_it_was_watched_is_told_as_soon_as_it_is(
+    store: Store, other_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Later than any store answers.
+    monkeypatch.setattr(following, "GUARD_DELAY_S", 1.0)
+    async with Session(store) as session, asyncio.timeout(WAIT_S_MAX):
+        hold = await Lock(session, "dock").acquire()
+        assert await other_store.delete(hold.guard.key)
+        assert hold.is_held
+        hold.check()
+        assert "somebody deleted" in str(await hold.lost())
+        with pytest.raises(LockLost, match="somebody deleted"):
+            hold.check()
 
 
 async def test_a_compaction_makes_nobody_miss_its_turn(store: Store, other_store: Store) -> None:

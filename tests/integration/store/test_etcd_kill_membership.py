@@ -7,8 +7,8 @@ from typing import Self
 
 import pytest
 
-from hansa.coordination.member import NodeInfo
-from hansa.coordination.nodes import MembershipWatcher, NodeJoined, NodeRegistry
+from hansa.coordination.member import MemberJoined, NodeInfo
+from hansa.coordination.nodes import MembershipWatcher, NodeRegistry
 from hansa.store.opening import open_store
 from hansa.store.store import Store
 from tests.support.etcd_proxies import proxied_store
@@ -71,8 +71,9 @@ class Told:
 
     async def listen(self, store: Store) -> None:
         async for event in MembershipWatcher(store).watch():
-            word = "+" if isinstance(event, NodeJoined) else "-"
-            self.words[event.node.id] = self.words.get(event.node.id, "") + word
+            word = "+" if isinstance(event, MemberJoined) else "-"
+            name = event.member.id
+            self.words[name] = self.words.get(name, "") + word
             self._news.set()
 
     async def until(self, words: dict[str, str]) -> None:

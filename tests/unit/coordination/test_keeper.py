@@ -8,14 +8,14 @@ from hansa.coordination.lock import Lock
 from hansa.coordination.member import Expelled, NodeInfo
 from hansa.coordination.members import Members
 from hansa.coordination.nodes import NodeRegistry
-from hansa.coordination.session import Session, SessionKeeper
+from hansa.coordination.session import Hanging, Session, SessionKeeper
 from hansa.errors import AlreadyClosed, LockLost, SessionLost, StoreUnavailable, TimedOut, UsageError
 from hansa.keys import Keys
 from hansa.topics.node import SpotNode
 from tests.support.virtual_store import TroubledStore, virtual
 
 
-class Part:
+class Part(Hanging):
     """Something that hangs on a keeper."""
 
     def __init__(self, name: str, told: list[str]) -> None:

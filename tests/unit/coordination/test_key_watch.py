@@ -31,7 +31,7 @@ async def changed(store: ScriptedStore, is_enough: Callable[[KeyValue], bool]) -
         return await key_changed(
             store,  # type: ignore[arg-type]
             item(),
-            start_revision=6,
+            revision=5,
             chance=Chance.seeded(1),
             is_enough=is_enough,
         )

@@ -21,7 +21,7 @@ def test_the_first_has_its_turn_and_the_others_know_who_is_ahead() -> None:
     first, last = place_of(b"b", items, revision=9), place_of(b"a", items, revision=9)
     assert first is not None
     assert last is not None
-    assert (first.is_turn, first.ahead, first.created, first.revision) == (True, (), 3, 9)
+    assert (first.is_turn, first.ahead, first.own.create_revision, first.revision) == (True, (), 3, 9)
     assert (last.is_turn, last.is_next, [each.key for each in last.ahead]) == (False, False, [b"b", b"c"])
 
 

@@ -14,13 +14,13 @@ from hansa.chance import Chance
 from hansa.coordination import (
     Expelled,
     LoopLagged,
+    MemberDown,
+    MemberJoined,
     Members,
     MembershipWatcher,
     MemberStatus,
     MemberSuspected,
     NodeInfo,
-    NodeJoined,
-    NodeLeft,
     NodeRegistry,
     RoutingTable,
     RoutingTableStore,
@@ -277,12 +277,18 @@ async def test_who_was_about_to_go_when_the_watch_began_is_not_told() -> None:
         await store.put(Keys().node("a"), NodeInfo(id="a", status=MemberStatus.LEFT).encode())
         await store.put(Keys().node("b"), NodeInfo(id="b").encode())
         events = MembershipWatcher(store).watch()
-        assert await anext(events) == NodeJoined(node=NodeInfo(id="b"))
+        joined = await anext(events)
+        assert isinstance(joined, MemberJoined)
+        assert joined.member.info == NodeInfo(id="b")
         await store.delete(Keys().node("a"))
         await store.delete(Keys().node("b"))
-        assert await anext(events) == NodeLeft(node=NodeInfo(id="b"), reason="its lease ended")
+        down = await anext(events)
+        assert isinstance(down, MemberDown)
+        assert (down.member.id, down.reason) == ("b", "its lease ended")
         await store.put(Keys().node("a"), NodeInfo(id="a").encode())
-        assert await anext(events) == NodeJoined(node=NodeInfo(id="a"))
+        joined = await anext(events)
+        assert isinstance(joined, MemberJoined)
+        assert joined.member.info == NodeInfo(id="a")
         events.close()
 
 

@@ -31,6 +31,7 @@ from hansa.coordination import (
     Session,
     SessionKeeper,
 )
+from hansa.coordination.session import Hanging
 from hansa.errors import Fenced, SessionLost, StoreUnavailable, TimedOut
 from hansa.keys import Keys
 from hansa.store.values import Compare, EventKind, Put, WatchBatch
@@ -55,7 +56,7 @@ TIMEOUT_S = 1.5
 LOOK_S = 0.3
 
 
-class Part:
+class Part(Hanging):
     """Something that hangs on a keeper, and notes what it is told."""
 
     def __init__(self, told: PartsLog, number: int) -> None:

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from hansa.coordination.loss import GuardedBlock, Loss
 from hansa.errors import LockLost, SessionLost
+from hansa.runtime.tasks import GuardedBlock, Loss
 
 
 def lose_soon(loss: Loss[LockLost], text: str = "gone") -> None:
