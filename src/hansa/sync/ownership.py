@@ -190,7 +190,7 @@ class _Observing:
     Giving up a step of the asynchronous iterator itself would end that one.
     """
 
-    def __init__(self, session: EndingMirror, election: AsyncElection) -> None:
+    def __init__(self, session: EndingMirror[Any], election: AsyncElection) -> None:
         self.dropped_count = 0
         self._told: Mailbox[LeaderInfo | None] = Mailbox(f"who leads {election.name!r}")
         self._taken = Waiters()
