@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from hansa.errors import AlreadyClosed, TimedOut, Unavailable, UsageError
+from hansa.runtime.loops import loop_factory
 from hansa.runtime.steps import LooseStep, Steps
 from hansa.store.opening import open_store as open_async_store
 from hansa.store.store import Store as AsyncStore
@@ -62,7 +63,7 @@ class Background:
 
     def _main(self) -> None:
         try:
-            with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            with asyncio.Runner(loop_factory=loop_factory()) as runner:
                 runner.run(self._live())
         finally:
             if self._is_alive:
@@ -107,15 +108,6 @@ def release(background: Background) -> None:
             _present = None
     if is_last:
         background.stop()
-
-
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """uvloop's where it is installed; None for asyncio's own."""
-    try:
-        import uvloop
-    except ImportError:
-        return None
-    return uvloop.new_event_loop
 
 
 # ---- what is opened and closed ---------------------------------------------------------------------

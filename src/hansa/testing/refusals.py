@@ -7,7 +7,8 @@ that must replay bit for bit. Each method is written out, so that the type check
 from __future__ import annotations
 
 import asyncio
-from typing import Any, NoReturn
+from collections.abc import Callable
+from typing import NoReturn
 
 from hansa.errors import UsageError
 
@@ -20,110 +21,48 @@ class NotSimulated(UsageError):
     code = "not-simulated"
 
 
-def _refuse(name: str) -> NoReturn:
-    raise NotSimulated(
-        f"loop.{name}() needs the real world; in a simulation use the host's network, clock and chance"
-    )
+def _refusal(name: str) -> Callable[..., NoReturn]:
+    def refuse(*args: object, **kwargs: object) -> NoReturn:
+        raise NotSimulated(
+            f"loop.{name}() needs the real world; in a simulation use the host's network, clock and chance"
+        )
+
+    return refuse
 
 
 class RealWorldRefused(asyncio.AbstractEventLoop):
     """An event loop that has no outside."""
 
-    def add_reader(self, *args: Any, **kwargs: Any) -> NoReturn:  # type: ignore[override]
-        _refuse("add_reader")
-
-    def add_signal_handler(self, *args: Any, **kwargs: Any) -> NoReturn:  # type: ignore[override]
-        _refuse("add_signal_handler")
-
-    def add_writer(self, *args: Any, **kwargs: Any) -> NoReturn:  # type: ignore[override]
-        _refuse("add_writer")
-
-    def connect_accepted_socket(self, *args: Any, **kwargs: Any) -> NoReturn:
-        _refuse("connect_accepted_socket")
-
-    def connect_read_pipe(self, *args: Any, **kwargs: Any) -> NoReturn:
-        _refuse("connect_read_pipe")
-
-    def connect_write_pipe(self, *args: Any, **kwargs: Any) -> NoReturn:
-        _refuse("connect_write_pipe")
-
-    def create_connection(self, *args: Any, **kwargs: Any) -> NoReturn:
-        _refuse("create_connection")
-
-    def create_datagram_endpoint(self, *args: Any, **kwargs: Any) -> NoReturn:
-        _refuse("create_datagram_endpoint")
-
-    def create_server(self, *args: Any, **kwargs: Any) -> NoReturn:
-        _refuse("create_server")
-
-    def create_unix_connection(self, *args: Any, **kwargs: Any) -> NoReturn:
-        _refuse("create_unix_connection")
-
-    def create_unix_server(self, *args: Any, **kwargs: Any) -> NoReturn:
-        _refuse("create_unix_server")
-
-    def get_task_factory(self, *args: Any, **kwargs: Any) -> NoReturn:
-        _refuse("get_task_factory")
-
-    def getaddrinfo(self, *args: Any, **kwargs: Any) -> NoReturn:
-        _refuse("getaddrinfo")
-
-    def getnameinfo(self, *args: Any, **kwargs: Any) -> NoReturn:
-        _refuse("getnameinfo")
-
-    def remove_reader(self, *args: Any, **kwargs: Any) -> NoReturn:
-        _refuse("remove_reader")
-
-    def remove_signal_handler(self, *args: Any, **kwargs: Any) -> NoReturn:
-        _refuse("remove_signal_handler")
-
-    def remove_writer(self, *args: Any, **kwargs: Any) -> NoReturn:
-        _refuse("remove_writer")
-
-    def run_in_executor(self, *args: Any, **kwargs: Any) -> NoReturn:  # type: ignore[override]
-        _refuse("run_in_executor")
-
-    def sendfile(self, *args: Any, **kwargs: Any) -> NoReturn:
-        _refuse("sendfile")
-
-    def set_default_executor(self, *args: Any, **kwargs: Any) -> NoReturn:
-        _refuse("set_default_executor")
-
-    def set_task_factory(self, *args: Any, **kwargs: Any) -> NoReturn:
-        _refuse("set_task_factory")
-
-    def sock_accept(self, *args: Any, **kwargs: Any) -> NoReturn:
-        _refuse("sock_accept")
-
-    def sock_connect(self, *args: Any, **kwargs: Any) -> NoReturn:
-        _refuse("sock_connect")
-
-    def sock_recv(self, *args: Any, **kwargs: Any) -> NoReturn:
-        _refuse("sock_recv")
-
-    def sock_recv_into(self, *args: Any, **kwargs: Any) -> NoReturn:
-        _refuse("sock_recv_into")
-
-    def sock_recvfrom(self, *args: Any, **kwargs: Any) -> NoReturn:
-        _refuse("sock_recvfrom")
-
-    def sock_recvfrom_into(self, *args: Any, **kwargs: Any) -> NoReturn:
-        _refuse("sock_recvfrom_into")
-
-    def sock_sendall(self, *args: Any, **kwargs: Any) -> NoReturn:
-        _refuse("sock_sendall")
-
-    def sock_sendfile(self, *args: Any, **kwargs: Any) -> NoReturn:
-        _refuse("sock_sendfile")
-
-    def sock_sendto(self, *args: Any, **kwargs: Any) -> NoReturn:
-        _refuse("sock_sendto")
-
-    def start_tls(self, *args: Any, **kwargs: Any) -> NoReturn:
-        _refuse("start_tls")
-
-    def subprocess_exec(self, *args: Any, **kwargs: Any) -> NoReturn:
-        _refuse("subprocess_exec")
-
-    def subprocess_shell(self, *args: Any, **kwargs: Any) -> NoReturn:
-        _refuse("subprocess_shell")
+    add_reader = _refusal("add_reader")  # type: ignore[assignment]
+    add_signal_handler = _refusal("add_signal_handler")  # type: ignore[assignment]
+    add_writer = _refusal("add_writer")  # type: ignore[assignment]
+    connect_accepted_socket = _refusal("connect_accepted_socket")
+    connect_read_pipe = _refusal("connect_read_pipe")
+    connect_write_pipe = _refusal("connect_write_pipe")
+    create_connection = _refusal("create_connection")
+    create_datagram_endpoint = _refusal("create_datagram_endpoint")
+    create_server = _refusal("create_server")
+    create_unix_connection = _refusal("create_unix_connection")
+    create_unix_server = _refusal("create_unix_server")
+    get_task_factory = _refusal("get_task_factory")
+    getaddrinfo = _refusal("getaddrinfo")
+    getnameinfo = _refusal("getnameinfo")
+    remove_reader = _refusal("remove_reader")
+    remove_signal_handler = _refusal("remove_signal_handler")
+    remove_writer = _refusal("remove_writer")
+    run_in_executor = _refusal("run_in_executor")  # type: ignore[assignment]
+    sendfile = _refusal("sendfile")
+    set_default_executor = _refusal("set_default_executor")
+    set_task_factory = _refusal("set_task_factory")
+    sock_accept = _refusal("sock_accept")
+    sock_connect = _refusal("sock_connect")
+    sock_recv = _refusal("sock_recv")
+    sock_recv_into = _refusal("sock_recv_into")
+    sock_recvfrom = _refusal("sock_recvfrom")
+    sock_recvfrom_into = _refusal("sock_recvfrom_into")
+    sock_sendall = _refusal("sock_sendall")
+    sock_sendfile = _refusal("sock_sendfile")
+    sock_sendto = _refusal("sock_sendto")
+    start_tls = _refusal("start_tls")
+    subprocess_exec = _refusal("subprocess_exec")
+    subprocess_shell = _refusal("subprocess_shell")

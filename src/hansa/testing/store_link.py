@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
 from hansa.errors import (
@@ -74,9 +73,7 @@ class StoreLink(EngineStore["LinkWatch"]):
         self._users_count += 1
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self._users_count -= 1
         if not self._users_count:
             await self.close()

@@ -15,7 +15,6 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Self, TypeVar
 
 from hansa.errors import AlreadyClosed, Compacted, FutureRevision, HansaError, StoreUnavailable
@@ -104,9 +103,7 @@ class ServedStore:
             await self._journal.until_safe(self._journal.appended)
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._closing.once(self._close)
 
     async def _close(self) -> None:
