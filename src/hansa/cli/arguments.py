@@ -168,7 +168,7 @@ class Slot:
 class Declaration:
     """What a command takes, as its signature and its docstring say it."""
 
-    def __init__(self, command: Callable[..., int]) -> None:
+    def __init__(self, command: Callable[..., object]) -> None:
         self._doc = inspect.getdoc(command) or ""
         self.places: list[Slot] = []
         self.rest: Slot | None = None

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from dataclasses import asdict
 from typing import Annotated, Final
 
 from hansa.cli.arguments import Parameter
-from hansa.cli.exit_status import OK, complain
 from hansa.cli.log_lines import LogLines
 from hansa.cli.registry_news import RegistryNews
 from hansa.cli.registry_options import (
@@ -22,7 +20,6 @@ from hansa.cli.registry_options import (
     Whole,
 )
 from hansa.cli.stop_signals import stop_signals
-from hansa.errors import HansaError
 from hansa.limits import (
     BROADCAST_INTERVAL_S,
     HEARTBEAT_TIMEOUT_S,
@@ -47,7 +44,7 @@ def registry(
     provider_entries_max: Annotated[Whole, Parameter(metavar="COUNT")] = PROVIDER_ENTRIES_MAX,
     as_json: AsJson = False,
     tls: TlsOptions = NO_TLS,
-) -> int:
+) -> None:
     """Run a registry: providers register with it, callers learn from it who provides what.
 
     It says when it is ready and what changes, until SIGTERM or Ctrl-C. Port 0 takes any free port; the
@@ -80,22 +77,18 @@ def registry(
     as_json
         Tell everything as JSON, an object a line, for programs.
     """
-    try:
-        made = Registry(
-            pub,
-            router,
-            peers=peer,
-            registry_id=registry_id,
-            heartbeat_interval=heartbeat_interval,
-            heartbeat_timeout=heartbeat_timeout,
-            broadcast_interval=broadcast_interval,
-            provider_entries_max=provider_entries_max,
-            environment=tls.environment(),
-        )
-        run(serve(made, as_json=as_json))
-    except HansaError as error:
-        return complain("registry", error, as_json=as_json)
-    return OK
+    made = Registry(
+        pub,
+        router,
+        peers=peer,
+        registry_id=registry_id,
+        heartbeat_interval=heartbeat_interval,
+        heartbeat_timeout=heartbeat_timeout,
+        broadcast_interval=broadcast_interval,
+        provider_entries_max=provider_entries_max,
+        environment=tls.environment(),
+    )
+    run(serve(made, as_json=as_json))
 
 
 async def serve(registry: Registry, *, as_json: bool) -> None:
@@ -112,13 +105,9 @@ async def serve(registry: Registry, *, as_json: bool) -> None:
                 pid=os.getpid(),
             )
             news = RegistryNews(registry, log)
-            while not stop.asked.is_set():
+            news.look()
+            while not await stop.within(LOOK_INTERVAL_S):
                 news.look()
-                try:
-                    async with asyncio.timeout(LOOK_INTERVAL_S):
-                        await stop.asked.wait()
-                except TimeoutError:
-                    continue
             news.look()
         stats = registry.stats
         log.tell(
