@@ -28,7 +28,6 @@ from hansa.store.values import KeyValue, WatchBatch
 from hansa.store.watching import Watcher, Watchers, WatcherStage, WatchInterest
 from hansa.testing.host import Host, SimClock
 from hansa.testing.life import Life
-from hansa.testing.store_way import StoreWay
 from hansa.testing.world import World
 
 __all__ = ["DriftingClock", "Polled", "RestorableEngine", "StoreHost", "StoreTrouble"]
@@ -137,21 +136,6 @@ class StoreHost:
     def clock_of(self, host: Host) -> DriftingClock:
         """The clock of a host, which goes at the same rate in all its lives."""
         return self._clock_at(host.name, host.clock)
-
-    def ways(self, host: Host) -> tuple[StoreWay, StoreWay]:
-        """From a host to the store, and back, for one life."""
-        chance = host.chance
-        there, back = (
-            StoreWay(
-                self.world,
-                source,
-                target,
-                chance=chance.fork(f"way {source} {target}"),
-                loss_probability=self.trouble.loss_probability,
-            )
-            for source, target in ((host.name, self.name), (self.name, host.name))
-        )
-        return there, back
 
     # Its disk.
 

@@ -15,8 +15,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 
-from hansa.testing.scenarios.spot_posts import Post
-from hansa.testing.scenarios.spot_tenures import Tenure, Tenures
+from hansa.testing.scenarios.spot_posts import Post, Tenure, Tenures
 from hansa.testing.world import World
 
 __all__ = ["Account", "Accounts", "Floor", "Run"]

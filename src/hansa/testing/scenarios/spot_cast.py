@@ -11,8 +11,7 @@ from hansa.services.discovery.client import Discovery
 from hansa.services.registry import Registry
 from hansa.testing.scenarios.cluster import WALL_SKEW_S_MAX, socket_options
 from hansa.testing.scenarios.spot_accounts import Account, Accounts
-from hansa.testing.scenarios.spot_posts import Posts
-from hansa.testing.scenarios.spot_tenures import Tenures
+from hansa.testing.scenarios.spot_posts import Posts, Tenures
 from hansa.testing.scenarios.spot_witness import Witness
 from hansa.testing.world import World
 from hansa.topics.inbox import WhenSlow

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from hansa.errors import AlreadyClosed, InvariantBroken, WouldBlock
 from hansa.testing.host import Host
 from hansa.testing.scenarios.spot_accounts import Floor
-from hansa.testing.scenarios.spot_tenures import Tenure
+from hansa.testing.scenarios.spot_posts import Tenure
 from hansa.topics.inbox import TopicMessage
 from hansa.topics.mesh import Mesh
 from hansa.topics.node import SpotNode
