@@ -1,14 +1,18 @@
-"""Tasks with a parent, and components that end once.
+"""Tasks with a parent, components that end once, and calls that block.
 
 `TaskScope` is the one place that starts tasks: all of them have ended when its `close` returns. `Closing` is
-for components that several tasks may close at the same time.
+for components that several tasks may close at the same time. `in_thread` runs a call that may block for ever.
 """
 
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any
+from contextlib import suppress
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 
 class TaskScope:
@@ -79,3 +83,33 @@ async def _ended(tasks: list[asyncio.Task[None]]) -> None:
             cancelled = error
     if cancelled is not None:
         raise cancelled
+
+
+def in_thread(call: Callable[[], T], name: str) -> tuple[asyncio.Future[T], threading.Thread]:
+    """Run one blocking call in a thread of its own; the future of its outcome, and the thread.
+
+    Not an executor: those wait at the end of the program until every call has returned.
+    """
+    loop = asyncio.get_running_loop()
+    outcome: asyncio.Future[T] = loop.create_future()
+
+    def settle(result: T | None, error: OSError | None) -> None:
+        if outcome.cancelled():
+            return
+        if error is not None:
+            outcome.set_exception(error)
+        else:
+            outcome.set_result(result)  # type: ignore[arg-type]  # There is one unless there is an error.
+
+    def work() -> None:
+        result, error = None, None
+        try:
+            result = call()
+        except OSError as problem:
+            error = problem
+        with suppress(RuntimeError):  # The loop has ended, and nobody waits any more.
+            loop.call_soon_threadsafe(settle, result, error)
+
+    thread = threading.Thread(target=work, name=name, daemon=True)
+    thread.start()
+    return outcome, thread

@@ -52,11 +52,15 @@ FaultPlan = tuple[Fault, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cut:
-    """Nothing gets from source to target, nor back unless it is one-way."""
-
+class _Timed:
     at_s: float
     lasting_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cut(_Timed):
+    """Nothing gets from source to target, nor back unless it is one-way."""
+
     source: str
     target: str
     both_ways: bool
@@ -70,11 +74,9 @@ class Cut:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pause:
+class Pause(_Timed):
     """The program stops for a while and does not notice."""
 
-    at_s: float
-    lasting_s: float
     host: str
 
     def begin(self, world: World) -> bool:
@@ -85,11 +87,9 @@ class Pause:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Crash:
+class Crash(_Timed):
     """The program dies, with its machine if it is silent, and is started again later."""
 
-    at_s: float
-    lasting_s: float
     host: str
     silent: bool
 
@@ -101,11 +101,9 @@ class Crash:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stop:
+class Stop(_Timed):
     """The program is asked to end, does so in good order, and is started again later."""
 
-    at_s: float
-    lasting_s: float
     host: str
 
     def begin(self, world: World) -> bool:
@@ -116,11 +114,9 @@ class Stop:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rewind:
+class Rewind(_Timed):
     """The host's disk is copied, and later the copy is put back over it: what was written between is lost."""
 
-    at_s: float
-    lasting_s: float
     host: str
 
     def begin(self, world: World) -> bool:
@@ -135,11 +131,9 @@ class Rewind:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reset:
+class Reset(_Timed):
     """All connections of two hosts break at once."""
 
-    at_s: float
-    lasting_s: float
     a: str
     b: str
 
@@ -152,11 +146,9 @@ class Reset:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SlowLink:
+class SlowLink(_Timed):
     """The way from source to target carries little."""
 
-    at_s: float
-    lasting_s: float
     source: str
     target: str
     bytes_per_s: float
@@ -170,11 +162,9 @@ class SlowLink:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
+class Refusal(_Timed):
     """Nobody gets a new connection to the host. A fault, unlike the refusals of the wire and of a store."""
 
-    at_s: float
-    lasting_s: float
     host: str
 
     def begin(self, world: World) -> bool:

@@ -172,7 +172,8 @@ class RecordedStore:
     def __init__(self, chance: Chance, *, live_bytes_max: int = STORE_LIVE_BYTES_MAX) -> None:
         self._chance = chance
         self._live_bytes_max = live_bytes_max
-        self._live_bytes = 0
+        self.live_bytes = 0
+        """Keys and values as they are now, and what is needed around them."""
         self.stalls_count = 0
         """How often it stood still for longer than a lease."""
         self._keys = RestorableKeys()
@@ -190,11 +191,6 @@ class RecordedStore:
     @property
     def keys_count(self) -> int:
         return len(self._keys)
-
-    @property
-    def live_bytes(self) -> int:
-        """Keys and values as they are now, and what is needed around them."""
-        return self._live_bytes
 
     def __contains__(self, lease: int) -> bool:
         return lease in self._leases
@@ -252,8 +248,8 @@ class RecordedStore:
     def perform(self, operations: Sequence[Operation]) -> tuple[Outcome, WatchBatch | None]:
         """Carry out all in one revision. Raises `BadArgument`, `LeaseLost`, `StoreUnavailable` (full)."""
         wanted = sum(map(_item_bytes, (op for op in operations if isinstance(op, Put))))
-        if wanted and self._live_bytes + wanted > self._live_bytes_max:
-            raise StoreUnavailable(f"the store holds {self._live_bytes} bytes and takes no more: delete some")
+        if wanted and self.live_bytes + wanted > self._live_bytes_max:
+            raise StoreUnavailable(f"the store holds {self.live_bytes} bytes and takes no more: delete some")
         outcome, batch = self._keys.commit((), operations, (), self._leases)
         if batch is not None:
             self._follow(batch)
@@ -315,7 +311,7 @@ class RecordedStore:
     def begin(self, snapshot: StoredSnapshot, *, now: float) -> None:
         """Set an empty store up as it was. Leases have their whole time again. Raises `StoreCorrupt`."""
         set_up(self._keys, self._leases, snapshot, now=now)
-        self._live_bytes = sum(map(_item_bytes, self._keys.live_items()))
+        self.live_bytes = sum(map(_item_bytes, self._keys.live_items()))
         if self.revision != snapshot.revision:
             raise StoreCorrupt(f"a snapshot of revision {snapshot.revision} led to {self.revision}")
 
@@ -359,9 +355,9 @@ class RecordedStore:
         self._leases.follow(batch)
         for event in batch.events:
             if event.before is not None:
-                self._live_bytes -= _item_bytes(event.before)
+                self.live_bytes -= _item_bytes(event.before)
             if event.kind is EventKind.PUT:
-                self._live_bytes += _item_bytes(event.item)
+                self.live_bytes += _item_bytes(event.item)
 
 
 def _item_bytes(item: KeyValue | Put) -> int:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from hansa.testing.scenarios.spot_posts import Post, Tenure, Tenures
 from hansa.testing.world import World
 
-__all__ = ["Account", "Accounts", "Floor", "Run"]
+__all__ = ["Account", "Accounts", "Floor", "Run", "matches"]
 
 UNKNOWN = 1 << 60
 
@@ -81,7 +81,7 @@ class Account:
         return self.text.endswith("*")
 
     def matches(self, topic: str) -> bool:
-        return topic.startswith(self.text[:-1]) if self.is_pattern else topic == self.text
+        return matches(self.text, topic)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -92,6 +92,11 @@ class TopicStay(Account):
     """Labels of the open accounts that match the topic."""
     is_exact: bool = True
     """Nothing was dropped, and nothing was left unread in a subscription that ended."""
+
+
+def matches(text: str, topic: str) -> bool:
+    """Whether the topic is what was subscribed with this text."""
+    return topic.startswith(text[:-1]) if text.endswith("*") else topic == text
 
 
 class Accounts:

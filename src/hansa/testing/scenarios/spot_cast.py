@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from dataclasses import replace
 from enum import Enum, auto
 
 from hansa.chance import Chance
@@ -19,10 +20,8 @@ from hansa.topics.node import SpotNode
 from hansa.topics.spot import Spot, Subscription
 from hansa.transport import SocketOptions
 
-__all__ = ["MESH_PORT", "PUB_PORT", "ROUTER_PORT", "Cast", "MeshPhase", "NodeRun", "SpotPlayer"]
+__all__ = ["MESH_PORT", "Cast", "MeshPhase", "NodeRun", "SpotPlayer"]
 
-PUB_PORT = 5550
-ROUTER_PORT = 5551
 MESH_PORT = 7000
 SHARED_TOPICS = ("shared:1", "shared:2")
 
@@ -159,16 +158,7 @@ class Cast:
 
     def mesh_options(self, chance: Chance) -> SocketOptions:
         """Quick to notice and to return; in some runs with little room on the way to a peer."""
-        quick = socket_options(chance)
-        return SocketOptions(
-            heartbeat_interval=quick.heartbeat_interval,
-            heartbeat_timeout=quick.heartbeat_timeout,
-            handshake_s_max=quick.handshake_s_max,
-            reconnect_s_min=quick.reconnect_s_min,
-            reconnect_s_max=quick.reconnect_s_max,
-            linger=quick.linger,
-            outgoing_count_max=self.outgoing_count_max,
-        )
+        return replace(socket_options(chance), outgoing_count_max=self.outgoing_count_max)
 
     # The ends of things.
 
