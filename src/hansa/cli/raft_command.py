@@ -265,13 +265,7 @@ def join(
     run(_serve(made, as_json=peer.as_json))
 
 
-def leave(
-    app: Name,
-    /,
-    *,
-    name: Annotated[str, Parameter(metavar="NAME")],
-    options: AskOptions,
-) -> None:
+def leave(app: Name, /, *, name: Annotated[str, Parameter(metavar="NAME")], options: AskOptions) -> None:
     """Take a peer out of its group, for good: one that runs ends by itself, one that is lost is forgotten.
 
     It is refused when the others would not keep a quorum that answers.
@@ -293,13 +287,7 @@ def leave(
     )
 
 
-def approve(
-    app: Name,
-    /,
-    *,
-    name: Annotated[str, Parameter(metavar="NAME")],
-    options: AskOptions,
-) -> None:
+def approve(app: Name, /, *, name: Annotated[str, Parameter(metavar="NAME")], options: AskOptions) -> None:
     """Let a peer join that waits for a person's approval; `hansa raft status` lists those.
 
     Example:
@@ -347,13 +335,7 @@ def refuse(
     _order(app, options, lambda one: one.refuse(name, reason, timeout=options.timeout), facts, said)
 
 
-def approval(
-    app: Name,
-    who: Who,
-    /,
-    *,
-    options: AskOptions,
-) -> None:
+def approval(app: Name, who: Who, /, *, options: AskOptions) -> None:
     """Say who lets peers join a group from now on: `automatic`, or `manual` for a person.
 
     Requests that wait for a person go on by themselves when it becomes automatic.

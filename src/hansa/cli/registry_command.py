@@ -9,22 +9,9 @@ from typing import Annotated, Final
 from hansa.cli.arguments import Parameter
 from hansa.cli.log_lines import LogLines
 from hansa.cli.registry_news import RegistryNews
-from hansa.cli.registry_options import (
-    ENDPOINT,
-    NO_TLS,
-    PUB,
-    ROUTER,
-    SECONDS,
-    AsJson,
-    TlsOptions,
-    Whole,
-)
+from hansa.cli.registry_options import ENDPOINT, NO_TLS, PUB, ROUTER, SECONDS, AsJson, TlsOptions, Whole
 from hansa.cli.stop_signals import stop_signals
-from hansa.limits import (
-    BROADCAST_INTERVAL_S,
-    HEARTBEAT_TIMEOUT_S,
-    PROVIDER_ENTRIES_MAX,
-)
+from hansa.limits import BROADCAST_INTERVAL_S, HEARTBEAT_TIMEOUT_S, PROVIDER_ENTRIES_MAX
 from hansa.runtime.loops import run
 from hansa.services.registry import Registry
 

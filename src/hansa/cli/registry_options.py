@@ -24,14 +24,8 @@ def read_whole(text: str) -> int:
 ENDPOINT: Final = Parameter(metavar="ENDPOINT")
 SECONDS: Final = Parameter(metavar="SECONDS", validator=Number(gt=0, lt=1e9))
 
-Pubs: TypeAlias = Annotated[
-    tuple[str, ...],
-    Parameter(metavar="ENDPOINT", env_var="HANSA_PUB"),
-]
-Routers: TypeAlias = Annotated[
-    tuple[str, ...],
-    Parameter(metavar="ENDPOINT", env_var="HANSA_ROUTER"),
-]
+Pubs: TypeAlias = Annotated[tuple[str, ...], Parameter(metavar="ENDPOINT", env_var="HANSA_PUB")]
+Routers: TypeAlias = Annotated[tuple[str, ...], Parameter(metavar="ENDPOINT", env_var="HANSA_ROUTER")]
 Whole: TypeAlias = Annotated[int, Parameter(converter=read_whole)]
 AsJson: TypeAlias = Annotated[bool, Parameter(name="--json")]
 

@@ -9,16 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
 from hansa.cli.log_lines import LogLines, counted, moment_of, visible
 from hansa.cli.registry_news import facts, tell_change
-from hansa.cli.registry_options import (
-    NO_TLS,
-    PUB,
-    ROUTER,
-    SECONDS,
-    AsJson,
-    Pubs,
-    Routers,
-    TlsOptions,
-)
+from hansa.cli.registry_options import NO_TLS, PUB, ROUTER, SECONDS, AsJson, Pubs, Routers, TlsOptions
 from hansa.cli.standard_streams import console
 from hansa.cli.stop_signals import StopRequest, stop_signals
 from hansa.errors import TimedOut

@@ -13,16 +13,7 @@ from typing import Protocol, Self
 
 from hansa.clock import Clock
 from hansa.limits import STORE_TIMEOUT_S
-from hansa.store.values import (
-    Compare,
-    KeyValue,
-    LeaseInfo,
-    Operation,
-    Outcome,
-    Scan,
-    StoreStatus,
-    WatchBatch,
-)
+from hansa.store.values import Compare, KeyValue, LeaseInfo, Operation, Outcome, Scan, StoreStatus, WatchBatch
 
 
 class Watch(Protocol):

@@ -11,12 +11,7 @@ from enum import Enum
 from typing import Final, Literal
 
 from hansa.errors import BadArgument
-from hansa.limits import (
-    STORE_KEY_BYTES_MAX,
-    STORE_TXN_BYTES_MAX,
-    STORE_TXN_COUNT_MAX,
-    STORE_VALUE_BYTES_MAX,
-)
+from hansa.limits import STORE_KEY_BYTES_MAX, STORE_TXN_BYTES_MAX, STORE_TXN_COUNT_MAX, STORE_VALUE_BYTES_MAX
 
 FROM_KEY: Final = b"\0"
 # Numbers have 64 bits with a sign, on the wire.

@@ -81,10 +81,7 @@ class Ownership:
 
 
 def obtained(
-    session: Session,
-    acquire: Callable[[], Coroutine[Any, Any, A]],
-    own: Callable[[A], O],
-    what: str,
+    session: Session, acquire: Callable[[], Coroutine[Any, Any, A]], own: Callable[[A], O], what: str
 ) -> O:
     """Wait to own. An interrupt that comes too late to give up the wait gives back what came of it."""
     owned: list[O] = []

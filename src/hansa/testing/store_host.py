@@ -366,12 +366,7 @@ class RestorableEngine(Engine):
     def restored(self, image: Image, *, now: float) -> RestorableEngine:
         """A new one that has what the image has, and draws other numbers than this one did."""
         engine = RestorableEngine(self._chance)
-        set_up(
-            engine._mvcc,
-            engine._leases,
-            image.stored(0),
-            now=now,
-        )
+        set_up(engine._mvcc, engine._leases, image.stored(0), now=now)
         return engine
 
     def begin_run(self, revision: int, *, now: float) -> None:

@@ -70,13 +70,7 @@ class JoinClient:
     was done. `redirects_count` counts the redirects that were followed.
     """
 
-    def __init__(
-        self,
-        app: str,
-        addresses: Sequence[str],
-        *,
-        environment: Environment | None = None,
-    ) -> None:
+    def __init__(self, app: str, addresses: Sequence[str], *, environment: Environment | None = None) -> None:
         if not addresses:
             raise BadArgument(f"raft group {app}: give the join address of at least one of its peers")
         self.app = app

@@ -341,9 +341,7 @@ class RaftPeer:
         stack.push_async_callback(watching.close)
         watching.spawn(watch.run(), "watch")
         self._store = RaftStore(
-            self._find_members,
-            name=f"raft group {self.app}",
-            environment=self._environment,
+            self._find_members, name=f"raft group {self.app}", environment=self._environment
         )
         await stack.enter_async_context(self._store)
         watching.spawn(self._await_removal(watch), "removal")

@@ -26,9 +26,7 @@ from hansa.store.etcd.client import EtcdStore
 from hansa.store.raft.group_record import GroupRecord, RaftKeys, decode
 from hansa.store.raft.join_client import JoinClient, read_group_address
 from hansa.store.store import Store
-from hansa.store.values import (
-    EventKind,
-)
+from hansa.store.values import EventKind
 from hansa.transport.environment import Environment
 
 _log = logging.getLogger(__name__)

@@ -15,12 +15,7 @@ from dataclasses import dataclass
 
 from hansa.chance import Chance
 from hansa.errors import BadArgument, HansaError, LeaseLost, StoreCorrupt, StoreUnavailable
-from hansa.limits import (
-    STORE_LEAPS_MAX,
-    STORE_LIVE_BYTES_MAX,
-    STORE_REVISIONS_PER_S_MAX,
-    STORE_STALL_S,
-)
+from hansa.limits import STORE_LEAPS_MAX, STORE_LIVE_BYTES_MAX, STORE_REVISIONS_PER_S_MAX, STORE_STALL_S
 from hansa.store.leases import Leases
 from hansa.store.mvcc import FIRST_REVISION, OVERHEAD_BYTES, Mvcc
 from hansa.store.served.records import (

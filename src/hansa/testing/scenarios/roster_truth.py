@@ -51,10 +51,7 @@ STEPS: dict[type[MemberEvent], tuple[frozenset[MemberStatus | None], frozenset[M
     MemberSuspected: (frozenset(_SAID), _SUSPECT),
     MemberRefuted: (frozenset(_SUSPECT), _SAID),
     MemberDown: (frozenset(_HERE), frozenset({MemberStatus.DOWN})),
-    MemberLeft: (
-        frozenset(_HERE | {None, MemberStatus.DOWN}),
-        frozenset({MemberStatus.LEFT}),
-    ),
+    MemberLeft: (frozenset(_HERE | {None, MemberStatus.DOWN}), frozenset({MemberStatus.LEFT})),
 }
 
 

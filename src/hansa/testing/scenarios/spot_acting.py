@@ -26,12 +26,7 @@ from hansa.testing.scenarios.spot_accounts import Account, matches
 from hansa.testing.scenarios.spot_cast import Cast, NodeRun, SpotPlayer
 from hansa.testing.scenarios.spot_posts import Fate, Post
 from hansa.testing.scenarios.spot_witness import Witness, floor_of, is_asked
-from hansa.topics.events import (
-    MessagesDropped,
-    MessagesMissed,
-    SubscriptionActivated,
-    SubscriptionSuspended,
-)
+from hansa.topics.events import MessagesDropped, MessagesMissed, SubscriptionActivated, SubscriptionSuspended
 from hansa.topics.inbox import TopicMessage, WhenSlow
 
 __all__ = ["Acting", "Reading"]

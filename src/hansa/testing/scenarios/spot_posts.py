@@ -224,12 +224,7 @@ class Tenures:
     def begin(self, topic: str, owner: bytes, epoch: int, *, retain: bool, node: str) -> Tenure:
         """A node has created the topic."""
         tenure = Tenure(
-            topic=topic,
-            owner=owner,
-            epoch=epoch,
-            retain=retain,
-            node=node,
-            began_s=self._world.elapsed_s(),
+            topic=topic, owner=owner, epoch=epoch, retain=retain, node=node, began_s=self._world.elapsed_s()
         )
         former = self._tenures.setdefault(topic, [])
         for one in former:
