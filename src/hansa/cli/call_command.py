@@ -59,8 +59,6 @@ def call(
         The name under which providers registered.
     payload
         Text; `-` reads standard input, `@path` a file (write `@@` for text that begins with `@`).
-    pub
-        The PUB endpoint of a registry; repeat it for each, or set HANSA_PUB with commas between.
     router
         Not needed here; accepted, so that the same options fit every command.
     msg_id

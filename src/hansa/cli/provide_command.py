@@ -79,8 +79,6 @@ def provide(
         Where callers connect; port 0 takes any free port.
     advertise
         What callers are told to connect to, if it is not where the provider is bound.
-    router
-        The ROUTER endpoint of a registry; repeat it for each, or set HANSA_ROUTER with commas between.
     pub
         Not needed here; accepted, so that the same options fit every command.
     weight
@@ -91,8 +89,6 @@ def provide(
         How many commands run at once; more requests wait.
     drain_timeout
         How long leaving waits for callers to go.
-    as_json
-        Tell everything as JSON, an object a line, for programs.
     """
     provider = Provider(
         bind,

@@ -39,8 +39,9 @@ from hansa.store import raft
 from hansa.store.raft.raft_events import RaftEvent
 
 ADDRESS: Final = {"metavar": "HOST:PORT"}
-Name: TypeAlias = Annotated[str, Parameter(metavar="NAME")]
-Via: TypeAlias = Annotated[tuple[str, ...], Parameter(**ADDRESS)]
+App: TypeAlias = Annotated[str, Parameter(metavar="NAME", about="The application whose group it is.")]
+_VIA: Final = "The join address of any peer that runs; repeat it for each that you know."
+Via: TypeAlias = Annotated[tuple[str, ...], Parameter(**ADDRESS, about=_VIA)]
 Who: TypeAlias = Literal["automatic", "manual"]
 
 
@@ -85,8 +86,6 @@ class PeerOptions:
         How long a change may take to be on more than half of the peers.
     approval_timeout
         How long a request waits for a person, where one is needed, while this peer's etcd leads.
-    as_json
-        Tell everything as JSON, an object a line, for programs.
     """
 
     name: Annotated[str, Parameter(metavar="NAME")]
@@ -115,8 +114,6 @@ class AskOptions:
 
     Parameters
     ----------
-    via
-        The join address of any peer that runs; repeat it for each that you know.
     timeout
         How long it may take; etcd changes a group only some 5 s after its last trouble.
     as_json
@@ -176,7 +173,7 @@ def _pairs(texts: Sequence[str], option: str) -> dict[str, str]:
 
 
 def start(
-    app: Name,
+    app: App,
     /,
     *,
     peers: Annotated[tuple[str, ...], Parameter(metavar="NAME=HOST:PORT")] = (),
@@ -201,8 +198,6 @@ def start(
 
     Parameters
     ----------
-    app
-        The application whose group it is.
     peers
         All peers that the group begins with, as name=host:port of their peer addresses; with commas between,
         or repeated. Not needed where the folder knows the group already.
@@ -229,7 +224,7 @@ def start(
 
 
 def join(
-    app: Name,
+    app: App,
     /,
     *,
     via: Via,
@@ -252,8 +247,6 @@ def join(
 
     Parameters
     ----------
-    app
-        The application whose group it is.
     via
         The join address of a peer that runs; repeat it for each that you know.
     address
@@ -265,7 +258,7 @@ def join(
     run(_serve(made, as_json=peer.as_json))
 
 
-def leave(app: Name, /, *, name: Annotated[str, Parameter(metavar="NAME")], options: AskOptions) -> None:
+def leave(app: App, /, *, name: Annotated[str, Parameter(metavar="NAME")], options: AskOptions) -> None:
     """Take a peer out of its group, for good: one that runs ends by itself, one that is lost is forgotten.
 
     It is refused when the others would not keep a quorum that answers.
@@ -276,8 +269,6 @@ def leave(app: Name, /, *, name: Annotated[str, Parameter(metavar="NAME")], opti
 
     Parameters
     ----------
-    app
-        The application whose group it is.
     name
         The peer that leaves.
     """
@@ -287,7 +278,7 @@ def leave(app: Name, /, *, name: Annotated[str, Parameter(metavar="NAME")], opti
     )
 
 
-def approve(app: Name, /, *, name: Annotated[str, Parameter(metavar="NAME")], options: AskOptions) -> None:
+def approve(app: App, /, *, name: Annotated[str, Parameter(metavar="NAME")], options: AskOptions) -> None:
     """Let a peer join that waits for a person's approval; `hansa raft status` lists those.
 
     Example:
@@ -296,8 +287,6 @@ def approve(app: Name, /, *, name: Annotated[str, Parameter(metavar="NAME")], op
 
     Parameters
     ----------
-    app
-        The application whose group it is.
     name
         The peer that asks to join.
     """
@@ -308,7 +297,7 @@ def approve(app: Name, /, *, name: Annotated[str, Parameter(metavar="NAME")], op
 
 
 def refuse(
-    app: Name,
+    app: App,
     /,
     *,
     name: Annotated[str, Parameter(metavar="NAME")],
@@ -323,8 +312,6 @@ def refuse(
 
     Parameters
     ----------
-    app
-        The application whose group it is.
     name
         The peer that asks to join.
     reason
@@ -335,7 +322,7 @@ def refuse(
     _order(app, options, lambda one: one.refuse(name, reason, timeout=options.timeout), facts, said)
 
 
-def approval(app: Name, who: Who, /, *, options: AskOptions) -> None:
+def approval(app: App, who: Who, /, *, options: AskOptions) -> None:
     """Say who lets peers join a group from now on: `automatic`, or `manual` for a person.
 
     Requests that wait for a person go on by themselves when it becomes automatic.
@@ -346,8 +333,6 @@ def approval(app: Name, who: Who, /, *, options: AskOptions) -> None:
 
     Parameters
     ----------
-    app
-        The application whose group it is.
     who
         automatic or manual.
     """
@@ -357,7 +342,7 @@ def approval(app: Name, who: Who, /, *, options: AskOptions) -> None:
 
 
 def status(
-    app: Name, /, *, via: Via, timeout: Annotated[float, SECONDS] = 5.0, as_json: AsJson = False
+    app: App, /, *, via: Via, timeout: Annotated[float, SECONDS] = 5.0, as_json: AsJson = False
 ) -> None:
     """Show a group: its peers, who leads, who answers, who asks to join, and what the asked peer counted.
 
@@ -367,10 +352,6 @@ def status(
 
     Parameters
     ----------
-    app
-        The application whose group it is.
-    via
-        The join address of any peer that runs; repeat it for each that you know.
     timeout
         How long to wait for an answer.
     as_json

@@ -61,8 +61,6 @@ def registry(
         How often the list is told even if nothing changed.
     provider_entries_max
         How many entries one provider may have; more are refused.
-    as_json
-        Tell everything as JSON, an object a line, for programs.
     """
     made = Registry(
         pub,

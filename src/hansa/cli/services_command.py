@@ -90,8 +90,6 @@ def services(
 
     Parameters
     ----------
-    pub
-        The PUB endpoint of a registry; repeat it for each, or set HANSA_PUB with commas between.
     router
         Not needed here; accepted, so that the same options fit every command.
     watch

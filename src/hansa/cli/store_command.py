@@ -65,8 +65,6 @@ def store(
     give_up_damage
         Start though the end of the journal is damaged, without what cannot be read of it, answered or not; it
         is kept in a file beside the journal. Give it once, when there is no copy to restore.
-    as_json
-        Tell everything as JSON, an object a line, for programs.
     """
     if memory and data is not None:
         raise BadArgument("--memory keeps nothing, and --data says where to: give one of them")

@@ -14,20 +14,6 @@ from typing import Protocol
 from hansa.chance import Chance
 from hansa.testing.world import World
 
-__all__ = [
-    "Crash",
-    "Cut",
-    "Fault",
-    "FaultPlan",
-    "Pause",
-    "Refusal",
-    "Reset",
-    "Rewind",
-    "SlowLink",
-    "Stop",
-    "draw_plan",
-]
-
 FAULTS_MAX = 12
 LASTING_S_MAX = 12.0
 

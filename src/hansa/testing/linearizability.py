@@ -31,8 +31,6 @@ from hansa.errors import BadArgument
 from hansa.testing.calls import Call
 from hansa.testing.models import UNKNOWN, Model
 
-__all__ = ["Counterexample", "Judgement", "Verdict", "check_linearizability"]
-
 # Some ten seconds of Python, and less than a gigabyte for what was seen. Real histories need a few steps a
 # call; one that needs more has dozens of calls under way at once on one key, or as many without an outcome.
 STEPS_MAX: Final = 10_000_000

@@ -28,8 +28,6 @@ from hansa.chance import Chance
 from hansa.errors import InvariantBroken, UsageError
 from hansa.testing.life import Life, LifeState, current_life, enter, life_of
 
-__all__ = ["Deadlocked", "NotSimulated", "ScheduledCall", "SimLoop", "Stuck"]
-
 T = TypeVar("T")
 ExceptionHandler = Callable[[asyncio.AbstractEventLoop, dict[str, Any]], object]
 

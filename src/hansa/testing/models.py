@@ -10,21 +10,6 @@ from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
-__all__ = [
-    "UNKNOWN",
-    "Acquire",
-    "Add",
-    "CompareAndSet",
-    "CounterModel",
-    "LockModel",
-    "LockState",
-    "Model",
-    "Read",
-    "RegisterModel",
-    "Release",
-    "Write",
-]
-
 
 class _Unknown:
     __slots__ = ()

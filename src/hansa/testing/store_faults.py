@@ -7,8 +7,6 @@ from collections.abc import Callable, Sequence
 from hansa.chance import Chance
 from hansa.testing.faults import Crash, Cut, Fault, FaultPlan, Pause, Refusal, Rewind, SlowLink, Stop
 
-__all__ = ["draw_rewinds", "draw_store_plan"]
-
 FAULTS_MAX = 20
 REWINDS_MAX = 2
 # The store goes back in so many of all seeds: there less can be said of what is true.

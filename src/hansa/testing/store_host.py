@@ -30,8 +30,6 @@ from hansa.testing.host import Host, SimClock
 from hansa.testing.life import Life
 from hansa.testing.world import World
 
-__all__ = ["DriftingClock", "Polled", "RestorableEngine", "StoreHost", "StoreTrouble"]
-
 # The date is put on by so much, and back again, after so long each: whoever measures with it goes far wrong.
 WALL_STEP_S: Final = 3600.0
 WALL_STEP_EVERY_S: Final = 5.0

@@ -34,8 +34,6 @@ from hansa.testing.host import Host
 from hansa.testing.store_host import Polled, StoreHost
 from hansa.testing.world import World
 
-__all__ = ["LinkWatch", "StoreLink", "StoreWay"]
-
 T = TypeVar("T")
 
 # A call without a deadline ends when its connection is given up.

@@ -36,8 +36,6 @@ from hansa.store.values import EventKind, KeyValue, WatchBatch
 from hansa.testing.host import Host
 from hansa.testing.world import World
 
-__all__ = ["RosterTruth", "RosterView"]
-
 KEYS = Keys()
 
 _ABSENT = frozenset({None, MemberStatus.DOWN, MemberStatus.LEFT})

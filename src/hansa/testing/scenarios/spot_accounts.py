@@ -18,8 +18,6 @@ from dataclasses import dataclass, field
 from hansa.testing.scenarios.spot_posts import Post, Tenure, Tenures
 from hansa.testing.world import World
 
-__all__ = ["Account", "Accounts", "Floor", "Run", "matches"]
-
 UNKNOWN = 1 << 60
 
 

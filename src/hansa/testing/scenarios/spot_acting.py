@@ -29,8 +29,6 @@ from hansa.testing.scenarios.spot_witness import Witness, floor_of, is_asked
 from hansa.topics.events import MessagesDropped, MessagesMissed, SubscriptionActivated, SubscriptionSuspended
 from hansa.topics.inbox import TopicMessage, WhenSlow
 
-__all__ = ["Acting", "Reading"]
-
 WAYS = ("recv", "recv", "all", "nowait", "iterate", "subscription")
 ITERATED_MAX = 5
 

@@ -20,8 +20,6 @@ from hansa.topics.node import SpotNode
 from hansa.topics.spot import Spot, Subscription
 from hansa.transport import SocketOptions
 
-__all__ = ["MESH_PORT", "Cast", "MeshPhase", "NodeRun", "SpotPlayer"]
-
 MESH_PORT = 7000
 SHARED_TOPICS = ("shared:1", "shared:2")
 

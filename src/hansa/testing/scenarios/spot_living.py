@@ -23,8 +23,6 @@ from hansa.topics.events import PublishesInDoubt, PublishesRefused, SpotEvent, T
 from hansa.topics.node import SpotNode
 from hansa.transport.environment import Environment
 
-__all__ = ["Living"]
-
 PAUSE_S_MAX = 0.6
 REST_S_MAX = 2.0
 # A packet that is sent again is later than this only when a fault holds it.

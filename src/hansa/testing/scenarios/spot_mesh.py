@@ -42,8 +42,6 @@ from hansa.testing.world import World
 from hansa.topics.events import SubscriptionState
 from hansa.topics.names import SERVICE
 
-__all__ = ["SpotMesh", "disagreement"]
-
 # So long all must agree before it counts: a connection that is being closed lingers for a second.
 AGREED_S = 2.0
 # After the last publish everything has arrived by then.

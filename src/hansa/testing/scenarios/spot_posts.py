@@ -26,8 +26,6 @@ from enum import Enum
 from hansa.ids import format_id, precedence
 from hansa.testing.world import World
 
-__all__ = ["Fate", "Post", "Posts", "Tenure", "Tenures"]
-
 # A node that stops has no time to hear what became of its last posts: a heartbeat timeout and a margin.
 LAST_POSTS_S = 10.0
 

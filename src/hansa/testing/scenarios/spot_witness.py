@@ -23,8 +23,6 @@ from hansa.topics.wants import WantState
 if TYPE_CHECKING:
     from hansa.testing.scenarios.spot_cast import Cast
 
-__all__ = ["Witness", "floor_of", "is_asked"]
-
 
 class Witness:
     """Of one node, as long as it lives."""
