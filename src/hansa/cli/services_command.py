@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
 from hansa.cli.log_lines import LogLines, counted, moment_of, visible
-from hansa.cli.registry_news import facts, tell_change
 from hansa.cli.registry_options import NO_TLS, PUB, ROUTER, SECONDS, AsJson, Pubs, Routers, TlsOptions
 from hansa.cli.standard_streams import console
 from hansa.cli.stop_signals import StopRequest, stop_signals
@@ -16,7 +15,15 @@ from hansa.errors import TimedOut
 from hansa.ids import format_id
 from hansa.presence.provider_info import ProviderInfo
 from hansa.runtime.loops import run
-from hansa.services.discovery import Discovery
+from hansa.services.discovery import (
+    Discovery,
+    DiscoveryEvent,
+    ProviderAdded,
+    ProviderRemoved,
+    ServiceAvailable,
+    ServiceUnavailable,
+    WeightChanged,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console, Group
@@ -48,6 +55,39 @@ def as_table(services: Services) -> Table:
                 end_section=number == len(providers) - 1,
             )
     return table
+
+
+def tell_change(log: LogLines, event: DiscoveryEvent) -> None:
+    """One change of the list of providers, as a line."""
+    match event:
+        case ProviderAdded(provider=provider):
+            log.tell(
+                "provider-added", f"{_name(provider)} added, weight {provider.weight}", **facts(provider)
+            )
+        case ProviderRemoved(provider=provider):
+            log.tell("provider-removed", f"{_name(provider)} removed", **facts(provider))
+        case WeightChanged(provider=provider, weight_before=before):
+            sentence = f"{_name(provider)} has weight {provider.weight}, before {before}"
+            log.tell("weight-changed", sentence, **facts(provider), weight_before=before)
+        case ServiceAvailable(service=service):
+            log.tell("service-available", f"{service} is available", service=service)
+        case ServiceUnavailable(service=service):
+            log.tell("service-unavailable", f"{service} is not available any more", service=service)
+
+
+def _name(provider: ProviderInfo) -> str:
+    return f"{provider.service} at {provider.endpoint} ({format_id(provider.routing_id)})"
+
+
+def facts(provider: ProviderInfo) -> dict[str, object]:
+    """A provider as JSON; the routing id in the spelling that people see."""
+    return {
+        "service": provider.service,
+        "endpoint": provider.endpoint,
+        "routing_id": format_id(provider.routing_id),
+        "weight": provider.weight,
+        "registered_at": provider.registered_at or None,
+    }
 
 
 def as_object(services: Services, registries: Sequence[int]) -> dict[str, Any]:
