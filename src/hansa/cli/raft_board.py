@@ -132,11 +132,6 @@ def day_and_time(wall_s: float) -> str:
     return datetime.fromtimestamp(wall_s, UTC).strftime("%Y-%m-%d %H:%M:%SZ") if wall_s else "-"
 
 
-def as_object(group: GroupStatus) -> dict[str, Any]:
-    """Everything as one JSON object."""
-    return asdict(group)
-
-
 def summary(group: GroupStatus) -> str:
     """All of it in one sentence."""
     voters = [one for one in group.peers if one.is_voter]

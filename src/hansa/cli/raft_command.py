@@ -11,7 +11,6 @@ from typing import Annotated, Final, Literal, TypeAlias
 from hansa.cli.arguments import Parameter
 from hansa.cli.log_lines import LogLines, visible
 from hansa.cli.raft_board import (
-    as_object,
     as_table,
     beginnings,
     figures,
@@ -362,7 +361,7 @@ def status(
         async with raft.JoinClient(app, via) as client:
             group = await client.describe(timeout=timeout)
         if as_json:
-            print(json.dumps(as_object(group)), flush=True)
+            print(json.dumps(asdict(group)), flush=True)
             return
         out = console()
         out.print(as_table(group))

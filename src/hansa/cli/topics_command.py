@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 from hansa.cli.log_lines import LogLines, counted, visible
@@ -38,14 +38,9 @@ class TopicLine:
 
     def facts(self) -> dict[str, object]:
         """The line as JSON."""
-        return {
-            "topic": self.topic,
-            "owner": self.owner,
-            "subscribers_count": self.subscribers_count,
-            "published_count": self.published_count,
-            "dropped_count": self.dropped_count,
-            "messages_per_s": None if self.rate is None else round(self.rate, 3),
-        }
+        facts = asdict(self)
+        rate = facts.pop("rate")
+        return facts | {"messages_per_s": None if rate is None else round(rate, 3)}
 
 
 # By topic and owner: until they have settled it, two nodes may both own a topic.

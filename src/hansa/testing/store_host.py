@@ -22,7 +22,7 @@ from hansa.chance import Chance
 from hansa.clock import Clock
 from hansa.errors import HansaError, UsageError, WatchOverrun
 from hansa.store.engine import Engine
-from hansa.store.served.recorded import RestorableKeys, RestorableLeases, set_up
+from hansa.store.served.recorded import RestorableKeys, RestorableLeases, image_of, set_up
 from hansa.store.served.records import Image
 from hansa.store.values import KeyValue, WatchBatch
 from hansa.store.watching import Watcher, Watchers, WatcherStage, WatchInterest
@@ -351,15 +351,7 @@ class RestorableEngine(Engine):
 
     def image(self) -> Image:
         """A copy of everything."""
-        return Image(
-            revision=self._mvcc.revision,
-            compacted_revision=self._mvcc.compacted_revision,
-            first_logged_revision=self._mvcc.first_logged_revision,
-            leaps=self._mvcc.old_leaps(),
-            items=self._mvcc.live_items(),
-            log=self._mvcc.whole_log(),
-            leases=self._leases.granted(),
-        )
+        return image_of(self._mvcc, self._leases)
 
     def restored(self, image: Image, *, now: float) -> RestorableEngine:
         """A new one that has what the image has, and draws other numbers than this one did."""

@@ -146,6 +146,19 @@ class RestorableLeases(Leases):
         )
 
 
+def image_of(keys: RestorableKeys, leases: RestorableLeases) -> Image:
+    """A copy of both as they are now."""
+    return Image(
+        revision=keys.revision,
+        compacted_revision=keys.compacted_revision,
+        first_logged_revision=keys.first_logged_revision,
+        leaps=keys.old_leaps(),
+        items=keys.live_items(),
+        log=keys.whole_log(),
+        leases=leases.granted(),
+    )
+
+
 def set_up(keys: RestorableKeys, leases: RestorableLeases, snapshot: StoredSnapshot, *, now: float) -> None:
     """Bring both from nothing to where they were. Leases have their whole time. Raises `StoreCorrupt`."""
     keys.restore(snapshot.base, snapshot.base_revision, snapshot.leaps)
@@ -293,15 +306,7 @@ class RecordedStore:
 
     def image(self) -> Image:
         """The whole store as it is now."""
-        return Image(
-            revision=self._keys.revision,
-            compacted_revision=self._keys.compacted_revision,
-            first_logged_revision=self._keys.first_logged_revision,
-            leaps=self._keys.old_leaps(),
-            items=self._keys.live_items(),
-            log=self._keys.whole_log(),
-            leases=self._leases.granted(),
-        )
+        return image_of(self._keys, self._leases)
 
     def begin(self, snapshot: StoredSnapshot, *, now: float) -> None:
         """Set an empty store up as it was. Leases have their whole time again. Raises `StoreCorrupt`."""
