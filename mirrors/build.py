@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 
 from mirrors import docstrings
-from mirrors.plan import BASES, OWNED, PAGES, RESULTS, STANDS_FOR, Mirrored, Page
+from mirrors.plan import BASES, GENERIC, OWNED, PAGES, RESULTS, STANDS_FOR, Mirrored, Page
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src"
@@ -212,13 +212,11 @@ class Writer:
         _check(mirrored, found)
         source = ast.get_docstring(class_of(mirrored.module, mirrored.name)) or ""
         doc = docstrings.quoted(mirrored.doc or _told(mirrored, "__doc__", source), 4)
-        bases = f"({self._by_hand(mirrored.base)})" if mirrored.base else ""
+        base = self._by_hand(mirrored.base)
+        bases = f"({base}[Async{mirrored.name}])" if base in GENERIC else f"({base})" if base else ""
         lines = [f"class {mirrored.name}{bases}:\n", doc, "\n"]
         if "__init__" not in mirrored.by_hand:
             lines.append(self._init(mirrored, found))
-        if not mirrored.owner and "__aenter__" in found and "close" not in mirrored.by_hand:
-            self.imports |= {("types", "TracebackType"), ("typing", "Self")}
-            lines.append(_BLOCK)
         lines += [self._attribute(mirrored, name) for name in mirrored.attributes]
         for name, member in found.items():
             if not (name.startswith("_") or name in mirrored.by_hand | mirrored.without):
@@ -427,19 +425,6 @@ def _told(mirrored: Mirrored, name: str, source: str) -> str:
             "write one for threads into mirrors/plan.py"
         )
     return told
-
-
-_BLOCK = """\
-    def __enter__(self) -> Self:
-        self._open(self._inner.__aenter__)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._close(lambda: self._inner.__aexit__(kind, error, trace))
-
-"""
 
 
 def _check(mirrored: Mirrored, found: dict[str, Member]) -> None:

@@ -78,6 +78,9 @@ class Result:
     made: str
 
 
+# The bases that are generic in what is behind them.
+GENERIC = frozenset({"Mirror", "EndingMirror"})
+
 # Where the classes and functions by hand stand.
 BASES: Mapping[str, str] = {
     "Mirror": "hansa.sync.mirror",
@@ -120,7 +123,7 @@ REGISTRY = Mirrored(
     name="Registry",
     module="hansa.services.registry.server",
     base="Mirror",
-    base_arguments="name",
+    base_arguments="name, {inner}",
     opens=frozenset({"start"}),
     closes=frozenset({"stop"}),
     docs={"is_running": "Whether it is started, and not yet stopped."},
@@ -130,7 +133,7 @@ DISCOVERY = Mirrored(
     name="Discovery",
     module="hansa.services.discovery.client",
     base="Mirror",
-    base_arguments="name",
+    base_arguments="name, {inner}",
     docs={"__init__": "Raises BadEndpoint, BadArgument.", "stats": COUNTED},
     # It may say to write `async with`. Errors for threads have it in their texts.
     without=frozenset({"situation"}),
@@ -208,7 +211,7 @@ SPOT_NODE = Mirrored(
     name="SpotNode",
     module="hansa.topics.node",
     base="Mirror",
-    base_arguments="name",
+    base_arguments="name, {inner}",
     docs={
         "__init__": "Raises BadArgument (EINVAL), BadEndpoint.",
         "stats": COUNTED,
@@ -248,7 +251,7 @@ SESSION = Mirrored(
     name="Session",
     module="hansa.coordination.session",
     base="EndingMirror",
-    base_arguments='f"session {name}" if name else "session"',
+    base_arguments='f"session {name}" if name else "session", {inner}',
     doc="""One lease in a store, renewed until the block is left; locks and leaderships hang on it.
 
     As the asynchronous session, for any number of threads, which may share one. It is lost when the store
@@ -400,7 +403,7 @@ MEMBERS = Mirrored(
     name="Members",
     module="hansa.coordination.members",
     base="EndingMirror",
-    base_arguments='f"members of {cluster}" + (f" at {node.id}" if node is not None else "")',
+    base_arguments='f"members of {cluster}" + (f" at {node.id}" if node is not None else ""), {inner}',
     docs={"__init__": "Raises BadArgument.", "stats": COUNTED},
     keeps=("store", "cluster"),
     while_open=frozenset({"events"}),

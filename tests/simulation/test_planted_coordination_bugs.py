@@ -282,7 +282,7 @@ def test_heartbeats_that_end_unnoticed_after_a_failure_are_caught(monkeypatch: p
             told()
             if self.failures_count:
                 # Who knows that its session is lost joins again in time.
-                self._kept_until_s = math.inf
+                self.kept_until_s = math.inf
                 self.stop()
 
         original(self, *arguments, **{**settings, "on_change": heard})

@@ -3,7 +3,7 @@
 - `program`: every command by its name, and how the one that was asked for is run. `arguments`: how a command
   declares what it takes, how typed words are read, and what help says. `exit_status`: how a command ends.
 - What several commands share: `registry_options`, `mesh_options`, `session_options`, `payload_argument`.
-- Services: `registry_command` with `registry_news`, `provide_command`, `services_command`, `call_command`.
+- Services: `registry_command`, `provide_command`, `services_command`, `call_command`.
 - Topics: `topics_command`, `publish_command`, `subscribe_command`.
 - Locks, leaders, members: `lock_command` and `lead_command`, which run an `owned_command` as a
   `guarded_command` in the care of another process, `command_guardian`; `members_command`.

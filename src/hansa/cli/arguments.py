@@ -1,9 +1,10 @@
 """What commands take: how it is declared, how typed words are read, and what help says.
 
 A command is a function; its signature says what it takes, `Annotated[..., Parameter(...)]` says more, and its
-docstring describes each under "Parameters". What stands before the `/` is given in its place, all else as
-`--name value`, `--name=value` or `--flag`; a `tuple` may be given more than once. The fields of a dataclass
-are options, too: several commands share them. Behind `--` every word is taken as it is.
+docstring describes each under "Parameters"; what several commands take may say it itself (`about`). What
+stands before the `/` is given in its place, all else as `--name value`, `--name=value` or `--flag`; a `tuple`
+may be given more than once. The fields of a dataclass are options, too: several commands share them. Behind
+`--` every word is taken as it is.
 """
 
 from __future__ import annotations
@@ -58,6 +59,8 @@ class Parameter:
     converter: Callable[[str], object] | None = None
     """From a word to a value. Raises ValueError, with what is wrong."""
     validator: Number | None = None
+    about: str | None = None
+    """What help says where the command's docstring says nothing: for what several commands take."""
 
     def settings(self) -> dict[str, Any]:
         """What was said."""
@@ -154,6 +157,10 @@ class Slot:
         text = environment.get(self.said.get("env_var", ""), "")
         return [word for word in map(str.strip, text.split(",") if self.is_many else [text]) if word]
 
+    def described(self, about: Mapping[str, str]) -> str:
+        """What it is, by the texts of the command, else by its own."""
+        return about.get(self.name) or self.said.get("about", "")
+
     def notes(self) -> Iterator[str]:
         """What help adds to the description."""
         if variable := self.said.get("env_var"):
@@ -168,7 +175,7 @@ class Slot:
 class Declaration:
     """What a command takes, as its signature and its docstring say it."""
 
-    def __init__(self, command: Callable[..., int]) -> None:
+    def __init__(self, command: Callable[..., object]) -> None:
         self._doc = inspect.getdoc(command) or ""
         self.places: list[Slot] = []
         self.rest: Slot | None = None
@@ -275,7 +282,7 @@ class Declaration:
             lines += [paragraph if paragraph.startswith(" ") else fill(paragraph, width), ""]
         for heading, slots in (("Arguments", places), ("Options", self.options.values())):
             if slots:
-                items = {slot.title: " ".join((about.get(slot.name, ""), *slot.notes())) for slot in slots}
+                items = {slot.title: " ".join((slot.described(about), *slot.notes())) for slot in slots}
                 lines += [f"{heading}:", *item_lines(items, width), ""]
         return "\n".join(lines[:-1])
 

@@ -6,7 +6,7 @@ import asyncio
 import json
 import sys
 from time import perf_counter
-from typing import Annotated, Any
+from typing import Annotated
 
 from hansa.cli.arguments import Number, Parameter
 from hansa.cli.exit_status import FAILED, INTERRUPTED, OK, complain, reader_left
@@ -59,8 +59,6 @@ def call(
         The name under which providers registered.
     payload
         Text; `-` reads standard input, `@path` a file (write `@@` for text that begins with `@`).
-    pub
-        The PUB endpoint of a registry; repeat it for each, or set HANSA_PUB with commas between.
     router
         Not needed here; accepted, so that the same options fit every command.
     msg_id
@@ -84,7 +82,8 @@ def call(
 
     def show(parts: list[bytes], elapsed_s: float) -> None:
         if as_json:
-            _write(json.dumps(_reply_object(parts, elapsed_s)).encode() + b"\n")
+            reply = {**parts_object(parts), "elapsed_ms": round(elapsed_s * 1000, 3)}
+            _write(json.dumps(reply).encode() + b"\n")
         elif raw:
             _write(b"".join(parts))
         else:
@@ -117,10 +116,6 @@ def call(
         half_s, most_s = latencies.quantile_s(0.5) or 0.0, latencies.quantile_s(0.99) or 0.0
         print(f"{count} replies, p50 {half_s * 1e6:.0f} us, p99 {most_s * 1e6:.0f} us", file=sys.stderr)
     return OK
-
-
-def _reply_object(parts: list[bytes], elapsed_s: float) -> dict[str, Any]:
-    return {**parts_object(parts), "elapsed_ms": round(elapsed_s * 1000, 3)}
 
 
 def _write(output: bytes) -> None:

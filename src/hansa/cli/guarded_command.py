@@ -14,7 +14,6 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Final, Self
 
 from hansa.cli import command_guardian
@@ -97,9 +96,7 @@ class Guardian:
         self._spawn()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._dismiss()
 
     async def ask(self, *fields: bytes | float) -> None:

@@ -29,7 +29,7 @@ class LogLines:
     """
 
     def __init__(
-        self, *, as_json: bool, descriptor: int = 1, on_broken: Callable[[], None] | None = None
+        self, *, as_json: bool, descriptor: int = 1, on_broken: Callable[[], object] | None = None
     ) -> None:
         self.as_json = as_json
         self.dropped_count = 0
@@ -110,10 +110,13 @@ def by_whom(node: str, since: float) -> str:
     return f" by {visible(node)} since {moment_of(since)}" if node else ""
 
 
+def counted(count: int, noun: str) -> str:
+    """So many of something."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
 def visible(text: str) -> str:
     """The text with escapes for what a terminal would obey: names come from peers."""
-    return text if text.isprintable() else "".join(map(_visible_letter, text))
-
-
-def _visible_letter(letter: str) -> str:
-    return letter if letter.isprintable() else letter.encode("unicode_escape").decode("ascii")
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from hansa.cli.arguments import Number, Parameter
-from hansa.cli.exit_status import OK, complain, reader_left
 from hansa.cli.log_lines import LogLines, moment_of, visible
 from hansa.cli.registry_options import NO_TLS, SECONDS, AsJson, TlsOptions, Whole
 from hansa.cli.session_options import STORE, ClusterName, StoreAddress, open_shared_store
@@ -32,7 +31,7 @@ from hansa.coordination.member import (
 )
 from hansa.coordination.members import Members
 from hansa.coordination.roster import Roster, silence_s
-from hansa.errors import BadArgument, HansaError, StoreUnavailable, TimedOut
+from hansa.errors import BadArgument, StoreUnavailable, TimedOut
 from hansa.runtime.loops import run
 from hansa.store.store import Store
 
@@ -202,7 +201,7 @@ def members(
     timeout: Annotated[float, SECONDS] = 5.0,
     as_json: AsJson = False,
     tls: TlsOptions = NO_TLS,
-) -> int:
+) -> None:
     """Show the members of a cluster: status, address, roles, zone, since when, last heartbeat, and why.
 
     Examples:
@@ -228,23 +227,17 @@ def members(
     as_json
         One JSON object for programs; with --watch an object a line for each event.
     """
-    try:
-        node = joining.node()
-        opened = open_shared_store(store, tls)
-        view = Members(
-            opened,
-            node,
-            cluster=cluster,
-            heartbeat_interval=heartbeat_interval,
-            heartbeat_timeout=heartbeat_timeout,
-            timeout=timeout,
-        )
-        run(show(opened, view, watch=watch or node is not None, as_json=as_json))
-    except HansaError as error:
-        return complain("members", error, as_json=as_json)
-    except BrokenPipeError:
-        reader_left()
-    return OK
+    node = joining.node()
+    opened = open_shared_store(store, tls)
+    view = Members(
+        opened,
+        node,
+        cluster=cluster,
+        heartbeat_interval=heartbeat_interval,
+        heartbeat_timeout=heartbeat_timeout,
+        timeout=timeout,
+    )
+    run(show(opened, view, watch=watch or node is not None, as_json=as_json))
 
 
 async def show(store: Store, view: Members, *, watch: bool, as_json: bool) -> None:
@@ -307,11 +300,7 @@ async def _draw(store: Store, view: Members, to: Console) -> None:
 async def _tell_events(view: Members, cut: Interruption, *, as_json: bool) -> None:
     """A line per event, after one for the beginning."""
     loop = asyncio.get_running_loop()
-
-    def broken() -> None:
-        loop.call_soon_threadsafe(cut.make)
-
-    with LogLines(as_json=as_json, on_broken=broken) as log:
+    with LogLines(as_json=as_json, on_broken=lambda: loop.call_soon_threadsafe(cut.make)) as log:
         events = view.events()
         log.tell(
             "ready",

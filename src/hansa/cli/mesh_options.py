@@ -25,10 +25,6 @@ class MeshOptions:
 
     Parameters
     ----------
-    pub
-        The PUB endpoint of a registry; repeat it for each, or set HANSA_PUB with commas between.
-    router
-        The ROUTER endpoint of a registry; repeat it for each, or set HANSA_ROUTER with commas between.
     bind
         Where other nodes connect to this one; port 0 takes any free port.
     advertise

@@ -195,11 +195,7 @@ async def _until_end_or_loss(
 
 
 async def _stop(
-    process: GuardedCommand,
-    ended: asyncio.Task[Ended | None],
-    session: Session,
-    log: LogLines,
-    loss: Fenced,
+    process: GuardedCommand, ended: asyncio.Task[Ended | None], session: Session, log: LogLines, loss: Fenced
 ) -> None:
     """SIGTERM, and SIGKILL in time. Without any time left, SIGKILL at once."""
     now = session.store.clock.monotonic()

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Final
 
 from hansa.cli.arguments import Declaration, guess, item_lines, summary
-from hansa.cli.exit_status import INTERRUPTED, OK, complain
-from hansa.errors import BadArgument
+from hansa.cli.exit_status import INTERRUPTED, OK, complain, reader_left
+from hansa.errors import BadArgument, HansaError
 
 ABOUT: Final = (
     "Many Python processes as one system. `hansa COMMAND --help` tells more about a command, "
@@ -61,10 +61,10 @@ def main() -> None:
         sys.exit(INTERRUPTED)
 
 
-def load(name: str) -> Callable[..., int]:
-    """The function of a command."""
+def load(name: str) -> Callable[..., int | None]:
+    """The function of a command: it gives the exit status, or None when all went well."""
     module, _, function = COMMANDS[name][0].partition(":")
-    found: Callable[..., int] = getattr(import_module(module), function)
+    found: Callable[..., int | None] = getattr(import_module(module), function)
     return found
 
 
@@ -99,7 +99,13 @@ def _run(typed: Sequence[str]) -> int:
     except BadArgument as error:
         advice = f"`hansa {name} --help` lists what can be given" if name else "`hansa --help` lists them"
         return complain(name, BadArgument(f"{error} ({advice})"), as_json="--json" in ours)
-    return command(*words, **options)
+    try:
+        return command(*words, **options) or OK
+    except HansaError as error:
+        return complain(name, error, as_json="--json" in ours)
+    except BrokenPipeError:
+        reader_left()
+        return OK
 
 
 def _find(typed: Sequence[str], *, wants_help: bool) -> int:

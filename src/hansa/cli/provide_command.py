@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import Annotated, Final
 
 from hansa.cli.arguments import Number, Parameter
-from hansa.cli.exit_status import FAILED, OK, complain
+from hansa.cli.exit_status import FAILED, OK
 from hansa.cli.log_lines import LogLines
 from hansa.cli.registry_options import (
     ENDPOINT,
@@ -30,7 +30,7 @@ from hansa.cli.registry_options import (
     Whole,
 )
 from hansa.cli.stop_signals import StopRequest, stop_signals
-from hansa.errors import HandlerFailed, HansaError, TimedOut, invariant
+from hansa.errors import HandlerFailed, TimedOut, invariant
 from hansa.ids import format_id
 from hansa.limits import DRAIN_TIMEOUT_S, ERROR_TEXT_BYTES_MAX, FRAME_BYTES_MAX
 from hansa.runtime.loops import run
@@ -79,8 +79,6 @@ def provide(
         Where callers connect; port 0 takes any free port.
     advertise
         What callers are told to connect to, if it is not where the provider is bound.
-    router
-        The ROUTER endpoint of a registry; repeat it for each, or set HANSA_ROUTER with commas between.
     pub
         Not needed here; accepted, so that the same options fit every command.
     weight
@@ -91,30 +89,25 @@ def provide(
         How many commands run at once; more requests wait.
     drain_timeout
         How long leaving waits for callers to go.
-    as_json
-        Tell everything as JSON, an object a line, for programs.
     """
-    try:
-        provider = Provider(
-            bind,
-            router,
-            advertise=advertise,
-            concurrency_max=concurrency,
-            environment=tls.environment(),
-            name=service,
-        )
-        with LogLines(as_json=as_json) as log:
+    provider = Provider(
+        bind,
+        router,
+        advertise=advertise,
+        concurrency_max=concurrency,
+        environment=tls.environment(),
+        name=service,
+    )
+    with LogLines(as_json=as_json) as log:
 
-            def failed(error: HandlerFailed) -> None:
-                sentence = f"a request failed: {error.reason}: {error}"
-                log.tell("failed", sentence, reason=error.reason, text=str(error))
+        def failed(error: HandlerFailed) -> None:
+            sentence = f"a request failed: {error.reason}: {error}"
+            log.tell("failed", sentence, reason=error.reason, text=str(error))
 
-            handler = ShellHandler(command, service, on_failure=failed)
-            for number in dict.fromkeys(msg_id):
-                provider.handler(number)(handler)
-            return run(serve(provider, service, log, weight=weight, drain_s=drain_timeout))
-    except HansaError as error:
-        return complain("provide", error, as_json=as_json)
+        handler = ShellHandler(command, service, on_failure=failed)
+        for number in dict.fromkeys(msg_id):
+            provider.handler(number)(handler)
+        return run(serve(provider, service, log, weight=weight, drain_s=drain_timeout))
 
 
 async def serve(provider: Provider, service: str, log: LogLines, *, weight: int, drain_s: float) -> int:

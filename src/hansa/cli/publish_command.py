@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Final
 
 from hansa.cli.arguments import Number, Parameter
@@ -121,14 +121,9 @@ class Published:
 
     def facts(self) -> dict[str, Any]:
         """For programs."""
-        return {
-            "topic": self.topic,
-            "published_count": self.published_count,
-            "nodes_count": self.nodes_count,
-            "dropped_count": self.dropped_count,
-            "refused_count": self.refused_count,
-            "in_doubt_count": self.in_doubt_count,
-        }
+        facts = asdict(self)
+        del facts["is_complete"]
+        return facts
 
 
 # Nodes that hear of a new topic subscribe within a round trip; when no more have for so long, all have.

@@ -132,11 +132,6 @@ def day_and_time(wall_s: float) -> str:
     return datetime.fromtimestamp(wall_s, UTC).strftime("%Y-%m-%d %H:%M:%SZ") if wall_s else "-"
 
 
-def as_object(group: GroupStatus) -> dict[str, Any]:
-    """Everything as one JSON object."""
-    return asdict(group)
-
-
 def summary(group: GroupStatus) -> str:
     """All of it in one sentence."""
     voters = [one for one in group.peers if one.is_voter]
@@ -165,42 +160,39 @@ def size(count: int) -> str:
 
 def told(event: RaftEvent) -> tuple[str, str, dict[str, Any]]:
     """An event as a log line: its name, its sentence, its facts."""
-    facts = asdict(event)
-    if isinstance(event, LeaderChanged):
-        leads = f"{event.leader} leads" if event.leader else "no leader is known"
-        return "leader-changed", f"{leads}, term {event.term}", facts
-    if isinstance(event, RaftPeerJoined):
-        return "peer-joined", f"{event.peer.name} is in the group", facts
-    if isinstance(event, RaftPeerLeft):
-        return "peer-left", f"{event.peer.name} left the group", facts
-    if isinstance(event, MemberRestarted):
-        return "member-restarted", f"etcd ended ({event.exit_status}) and was started again", facts
-    if isinstance(event, MemberFailing):
-        said = f"etcd ended {event.crashes_count} times; the end of its log: {event.log_tail}"
-        return "member-failing", said, facts
-    if isinstance(event, CatchingUp):
-        return (
-            "catching-up",
-            f"caught up to {min(event.applied_index, event.target_index)} of {event.target_index}",
-            facts,
-        )
-    if isinstance(event, JoinRequested):
-        return "join-requested", f"{event.name} asks to join", facts
-    if isinstance(event, ApprovalAwaited):
-        said = f"{event.name} waits for a person's approval, at most {event.timeout_s:.0f} s"
-        return "approval-awaited", said, facts
-    if isinstance(event, JoinApproved):
-        return "join-approved", f"{event.name} was approved after {event.approval_s:.1f} s", facts
-    if isinstance(event, JoinAccepted):
-        said = f"{event.name} was accepted as a learner after {event.accept_s:.1f} s"
-        return "join-accepted", said, facts
-    if isinstance(event, JoinRequestRefused):
-        return "join-refused", f"{event.name} was refused: {event.reason} ({event.code})", facts
-    if isinstance(event, JoinExpired):
-        return "join-expired", f"the request of {event.name} has expired", facts
-    return _snapshot(event, facts)
+    return *_said(event), asdict(event)
 
 
-def _snapshot(event: SnapshotTaken, facts: dict[str, Any]) -> tuple[str, str, dict[str, Any]]:
-    said = f"{event.count} snapshots in {event.seconds:.3f} s; data {size(event.db_bytes)}"
-    return "snapshot-taken", said, facts
+def _said(event: RaftEvent) -> tuple[str, str]:
+    match event:
+        case LeaderChanged():
+            leads = f"{event.leader} leads" if event.leader else "no leader is known"
+            return "leader-changed", f"{leads}, term {event.term}"
+        case RaftPeerJoined():
+            return "peer-joined", f"{event.peer.name} is in the group"
+        case RaftPeerLeft():
+            return "peer-left", f"{event.peer.name} left the group"
+        case MemberRestarted():
+            return "member-restarted", f"etcd ended ({event.exit_status}) and was started again"
+        case MemberFailing():
+            said = f"etcd ended {event.crashes_count} times; the end of its log: {event.log_tail}"
+            return "member-failing", said
+        case CatchingUp():
+            applied = min(event.applied_index, event.target_index)
+            return "catching-up", f"caught up to {applied} of {event.target_index}"
+        case JoinRequested():
+            return "join-requested", f"{event.name} asks to join"
+        case ApprovalAwaited():
+            said = f"{event.name} waits for a person's approval, at most {event.timeout_s:.0f} s"
+            return "approval-awaited", said
+        case JoinApproved():
+            return "join-approved", f"{event.name} was approved after {event.approval_s:.1f} s"
+        case JoinAccepted():
+            return "join-accepted", f"{event.name} was accepted as a learner after {event.accept_s:.1f} s"
+        case JoinRequestRefused():
+            return "join-refused", f"{event.name} was refused: {event.reason} ({event.code})"
+        case JoinExpired():
+            return "join-expired", f"the request of {event.name} has expired"
+        case SnapshotTaken():
+            said = f"{event.count} snapshots in {event.seconds:.3f} s; data {size(event.db_bytes)}"
+            return "snapshot-taken", said

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Annotated, Any, Final, Literal, TypeAlias
+from typing import Annotated, Final, Literal, TypeAlias
 
 from hansa.cli.arguments import Parameter
-from hansa.cli.exit_status import OK, complain, reader_left
 from hansa.cli.log_lines import LogLines, visible
 from hansa.cli.raft_board import (
-    as_object,
     as_table,
     beginnings,
     figures,
@@ -25,7 +23,7 @@ from hansa.cli.registry_options import SECONDS, AsJson, Whole
 from hansa.cli.session_options import ClusterName
 from hansa.cli.standard_streams import console
 from hansa.cli.stop_signals import Interruption, until_stopped
-from hansa.errors import BadArgument, HansaError
+from hansa.errors import BadArgument
 from hansa.limits import (
     RAFT_APPROVAL_TIMEOUT_S,
     RAFT_CALL_S_MAX,
@@ -40,8 +38,9 @@ from hansa.store import raft
 from hansa.store.raft.raft_events import RaftEvent
 
 ADDRESS: Final = {"metavar": "HOST:PORT"}
-Name: TypeAlias = Annotated[str, Parameter(metavar="NAME")]
-Via: TypeAlias = Annotated[tuple[str, ...], Parameter(**ADDRESS)]
+App: TypeAlias = Annotated[str, Parameter(metavar="NAME", about="The application whose group it is.")]
+_VIA: Final = "The join address of any peer that runs; repeat it for each that you know."
+Via: TypeAlias = Annotated[tuple[str, ...], Parameter(**ADDRESS, about=_VIA)]
 Who: TypeAlias = Literal["automatic", "manual"]
 
 
@@ -86,8 +85,6 @@ class PeerOptions:
         How long a change may take to be on more than half of the peers.
     approval_timeout
         How long a request waits for a person, where one is needed, while this peer's etcd leads.
-    as_json
-        Tell everything as JSON, an object a line, for programs.
     """
 
     name: Annotated[str, Parameter(metavar="NAME")]
@@ -116,8 +113,6 @@ class AskOptions:
 
     Parameters
     ----------
-    via
-        The join address of any peer that runs; repeat it for each that you know.
     timeout
         How long it may take; etcd changes a group only some 5 s after its last trouble.
     as_json
@@ -177,7 +172,7 @@ def _pairs(texts: Sequence[str], option: str) -> dict[str, str]:
 
 
 def start(
-    app: Name,
+    app: App,
     /,
     *,
     peers: Annotated[tuple[str, ...], Parameter(metavar="NAME=HOST:PORT")] = (),
@@ -186,7 +181,7 @@ def start(
     timeout: Annotated[float, SECONDS] = RAFT_START_S_MAX,
     join_timeout: Annotated[float, SECONDS] = RAFT_JOIN_TIMEOUT_S,
     peer: PeerOptions,
-) -> int:
+) -> None:
     """Run a peer of a group that begins with these peers, or of one that its folder knows.
 
     Start every one of them; a group begins when more than half are there. It runs until SIGTERM or Ctrl-C.
@@ -202,8 +197,6 @@ def start(
 
     Parameters
     ----------
-    app
-        The application whose group it is.
     peers
         All peers that the group begins with, as name=host:port of their peer addresses; with commas between,
         or repeated. Not needed where the folder knows the group already.
@@ -217,31 +210,27 @@ def start(
     join_timeout
         How long joining may take, approval aside, while this peer's etcd leads.
     """
-    try:
-        made = peer_of(
-            app,
-            peer,
-            peers=founders_of(peers),
-            approval=approval,
-            resource_group=resource_group,
-            start_timeout=timeout,
-            join_timeout=join_timeout,
-        )
-        run(_serve(made, as_json=peer.as_json))
-    except HansaError as error:
-        return complain("raft start", error, as_json=peer.as_json)
-    return OK
+    made = peer_of(
+        app,
+        peer,
+        peers=founders_of(peers),
+        approval=approval,
+        resource_group=resource_group,
+        start_timeout=timeout,
+        join_timeout=join_timeout,
+    )
+    run(_serve(made, as_json=peer.as_json))
 
 
 def join(
-    app: Name,
+    app: App,
     /,
     *,
     via: Via,
     address: Annotated[str, Parameter(name="--peer", **ADDRESS)] = "127.0.0.1:0",
     timeout: Annotated[float, SECONDS] = RAFT_JOIN_TIMEOUT_S,
     peer: PeerOptions,
-) -> int:
+) -> None:
     """Join a running group with a new peer, and run it until SIGTERM or Ctrl-C.
 
     The group is asked, the peer catches up without a vote, and then gets it. Where a person lets peers join,
@@ -257,8 +246,6 @@ def join(
 
     Parameters
     ----------
-    app
-        The application whose group it is.
     via
         The join address of a peer that runs; repeat it for each that you know.
     address
@@ -266,21 +253,11 @@ def join(
     timeout
         How long joining may take; the time that a person has for the approval is not counted.
     """
-    try:
-        made = peer_of(app, peer, join=via, peer_address=address, join_timeout=timeout)
-        run(_serve(made, as_json=peer.as_json))
-    except HansaError as error:
-        return complain("raft join", error, as_json=peer.as_json)
-    return OK
+    made = peer_of(app, peer, join=via, peer_address=address, join_timeout=timeout)
+    run(_serve(made, as_json=peer.as_json))
 
 
-def leave(
-    app: Name,
-    /,
-    *,
-    name: Annotated[str, Parameter(metavar="NAME")],
-    options: AskOptions,
-) -> int:
+def leave(app: App, /, *, name: Annotated[str, Parameter(metavar="NAME")], options: AskOptions) -> None:
     """Take a peer out of its group, for good: one that runs ends by itself, one that is lost is forgotten.
 
     It is refused when the others would not keep a quorum that answers.
@@ -291,26 +268,16 @@ def leave(
 
     Parameters
     ----------
-    app
-        The application whose group it is.
     name
         The peer that leaves.
     """
-
-    async def ask() -> None:
-        async with raft.JoinClient(app, options.via) as client:
-            await client.leave(name, timeout=options.timeout)
-
-    return _order("leave", ask(), {"event": "left", "name": name}, f"{name} has left {app}", options.as_json)
+    facts = {"event": "left", "name": name}
+    _order(
+        app, options, lambda one: one.leave(name, timeout=options.timeout), facts, f"{name} has left {app}"
+    )
 
 
-def approve(
-    app: Name,
-    /,
-    *,
-    name: Annotated[str, Parameter(metavar="NAME")],
-    options: AskOptions,
-) -> int:
+def approve(app: App, /, *, name: Annotated[str, Parameter(metavar="NAME")], options: AskOptions) -> None:
     """Let a peer join that waits for a person's approval; `hansa raft status` lists those.
 
     Example:
@@ -319,28 +286,23 @@ def approve(
 
     Parameters
     ----------
-    app
-        The application whose group it is.
     name
         The peer that asks to join.
     """
-
-    async def ask() -> None:
-        async with raft.JoinClient(app, options.via) as client:
-            await client.approve(name, timeout=options.timeout)
-
     facts = {"event": "approved", "name": name}
-    return _order("approve", ask(), facts, f"{name} may join {app}", options.as_json)
+    _order(
+        app, options, lambda one: one.approve(name, timeout=options.timeout), facts, f"{name} may join {app}"
+    )
 
 
 def refuse(
-    app: Name,
+    app: App,
     /,
     *,
     name: Annotated[str, Parameter(metavar="NAME")],
     reason: Annotated[str, Parameter(metavar="TEXT")],
     options: AskOptions,
-) -> int:
+) -> None:
     """Do not let a peer join that waits for a person's approval; it ends, and tells why.
 
     Example:
@@ -349,29 +311,17 @@ def refuse(
 
     Parameters
     ----------
-    app
-        The application whose group it is.
     name
         The peer that asks to join.
     reason
         Why not, in a sentence; the peer is told it.
     """
-
-    async def ask() -> None:
-        async with raft.JoinClient(app, options.via) as client:
-            await client.refuse(name, reason, timeout=options.timeout)
-
     facts = {"event": "refused", "name": name, "reason": reason}
-    return _order("refuse", ask(), facts, f"{name} may not join {app}", options.as_json)
+    said = f"{name} may not join {app}"
+    _order(app, options, lambda one: one.refuse(name, reason, timeout=options.timeout), facts, said)
 
 
-def approval(
-    app: Name,
-    who: Who,
-    /,
-    *,
-    options: AskOptions,
-) -> int:
+def approval(app: App, who: Who, /, *, options: AskOptions) -> None:
     """Say who lets peers join a group from now on: `automatic`, or `manual` for a person.
 
     Requests that wait for a person go on by themselves when it becomes automatic.
@@ -382,23 +332,17 @@ def approval(
 
     Parameters
     ----------
-    app
-        The application whose group it is.
     who
         automatic or manual.
     """
-
-    async def ask() -> None:
-        async with raft.JoinClient(app, options.via) as client:
-            await client.set_approval(who, timeout=options.timeout)
-
     facts = {"event": "approval-changed", "approval": who}
-    return _order("approval", ask(), facts, f"{app}: approval is {who}", options.as_json)
+    said = f"{app}: approval is {who}"
+    _order(app, options, lambda one: one.set_approval(who, timeout=options.timeout), facts, said)
 
 
 def status(
-    app: Name, /, *, via: Via, timeout: Annotated[float, SECONDS] = 5.0, as_json: AsJson = False
-) -> int:
+    app: App, /, *, via: Via, timeout: Annotated[float, SECONDS] = 5.0, as_json: AsJson = False
+) -> None:
     """Show a group: its peers, who leads, who answers, who asks to join, and what the asked peer counted.
 
     Example:
@@ -407,10 +351,6 @@ def status(
 
     Parameters
     ----------
-    app
-        The application whose group it is.
-    via
-        The join address of any peer that runs; repeat it for each that you know.
     timeout
         How long to wait for an answer.
     as_json
@@ -421,7 +361,7 @@ def status(
         async with raft.JoinClient(app, via) as client:
             group = await client.describe(timeout=timeout)
         if as_json:
-            print(json.dumps(as_object(group)), flush=True)
+            print(json.dumps(asdict(group)), flush=True)
             return
         out = console()
         out.print(as_table(group))
@@ -434,25 +374,24 @@ def status(
             # In one piece, however long, so that it can be copied.
             out.print(f"its store: {visible(address)}", markup=False, soft_wrap=True)
 
-    try:
-        run(ask())
-    except HansaError as error:
-        return complain("raft status", error, as_json=as_json)
-    except BrokenPipeError:
-        reader_left()
-    return OK
+    run(ask())
 
 
 def _order(
-    command: str, asking: Coroutine[Any, Any, None], facts: dict[str, str], sentence: str, as_json: bool
-) -> int:
+    app: str,
+    options: AskOptions,
+    order: Callable[[raft.JoinClient], Awaitable[None]],
+    facts: dict[str, str],
+    sentence: str,
+) -> None:
     """Ask the group for something, and say that it was done."""
-    try:
-        run(asking)
-    except HansaError as error:
-        return complain(f"raft {command}", error, as_json=as_json)
-    print(json.dumps(facts) if as_json else visible(sentence), flush=True)
-    return OK
+
+    async def ask() -> None:
+        async with raft.JoinClient(app, options.via) as client:
+            await order(client)
+
+    run(ask())
+    print(json.dumps(facts) if options.as_json else visible(sentence), flush=True)
 
 
 async def _serve(peer: raft.RaftPeer, *, as_json: bool) -> None:

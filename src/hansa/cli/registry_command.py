@@ -2,33 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from dataclasses import asdict
 from typing import Annotated, Final
 
 from hansa.cli.arguments import Parameter
-from hansa.cli.exit_status import OK, complain
 from hansa.cli.log_lines import LogLines
-from hansa.cli.registry_news import RegistryNews
-from hansa.cli.registry_options import (
-    ENDPOINT,
-    NO_TLS,
-    PUB,
-    ROUTER,
-    SECONDS,
-    AsJson,
-    TlsOptions,
-    Whole,
-)
+from hansa.cli.registry_options import ENDPOINT, NO_TLS, PUB, ROUTER, SECONDS, AsJson, TlsOptions, Whole
+from hansa.cli.services_command import tell_change
 from hansa.cli.stop_signals import stop_signals
-from hansa.errors import HansaError
-from hansa.limits import (
-    BROADCAST_INTERVAL_S,
-    HEARTBEAT_TIMEOUT_S,
-    PROVIDER_ENTRIES_MAX,
-)
+from hansa.limits import BROADCAST_INTERVAL_S, HEARTBEAT_TIMEOUT_S, PROVIDER_ENTRIES_MAX
+from hansa.presence.provider_info import ProviderInfo
 from hansa.runtime.loops import run
+from hansa.services.discovery.events import events_between
 from hansa.services.registry import Registry
 
 # As fast as a person or a test follows; a look at an unchanged registry costs microseconds.
@@ -47,7 +33,7 @@ def registry(
     provider_entries_max: Annotated[Whole, Parameter(metavar="COUNT")] = PROVIDER_ENTRIES_MAX,
     as_json: AsJson = False,
     tls: TlsOptions = NO_TLS,
-) -> int:
+) -> None:
     """Run a registry: providers register with it, callers learn from it who provides what.
 
     It says when it is ready and what changes, until SIGTERM or Ctrl-C. Port 0 takes any free port; the
@@ -77,25 +63,19 @@ def registry(
         How often the list is told even if nothing changed.
     provider_entries_max
         How many entries one provider may have; more are refused.
-    as_json
-        Tell everything as JSON, an object a line, for programs.
     """
-    try:
-        made = Registry(
-            pub,
-            router,
-            peers=peer,
-            registry_id=registry_id,
-            heartbeat_interval=heartbeat_interval,
-            heartbeat_timeout=heartbeat_timeout,
-            broadcast_interval=broadcast_interval,
-            provider_entries_max=provider_entries_max,
-            environment=tls.environment(),
-        )
-        run(serve(made, as_json=as_json))
-    except HansaError as error:
-        return complain("registry", error, as_json=as_json)
-    return OK
+    made = Registry(
+        pub,
+        router,
+        peers=peer,
+        registry_id=registry_id,
+        heartbeat_interval=heartbeat_interval,
+        heartbeat_timeout=heartbeat_timeout,
+        broadcast_interval=broadcast_interval,
+        provider_entries_max=provider_entries_max,
+        environment=tls.environment(),
+    )
+    run(serve(made, as_json=as_json))
 
 
 async def serve(registry: Registry, *, as_json: bool) -> None:
@@ -112,13 +92,9 @@ async def serve(registry: Registry, *, as_json: bool) -> None:
                 pid=os.getpid(),
             )
             news = RegistryNews(registry, log)
-            while not stop.asked.is_set():
+            news.look()
+            while not await stop.within(LOOK_INTERVAL_S):
                 news.look()
-                try:
-                    async with asyncio.timeout(LOOK_INTERVAL_S):
-                        await stop.asked.wait()
-                except TimeoutError:
-                    continue
             news.look()
         stats = registry.stats
         log.tell(
@@ -130,3 +106,38 @@ async def serve(registry: Registry, *, as_json: bool) -> None:
             registry_id=number,
             stats=asdict(stats),
         )
+
+
+class RegistryNews:
+    """Compares the registry with how it was at the last look and tells the differences.
+
+    A change is always followed by a broadcast, so a look at an unchanged count costs nothing.
+    """
+
+    def __init__(self, registry: Registry, log: LogLines) -> None:
+        self._registry = registry
+        self._log = log
+        self._services: dict[str, tuple[ProviderInfo, ...]] = {}
+        self._peers: tuple[int, ...] = ()
+        self._broadcasts_count = -1
+
+    def look(self) -> None:
+        """Tell what is new: providers registered and removed, weights, peers heard and silent."""
+        self._look_at_peers()
+        count = self._registry.stats.broadcasts_count
+        if count == self._broadcasts_count:
+            return
+        self._broadcasts_count = count
+        before, self._services = self._services, self._registry.services
+        for service in sorted(before.keys() | self._services.keys()):
+            for event in events_between(service, before.get(service, ()), self._services.get(service, ())):
+                tell_change(self._log, event)
+
+    def _look_at_peers(self) -> None:
+        before, self._peers = self._peers, self._registry.peers_heard
+        for peer in self._peers:
+            if peer not in before:
+                self._log.tell("peer-heard", f"registry {peer} is heard", peer=peer)
+        for peer in before:
+            if peer not in self._peers:
+                self._log.tell("peer-silent", f"registry {peer} is not heard any more", peer=peer)

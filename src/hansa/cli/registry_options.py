@@ -24,16 +24,16 @@ def read_whole(text: str) -> int:
 ENDPOINT: Final = Parameter(metavar="ENDPOINT")
 SECONDS: Final = Parameter(metavar="SECONDS", validator=Number(gt=0, lt=1e9))
 
-Pubs: TypeAlias = Annotated[
-    tuple[str, ...],
-    Parameter(metavar="ENDPOINT", env_var="HANSA_PUB"),
-]
+_MANY: Final = "endpoint of a registry; repeat it for each, or set"
+_PUBS: Final = f"The PUB {_MANY} HANSA_PUB with commas between."
+_ROUTERS: Final = f"The ROUTER {_MANY} HANSA_ROUTER with commas between."
+Pubs: TypeAlias = Annotated[tuple[str, ...], Parameter(metavar="ENDPOINT", env_var="HANSA_PUB", about=_PUBS)]
 Routers: TypeAlias = Annotated[
-    tuple[str, ...],
-    Parameter(metavar="ENDPOINT", env_var="HANSA_ROUTER"),
+    tuple[str, ...], Parameter(metavar="ENDPOINT", env_var="HANSA_ROUTER", about=_ROUTERS)
 ]
 Whole: TypeAlias = Annotated[int, Parameter(converter=read_whole)]
-AsJson: TypeAlias = Annotated[bool, Parameter(name="--json")]
+_AS_JSON: Final = "Tell everything as JSON, an object a line, for programs."
+AsJson: TypeAlias = Annotated[bool, Parameter(name="--json", about=_AS_JSON)]
 
 _FILE: Final = {"metavar": "FILE"}
 

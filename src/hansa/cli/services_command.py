@@ -5,29 +5,25 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
-from hansa.cli.exit_status import OK, complain, reader_left
-from hansa.cli.log_lines import LogLines, visible
-from hansa.cli.registry_news import facts, tell_change
-from hansa.cli.registry_options import (
-    NO_TLS,
-    PUB,
-    ROUTER,
-    SECONDS,
-    AsJson,
-    Pubs,
-    Routers,
-    TlsOptions,
-)
+from hansa.cli.log_lines import LogLines, counted, moment_of, visible
+from hansa.cli.registry_options import NO_TLS, PUB, ROUTER, SECONDS, AsJson, Pubs, Routers, TlsOptions
 from hansa.cli.standard_streams import console
 from hansa.cli.stop_signals import StopRequest, stop_signals
-from hansa.errors import HansaError, TimedOut
+from hansa.errors import TimedOut
 from hansa.ids import format_id
 from hansa.presence.provider_info import ProviderInfo
 from hansa.runtime.loops import run
-from hansa.services.discovery import Discovery
+from hansa.services.discovery import (
+    Discovery,
+    DiscoveryEvent,
+    ProviderAdded,
+    ProviderRemoved,
+    ServiceAvailable,
+    ServiceUnavailable,
+    WeightChanged,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console, Group
@@ -55,21 +51,43 @@ def as_table(services: Services) -> Table:
                 Text(visible(provider.endpoint)),
                 Text(format_id(provider.routing_id)),
                 str(provider.weight),
-                since(provider),
+                moment_of(provider.registered_at) or "-",
                 end_section=number == len(providers) - 1,
             )
     return table
 
 
-def since(provider: ProviderInfo) -> str:
-    """When it registered, in local time."""
-    if not provider.registered_at:
-        return "-"
-    try:
-        moment = datetime.fromtimestamp(provider.registered_at)
-    except (OverflowError, OSError, ValueError):  # A registry's clock may say anything.
-        return "?"
-    return f"{moment:%Y-%m-%d %H:%M:%S}"
+def tell_change(log: LogLines, event: DiscoveryEvent) -> None:
+    """One change of the list of providers, as a line."""
+    match event:
+        case ProviderAdded(provider=provider):
+            log.tell(
+                "provider-added", f"{_name(provider)} added, weight {provider.weight}", **facts(provider)
+            )
+        case ProviderRemoved(provider=provider):
+            log.tell("provider-removed", f"{_name(provider)} removed", **facts(provider))
+        case WeightChanged(provider=provider, weight_before=before):
+            sentence = f"{_name(provider)} has weight {provider.weight}, before {before}"
+            log.tell("weight-changed", sentence, **facts(provider), weight_before=before)
+        case ServiceAvailable(service=service):
+            log.tell("service-available", f"{service} is available", service=service)
+        case ServiceUnavailable(service=service):
+            log.tell("service-unavailable", f"{service} is not available any more", service=service)
+
+
+def _name(provider: ProviderInfo) -> str:
+    return f"{provider.service} at {provider.endpoint} ({format_id(provider.routing_id)})"
+
+
+def facts(provider: ProviderInfo) -> dict[str, object]:
+    """A provider as JSON; the routing id in the spelling that people see."""
+    return {
+        "service": provider.service,
+        "endpoint": provider.endpoint,
+        "routing_id": format_id(provider.routing_id),
+        "weight": provider.weight,
+        "registered_at": provider.registered_at or None,
+    }
 
 
 def as_object(services: Services, registries: Sequence[int]) -> dict[str, Any]:
@@ -84,11 +102,7 @@ def summary(services: Services, registries: Sequence[int]) -> str:
     """All of it in one sentence."""
     providers_count = sum(map(len, services.values()))
     told_by = f"registr{'y' if len(registries) == 1 else 'ies'} {', '.join(map(str, registries)) or 'none'}"
-    return f"{_counted(len(services), 'service')}, {_counted(providers_count, 'provider')}; heard: {told_by}"
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+    return f"{counted(len(services), 'service')}, {counted(providers_count, 'provider')}; heard: {told_by}"
 
 
 LOOK_INTERVAL_S: Final = 0.01
@@ -105,7 +119,7 @@ def services(
     timeout: Annotated[float, SECONDS] = 3.0,
     as_json: AsJson = False,
     tls: TlsOptions = NO_TLS,
-) -> int:
+) -> None:
     """Show who provides what.
 
     Examples:
@@ -116,8 +130,6 @@ def services(
 
     Parameters
     ----------
-    pub
-        The PUB endpoint of a registry; repeat it for each, or set HANSA_PUB with commas between.
     router
         Not needed here; accepted, so that the same options fit every command.
     watch
@@ -127,14 +139,8 @@ def services(
     as_json
         One JSON object for programs; with --watch an object a line for each change.
     """
-    try:
-        discovery = Discovery(pub, environment=tls.environment())
-        run(show(discovery, pub, watch=watch, timeout_s=timeout, as_json=as_json))
-    except HansaError as error:
-        return complain("services", error, as_json=as_json)
-    except BrokenPipeError:
-        reader_left()
-    return OK
+    discovery = Discovery(pub, environment=tls.environment())
+    run(show(discovery, pub, watch=watch, timeout_s=timeout, as_json=as_json))
 
 
 async def show(
@@ -189,13 +195,8 @@ async def _draw(discovery: Discovery, to: Console, stop: StopRequest) -> None:
     from rich.live import Live
 
     with Live(_screen(discovery), console=to, auto_refresh=False) as live:
-        while not stop.asked.is_set():
+        while not await stop.within(DRAW_INTERVAL_S):
             live.update(_screen(discovery), refresh=True)
-            try:
-                async with asyncio.timeout(DRAW_INTERVAL_S):
-                    await stop.asked.wait()
-            except TimeoutError:
-                continue
 
 
 async def _tell_changes(
@@ -203,11 +204,7 @@ async def _tell_changes(
 ) -> None:
     """A line per change; what is there at the beginning is added, too."""
     loop = asyncio.get_running_loop()
-
-    def broken() -> None:
-        loop.call_soon_threadsafe(stop.ask)
-
-    with LogLines(as_json=as_json, on_broken=broken) as log:
+    with LogLines(as_json=as_json, on_broken=lambda: loop.call_soon_threadsafe(stop.ask)) as log:
         discovery.listen(lambda event: tell_change(log, event))
         async with discovery:
             await _hear(discovery, pubs, stop, timeout_s=timeout_s)

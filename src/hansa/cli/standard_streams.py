@@ -10,20 +10,17 @@ draws loads it, and no module does.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import threading
-from collections.abc import AsyncIterator, Callable
-from contextlib import suppress
-from typing import TYPE_CHECKING, Final, TypeVar
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Final
 
 from hansa.errors import BadArgument
 from hansa.limits import FRAME_BYTES_MAX
+from hansa.runtime.tasks import in_thread
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-T = TypeVar("T")
 
 _READ_BYTES: Final = 64 * 1024
 # How long the end of a program waits for the reader to take the last lines.
@@ -62,7 +59,7 @@ async def read_lines(descriptor: int = 0) -> AsyncIterator[bytes]:
     Raises BadArgument for a line that is too long to be sent.
     """
     lines = Lines()
-    while chunk := await _in_thread(lambda: os.read(descriptor, _READ_BYTES), "reading lines")[0]:
+    while chunk := await in_thread(lambda: os.read(descriptor, _READ_BYTES), "reading lines")[0]:
         for line in lines.cut(chunk):
             yield line
     for line in lines.last():
@@ -83,7 +80,7 @@ class Output:
 
         A call that is cancelled has still written, or goes on to: `flush` waits for it.
         """
-        written, self._thread = _in_thread(lambda: self._write(chunk), "writing lines")
+        written, self._thread = in_thread(lambda: self._write(chunk), "writing lines")
         await written
 
     def flush(self) -> None:
@@ -96,36 +93,6 @@ class Output:
             written = os.write(self._descriptor, chunk)
             self.lines_count += chunk.count(b"\n", 0, written)
             chunk = chunk[written:]
-
-
-def _in_thread(call: Callable[[], T], name: str) -> tuple[asyncio.Future[T], threading.Thread]:
-    """Run one blocking call in a thread of its own; the future of its outcome, and the thread.
-
-    Not an executor: those wait at the end of the program until every call has returned.
-    """
-    loop = asyncio.get_running_loop()
-    outcome: asyncio.Future[T] = loop.create_future()
-
-    def settle(result: T | None, error: OSError | None) -> None:
-        if outcome.cancelled():
-            return
-        if error is not None:
-            outcome.set_exception(error)
-        else:
-            outcome.set_result(result)  # type: ignore[arg-type]  # There is one unless there is an error.
-
-    def work() -> None:
-        result, error = None, None
-        try:
-            result = call()
-        except OSError as problem:
-            error = problem
-        with suppress(RuntimeError):  # The loop has ended, and nobody waits any more.
-            loop.call_soon_threadsafe(settle, result, error)
-
-    thread = threading.Thread(target=work, name=name, daemon=True)
-    thread.start()
-    return outcome, thread
 
 
 def console() -> Console:

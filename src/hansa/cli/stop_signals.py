@@ -23,6 +23,13 @@ class StopRequest:
             self.urged.set()
         self.asked.set()
 
+    async def within(self, seconds: float) -> bool:
+        """Wait so long; whether the first signal has come."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self.asked.wait()
+        return self.asked.is_set()
+
 
 @contextmanager
 def stop_signals() -> Iterator[StopRequest]:

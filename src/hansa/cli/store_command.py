@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import os
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Final
 
 from hansa.cli.arguments import Parameter
-from hansa.cli.exit_status import OK, complain
 from hansa.cli.log_lines import LogLines
 from hansa.cli.registry_options import NO_TLS, AsJson, TlsOptions
 from hansa.cli.stop_signals import stop_signals
-from hansa.errors import BadArgument, HansaError
+from hansa.errors import BadArgument
 from hansa.runtime.loops import run
 
 if TYPE_CHECKING:
@@ -38,7 +36,7 @@ def store(
     give_up_damage: bool = False,
     as_json: AsJson = False,
     tls: TlsOptions = NO_TLS,
-) -> int:
+) -> None:
     """Run a store: keys with revisions, leases and watches, kept in a folder, spoken to as to etcd.
 
     One process, for development and small clusters; etcd itself takes its place when one machine must not be
@@ -67,27 +65,21 @@ def store(
     give_up_damage
         Start though the end of the journal is damaged, without what cannot be read of it, answered or not; it
         is kept in a file beside the journal. Give it once, when there is no copy to restore.
-    as_json
-        Tell everything as JSON, an object a line, for programs.
     """
-    try:
-        if memory and data is not None:
-            raise BadArgument("--memory keeps nothing, and --data says where to: give one of them")
-        # Here, because gRPC takes longer to load than help is worth.
-        from hansa.store.served.server import StoreServer
+    if memory and data is not None:
+        raise BadArgument("--memory keeps nothing, and --data says where to: give one of them")
+    # Here, because gRPC takes longer to load than help is worth.
+    from hansa.store.served.server import StoreServer
 
-        server = StoreServer(
-            listen,
-            folder=None if memory else data or DATA,
-            fsync=not no_fsync,
-            environment=tls.environment(),
-            give_up_damage=give_up_damage,
-        )
-        gc.set_threshold(*GARBAGE_THRESHOLDS)
-        run(serve(server, as_json=as_json))
-    except HansaError as error:
-        return complain("store", error, as_json=as_json)
-    return OK
+    server = StoreServer(
+        listen,
+        folder=None if memory else data or DATA,
+        fsync=not no_fsync,
+        environment=tls.environment(),
+        give_up_damage=give_up_damage,
+    )
+    gc.set_threshold(*GARBAGE_THRESHOLDS)
+    run(serve(server, as_json=as_json))
 
 
 async def serve(server: StoreServer, *, as_json: bool) -> None:
@@ -96,14 +88,9 @@ async def serve(server: StoreServer, *, as_json: bool) -> None:
         async with server:
             tell_ready(server, log)
             trouble = None
-            while not stop.asked.is_set():
+            while not await stop.within(LOOK_INTERVAL_S):
                 if trouble is None and (trouble := server.store.failure) is not None:
                     log.tell("failed", f"store failed: {trouble}; reads go on", reason=str(trouble))
-                try:
-                    async with asyncio.timeout(LOOK_INTERVAL_S):
-                        await stop.asked.wait()
-                except TimeoutError:
-                    continue
         journal = server.store.journal_stats
         watches = server.watch_stats
         revision = server.store.safe_revision

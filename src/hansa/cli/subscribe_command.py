@@ -10,14 +10,12 @@ from contextlib import suppress
 from typing import Annotated, Any
 
 from hansa.cli.arguments import Number, Parameter
-from hansa.cli.exit_status import OK, complain
 from hansa.cli.log_lines import LogLines, visible
 from hansa.cli.mesh_options import ANY_MESH, MeshOptions
 from hansa.cli.payload_argument import parts_object
 from hansa.cli.registry_options import NO_TLS, AsJson, TlsOptions, Whole
 from hansa.cli.standard_streams import Output
 from hansa.cli.stop_signals import until_stopped
-from hansa.errors import HansaError
 from hansa.ids import format_id
 from hansa.runtime.loops import run
 from hansa.topics import (
@@ -111,7 +109,7 @@ def subscribe(
     mesh: MeshOptions = ANY_MESH,
     as_json: AsJson = False,
     tls: TlsOptions = NO_TLS,
-) -> int:
+) -> None:
     """Print the messages of topics, a line each: the topic, a tab, the payload.
 
     A pattern has one `*`, at its end, and stands for all topics that begin so, also later ones. Line ends
@@ -139,13 +137,9 @@ def subscribe(
         An object for each message, with its payload exactly, as text or base64; and for each line on stderr.
     """
     wanted = tuple(dict.fromkeys((topic_or_pattern, *more)))
-    try:
-        for text in wanted:
-            (check_pattern if is_pattern(text) else check_topic)(text)
-        run(follow(wanted, mesh, tls.environment(), count_max=count, as_json=as_json))
-    except HansaError as error:
-        return complain("subscribe", error, as_json=as_json)
-    return OK
+    for text in wanted:
+        (check_pattern if is_pattern(text) else check_topic)(text)
+    run(follow(wanted, mesh, tls.environment(), count_max=count, as_json=as_json))
 
 
 async def follow(

@@ -5,16 +5,15 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
-from hansa.cli.exit_status import OK, complain, reader_left
-from hansa.cli.log_lines import LogLines, visible
+from hansa.cli.log_lines import LogLines, counted, visible
 from hansa.cli.mesh_options import ANY_MESH, MeshOptions
 from hansa.cli.registry_options import NO_TLS, SECONDS, AsJson, TlsOptions
 from hansa.cli.standard_streams import console
 from hansa.cli.stop_signals import Interruption, until_stopped
-from hansa.errors import BadArgument, HansaError
+from hansa.errors import BadArgument
 from hansa.ids import format_id
 from hansa.runtime.loops import run
 from hansa.topics import SpotNode, TopicReport
@@ -39,14 +38,9 @@ class TopicLine:
 
     def facts(self) -> dict[str, object]:
         """The line as JSON."""
-        return {
-            "topic": self.topic,
-            "owner": self.owner,
-            "subscribers_count": self.subscribers_count,
-            "published_count": self.published_count,
-            "dropped_count": self.dropped_count,
-            "messages_per_s": None if self.rate is None else round(self.rate, 3),
-        }
+        facts = asdict(self)
+        rate = facts.pop("rate")
+        return facts | {"messages_per_s": None if rate is None else round(rate, 3)}
 
 
 # By topic and owner: until they have settled it, two nodes may both own a topic.
@@ -127,7 +121,7 @@ def summary(topics: Topics, peers: Sequence[bytes]) -> str:
     """All of it in one sentence; this command's own node does not count."""
     rates = [line.rate for line in topics.values() if line.rate is not None]
     told = f", {sum(rates):,.0f} messages/s" if rates else ""
-    return f"{_counted(len({topic for topic, _ in topics}), 'topic')} at {_counted(len(peers), 'node')}{told}"
+    return f"{counted(len({topic for topic, _ in topics}), 'topic')} at {counted(len(peers), 'node')}{told}"
 
 
 def tell_changes(log: LogLines, before: Topics, after: Topics) -> None:
@@ -162,10 +156,6 @@ def number(value: float | None) -> str:
     return f"{value:,.1f}" if 0 < value < 10 and value != int(value) else f"{value:,.0f}"
 
 
-def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
-
-
 def topics(
     *,
     mesh: MeshOptions = ANY_MESH,
@@ -173,7 +163,7 @@ def topics(
     interval: Annotated[float, SECONDS] = 1.0,
     as_json: AsJson = False,
     tls: TlsOptions = NO_TLS,
-) -> int:
+) -> None:
     """Show the topics of a mesh: owner, subscribers, messages per second, dropped, published in total.
 
     Joins the mesh as a node of its own and asks every other one. Dropped is what subscribers' nodes were too
@@ -194,18 +184,12 @@ def topics(
     as_json
         One JSON object for programs; with --watch an object a line for each topic whose numbers changed.
     """
-    try:
-        if mesh.mesh == "pubsub":
-            raise BadArgument(
-                "nobody tells of the topics of a PUB/SUB mesh: they have no owners. "
-                "`hansa subscribe '*' --mesh pubsub` shows what is published"
-            )
-        run(show(mesh, tls.environment(), watch=watch, interval_s=interval, as_json=as_json))
-    except HansaError as error:
-        return complain("topics", error, as_json=as_json)
-    except BrokenPipeError:
-        reader_left()
-    return OK
+    if mesh.mesh == "pubsub":
+        raise BadArgument(
+            "nobody tells of the topics of a PUB/SUB mesh: they have no owners. "
+            "`hansa subscribe '*' --mesh pubsub` shows what is published"
+        )
+    run(show(mesh, tls.environment(), watch=watch, interval_s=interval, as_json=as_json))
 
 
 async def show(
@@ -269,11 +253,7 @@ async def _draw(survey: Survey, to: Console) -> None:
 async def _tell_changes(survey: Survey, cut: Interruption, *, as_json: bool) -> None:
     """A line per topic and change; what is there at the beginning is told, too."""
     loop = asyncio.get_running_loop()
-
-    def broken() -> None:
-        loop.call_soon_threadsafe(cut.make)
-
-    with LogLines(as_json=as_json, on_broken=broken) as log:
+    with LogLines(as_json=as_json, on_broken=lambda: loop.call_soon_threadsafe(cut.make)) as log:
         before = await survey.look()
         peers = survey.node.peers
         log.tell("ready", f"watching: {summary(survey.topics, peers)}", nodes_count=len(peers))

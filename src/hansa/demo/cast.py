@@ -145,10 +145,7 @@ async def play_registry(settings: Facts) -> None:
     )
 
     def state() -> Facts:
-        return {
-            "peers_heard": registry.peers_heard,
-            "listed": listing(registry.services.get(SERVICE, ())),
-        }
+        return {"peers_heard": registry.peers_heard, "listed": listing(registry.services.get(SERVICE, ()))}
 
     def numbers() -> Facts:
         return {"broadcasts_count": registry.stats.broadcasts_count}

@@ -45,14 +45,7 @@ from hansa.limits import (
 from hansa.presence.provider_info import ProviderState, Registration, RegistrationTally, beat_s
 from hansa.presence.statements import Stamps
 from hansa.runtime.backoff import Backoff
-from hansa.wire.registry import (
-    AckStatus,
-    Heartbeat,
-    Register,
-    RegisterAck,
-    Unregister,
-    UpdateWeight,
-)
+from hansa.wire.registry import AckStatus, Heartbeat, Register, RegisterAck, Unregister, UpdateWeight
 
 _UINT32_MAX = 0xFFFF_FFFF
 # How a registry's answer to a heartbeat begins when it has no such entry.

@@ -59,12 +59,7 @@ class RegistryLine:
     """The line to the active registry. Its calls have deadlines; cancelling one stops the waiting."""
 
     def __init__(
-        self,
-        machine: Registrations,
-        *,
-        routing_id: bytes,
-        environment: Environment,
-        name: str,
+        self, machine: Registrations, *, routing_id: bytes, environment: Environment, name: str
     ) -> None:
         self.machine = machine
         self.bad_frames_count = 0

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from _thread import get_ident
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from hansa.errors import UsageError
@@ -16,23 +16,23 @@ from hansa.errors import UsageError
 T = TypeVar("T")
 
 
+def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """uvloop's where it is installed; None for asyncio's own."""
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
+
+
 def loop_name() -> str:
     """The module of the event loop that `run` uses."""
-    try:
-        import uvloop  # noqa: F401
-    except ImportError:
-        return "asyncio"
-    return "uvloop"
+    return "uvloop" if loop_factory() else "asyncio"
 
 
 def run(program: Coroutine[Any, Any, T]) -> T:
     """Run until the program ends. Ctrl-C cancels it, lets it end in order, and raises KeyboardInterrupt."""
-    factory = None
-    if loop_name() == "uvloop":
-        import uvloop
-
-        factory = uvloop.new_event_loop
-    with asyncio.Runner(loop_factory=factory) as runner:
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
         return runner.run(program)
 
 

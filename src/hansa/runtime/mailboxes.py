@@ -103,32 +103,21 @@ class Mailbox(Generic[T]):
 E = TypeVar("E")
 
 
-class EventFeed(Generic[E]):
+class EventFeed(Mailbox[E]):
     """A bounded buffer of events: when it is full the oldest goes, counted."""
 
     def __init__(self, what: str, *, count_max: int, on_drop: Callable[[], None]) -> None:
-        self._events: Mailbox[E] = Mailbox(what)
+        super().__init__(what)
         self._count_max = count_max
         self._on_drop = on_drop
         self.dropped_count = 0
 
     def put(self, event: E) -> None:
-        if len(self._events) >= self._count_max:
-            self._events.drop_oldest()
+        if len(self) >= self._count_max:
+            self.drop_oldest()
             self.dropped_count += 1
             self._on_drop()
-        self._events.put(event)
-
-    async def get(self) -> E:
-        """Raises AlreadyClosed after the end, when all that was kept has been taken."""
-        return await self._events.get()
-
-    def get_nowait(self) -> E:
-        """Raises WouldBlock, AlreadyClosed."""
-        return self._events.get_nowait()
-
-    def close(self) -> None:
-        self._events.close()
+        super().put(event)
 
 
 class EventStream(Generic[E]):

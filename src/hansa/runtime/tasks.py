@@ -1,20 +1,23 @@
-"""Tasks with a parent, and components that end once.
+"""Tasks with a parent, components that end once, calls that block, and losses that cancel work.
 
 `TaskScope` is the one place that starts tasks: all of them have ended when its `close` returns. `Closing` is
-for components that several tasks may close at the same time. A `Loss` may come, once and for good, of
-something that is owned; a `GuardedBlock` is cancelled when it comes.
+for components that several tasks may close at the same time. `in_thread` runs a call that may block for ever.
+A `Loss` may come, once and for good, of something that is owned; a `GuardedBlock` is cancelled when it comes.
 """
 
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
 from hansa.errors import Fenced, UsageError
 from hansa.runtime.mailboxes import Waiters
 
+T = TypeVar("T")
 E = TypeVar("E", bound=Fenced)
 
 
@@ -86,6 +89,36 @@ async def _ended(tasks: list[asyncio.Task[None]]) -> None:
             cancelled = error
     if cancelled is not None:
         raise cancelled
+
+
+def in_thread(call: Callable[[], T], name: str) -> tuple[asyncio.Future[T], threading.Thread]:
+    """Run one blocking call in a thread of its own; the future of its outcome, and the thread.
+
+    Not an executor: those wait at the end of the program until every call has returned.
+    """
+    loop = asyncio.get_running_loop()
+    outcome: asyncio.Future[T] = loop.create_future()
+
+    def settle(result: T | None, error: OSError | None) -> None:
+        if outcome.cancelled():
+            return
+        if error is not None:
+            outcome.set_exception(error)
+        else:
+            outcome.set_result(result)  # type: ignore[arg-type]  # There is one unless there is an error.
+
+    def work() -> None:
+        result, error = None, None
+        try:
+            result = call()
+        except OSError as problem:
+            error = problem
+        with suppress(RuntimeError):  # The loop has ended, and nobody waits any more.
+            loop.call_soon_threadsafe(settle, result, error)
+
+    thread = threading.Thread(target=work, name=name, daemon=True)
+    thread.start()
+    return outcome, thread
 
 
 class Loss(Generic[E]):

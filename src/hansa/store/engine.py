@@ -12,16 +12,7 @@ from hansa.chance import Chance
 from hansa.errors import BadArgument
 from hansa.store.leases import Leases, check_ttl
 from hansa.store.mvcc import Mvcc
-from hansa.store.values import (
-    Compare,
-    Get,
-    KeyValue,
-    LeaseInfo,
-    Operation,
-    Outcome,
-    Scan,
-    WatchBatch,
-)
+from hansa.store.values import Compare, Get, KeyValue, LeaseInfo, Operation, Outcome, Scan, WatchBatch
 from hansa.store.watching import Watcher, Watchers, WatchInterest
 
 

@@ -18,7 +18,6 @@ from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextvars import Context, copy_context
-from types import TracebackType
 from typing import Final, Generic, Self, TypeVar
 from weakref import WeakValueDictionary
 
@@ -240,16 +239,10 @@ class MemoryStore(EngineStore["MemoryWatch"]):
         self._users_count += 1
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self._users_count -= 1
         if not self._users_count:
             await self.close()
-
-    async def close(self) -> None:
-        if not self._closed:
-            self._close()
 
     def pause(self) -> None:
         """Answer nobody, as a store that cannot be reached: calls wait for `resume` or their deadline.
@@ -344,7 +337,9 @@ class MemoryStore(EngineStore["MemoryWatch"]):
         self._engine.unwatch(watcher)
         self._readers.pop(watcher, None)
 
-    def _close(self) -> None:
+    async def close(self) -> None:
+        if self._closed:
+            return
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
@@ -451,29 +446,13 @@ class LoopKeeping:
         self._ttl_s = ttl_s
         self._interval_s = interval_s
         self._on_change = on_change
-        self._kept_until_s = granted_s + ttl_s
-        self._is_lost = False
-        self._failures_count = 0
+        self.kept_until_s = granted_s + ttl_s
+        self.is_lost = False
+        self.failures_count = 0
         self._due_s = granted_s + interval_s
-        self._lag_s = 0.0
+        self.loop_lag_s = 0.0
         self._tasks = TaskScope(f"lease {lease:x}", self._failed)
         self._task = self._tasks.spawn(self._renew_all(), "renewing")
-
-    @property
-    def kept_until_s(self) -> float:
-        return self._kept_until_s
-
-    @property
-    def is_lost(self) -> bool:
-        return self._is_lost
-
-    @property
-    def failures_count(self) -> int:
-        return self._failures_count
-
-    @property
-    def loop_lag_s(self) -> float:
-        return self._lag_s
 
     def stop(self) -> None:
         self._task.cancel()
@@ -485,28 +464,28 @@ class LoopKeeping:
         """The store is not the one that granted it: whatever it answers, the lease is gone."""
         if self._task.cancelling() or self._task.done():
             return
-        self._is_lost = True
+        self.is_lost = True
         self._task.cancel()
         self._on_change()
 
     async def _renew_all(self) -> None:
         clock = self._store.clock
-        while not self._is_lost:
+        while not self.is_lost:
             await asyncio.sleep(self._due_s - clock.monotonic())
             sent_s = clock.monotonic()
-            self._lag_s = max(sent_s - self._due_s, 0.0)
+            self.loop_lag_s = max(sent_s - self._due_s, 0.0)
             try:
                 ttl_s = await self._store.keep_alive(self._lease, timeout=self._interval_s)
             except LeaseLost:
-                self._is_lost = True
+                self.is_lost = True
             except (StoreUnavailable, TimedOut):
-                self._failures_count += 1
+                self.failures_count += 1
                 self._due_s = clock.monotonic() + self._interval_s / _HASTE
             except AlreadyClosed:
                 return
             else:
-                self._failures_count = 0
-                self._kept_until_s = sent_s + min(ttl_s, self._ttl_s)
+                self.failures_count = 0
+                self.kept_until_s = sent_s + min(ttl_s, self._ttl_s)
                 self._due_s = sent_s + self._interval_s
             self._on_change()
 

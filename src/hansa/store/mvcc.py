@@ -20,7 +20,7 @@ are.
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import replace
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import Final
 
 from hansa.errors import BadArgument, Compacted, FutureRevision, LeaseLost
@@ -48,6 +48,8 @@ from hansa.store.values import (
 FIRST_REVISION: Final = 1
 # What Python needs around one key, or one change of it, besides their own bytes: 220 to 370 were measured.
 OVERHEAD_BYTES: Final = 300
+_revision: Final = attrgetter("revision")
+_mod_revision: Final = attrgetter("mod_revision")
 
 
 class KeyIndex:
@@ -339,14 +341,6 @@ class Mvcc:
 def _got(items: Iterable[KeyValue], what: Get, count: int) -> GetResult:
     found = tuple(replace(item, value=b"") if what.keys_only else item for item in items)
     return GetResult(items=found, count=count, more=len(found) < count)
-
-
-def _mod_revision(item: KeyValue) -> int:
-    return item.mod_revision
-
-
-def _revision(batch: WatchBatch) -> int:
-    return batch.revision
 
 
 def _batch_bytes(batch: WatchBatch) -> int:

@@ -13,16 +13,7 @@ from typing import Protocol, Self
 
 from hansa.clock import Clock
 from hansa.limits import STORE_TIMEOUT_S
-from hansa.store.values import (
-    Compare,
-    KeyValue,
-    LeaseInfo,
-    Operation,
-    Outcome,
-    Scan,
-    StoreStatus,
-    WatchBatch,
-)
+from hansa.store.values import Compare, KeyValue, LeaseInfo, Operation, Outcome, Scan, StoreStatus, WatchBatch
 
 
 class Watch(Protocol):
@@ -36,11 +27,9 @@ class Watch(Protocol):
 
     async def ready(self, *, timeout: float | None = STORE_TIMEOUT_S) -> int:
         """Wait until the store has it; gives the first revision that it tells of. Raises as a step does."""
-        ...
 
     def close(self) -> None:
         """Watch no more; what was not read is dropped."""
-        ...
 
     def __aiter__(self) -> Self: ...
 
@@ -56,30 +45,24 @@ class Keeping(Protocol):
 
         True at any moment, also right after the event loop was stuck.
         """
-        ...
 
     @property
     def is_lost(self) -> bool:
         """Whether the store said that the lease is gone, or went back in time. Then it stays so."""
-        ...
 
     @property
     def failures_count(self) -> int:
         """Renewals in a row that the store did not answer."""
-        ...
 
     @property
     def loop_lag_s(self) -> float:
         """How late the event loop was when it was last looked at; grows while it does not answer."""
-        ...
 
     def stop(self) -> None:
         """Renew no more. The lease is left to itself."""
-        ...
 
     async def stopped(self) -> None:
         """Stop, and wait until no task of it is left. Cancelling it changes nothing of that."""
-        ...
 
 
 class Store(Protocol):
@@ -88,7 +71,6 @@ class Store(Protocol):
     @property
     def clock(self) -> Clock:
         """What the ends of leases are reckoned on, by those who hold them."""
-        ...
 
     async def get(
         self, key: bytes | str, *, revision: int = 0, timeout: float | None = STORE_TIMEOUT_S
@@ -97,7 +79,6 @@ class Store(Protocol):
 
         etcd does not tell reads what it still remembers, only watches: `compacted_revision` is 0 there.
         """
-        ...
 
     async def scan(
         self,
@@ -110,21 +91,17 @@ class Store(Protocol):
         timeout: float | None = STORE_TIMEOUT_S,
     ) -> Scan:
         """All keys with a prefix, or from a key to `range_end`. Raises `Compacted`, `FutureRevision`."""
-        ...
 
     async def put(
         self, key: bytes | str, value: bytes, *, lease: int = 0, timeout: float | None = STORE_TIMEOUT_S
     ) -> int:
         """Set a key; gives the revision. Raises `LeaseLost`."""
-        ...
 
     async def delete(self, key: bytes | str, *, timeout: float | None = STORE_TIMEOUT_S) -> bool:
         """Delete a key; says whether it was there."""
-        ...
 
     async def delete_prefix(self, prefix: bytes | str, *, timeout: float | None = STORE_TIMEOUT_S) -> int:
         """Delete all keys with a prefix, in one revision; gives how many there were."""
-        ...
 
     async def commit(
         self,
@@ -135,15 +112,12 @@ class Store(Protocol):
         timeout: float | None = STORE_TIMEOUT_S,
     ) -> Outcome:
         """Carry out `then` if all compares hold, else `otherwise`; whole or not. Raises `LeaseLost`."""
-        ...
 
     async def grant(self, ttl: float, *, timeout: float | None = STORE_TIMEOUT_S) -> int:
         """A new lease. An engine may grant it for longer: see `lease_info`."""
-        ...
 
     async def keep_alive(self, lease: int, *, timeout: float | None = STORE_TIMEOUT_S) -> float:
         """Begin a lease's time anew; gives how many seconds it has. Raises `LeaseLost`."""
-        ...
 
     def keep(
         self,
@@ -161,19 +135,15 @@ class Store(Protocol):
         longer than `loop_silence_s_max` nothing is renewed: a program that is stuck must not look alive for
         ever. `on_change` is called on the loop, after each try.
         """
-        ...
 
     async def revoke(self, lease: int, *, timeout: float | None = STORE_TIMEOUT_S) -> None:
         """End a lease and delete its keys, in one revision. Raises `LeaseLost`."""
-        ...
 
     async def lease_info(self, lease: int, *, timeout: float | None = STORE_TIMEOUT_S) -> LeaseInfo | None:
         """What is left of a lease, and its keys; None when it is gone."""
-        ...
 
     async def compact(self, revision: int, *, timeout: float | None = STORE_TIMEOUT_S) -> None:
         """Forget what no read at this revision or later sees. Raises `Compacted`, `FutureRevision`."""
-        ...
 
     def watch(
         self, prefix: bytes | str, *, start_revision: int = 0, before: bool = False, exact: bool = False
@@ -182,18 +152,15 @@ class Store(Protocol):
 
         `before` adds to each event what the key was. Trouble is told by the watch, not by this call.
         """
-        ...
 
     async def status(self, *, timeout: float | None = STORE_TIMEOUT_S) -> StoreStatus:
         """Which store answers, and how far it is."""
-        ...
 
     async def close(self) -> None:
         """End it for all who entered it: who waits gets `AlreadyClosed`, watches end. Twice does no harm.
 
         Leaving the last `async with` does the same.
         """
-        ...
 
     async def __aenter__(self) -> Self: ...
 

@@ -11,12 +11,7 @@ from enum import Enum
 from typing import Final, Literal
 
 from hansa.errors import BadArgument
-from hansa.limits import (
-    STORE_KEY_BYTES_MAX,
-    STORE_TXN_BYTES_MAX,
-    STORE_TXN_COUNT_MAX,
-    STORE_VALUE_BYTES_MAX,
-)
+from hansa.limits import STORE_KEY_BYTES_MAX, STORE_TXN_BYTES_MAX, STORE_TXN_COUNT_MAX, STORE_VALUE_BYTES_MAX
 
 FROM_KEY: Final = b"\0"
 # Numbers have 64 bits with a sign, on the wire.
@@ -95,7 +90,7 @@ class Delete:
 
     def __init__(self, key: bytes | str, range_end: bytes | str = b"") -> None:
         object.__setattr__(self, "key", as_key(key))
-        object.__setattr__(self, "range_end", as_range_end(range_end))
+        object.__setattr__(self, "range_end", as_bytes(range_end))
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -113,7 +108,7 @@ class Get:
         if not 0 <= limit < _NUMBER_END:
             raise BadArgument(f"limit {limit}: give how many keys at most, or 0 for all")
         object.__setattr__(self, "key", as_key(key))
-        object.__setattr__(self, "range_end", as_range_end(range_end))
+        object.__setattr__(self, "range_end", as_bytes(range_end))
         object.__setattr__(self, "limit", limit)
         object.__setattr__(self, "keys_only", keys_only)
 
@@ -297,11 +292,6 @@ def as_bytes(text: bytes | str) -> bytes:
     if len(found) > STORE_KEY_BYTES_MAX:
         raise BadArgument(f"a key of {len(found)} bytes: it has at most {STORE_KEY_BYTES_MAX}")
     return found
-
-
-def as_range_end(end: bytes | str) -> bytes:
-    """The end of a range as bytes. Raises `BadArgument`."""
-    return as_bytes(end)
 
 
 def as_lease(lease: int) -> int:

@@ -24,12 +24,8 @@ from hansa.wire.business import TraceContext
 F = TypeVar("F", bound=Callable[[Request], Reply])
 
 
-class Requests(Mirror):
+class Requests(Mirror[AsyncGateway]):
     """The part of a blocking gateway that asks and waits."""
-
-    def __init__(self, name: str, inner: AsyncGateway) -> None:
-        super().__init__(name)
-        self._inner = inner
 
     def request(
         self,
@@ -66,12 +62,8 @@ class Requests(Mirror):
             raise
 
 
-class Handlers(Mirror):
+class Handlers(Mirror[AsyncProvider]):
     """The part of a blocking provider that takes handlers."""
-
-    def __init__(self, name: str, inner: AsyncProvider) -> None:
-        super().__init__(name)
-        self._inner = inner
 
     def handler(self, msg_id: int = 0) -> Callable[[F], F]:
         """Decorates the function for requests with this msgId: it takes a Request and returns the reply.

@@ -5,8 +5,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from types import TracebackType
-from typing import Self
 
 from hansa.coordination.barrier import Barrier as AsyncBarrier
 from hansa.coordination.election import Election as AsyncElection
@@ -32,7 +30,7 @@ from hansa.sync.streams import EventStream
 from hansa.transport.environment import Environment
 
 
-class Session(EndingMirror):
+class Session(EndingMirror[AsyncSession]):
     """One lease in a store, renewed until the block is left; locks and leaderships hang on it.
 
     As the asynchronous session, for any number of threads, which may share one. It is lost when the store
@@ -59,28 +57,21 @@ class Session(EndingMirror):
         environment: Environment | None = None,
     ) -> None:
         """Raises BadArgument."""
-        super().__init__(f"session {name}" if name else "session")
-        self.store = store
-        self._inner = AsyncSession(
-            store._inner,
-            ttl,
-            cluster=cluster,
-            node=node,
-            margin=margin,
-            name=name,
-            renew_interval=renew_interval,
-            loop_silence_s_max=loop_silence_s_max,
-            environment=environment,
+        super().__init__(
+            f"session {name}" if name else "session",
+            AsyncSession(
+                store._inner,
+                ttl,
+                cluster=cluster,
+                node=node,
+                margin=margin,
+                name=name,
+                renew_interval=renew_interval,
+                loop_silence_s_max=loop_silence_s_max,
+                environment=environment,
+            ),
         )
-
-    def __enter__(self) -> Self:
-        self._open(self._inner.__aenter__)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._close(lambda: self._inner.__aexit__(kind, error, trace))
+        self.store = store
 
     @property
     def keys(self) -> Keys:
@@ -497,7 +488,7 @@ class Barrier:
         return self._session._call(self._inner.waiting_count, f"waiting_count of barrier {self.name!r}")
 
 
-class Members(EndingMirror):
+class Members(EndingMirror[AsyncMembers]):
     """A view of a cluster's members, and with `node` a place in it. Use it with `with`.
 
     Entering reads who is there and joins; leaving says so, and the others see LEFT at once. While it is open
@@ -524,28 +515,21 @@ class Members(EndingMirror):
         environment: Environment | None = None,
     ) -> None:
         """Raises BadArgument."""
-        super().__init__(f"members of {cluster}" + (f" at {node.id}" if node is not None else ""))
+        super().__init__(
+            f"members of {cluster}" + (f" at {node.id}" if node is not None else ""),
+            AsyncMembers(
+                store._inner,
+                node,
+                cluster=cluster,
+                heartbeat_interval=heartbeat_interval,
+                heartbeat_timeout=heartbeat_timeout,
+                takeover=takeover,
+                timeout=timeout,
+                environment=environment,
+            ),
+        )
         self.store = store
         self.cluster = cluster
-        self._inner = AsyncMembers(
-            store._inner,
-            node,
-            cluster=cluster,
-            heartbeat_interval=heartbeat_interval,
-            heartbeat_timeout=heartbeat_timeout,
-            takeover=takeover,
-            timeout=timeout,
-            environment=environment,
-        )
-
-    def __enter__(self) -> Self:
-        self._open(self._inner.__aenter__)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._close(lambda: self._inner.__aexit__(kind, error, trace))
 
     @property
     def view(self) -> Roster:

@@ -13,10 +13,12 @@ import os
 import threading
 from _thread import get_ident
 from collections.abc import Callable, Coroutine
+from contextlib import AbstractAsyncContextManager
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from hansa.errors import AlreadyClosed, TimedOut, Unavailable, UsageError
+from hansa.runtime.loops import loop_factory
 from hansa.runtime.steps import LooseStep, Steps
 from hansa.store.opening import open_store as open_async_store
 from hansa.store.store import Store as AsyncStore
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from hansa.sync.store import Store
 
 T = TypeVar("T")
+A = TypeVar("A", bound=AbstractAsyncContextManager[Any])
 
 _ADVICE = "do not call it from a callback, hand the work to a thread of yours"
 
@@ -60,7 +63,7 @@ class Background:
 
     def _main(self) -> None:
         try:
-            with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            with asyncio.Runner(loop_factory=loop_factory()) as runner:
                 runner.run(self._live())
         finally:
             if self._is_alive:
@@ -107,23 +110,15 @@ def release(background: Background) -> None:
         background.stop()
 
 
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """uvloop's where it is installed; None for asyncio's own."""
-    try:
-        import uvloop
-    except ImportError:
-        return None
-    return uvloop.new_event_loop
-
-
 # ---- what is opened and closed ---------------------------------------------------------------------
 
 
-class Mirror:
+class Mirror(Generic[A]):
     """A blocking object with an async one behind it, which only the loop's thread touches while open."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, inner: A) -> None:
         self.name = name
+        self._inner = inner
         self._background: Background | None = None
         self._steps: Steps | None = None
         self._was_open = False
@@ -131,6 +126,15 @@ class Mirror:
         self._turn = threading.RLock()
         # Before it is open and after it was closed there is no loop's thread that would keep order.
         self._direct_turn = threading.RLock()
+
+    def __enter__(self) -> Self:
+        self._open(self._inner.__aenter__)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._close(lambda: self._inner.__aexit__(kind, error, trace))
 
     def _open(self, make_work: Callable[[], Coroutine[Any, Any, object]]) -> None:
         self._check_not_inside("opening")
@@ -192,15 +196,15 @@ class Mirror:
         return steps
 
 
-class EndingMirror(Mirror):
+class EndingMirror(Mirror[A]):
     """A mirror whose closing ends all calls that wait, with AlreadyClosed.
 
     What it mirrors would not always do that: a store in memory lives on with its other users, and a session
     that is left tells those who wait that it is lost.
     """
 
-    def __init__(self, name: str) -> None:
-        super().__init__(name)
+    def __init__(self, name: str, inner: A) -> None:
+        super().__init__(name, inner)
         # Of the loop's thread alone.
         self._calls: dict[asyncio.Task[Any], None] = {}
         self._is_ending = False
@@ -300,30 +304,24 @@ def open_store(address: str, *, environment: Environment | None = None, **option
     return Store(make, name=f"{scheme}://{rest.rpartition('@')[2]}")
 
 
-class OpeningStore(EndingMirror):
-    """The part of a blocking store that makes the asynchronous one, and enters and leaves it."""
+class OpeningStore(EndingMirror[AsyncStore]):
+    """The part of a blocking store that makes the asynchronous one, and makes it anew after it was closed."""
 
     def __init__(self, make: Callable[[], AsyncStore], *, name: str = "store") -> None:
         """`make` gives the asynchronous store; it is called now, and when a closed one is opened again."""
-        super().__init__(name)
+        super().__init__(name, make())
         self._make = make
-        self._inner = make()
 
     def __enter__(self) -> Self:
         self._open(self._enter)
         return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """End it here: who waits gets AlreadyClosed, watches end. Closing twice does no harm.
 
         A store that others have entered too, such as a `memory://name`, lives on with them.
         """
-        self._close(lambda: self._inner.__aexit__(None, None, None))
+        self.__exit__(None, None, None)
 
     async def _enter(self) -> None:
         try:

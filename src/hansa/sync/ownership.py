@@ -99,10 +99,7 @@ def check_outside(session: Session, line: AsyncLine[Any], timeout: float | None)
 
 
 def obtained(
-    session: Session,
-    acquire: Callable[[], Coroutine[Any, Any, A]],
-    own: Callable[[A], O],
-    what: str,
+    session: Session, acquire: Callable[[], Coroutine[Any, Any, A]], own: Callable[[A], O], what: str
 ) -> O:
     """Wait to own. An interrupt that comes too late to give up the wait gives back what came of it."""
     owned: list[O] = []
@@ -207,7 +204,7 @@ class _Observing:
     Giving up a step of the asynchronous iterator itself would end that one.
     """
 
-    def __init__(self, session: EndingMirror, election: AsyncElection) -> None:
+    def __init__(self, session: EndingMirror[Any], election: AsyncElection) -> None:
         self.dropped_count = 0
         self._told: Mailbox[LeaderInfo | None] = Mailbox(f"who leads {election.name!r}")
         self._taken = Waiters()

@@ -5,8 +5,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from types import TracebackType
-from typing import Self
 
 from hansa.endpoint import Endpoint
 from hansa.limits import (
@@ -43,7 +41,7 @@ from hansa.transport import Environment
 from hansa.wire.business import TraceContext
 
 
-class Registry(Mirror):
+class Registry(Mirror[AsyncRegistry]):
     """Keeps the entries of providers and tells them to discoveries and to the other registries.
 
     Providers register at `router`, discoveries and other registries listen at `pub`; `peers` are the PUB
@@ -70,28 +68,21 @@ class Registry(Mirror):
         name: str = "registry",
     ) -> None:
         """Raises `BadEndpoint`, `BadArgument`."""
-        super().__init__(name)
-        self._inner = AsyncRegistry(
-            pub,
-            router,
-            peers=peers,
-            registry_id=registry_id,
-            heartbeat_interval=heartbeat_interval,
-            heartbeat_timeout=heartbeat_timeout,
-            broadcast_interval=broadcast_interval,
-            provider_entries_max=provider_entries_max,
-            environment=environment,
-            name=name,
+        super().__init__(
+            name,
+            AsyncRegistry(
+                pub,
+                router,
+                peers=peers,
+                registry_id=registry_id,
+                heartbeat_interval=heartbeat_interval,
+                heartbeat_timeout=heartbeat_timeout,
+                broadcast_interval=broadcast_interval,
+                provider_entries_max=provider_entries_max,
+                environment=environment,
+                name=name,
+            ),
         )
-
-    def __enter__(self) -> Self:
-        self._open(self._inner.__aenter__)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._close(lambda: self._inner.__aexit__(kind, error, trace))
 
     def close(self) -> None:
         """The same as `stop`, by the name that every component has."""
@@ -151,7 +142,7 @@ class Registry(Mirror):
         return self._ask(lambda: self._inner.stats)
 
 
-class Discovery(Mirror):
+class Discovery(Mirror[AsyncDiscovery]):
     """Knows who provides what, from any number of registries at once.
 
     `registries` are PUB endpoints. What a registry said counts until it has been silent for
@@ -173,19 +164,10 @@ class Discovery(Mirror):
         name: str = "discovery",
     ) -> None:
         """Raises BadEndpoint, BadArgument."""
-        super().__init__(name)
-        self._inner = AsyncDiscovery(
-            registries, silence_timeout=silence_timeout, environment=environment, name=name
+        super().__init__(
+            name,
+            AsyncDiscovery(registries, silence_timeout=silence_timeout, environment=environment, name=name),
         )
-
-    def __enter__(self) -> Self:
-        self._open(self._inner.__aenter__)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._close(lambda: self._inner.__aexit__(kind, error, trace))
 
     def close(self) -> None:
         """Hear no more. Iterators end; who waits gets AlreadyClosed. Closing twice does no harm."""
@@ -322,15 +304,6 @@ class Gateway(Requests):
                 providers._inner, in_flight_max=in_flight_max, retry=retry, environment=environment, name=name
             ),
         )
-
-    def __enter__(self) -> Self:
-        self._open(self._inner.__aenter__)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._close(lambda: self._inner.__aexit__(kind, error, trace))
 
     def close(self) -> None:
         """End every open request with AlreadyClosed, then every connection."""
@@ -529,15 +502,6 @@ class Provider(Handlers):
                 name=name,
             ),
         )
-
-    def __enter__(self) -> Self:
-        self._open(self._inner.__aenter__)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._close(lambda: self._inner.__aexit__(kind, error, trace))
 
     @property
     def routing_id(self) -> bytes:

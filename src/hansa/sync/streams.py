@@ -7,7 +7,7 @@ change in a store.
 from __future__ import annotations
 
 import asyncio
-from typing import Generic, Protocol, Self, TypeVar
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 from hansa.errors import AlreadyClosed, TimedOut, WouldBlock
 from hansa.limits import STORE_TIMEOUT_S
@@ -34,16 +34,11 @@ class EventSource(Protocol[E_co]):
     def close(self) -> None: ...
 
 
-class EventStream(Generic[E]):
-    """A blocking iterator over events, from the call that made it on.
+class Pieces(Generic[E]):
+    """What all of them are: an iterator that takes one piece after the other until there are no more."""
 
-    It ends after `close`, or when what it listens to closes, once what it kept is read. Several threads may
-    share one: each event goes to one of them. An interrupted step takes nothing out.
-    """
-
-    def __init__(self, source: Mirror, inner: EventSource[E]) -> None:
-        self._source = source
-        self._inner = inner
+    def get(self, timeout: float | None = None) -> E:
+        raise NotImplementedError
 
     def __iter__(self) -> Self:
         return self
@@ -53,6 +48,18 @@ class EventStream(Generic[E]):
             return self.get()
         except AlreadyClosed:
             raise StopIteration from None
+
+
+class EventStream(Pieces[E]):
+    """A blocking iterator over events, from the call that made it on.
+
+    It ends after `close`, or when what it listens to closes, once what it kept is read. Several threads may
+    share one: each event goes to one of them. An interrupted step takes nothing out.
+    """
+
+    def __init__(self, source: Mirror[Any], inner: EventSource[E]) -> None:
+        self._source = source
+        self._inner = inner
 
     def get(self, timeout: float | None = None) -> E:
         """The next event. Raises TimedOut, and AlreadyClosed after the end."""
@@ -109,7 +116,7 @@ class Followed(Protocol[E_co]):
     def close(self) -> None: ...
 
 
-class News(Generic[E]):
+class News(Pieces[E]):
     """A blocking iterator over what is new in a store.
 
     It waits for a store that cannot be reached, and then tells what it missed. It ends after `close`, or when
@@ -117,21 +124,12 @@ class News(Generic[E]):
     takes nothing out.
     """
 
-    def __init__(self, store: Mirror, inner: Followed[E], what: str) -> None:
+    def __init__(self, store: Mirror[Any], inner: Followed[E], what: str) -> None:
         self._store = store
         self._inner = inner
         self._what = what
         # What it mirrors is for one reader.
         self._turn = asyncio.Lock()
-
-    def __iter__(self) -> Self:
-        return self
-
-    def __next__(self) -> E:
-        try:
-            return self.get()
-        except AlreadyClosed:
-            raise StopIteration from None
 
     def get(self, timeout: float | None = None) -> E:
         """The next piece. Raises TimedOut, which takes nothing out, and AlreadyClosed after the end."""
@@ -151,7 +149,7 @@ class News(Generic[E]):
             raise AlreadyClosed(f"{self._what} of {self._store.name}: it is closed") from None
 
 
-class Watch:
+class Watch(Pieces[WatchBatch]):
     """Changes as they happen: a blocking iterator of batches, one per revision, without gap and repeat.
 
     A step raises Compacted when the history it should read is gone, WatchOverrun when it read too slowly; and
@@ -159,18 +157,9 @@ class Watch:
     each batch goes to one of them. An interrupted step takes nothing out.
     """
 
-    def __init__(self, store: Mirror, inner: AsyncWatch) -> None:
+    def __init__(self, store: Mirror[Any], inner: AsyncWatch) -> None:
         self._store = store
         self._inner = inner
-
-    def __iter__(self) -> Self:
-        return self
-
-    def __next__(self) -> WatchBatch:
-        try:
-            return self.get()
-        except AlreadyClosed:
-            raise StopIteration from None
 
     def get(self, timeout: float | None = None) -> WatchBatch:
         """The next batch. Raises TimedOut, which takes nothing out, and AlreadyClosed after the end."""

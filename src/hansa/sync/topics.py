@@ -5,8 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import TracebackType
-from typing import Literal, Self
+from typing import Literal
 
 from hansa.endpoint import Endpoint
 from hansa.limits import CLAIM_TTL_S, JOIN_S_MAX, QUERY_INTERVAL_S, REGISTER_TIMEOUT_S, SURVEY_S
@@ -21,7 +20,7 @@ from hansa.topics.threads import ThreadsafeSpot
 from hansa.transport import Environment
 
 
-class SpotNode(Mirror):
+class SpotNode(Mirror[AsyncSpotNode]):
     """Knows all topics of the mesh and carries their messages. One serves any number of spots.
 
     Without a discovery it works LOCAL: its spots reach each other and nobody else. With one it registers as
@@ -59,33 +58,26 @@ class SpotNode(Mirror):
         name: str = "node",
     ) -> None:
         """Raises BadArgument (EINVAL), BadEndpoint."""
-        super().__init__(name)
-        self._inner = AsyncSpotNode(
-            bind,
-            registries,
-            discovery=None if discovery is None else discovery._inner,
-            service=service,
-            mesh=mesh,
-            advertise=advertise,
-            routing_id=routing_id,
-            join_timeout=join_timeout,
-            query_interval=query_interval,
-            heartbeat_interval=heartbeat_interval,
-            store=None if store is None else store._inner,
-            cluster=cluster,
-            claim_ttl=claim_ttl,
-            environment=environment,
-            name=name,
+        super().__init__(
+            name,
+            AsyncSpotNode(
+                bind,
+                registries,
+                discovery=None if discovery is None else discovery._inner,
+                service=service,
+                mesh=mesh,
+                advertise=advertise,
+                routing_id=routing_id,
+                join_timeout=join_timeout,
+                query_interval=query_interval,
+                heartbeat_interval=heartbeat_interval,
+                store=None if store is None else store._inner,
+                cluster=cluster,
+                claim_ttl=claim_ttl,
+                environment=environment,
+                name=name,
+            ),
         )
-
-    def __enter__(self) -> Self:
-        self._open(self._inner.__aenter__)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._close(lambda: self._inner.__aexit__(kind, error, trace))
 
     @property
     def service(self) -> str:

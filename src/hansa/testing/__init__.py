@@ -14,24 +14,23 @@ Programs run on hosts unchanged: they are given the host, and through it a netwo
 - `simulation`: plays a `scenario` from a seed. `faults`, `store_faults`: what goes wrong, drawn beforehand.
 - `world`: the hosts, their network and the clock. `history`: what happened, in order.
 - `host`: a simulated machine. `life`: one run of its program.
-- `loop`: the event loop without a clock. `refusals`: what it refuses to do.
+- `loop`: the event loop without a clock, and what it refuses to do.
 - `network`: streams between hosts, and each direction of them.
-- `store_host`: a store on a host. `store_link`: the store as another host sees it. `store_way`: between them.
+- `store_host`: a store on a host. `store_link`: the store as another host sees it, and the way between them.
 - `scenarios`: what `make sim` plays, with the command `python -m hansa.testing`.
 
 And a judge of what clients saw, in a simulation or anywhere else: `check_linearizability`.
 
 - `calls`: the log of what was asked and answered. `models`: what a sequential system would answer.
-- `linearizability`: the verdict. `linearization`: the search. `counterexample`: what is shown on failure.
+- `linearizability`: the search, what is shown on failure, and the verdict.
 """
 
 from hansa.testing.calls import Call, CallLog, OpenCall
-from hansa.testing.counterexample import Counterexample
 from hansa.testing.faults import Crash, Cut, Fault, Pause, Refusal, Reset, Rewind, SlowLink, Stop, draw_plan
 from hansa.testing.history import Fact, History
 from hansa.testing.host import Host, SimClock
-from hansa.testing.linearizability import Judgement, Verdict, check_linearizability
-from hansa.testing.loop import Deadlocked, SimLoop, Stuck
+from hansa.testing.linearizability import Counterexample, Judgement, Verdict, check_linearizability
+from hansa.testing.loop import Deadlocked, NotSimulated, SimLoop, Stuck
 from hansa.testing.models import (
     UNKNOWN,
     Acquire,
@@ -47,7 +46,6 @@ from hansa.testing.models import (
     Write,
 )
 from hansa.testing.network import NetworkSettings, SimNetwork
-from hansa.testing.refusals import NotSimulated
 from hansa.testing.scenario import Scenario
 from hansa.testing.simulation import Failure, Outcome, Simulation, SimulationFailed
 from hansa.testing.store_host import StoreHost, StoreTrouble

@@ -20,8 +20,6 @@ from hansa.testing.scenario import Scenario
 from hansa.testing.scenarios import SCENARIOS
 from hansa.testing.simulation import Outcome, Simulation, SimulationFailed
 
-__all__ = ["main"]
-
 FAILURES_SHOWN_MAX = 3
 PLAIN_REPORTS_COUNT = 10
 

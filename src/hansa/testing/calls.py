@@ -18,8 +18,6 @@ from typing import Any, Final, Self
 from hansa.clock import Clock, SystemClock
 from hansa.errors import BadArgument, UsageError
 
-__all__ = ["Call", "CallLog", "OpenCall"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:

@@ -14,20 +14,6 @@ from typing import Protocol
 from hansa.chance import Chance
 from hansa.testing.world import World
 
-__all__ = [
-    "Crash",
-    "Cut",
-    "Fault",
-    "FaultPlan",
-    "Pause",
-    "Refusal",
-    "Reset",
-    "Rewind",
-    "SlowLink",
-    "Stop",
-    "draw_plan",
-]
-
 FAULTS_MAX = 12
 LASTING_S_MAX = 12.0
 
@@ -43,22 +29,24 @@ class Fault(Protocol):
 
     def begin(self, world: World) -> bool:
         """Do harm; False when there was nothing to harm, and so nothing to end."""
-        ...
 
     def end(self, world: World) -> None:
         """Stop doing harm."""
-        ...
 
 
 FaultPlan = tuple[Fault, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cut:
-    """Nothing gets from source to target, nor back unless it is one-way."""
-
+class _Timed:
     at_s: float
     lasting_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cut(_Timed):
+    """Nothing gets from source to target, nor back unless it is one-way."""
+
     source: str
     target: str
     both_ways: bool
@@ -72,11 +60,9 @@ class Cut:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pause:
+class Pause(_Timed):
     """The program stops for a while and does not notice."""
 
-    at_s: float
-    lasting_s: float
     host: str
 
     def begin(self, world: World) -> bool:
@@ -87,11 +73,9 @@ class Pause:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Crash:
+class Crash(_Timed):
     """The program dies, with its machine if it is silent, and is started again later."""
 
-    at_s: float
-    lasting_s: float
     host: str
     silent: bool
 
@@ -103,11 +87,9 @@ class Crash:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stop:
+class Stop(_Timed):
     """The program is asked to end, does so in good order, and is started again later."""
 
-    at_s: float
-    lasting_s: float
     host: str
 
     def begin(self, world: World) -> bool:
@@ -118,11 +100,9 @@ class Stop:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rewind:
+class Rewind(_Timed):
     """The host's disk is copied, and later the copy is put back over it: what was written between is lost."""
 
-    at_s: float
-    lasting_s: float
     host: str
 
     def begin(self, world: World) -> bool:
@@ -137,11 +117,9 @@ class Rewind:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reset:
+class Reset(_Timed):
     """All connections of two hosts break at once."""
 
-    at_s: float
-    lasting_s: float
     a: str
     b: str
 
@@ -154,11 +132,9 @@ class Reset:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SlowLink:
+class SlowLink(_Timed):
     """The way from source to target carries little."""
 
-    at_s: float
-    lasting_s: float
     source: str
     target: str
     bytes_per_s: float
@@ -172,11 +148,9 @@ class SlowLink:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
+class Refusal(_Timed):
     """Nobody gets a new connection to the host. A fault, unlike the refusals of the wire and of a store."""
 
-    at_s: float
-    lasting_s: float
     host: str
 
     def begin(self, world: World) -> bool:
@@ -203,62 +177,32 @@ def draw_plan(
         at_s = chance.uniform(0.0, chaos_s)
         # Short faults heal before anybody notices, long ones outlast every timeout.
         lasting_s = chance.uniform(0.0, chance.choose((0.2, 2.0, LASTING_S_MAX)))
-        faults.append(chance.choose(kinds)(chance, at_s, lasting_s, hosts, chance.choose(pairs)))
+        kind, pair = chance.choose(kinds), chance.choose(pairs)
+        faults.append(_drawn(kind, chance, at_s, lasting_s, hosts, pair))
     return tuple(sorted(faults, key=lambda fault: fault.at_s))
 
 
-def _draw_cut(
-    chance: Chance, at_s: float, lasting_s: float, hosts: Sequence[str], pair: tuple[str, str]
+def _drawn(
+    kind: Callable[..., Fault],
+    chance: Chance,
+    at_s: float,
+    lasting_s: float,
+    hosts: Sequence[str],
+    pair: tuple[str, str],
 ) -> Fault:
-    source, target = pair if chance.flip(0.5) else pair[::-1]
-    return Cut(at_s=at_s, lasting_s=lasting_s, source=source, target=target, both_ways=chance.flip(0.5))
+    if kind is Reset:
+        return Reset(at_s=at_s, lasting_s=0.0, a=pair[0], b=pair[1])
+    if kind is Cut or kind is SlowLink:
+        source, target = pair if chance.flip(0.5) else pair[::-1]
+        if kind is Cut:
+            both_ways = chance.flip(0.5)
+            return Cut(at_s=at_s, lasting_s=lasting_s, source=source, target=target, both_ways=both_ways)
+        rate = chance.choose((100.0, 2_000.0, 50_000.0))
+        return SlowLink(at_s=at_s, lasting_s=lasting_s, source=source, target=target, bytes_per_s=rate)
+    host = chance.choose(hosts)
+    if kind is Crash:
+        return Crash(at_s=at_s, lasting_s=lasting_s, host=host, silent=chance.flip(0.4))
+    return kind(at_s=at_s, lasting_s=lasting_s, host=host)
 
 
-def _draw_pause(
-    chance: Chance, at_s: float, lasting_s: float, hosts: Sequence[str], pair: tuple[str, str]
-) -> Fault:
-    return Pause(at_s=at_s, lasting_s=lasting_s, host=chance.choose(hosts))
-
-
-def _draw_crash(
-    chance: Chance, at_s: float, lasting_s: float, hosts: Sequence[str], pair: tuple[str, str]
-) -> Fault:
-    return Crash(at_s=at_s, lasting_s=lasting_s, host=chance.choose(hosts), silent=chance.flip(0.4))
-
-
-def _draw_stop(
-    chance: Chance, at_s: float, lasting_s: float, hosts: Sequence[str], pair: tuple[str, str]
-) -> Fault:
-    return Stop(at_s=at_s, lasting_s=lasting_s, host=chance.choose(hosts))
-
-
-def _draw_reset(
-    chance: Chance, at_s: float, lasting_s: float, hosts: Sequence[str], pair: tuple[str, str]
-) -> Fault:
-    return Reset(at_s=at_s, lasting_s=0.0, a=pair[0], b=pair[1])
-
-
-def _draw_slow(
-    chance: Chance, at_s: float, lasting_s: float, hosts: Sequence[str], pair: tuple[str, str]
-) -> Fault:
-    source, target = pair if chance.flip(0.5) else pair[::-1]
-    rate = chance.choose((100.0, 2_000.0, 50_000.0))
-    return SlowLink(at_s=at_s, lasting_s=lasting_s, source=source, target=target, bytes_per_s=rate)
-
-
-def _draw_refusal(
-    chance: Chance, at_s: float, lasting_s: float, hosts: Sequence[str], pair: tuple[str, str]
-) -> Fault:
-    return Refusal(at_s=at_s, lasting_s=lasting_s, host=chance.choose(hosts))
-
-
-_Draw = Callable[[Chance, float, float, Sequence[str], tuple[str, str]], Fault]
-_KINDS: tuple[_Draw, ...] = (
-    _draw_cut,
-    _draw_pause,
-    _draw_crash,
-    _draw_stop,
-    _draw_reset,
-    _draw_slow,
-    _draw_refusal,
-)
+_KINDS: tuple[Callable[..., Fault], ...] = (Cut, Pause, Crash, Stop, Reset, SlowLink, Refusal)

@@ -7,8 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import sha256
 
-__all__ = ["Fact", "History"]
-
 FACTS_KEPT_MAX = 20_000
 
 

@@ -17,7 +17,6 @@ from hansa.transport.network import Network
 if TYPE_CHECKING:
     from hansa.testing.world import World
 
-__all__ = ["Disk", "Host", "Program", "SimClock"]
 
 Program = Callable[["Host"], Coroutine[Any, Any, None]]
 

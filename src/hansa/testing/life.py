@@ -16,8 +16,6 @@ from hansa.errors import invariant
 if TYPE_CHECKING:
     from hansa.testing.loop import ScheduledCall
 
-__all__ = ["Life", "LifeState", "current_life", "enter", "life_of"]
-
 
 class LifeState(Enum):
     """What becomes of a life's callbacks: they run, they wait, or they never run again."""

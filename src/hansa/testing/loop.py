@@ -6,7 +6,8 @@ keep the order in which they were scheduled; the steps of different tasks and of
 turn runs what was ready when it began; what that schedules runs in the next turn.
 
 Hidden sources of chance are closed: the garbage collector runs at fixed steps only, and every method that
-needs a thread, a socket or a signal refuses.
+needs a thread, a socket or a signal refuses (`RealWorldRefused`): real sockets, name lookups and subprocesses
+would bring real time and real chance into a run that must replay bit for bit.
 """
 
 from __future__ import annotations
@@ -21,14 +22,11 @@ from collections.abc import Callable, Coroutine
 from contextvars import Context, copy_context
 from hashlib import sha256
 from heapq import heapify, heappop, heappush
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from hansa.chance import Chance
-from hansa.errors import InvariantBroken
+from hansa.errors import InvariantBroken, UsageError
 from hansa.testing.life import Life, LifeState, current_life, enter, life_of
-from hansa.testing.refusals import NotSimulated, RealWorldRefused
-
-__all__ = ["Deadlocked", "ScheduledCall", "SimLoop", "Stuck"]
 
 T = TypeVar("T")
 ExceptionHandler = Callable[[asyncio.AbstractEventLoop, dict[str, Any]], object]
@@ -55,6 +53,59 @@ class Stuck(InvariantBroken):
     """The run takes more steps than its bound: a loop that waits without letting time pass, most likely."""
 
     code = "simulation-stuck"
+
+
+class NotSimulated(UsageError):
+    """The program asked for real I/O, threads or signals, which would end the replay."""
+
+    code = "not-simulated"
+
+
+def _refusal(name: str) -> Callable[..., NoReturn]:
+    def refuse(*args: object, **kwargs: object) -> NoReturn:
+        raise NotSimulated(
+            f"loop.{name}() needs the real world; in a simulation use the host's network, clock and chance"
+        )
+
+    return refuse
+
+
+class RealWorldRefused(asyncio.AbstractEventLoop):
+    """An event loop that has no outside."""
+
+    add_reader = _refusal("add_reader")  # type: ignore[assignment]
+    add_signal_handler = _refusal("add_signal_handler")  # type: ignore[assignment]
+    add_writer = _refusal("add_writer")  # type: ignore[assignment]
+    connect_accepted_socket = _refusal("connect_accepted_socket")
+    connect_read_pipe = _refusal("connect_read_pipe")
+    connect_write_pipe = _refusal("connect_write_pipe")
+    create_connection = _refusal("create_connection")
+    create_datagram_endpoint = _refusal("create_datagram_endpoint")
+    create_server = _refusal("create_server")
+    create_unix_connection = _refusal("create_unix_connection")
+    create_unix_server = _refusal("create_unix_server")
+    get_task_factory = _refusal("get_task_factory")
+    getaddrinfo = _refusal("getaddrinfo")
+    getnameinfo = _refusal("getnameinfo")
+    remove_reader = _refusal("remove_reader")
+    remove_signal_handler = _refusal("remove_signal_handler")
+    remove_writer = _refusal("remove_writer")
+    run_in_executor = _refusal("run_in_executor")  # type: ignore[assignment]
+    sendfile = _refusal("sendfile")
+    set_default_executor = _refusal("set_default_executor")
+    set_task_factory = _refusal("set_task_factory")
+    sock_accept = _refusal("sock_accept")
+    sock_connect = _refusal("sock_connect")
+    sock_recv = _refusal("sock_recv")
+    sock_recv_into = _refusal("sock_recv_into")
+    sock_recvfrom = _refusal("sock_recvfrom")
+    sock_recvfrom_into = _refusal("sock_recvfrom_into")
+    sock_sendall = _refusal("sock_sendall")
+    sock_sendfile = _refusal("sock_sendfile")
+    sock_sendto = _refusal("sock_sendto")
+    start_tls = _refusal("start_tls")
+    subprocess_exec = _refusal("subprocess_exec")
+    subprocess_shell = _refusal("subprocess_shell")
 
 
 class ScheduledCall(asyncio.TimerHandle):

@@ -10,21 +10,6 @@ from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
-__all__ = [
-    "UNKNOWN",
-    "Acquire",
-    "Add",
-    "CompareAndSet",
-    "CounterModel",
-    "LockModel",
-    "LockState",
-    "Model",
-    "Read",
-    "RegisterModel",
-    "Release",
-    "Write",
-]
-
 
 class _Unknown:
     __slots__ = ()
@@ -42,19 +27,15 @@ class Model(Protocol):
     @property
     def minds_process(self) -> bool:
         """Whether it matters who asks: it does for a lock, it does not for a register."""
-        ...
 
     def begin(self) -> Hashable:
         """The state before the first call."""
-        ...
 
     def step(self, state: Any, process: str, asked: Any, answer: Any) -> tuple[Hashable, ...]:
         """The states in which the thing may be after this call with this answer; none if it cannot be."""
-        ...
 
     def is_look(self, asked: Any, answer: Any) -> bool:
         """Whether a call with this answer changes no state at all."""
-        ...
 
 
 # ---- a register ----------------------------------------------------------------------------------

@@ -29,8 +29,6 @@ from hansa.transport.memory_network import (
     Wire,
 )
 
-__all__ = ["HostView", "NetworkSettings", "SimNetwork"]
-
 OWN_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 
 

@@ -13,8 +13,6 @@ from hansa.chance import Chance
 from hansa.testing.faults import FaultPlan, draw_plan
 from hansa.testing.world import World
 
-__all__ = ["Scenario"]
-
 
 class Scenario:
     """The part of a simulation that you write. One object plays one run."""

@@ -14,8 +14,6 @@ from hansa.testing.loop import Deadlocked, Stuck
 from hansa.testing.scenario import Scenario
 from hansa.testing.world import Broken, World
 
-__all__ = ["Failure", "Outcome", "Simulation", "SimulationFailed"]
-
 HISTORY_SHOWN_COUNT = 40
 SHRINK_TRIES_MAX = 40
 SETTLE_POLL_S = 0.25

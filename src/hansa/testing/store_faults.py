@@ -7,8 +7,6 @@ from collections.abc import Callable, Sequence
 from hansa.chance import Chance
 from hansa.testing.faults import Crash, Cut, Fault, FaultPlan, Pause, Refusal, Rewind, SlowLink, Stop
 
-__all__ = ["draw_rewinds", "draw_store_plan"]
-
 FAULTS_MAX = 20
 REWINDS_MAX = 2
 # The store goes back in so many of all seeds: there less can be said of what is true.
@@ -30,8 +28,8 @@ def draw_store_plan(
         # Within what a lease forgives, about as long as it lasts, and longer than everything.
         lasting_s = chance.uniform(0.0, chance.choose((0.6, 1.5, 4.0)) * ttl_s)
         is_of_store = chance.flip(STORE_PROBABILITY)
-        draw = chance.choose(kinds)
-        faults.append(draw(chance, at_s, lasting_s, chance.choose(clients), store, is_of_store))
+        kind, client = chance.choose(kinds), chance.choose(clients)
+        faults.append(_drawn(kind, chance, at_s, lasting_s, client, store, is_of_store=is_of_store))
     return tuple(sorted(faults, key=lambda fault: fault.at_s))
 
 
@@ -48,53 +46,27 @@ def draw_rewinds(chance: Chance, store: str, *, chaos_s: float, ttl_s: float) ->
     return tuple(sorted(rewinds, key=lambda rewind: rewind.at_s))
 
 
-def _draw_cut(
-    chance: Chance, at_s: float, lasting_s: float, client: str, store: str, is_of_store: bool
+def _drawn(
+    kind: Callable[..., Fault],
+    chance: Chance,
+    at_s: float,
+    lasting_s: float,
+    client: str,
+    store: str,
+    *,
+    is_of_store: bool,
 ) -> Fault:
-    source, target = (client, store) if chance.flip(0.5) else (store, client)
-    return Cut(at_s=at_s, lasting_s=lasting_s, source=source, target=target, both_ways=chance.flip(0.5))
+    if kind is Cut or kind is SlowLink:
+        source, target = (client, store) if chance.flip(0.5) else (store, client)
+        if kind is Cut:
+            both_ways = chance.flip(0.5)
+            return Cut(at_s=at_s, lasting_s=lasting_s, source=source, target=target, both_ways=both_ways)
+        rate = chance.choose((100.0, 400.0, 2_000.0))
+        return SlowLink(at_s=at_s, lasting_s=lasting_s, source=source, target=target, bytes_per_s=rate)
+    host = store if is_of_store or kind is Refusal else client
+    if kind is Crash:
+        return Crash(at_s=at_s, lasting_s=lasting_s, host=host, silent=chance.flip(0.4))
+    return kind(at_s=at_s, lasting_s=lasting_s, host=host)
 
 
-def _draw_pause(
-    chance: Chance, at_s: float, lasting_s: float, client: str, store: str, is_of_store: bool
-) -> Fault:
-    return Pause(at_s=at_s, lasting_s=lasting_s, host=store if is_of_store else client)
-
-
-def _draw_crash(
-    chance: Chance, at_s: float, lasting_s: float, client: str, store: str, is_of_store: bool
-) -> Fault:
-    host = store if is_of_store else client
-    return Crash(at_s=at_s, lasting_s=lasting_s, host=host, silent=chance.flip(0.4))
-
-
-def _draw_stop(
-    chance: Chance, at_s: float, lasting_s: float, client: str, store: str, is_of_store: bool
-) -> Fault:
-    return Stop(at_s=at_s, lasting_s=lasting_s, host=store if is_of_store else client)
-
-
-def _draw_slow(
-    chance: Chance, at_s: float, lasting_s: float, client: str, store: str, is_of_store: bool
-) -> Fault:
-    source, target = (client, store) if chance.flip(0.5) else (store, client)
-    rate = chance.choose((100.0, 400.0, 2_000.0))
-    return SlowLink(at_s=at_s, lasting_s=lasting_s, source=source, target=target, bytes_per_s=rate)
-
-
-def _draw_refusal(
-    chance: Chance, at_s: float, lasting_s: float, client: str, store: str, is_of_store: bool
-) -> Fault:
-    return Refusal(at_s=at_s, lasting_s=lasting_s, host=store)
-
-
-_Draw = Callable[[Chance, float, float, str, str, bool], Fault]
-_KINDS: tuple[_Draw, ...] = (
-    _draw_cut,
-    _draw_cut,
-    _draw_pause,
-    _draw_crash,
-    _draw_stop,
-    _draw_slow,
-    _draw_refusal,
-)
+_KINDS: tuple[Callable[..., Fault], ...] = (Cut, Cut, Pause, Crash, Stop, SlowLink, Refusal)

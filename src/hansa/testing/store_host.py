@@ -22,16 +22,13 @@ from hansa.chance import Chance
 from hansa.clock import Clock
 from hansa.errors import HansaError, UsageError, WatchOverrun
 from hansa.store.engine import Engine
-from hansa.store.served.recorded import RestorableKeys, RestorableLeases, set_up
+from hansa.store.served.recorded import RestorableKeys, RestorableLeases, image_of, set_up
 from hansa.store.served.records import Image
 from hansa.store.values import KeyValue, WatchBatch
 from hansa.store.watching import Watcher, Watchers, WatcherStage, WatchInterest
 from hansa.testing.host import Host, SimClock
 from hansa.testing.life import Life
-from hansa.testing.store_way import StoreWay
 from hansa.testing.world import World
-
-__all__ = ["DriftingClock", "Polled", "RestorableEngine", "StoreHost", "StoreTrouble"]
 
 # The date is put on by so much, and back again, after so long each: whoever measures with it goes far wrong.
 WALL_STEP_S: Final = 3600.0
@@ -137,21 +134,6 @@ class StoreHost:
     def clock_of(self, host: Host) -> DriftingClock:
         """The clock of a host, which goes at the same rate in all its lives."""
         return self._clock_at(host.name, host.clock)
-
-    def ways(self, host: Host) -> tuple[StoreWay, StoreWay]:
-        """From a host to the store, and back, for one life."""
-        chance = host.chance
-        there, back = (
-            StoreWay(
-                self.world,
-                source,
-                target,
-                chance=chance.fork(f"way {source} {target}"),
-                loss_probability=self.trouble.loss_probability,
-            )
-            for source, target in ((host.name, self.name), (self.name, host.name))
-        )
-        return there, back
 
     # Its disk.
 
@@ -369,25 +351,12 @@ class RestorableEngine(Engine):
 
     def image(self) -> Image:
         """A copy of everything."""
-        return Image(
-            revision=self._mvcc.revision,
-            compacted_revision=self._mvcc.compacted_revision,
-            first_logged_revision=self._mvcc.first_logged_revision,
-            leaps=self._mvcc.old_leaps(),
-            items=self._mvcc.live_items(),
-            log=self._mvcc.whole_log(),
-            leases=self._leases.granted(),
-        )
+        return image_of(self._mvcc, self._leases)
 
     def restored(self, image: Image, *, now: float) -> RestorableEngine:
         """A new one that has what the image has, and draws other numbers than this one did."""
         engine = RestorableEngine(self._chance)
-        set_up(
-            engine._mvcc,
-            engine._leases,
-            image.stored(0),
-            now=now,
-        )
+        set_up(engine._mvcc, engine._leases, image.stored(0), now=now)
         return engine
 
     def begin_run(self, revision: int, *, now: float) -> None:

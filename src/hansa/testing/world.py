@@ -18,8 +18,6 @@ from hansa.testing.life import LifeState, current_life
 from hansa.testing.loop import SimLoop
 from hansa.testing.network import NetworkSettings, SimNetwork
 
-__all__ = ["Broken", "World"]
-
 T = TypeVar("T")
 
 

@@ -13,7 +13,7 @@ from hansa.cli.arguments import Declaration
 from hansa.cli.exit_status import FAILED, USAGE, complain, error_facts, status_of
 from hansa.cli.payload_argument import part_lines, parts_object, read_payload
 from hansa.cli.program import COMMANDS, FAMILIES, load
-from hansa.cli.services_command import as_object, as_table, since, summary
+from hansa.cli.services_command import as_object, as_table, summary
 from hansa.errors import BadArgument, BadEndpoint, HandlerFailed, StoreUnavailable, TimedOut, TopicExists
 from hansa.presence.provider_info import ProviderInfo
 
@@ -196,9 +196,12 @@ def test_the_table_shows_what_peers_wrote_as_it_is_and_never_as_markup() -> None
 
 
 def test_any_time_that_a_registry_says_can_be_shown() -> None:
-    assert since(provider()) == "-"
-    assert since(provider(registered_at=1e18)) == "?"
-    assert since(provider(registered_at=1_700_000_000.0)).startswith("2023-11-")
+    times = (0.0, 1e18, 1_700_000_000.0)
+    console = Console(width=120, file=io.StringIO(), record=True)
+    console.print(as_table({"shout": tuple(provider(registered_at=time) for time in times)}))
+    shown = [line.split("│")[-2].strip() for line in console.export_text().splitlines() if "tcp://" in line]
+    assert shown[:2] == ["-", "?"]
+    assert shown[2].startswith("2023-11-")
 
 
 def test_the_list_as_json_and_in_a_sentence() -> None:

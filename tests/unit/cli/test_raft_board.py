@@ -1,12 +1,11 @@
 """A raft group for people."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 from rich.console import Console
 
 from hansa.cli.raft_board import (
-    as_object,
     as_table,
     beginnings,
     figures,
@@ -98,7 +97,7 @@ def test_requests_are_shown_with_when_they_were_made_and_who_decides() -> None:
     assert "waits for approval" in shown
     assert "spare" in shown
     assert "\x1b[31m" not in shown
-    assert as_object(replace(group(), requests=(waiting,)))["requests"][0]["state"] == "pending"
+    assert asdict(replace(group(), requests=(waiting,)))["requests"][0]["state"] == "pending"
 
 
 @pytest.mark.spec("CRD-16")
@@ -148,7 +147,7 @@ def test_the_figures_of_the_peer_that_was_asked_are_one_sentence() -> None:
         "n1 counted: leader changes 0, etcd restarts 0; joins 0 accepted, 0 refused, 0 expired; "
         "snapshots written 0; received 0"
     )
-    assert as_object(replace(group(), stats=stats))["stats"]["refusals"] == {"refused": 1, "full": 2}
+    assert asdict(replace(group(), stats=stats))["stats"]["refusals"] == {"refused": 1, "full": 2}
 
 
 def test_sizes_are_for_people() -> None:

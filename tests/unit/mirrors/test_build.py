@@ -60,30 +60,18 @@ MIRROR = '''\
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import TracebackType
-from typing import Self
 
 from hansa.hulls import Wreck
 from hansa.ships import Cog as AsyncCog
 from hansa.sync.mirror import Mirror, shielded, within
 
 
-class Cog(Mirror):
+class Cog(Mirror[AsyncCog]):
     """Carries salt. Use it with `with`."""
 
     def __init__(self, port: str, *, tons: int = 2 * 60, name: str = "cog") -> None:
         """Raises BadArgument."""
-        super().__init__(name)
-        self._inner = AsyncCog(port, tons=tons, name=name)
-
-    def __enter__(self) -> Self:
-        self._open(self._inner.__aenter__)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._close(lambda: self._inner.__aexit__(kind, error, trace))
+        super().__init__(name, AsyncCog(port, tons=tons, name=name))
 
     @property
     def port(self) -> str:
@@ -125,7 +113,7 @@ def planned(**more: object) -> Page:
         "bounded": {"sunk": "{self.name} still floats"},
         **more,
     }
-    cog = Mirrored(name="Cog", module="hansa.ships", base="Mirror", base_arguments="name", **said)  # type: ignore[arg-type]
+    cog = Mirrored(name="Cog", module="hansa.ships", base="Mirror", base_arguments="name, {inner}", **said)  # type: ignore[arg-type]
     return Page(name="fleet", opening="Ships, for threads.", classes=(cog,))
 
 

@@ -20,8 +20,7 @@ from hansa.testing import (
     Write,
     check_linearizability,
 )
-from hansa.testing.counterexample import cut
-from hansa.testing.linearization import Search
+from hansa.testing.linearizability import Search, cut
 from tests.support.made_histories import PlainLock, is_linearizable_by_trial
 
 values = st.sampled_from([None, 1, 2])

@@ -7,8 +7,7 @@ import pytest
 from hansa.ids import routing_id
 from hansa.testing import Broken, World
 from hansa.testing.scenarios.spot_accounts import Account, Accounts, Floor
-from hansa.testing.scenarios.spot_posts import Post, Posts
-from hansa.testing.scenarios.spot_tenures import Tenure, Tenures
+from hansa.testing.scenarios.spot_posts import Post, Posts, Tenure, Tenures
 
 TOPIC, RETAINED, SHARED, UNWATCHED = "zone:1:state", "zone:1:events", "shared:1", "zone:2:state"
 OWNER, OTHER = routing_id(3), routing_id(9)

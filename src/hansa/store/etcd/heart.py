@@ -23,7 +23,7 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import suppress
 from math import inf
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -223,9 +223,9 @@ class EtcdHeart:
         self._rotation = Rotation(len(access.endpoints), chance, begins_first=access.begins_first)
         self._book = LeaseBook()
         self._by_lease: dict[KeptLease, EtcdKeeping] = {}
-        self._news: SimpleQueue[_Begun | _Dropped | _Answered | _Lost | _Moved | _Stopped | _Woken] = (
-            SimpleQueue()
-        )
+        # What the thread is to do; to look again at what was held back takes no more than having come.
+        self._news: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._is_running = True
         self._credentials: grpc.ChannelCredentials | None = None
         self._channels: dict[int, grpc.Channel] = {}
         # Renewals that are under way, by member.
@@ -251,27 +251,27 @@ class EtcdHeart:
             self._thread.start()
         keeping = EtcdKeeping(self, kept, on_change)
         self._keepings[keeping] = None
-        self._news.put(_Begun(keeping))
+        self._news.put(lambda: self._begin(keeping))
         return keeping
 
     def drop(self, keeping: EtcdKeeping) -> None:
         self._keepings.pop(keeping, None)
-        self._news.put(_Dropped(keeping))
+        self._news.put(lambda: self._forget(keeping))
 
     def use(self) -> None:
         """The access names other members now: what is asked from now on is asked of them."""
-        self._news.put(_Moved())
+        self._news.put(self._move)
 
     def lose_all(self) -> None:
         """The store went back in time: what is kept now is lost, also where the store still has it."""
-        self._news.put(_Lost())
+        self._news.put(self._lose_kept)
 
     async def close(self) -> None:
         """End the thread and wait for it."""
         self._keepings.clear()
         if self._thread is None or self._ended is None:
             return
-        self._news.put(_Stopped())
+        self._news.put(self._stop)
         try:
             # Its end is near: whatever it waits for has a deadline. A cancelled close has ended it, too.
             await asyncio.shield(self._ended)
@@ -284,7 +284,7 @@ class EtcdHeart:
     def _answer_pulse(self) -> None:
         lag_s = self._book.pulse.answered(now=self._clock.monotonic())
         if lag_s > self._book.pulse_s:
-            self._news.put(_Woken())
+            self._news.put(lambda: None)
             for keeping in tuple(self._keepings):
                 keeping.changed()
 
@@ -292,8 +292,8 @@ class EtcdHeart:
 
     def _run(self) -> None:
         try:
-            while self._step():
-                pass
+            while self._is_running:
+                self._step()
         except Exception as error:
             logger.exception("%s: leases are renewed no more: %s", self._name, error)
         finally:
@@ -302,7 +302,7 @@ class EtcdHeart:
             if self._ended is not None:
                 self._tell(self._ended.set_result, None)
 
-    def _step(self) -> bool:
+    def _step(self) -> None:
         now = self._clock.monotonic()
         if self._book.wants_pulse(now=now):
             self._book.send_pulse(now=now)
@@ -310,31 +310,25 @@ class EtcdHeart:
         for kept in self._book.due(now=now):
             self._renew(self._by_lease[kept])
         deadline_s = self._book.deadline(now=now)
-        try:
-            news = self._news.get(timeout=None if deadline_s is None else max(deadline_s - now, 0.0))
-        except Empty:
-            return True
-        match news:
-            case _Begun(keeping):
-                self._by_lease[keeping.kept] = keeping
-                self._book.add(keeping.kept)
-            case _Dropped(keeping):
-                self._forget(keeping)
-            case _Answered():
-                self._asked_count[news.index] -= 1
-                self._take(news)
-                self._close_unused()
-            case _Lost():
-                for keeping in tuple(self._by_lease.values()):
-                    keeping.kept.lose()
-                    self._forget(keeping)
-                    self._tell(keeping.changed)
-            case _Moved():
-                self._rotation.use(self._access.members)
-                self._close_unused()
-            case _Stopped():
-                return False
-        return True
+        with suppress(Empty):
+            self._news.get(timeout=None if deadline_s is None else max(deadline_s - now, 0.0))()
+
+    def _begin(self, keeping: EtcdKeeping) -> None:
+        self._by_lease[keeping.kept] = keeping
+        self._book.add(keeping.kept)
+
+    def _lose_kept(self) -> None:
+        for keeping in tuple(self._by_lease.values()):
+            keeping.kept.lose()
+            self._forget(keeping)
+            self._tell(keeping.changed)
+
+    def _move(self) -> None:
+        self._rotation.use(self._access.members)
+        self._close_unused()
+
+    def _stop(self) -> None:
+        self._is_running = False
 
     def _renew(self, keeping: EtcdKeeping) -> None:
         index = self._rotation.current
@@ -351,32 +345,39 @@ class EtcdHeart:
             timeout=timeout_s,
             metadata=tuple(metadata_of(self._access)),
         )
-        call.add_done_callback(lambda done: self._news.put(_Answered(keeping, index, token, sent_s, done)))
+        call.add_done_callback(
+            lambda done: self._news.put(lambda: self._take(keeping, index, token, sent_s, done))
+        )
 
-    def _take(self, answer: _Answered) -> None:
-        kept = answer.keeping.kept
-        code = answer.call.code()
+    def _take(self, keeping: EtcdKeeping, index: int, token: str | None, sent_s: float, call: Any) -> None:
+        self._asked_count[index] -= 1
+        self._judge(keeping, index, token, sent_s, call)
+        self._close_unused()
+
+    def _judge(self, keeping: EtcdKeeping, index: int, token: str | None, sent_s: float, call: Any) -> None:
+        kept = keeping.kept
+        code = call.code()
         if code is grpc.StatusCode.OK:
-            found = answer.call.result()
-            kept.answered(float(found.TTL), sent_s=answer.sent_s)
+            found = call.result()
+            kept.answered(float(found.TTL), sent_s=sent_s)
             if self._lineage.is_strange(
                 found.header.cluster_id, found.header.raft_term, found.header.revision
             ):
                 self._tell(self._on_doubt)
         else:
-            failure = judge(code.name, answer.call.details() or "")
+            failure = judge(code.name, call.details() or "")
             if isinstance(failure.error, LeaseLost):
-                kept.answered(0.0, sent_s=answer.sent_s)
+                kept.answered(0.0, sent_s=sent_s)
             elif failure.doubt is Doubt.STRANGER:
-                self._access.forget(answer.token)
-                self._failed(answer.keeping, self._rotation.current)
+                self._access.forget(token)
+                self._failed(keeping, self._rotation.current)
                 return
             else:
-                self._failed(answer.keeping, answer.index)
+                self._failed(keeping, index)
                 return
         if kept.is_lost:
-            self._forget(answer.keeping)
-        self._tell(answer.keeping.changed)
+            self._forget(keeping)
+        self._tell(keeping.changed)
 
     def _failed(self, keeping: EtcdKeeping, index: int) -> None:
         self._rotation.failed(index)
@@ -421,7 +422,7 @@ class EtcdHeart:
             self._loop.call_soon_threadsafe(callback, *arguments)
         except RuntimeError:
             # The loop was closed without closing the store: nobody is left to renew for.
-            self._news.put(_Stopped())
+            self._news.put(self._stop)
 
 
 class EtcdKeeping:
@@ -461,38 +462,3 @@ class EtcdKeeping:
         """On the event loop: something is new."""
         if not self._is_stopped:
             self._on_change()
-
-
-@dataclass(frozen=True, slots=True)
-class _Begun:
-    keeping: EtcdKeeping
-
-
-@dataclass(frozen=True, slots=True)
-class _Dropped:
-    keeping: EtcdKeeping
-
-
-@dataclass(frozen=True, slots=True)
-class _Answered:
-    keeping: EtcdKeeping
-    index: int
-    token: str | None
-    sent_s: float
-    call: Any
-
-
-class _Lost:
-    """The store went back in time."""
-
-
-class _Moved:
-    """There are other members."""
-
-
-class _Stopped:
-    """The store is being closed."""
-
-
-class _Woken:
-    """The loop runs again: look at what was held back."""

@@ -23,6 +23,7 @@ from hansa.limits import STORE_WATCH_BYTES_MAX, STORE_WATCH_COUNT_MAX, STORE_WAT
 from hansa.store.etcd import api_pb2 as api
 from hansa.store.etcd.messages import event_from_message
 from hansa.store.values import FROM_KEY, Event, WatchBatch
+from hansa.store.watching import event_bytes
 
 
 class WatchTape:
@@ -126,7 +127,7 @@ class WatchTape:
         if self._backlog:
             batch = self._backlog.popleft()
             self._backlog_count -= len(batch.events)
-            self._backlog_bytes -= _events_bytes(batch.events)
+            self._backlog_bytes -= sum(map(event_bytes, batch.events))
             return batch
         if self.error is not None:
             # Without the way it went before: it is told again and again.
@@ -139,7 +140,7 @@ class WatchTape:
         if self.error is not None:
             return
         count = self._backlog_count + len(events)
-        bytes_count = self._backlog_bytes + _events_bytes(events)
+        bytes_count = self._backlog_bytes + sum(map(event_bytes, events))
         # One that has told everything takes a revision of any size: it cannot be told in parts.
         if self._backlog and (count > self._count_max or bytes_count > self._bytes_max):
             self.error = WatchOverrun(
@@ -274,10 +275,3 @@ class WatchBook:
             return (), True
         self.remove(tape)
         return (tape,), False
-
-
-def _events_bytes(events: Sequence[Event]) -> int:
-    return sum(
-        len(event.item.key) + len(event.item.value) + (len(event.before.value) if event.before else 0)
-        for event in events
-    )

@@ -271,9 +271,7 @@ class Group:
             record, revision = decode(GroupRecord, group.items[0].value), group.items[0].mod_revision
         ordered = sorted(requests.items, key=lambda item: item.create_revision)
         return GroupBook(
-            record=record,
-            record_revision=revision,
-            requests=tuple(_request(item) for item in ordered),
+            record=record, record_revision=revision, requests=tuple(_request(item) for item in ordered)
         )
 
     async def begin(self, book: GroupBook, record: GroupRecord, bootstrap: Bootstrap) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Any, Self
 
 from hansa.control.client import ControlClient
@@ -71,13 +70,7 @@ class JoinClient:
     was done. `redirects_count` counts the redirects that were followed.
     """
 
-    def __init__(
-        self,
-        app: str,
-        addresses: Sequence[str],
-        *,
-        environment: Environment | None = None,
-    ) -> None:
+    def __init__(self, app: str, addresses: Sequence[str], *, environment: Environment | None = None) -> None:
         if not addresses:
             raise BadArgument(f"raft group {app}: give the join address of at least one of its peers")
         self.app = app
@@ -92,9 +85,7 @@ class JoinClient:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def close(self) -> None:

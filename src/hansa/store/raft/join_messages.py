@@ -5,7 +5,7 @@ answers where the leader's peer is (`redirect`), and the client goes there.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Final, TypeVar
 
@@ -134,7 +134,7 @@ class JoinAnswer:
     is_pending: bool = False
     ticket: JoinTicket | None = None
     acceptance: JoinAcceptance | None = None
-    group: GroupStatus | None = field(default=None)
+    group: GroupStatus | None = None
 
 
 # A request of the join API: each names the application that it is about.

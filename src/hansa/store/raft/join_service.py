@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Protocol
 
 from hansa.clock import Clock
 from hansa.control.method import Method
 from hansa.control.server import ControlServer
 from hansa.errors import BadArgument, Conflict, HansaError, StoreUnavailable
 from hansa.limits import RAFT_ASKS_MAX, RAFT_MESSAGE_BYTES_MAX, RAFT_POLL_S_MAX, RAFT_REQUESTS_MAX
-from hansa.store.raft.group import Group, JoinRequest
+from hansa.store.raft.group import JoinRequest
 from hansa.store.raft.group_record import Approval, JoinRecord, JoinState, check_peer
 from hansa.store.raft.join_messages import (
     APPROVE,
@@ -37,49 +36,10 @@ from hansa.store.raft.join_messages import (
     verdict,
 )
 from hansa.store.raft.join_steps import OPEN, moved
-from hansa.store.raft.raft_events import GroupStatus
+from hansa.store.raft.peer_watch import PeerWatch
 
 # Between two looks of an answer that waits: short beside what a join takes.
 _LOOK_S = 0.05
-
-
-class Beside(Protocol):
-    """What the service asks the peer that it belongs to."""
-
-    @property
-    def group(self) -> Group: ...
-
-    async def leader_join_address(self) -> str:
-        """Where the leader's peer is asked; empty when this is the one. Raises `StoreUnavailable`."""
-        ...
-
-    async def remove(self, name: str) -> str:
-        """See `Steward.remove`."""
-        ...
-
-    async def approve(self, name: str) -> None:
-        """See `Steward.approve`."""
-        ...
-
-    async def refuse(self, name: str, reason: str) -> None:
-        """See `Steward.refuse`."""
-        ...
-
-    async def set_approval(self, approval: Approval) -> None:
-        """See `Steward.set_approval`."""
-        ...
-
-    async def status(self) -> GroupStatus:
-        """The group as the peer sees it. Raises what a call raises."""
-        ...
-
-    def refused(self, name: str, code: str, reason: str) -> None:
-        """A request was refused at the door."""
-        ...
-
-    def kick(self) -> None:
-        """There is something to do for the steward."""
-        ...
 
 
 class JoinService:
@@ -87,7 +47,7 @@ class JoinService:
 
     def __init__(self, app: str, *, clock: Clock, join_timeout_s: float, approval_timeout_s: float) -> None:
         # Set when the peer's own member has its place in the group.
-        self.beside: Beside | None = None
+        self.beside: PeerWatch | None = None
         self._app = app
         self._clock = clock
         self._join_timeout_s = join_timeout_s
@@ -104,14 +64,15 @@ class JoinService:
                 ("grpc.max_send_message_length", RAFT_MESSAGE_BYTES_MAX),
             ),
         )
-        self._answer(server, REQUEST, self._request)
+        # What changes the group is for the leader's peer.
+        self._answer(server, REQUEST, self._request, by_leader=True)
         self._answer(server, AWAIT, self._await)
-        self._answer(server, APPROVE, self._approve)
-        self._answer(server, REFUSE, self._refuse)
-        self._answer(server, GOVERN, self._govern)
-        self._answer(server, COMPLETE, self._complete)
+        self._answer(server, APPROVE, self._approve, by_leader=True)
+        self._answer(server, REFUSE, self._refuse, by_leader=True)
+        self._answer(server, GOVERN, self._govern, by_leader=True)
+        self._answer(server, COMPLETE, self._complete, by_leader=True)
         self._answer(server, DESCRIBE, self._describe)
-        self._answer(server, LEAVE, self._leave)
+        self._answer(server, LEAVE, self._leave, by_leader=True)
         port = await server.start(address, what="the join address ")
         self._server = server
         return port
@@ -126,21 +87,22 @@ class JoinService:
         self,
         server: ControlServer,
         method: Method[AskT, JoinAnswer],
-        answer: Callable[[AskT, Beside], Awaitable[JoinAnswer]],
+        answer: Callable[[AskT, PeerWatch], Awaitable[JoinAnswer]],
+        *,
+        by_leader: bool = False,
     ) -> None:
         async def checked(ask: AskT) -> JoinAnswer:
             if ask.app != self._app:
                 raise BadArgument(f"this peer is of {self._app}, not of {ask.app}")
             if self.beside is None:
                 raise StoreUnavailable("this peer is still starting")
+            if by_leader and (elsewhere := await self.beside.leader_join_address()):
+                return JoinAnswer(redirect=elsewhere)
             return await answer(ask, self.beside)
 
         server.answer(method, checked)
 
-    async def _request(self, ask: JoinAsk, beside: Beside) -> JoinAnswer:
-        elsewhere = await beside.leader_join_address()
-        if elsewhere:
-            return JoinAnswer(redirect=elsewhere)
+    async def _request(self, ask: JoinAsk, beside: PeerWatch) -> JoinAnswer:
         peer = check_peer(ask.peer)
         book = await beside.group.book()
         needs_approval = book.record.approval is Approval.MANUAL
@@ -172,36 +134,26 @@ class JoinService:
         beside.kick()
         return JoinAnswer(ticket=ticket)
 
-    async def _await(self, ask: AwaitAsk, beside: Beside) -> JoinAnswer:
+    async def _await(self, ask: AwaitAsk, beside: PeerWatch) -> JoinAnswer:
         async def look() -> JoinAnswer:
             found = (await beside.group.book()).request(ask.name)
             return verdict(None if found is None else found.record, ask)
 
         return await _settled(look, ask.wait_s)
 
-    async def _approve(self, ask: ApproveAsk, beside: Beside) -> JoinAnswer:
-        elsewhere = await beside.leader_join_address()
-        if not elsewhere:
-            await beside.approve(ask.name)
-        return JoinAnswer(redirect=elsewhere)
+    async def _approve(self, ask: ApproveAsk, beside: PeerWatch) -> JoinAnswer:
+        await beside.approve(ask.name)
+        return JoinAnswer()
 
-    async def _refuse(self, ask: RefuseAsk, beside: Beside) -> JoinAnswer:
-        elsewhere = await beside.leader_join_address()
-        if not elsewhere:
-            await beside.refuse(ask.name, ask.reason)
-        return JoinAnswer(redirect=elsewhere)
+    async def _refuse(self, ask: RefuseAsk, beside: PeerWatch) -> JoinAnswer:
+        await beside.refuse(ask.name, ask.reason)
+        return JoinAnswer()
 
-    async def _govern(self, ask: GovernAsk, beside: Beside) -> JoinAnswer:
-        elsewhere = await beside.leader_join_address()
-        if not elsewhere:
-            await beside.set_approval(ask.approval)
-        return JoinAnswer(redirect=elsewhere)
+    async def _govern(self, ask: GovernAsk, beside: PeerWatch) -> JoinAnswer:
+        await beside.set_approval(ask.approval)
+        return JoinAnswer()
 
-    async def _complete(self, ask: CompleteAsk, beside: Beside) -> JoinAnswer:
-        elsewhere = await beside.leader_join_address()
-        if elsewhere:
-            return JoinAnswer(redirect=elsewhere)
-
+    async def _complete(self, ask: CompleteAsk, beside: PeerWatch) -> JoinAnswer:
         async def look() -> JoinAnswer:
             book = await beside.group.book()
             request = next((one for one in book.requests if one.record.peer.peer_id == ask.peer_id), None)
@@ -213,7 +165,7 @@ class JoinService:
 
         return await _settled(look, ask.wait_s)
 
-    async def _advance(self, request: JoinRequest, beside: Beside) -> JoinAnswer:
+    async def _advance(self, request: JoinRequest, beside: PeerWatch) -> JoinAnswer:
         record = request.record
         if record.state is JoinState.REFUSED:
             return refusal(record.code, record.reason)
@@ -222,19 +174,18 @@ class JoinService:
         beside.kick()
         return JoinAnswer(is_pending=True)
 
-    async def _describe(self, ask: DescribeAsk, beside: Beside) -> JoinAnswer:
+    async def _describe(self, ask: DescribeAsk, beside: PeerWatch) -> JoinAnswer:
         return JoinAnswer(group=await beside.status())
 
-    async def _leave(self, ask: LeaveAsk, beside: Beside) -> JoinAnswer:
-        elsewhere = await beside.leader_join_address()
-        return JoinAnswer(redirect=elsewhere or await beside.remove(ask.name))
+    async def _leave(self, ask: LeaveAsk, beside: PeerWatch) -> JoinAnswer:
+        return JoinAnswer(redirect=await beside.remove(ask.name))
 
 
 def _failed(error: HansaError) -> JoinAnswer:
     return refusal(error.code, str(error), is_retryable=error.retryable)
 
 
-def _turned_away(beside: Beside, name: str, code: str, reason: str) -> JoinAnswer:
+def _turned_away(beside: PeerWatch, name: str, code: str, reason: str) -> JoinAnswer:
     beside.refused(name, code, reason)
     return refusal(code, reason)
 

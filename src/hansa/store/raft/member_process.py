@@ -13,7 +13,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -31,7 +30,7 @@ from hansa.limits import (
     RAFT_STOP_S_MAX,
 )
 from hansa.runtime.backoff import Backoff
-from hansa.runtime.tasks import TaskScope
+from hansa.runtime.tasks import TaskScope, in_thread
 
 # What every etcd says that was started again after the others had removed it, and then ends.
 REMOVED: Final = "permanently removed from the cluster"
@@ -313,7 +312,7 @@ class MemberProcess:
         scope.spawn(self._await_end(self._process), "end")
 
     async def _await_end(self, process: subprocess.Popen[bytes]) -> None:
-        self.exit_status = await end_of(process)
+        self.exit_status = await in_thread(process.wait, f"end of process {process.pid}")[0]
         self._has_exited = True
         self._changed.set()
 
@@ -330,24 +329,6 @@ class MemberProcess:
                 os.truncate(self._log_path, 0)
         except OSError:
             return  # A full disk, or no file yet: the next look tries again.
-
-
-async def end_of(process: subprocess.Popen[bytes]) -> int:
-    """Wait for the end of a process, in a thread of its own, which ends with it; gives its status."""
-    loop = asyncio.get_running_loop()
-    ended: asyncio.Future[int] = loop.create_future()
-
-    def settle(status: int) -> None:
-        if not ended.done():
-            ended.set_result(status)
-
-    def work() -> None:
-        status = process.wait()
-        with suppress(RuntimeError):  # The loop has ended, and nobody waits any more.
-            loop.call_soon_threadsafe(settle, status)
-
-    threading.Thread(target=work, name=f"end of process {process.pid}", daemon=True).start()
-    return await ended
 
 
 def readable(tail: str) -> str:

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Self
 
 from hansa.errors import AlreadyClosed, BadArgument, HansaError, JoinRefused, RaftRefused, TimedOut
@@ -270,9 +269,7 @@ class RaftPeer:
             raise
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def close(self) -> None:
@@ -344,9 +341,7 @@ class RaftPeer:
         stack.push_async_callback(watching.close)
         watching.spawn(watch.run(), "watch")
         self._store = RaftStore(
-            self._find_members,
-            name=f"raft group {self.app}",
-            environment=self._environment,
+            self._find_members, name=f"raft group {self.app}", environment=self._environment
         )
         await stack.enter_async_context(self._store)
         watching.spawn(self._await_removal(watch), "removal")

@@ -59,7 +59,8 @@ class PeerWatch:
         self.is_leading = False
         # Set when the group has this peer no more.
         self.removed = asyncio.Event()
-        self._group = group
+        self.app = group.app
+        self.group = group
         self._clock = clock
         self._tell_on = tell
         self._on_ready = on_ready
@@ -82,27 +83,23 @@ class PeerWatch:
             approval_timeout_s=approval_timeout_s,
         )
 
-    @property
-    def app(self) -> str:
-        return self._group.app
-
-    @property
-    def group(self) -> Group:
-        return self._group
-
     def kick(self) -> None:
+        """There is something to do for the steward."""
         self._kicked.set()
 
     async def leader_join_address(self) -> str:
-        """See `Beside`. Raises `StoreUnavailable` when nobody leads, or its peer is not known yet."""
-        status = await self._group.local.status()
+        """Where the leader's peer is asked; empty when this is the one.
+
+        Raises `StoreUnavailable` when nobody leads, or its peer is not known yet.
+        """
+        status = await self.group.local.status()
         if status.leader == status.header.member_id:
             return ""
         if not status.leader:
             raise StoreUnavailable(
                 f"{self.app} has no leader: an election, or too many of its peers are away"
             )
-        book = await self._group.book()
+        book = await self.group.book()
         leader = next((peer for peer in book.record.peers if peer.peer_id == status.leader), None)
         if leader is None:
             raise StoreUnavailable(f"{self.app} has no leader whose peer is known; ask again")
@@ -110,7 +107,9 @@ class PeerWatch:
 
     async def status(self) -> GroupStatus:
         """The group as this peer sees it, with this peer's own numbers. Raises what a call raises."""
-        return replace(await self._group.status(), asked=self.me.name, stats=self._figures())
+        return replace(await self.group.status(), asked=self.me.name, stats=self._figures())
+
+    # See `Steward` for these.
 
     async def remove(self, name: str) -> str:
         return await self.steward.remove(name, self.me.name)
@@ -145,7 +144,7 @@ class PeerWatch:
 
     async def _look(self) -> None:
         try:
-            status = await self._group.local.status()
+            status = await self.group.local.status()
         except HansaError:
             self._notice_leader(0, self._leader[1], is_own=False)
             raise
@@ -154,7 +153,7 @@ class PeerWatch:
         if not status.leader:
             # Told before the book is asked for, which then fails.
             self._notice_leader(0, status.raftTerm, is_own=False)
-        book = await self._group.book()
+        book = await self.group.book()
         await self._register(status, book)
         self._compare_records(book.record)
         await self._follow_leader(status)
@@ -169,7 +168,7 @@ class PeerWatch:
         if (status.leader, status.raftTerm) != self._leader:
             # A member knows a new leader before its term. After the book, which a leader confirmed, it knows
             # both; if it is another one again, the next look tells.
-            later = await self._group.local.status()
+            later = await self.group.local.status()
             if later.leader != status.leader:
                 return
             status = later
@@ -200,7 +199,7 @@ class PeerWatch:
         if status.isLearner or (book.record.group_id and book.record.peer(me.name) == me):
             return
         if book.record.group_id:
-            await self._group.change_record(
+            await self.group.change_record(
                 lambda record: None if record.peer(me.name) == me else record.with_peer(me)
             )
         else:
@@ -223,7 +222,7 @@ class PeerWatch:
             began_at=self._clock.wall(),
             etcd_version=status.version,
         )
-        await self._group.begin(book, record, bootstrap)
+        await self.group.begin(book, record, bootstrap)
 
     def _compare_records(self, record: GroupRecord) -> None:
         before = {peer.name: peer for peer in self.record.peers}
@@ -273,7 +272,7 @@ class PeerWatch:
         for peer in self.record.peers:
             if peer.name == self.me.name or self.me.peer_id == 0:
                 continue
-            timings = self._group.local.timings
+            timings = self.group.local.timings
             other = MemberCalls(peer.client_address, timings)
             try:
                 members = await other.members(timeout_s=timings.rpc_timeout)

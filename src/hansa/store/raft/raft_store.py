@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import wraps
-from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from hansa.clock import Clock
@@ -27,9 +26,7 @@ from hansa.store.etcd.client import EtcdStore
 from hansa.store.raft.group_record import GroupRecord, RaftKeys, decode
 from hansa.store.raft.join_client import JoinClient, read_group_address
 from hansa.store.store import Store
-from hansa.store.values import (
-    EventKind,
-)
+from hansa.store.values import EventKind
 from hansa.transport.environment import Environment
 
 _log = logging.getLogger(__name__)
@@ -130,9 +127,7 @@ class RaftStore(Store):
             self._entered_count += 1
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self._entered_count -= 1
         if self._entered_count <= 0:
             await self.close()

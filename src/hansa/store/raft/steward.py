@@ -240,10 +240,7 @@ class Steward:
         It stood there at the look before, so it had its vote; it is no member now, so it never is again.
         """
         present = {member.peer_id for member in members}
-        gone = next(
-            (one for one in book.record.peers if one.peer_id in self._recorded - present),
-            None,
-        )
+        gone = next((one for one in book.record.peers if one.peer_id in self._recorded - present), None)
         self._recorded = frozenset(one.peer_id for one in book.record.peers)
         if gone is not None:
             await self._group.change_record(

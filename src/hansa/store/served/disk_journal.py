@@ -60,7 +60,10 @@ class DiskJournal:
         self._on_safe = on_safe
         self._fsync = fsync
         self._snapshot_bytes = snapshot_bytes
-        self._appended = self._safe = self._marked = folder.next_sequence - 1
+        self.appended = folder.next_sequence - 1
+        """The number of the last record that was given to it."""
+        self.safe = self._marked = self.appended
+        """The number of the last record that is flushed, with all before it."""
         self._waiting: list[bytes] = []
         self._unflushed_bytes = 0
         self._journal_bytes = folder.journal_bytes
@@ -79,34 +82,24 @@ class DiskJournal:
         self._task = self._tasks.spawn(self._flush_all(), "flushing")
 
     @property
-    def appended(self) -> int:
-        """The number of the last record that was given to it."""
-        return self._appended
-
-    @property
-    def safe(self) -> int:
-        """The number of the last record that is flushed, with all before it."""
-        return self._safe
-
-    @property
     def is_full(self) -> bool:
         """Whether as much waits for the disk as may."""
         return self._unflushed_bytes > STORE_UNFLUSHED_BYTES_MAX
 
     def append(self, record: bytes) -> int:
         """Have a record written; gives its number. Those of one turn of the loop are safe together."""
-        self._appended += 1
+        self.appended += 1
         self._waiting.append(record)
         self._unflushed_bytes += len(record)
         self._wake.set()
-        return self._appended
+        return self.appended
 
     async def until_safe(self, sequence: int) -> None:
         """Wait until this record and all before it are flushed. Raises `StoreUnavailable` if they cannot be.
 
         They may be on the disk all the same. Cancelling it changes nothing.
         """
-        if sequence <= self._safe:
+        if sequence <= self.safe:
             return
         if self.error is not None:
             raise self.error
@@ -145,7 +138,7 @@ class DiskJournal:
             elif not self._closing:
                 self._wake.clear()
                 await self._wake.wait()
-            elif self._fsync and self._marked < self._safe:
+            elif self._fsync and self._marked < self.safe:
                 await self._mark()
             else:
                 return
@@ -153,7 +146,7 @@ class DiskJournal:
 
     async def _flush(self) -> None:
         records, self._waiting = self._waiting, []
-        first, last = self._safe + 1, self._safe + len(records)
+        first, last = self.safe + 1, self.safe + len(records)
         # The store stands behind the last of these records now: this is the moment for an image of it.
         image = self._image() if self._is_snapshot_due() else None
         try:
@@ -164,7 +157,7 @@ class DiskJournal:
         except OSError as error:
             self._give_up(error)
             return
-        self._safe = last
+        self.safe = last
         self.stats.flushes_count += 1
         self.stats.records_count += len(records)
         self._unflushed_bytes -= sum(map(len, records))
@@ -189,7 +182,7 @@ class DiskJournal:
 
     async def _mark(self) -> None:
         self._is_mark_due = False
-        safe = self._safe
+        safe = self.safe
         try:
             await self._do(lambda: self._folder.mark_flushed(safe))
         except OSError as error:

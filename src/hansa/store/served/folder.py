@@ -115,6 +115,10 @@ class StoreFolder:
         self._marks: int | None = None
         self._segment: int | None = None
         self._closed = False
+        self.next_sequence = 1
+        """The number of the record that is appended next, as of `recover`."""
+        self.journal_bytes = 0
+        """What was read of the journal: a start after a crash takes a snapshot soon."""
 
     @classmethod
     def open(cls, path: str | Path, chance: Chance, *, fsync: bool = True) -> StoreFolder:
@@ -152,8 +156,8 @@ class StoreFolder:
         except OSError as error:
             raise BadArgument(f"the store in {self.path} cannot be read: {error}") from error
         last = files[-1].segment if files else None
-        self._next_sequence = 1 if last is None else last.next_sequence
-        self._journal_bytes = sum(len(file.good) for file in files)
+        self.next_sequence = 1 if last is None else last.next_sequence
+        self.journal_bytes = sum(len(file.good) for file in files)
         is_after_failure = self._mark.is_failed
         try:
             self._settle(files, snapshot)
@@ -171,16 +175,6 @@ class StoreFolder:
             renewed_bytes=sum(len(file.good) for file in files if file.is_renewed),
             is_after_failure=is_after_failure,
         )
-
-    @property
-    def next_sequence(self) -> int:
-        """The number of the record that is appended next, as of `recover`."""
-        return self._next_sequence
-
-    @property
-    def journal_bytes(self) -> int:
-        """What was read of the journal: a start after a crash takes a snapshot soon."""
-        return self._journal_bytes
 
     def append(self, block: bytes) -> None:
         """Write a block behind the others, and flush it. Raises `OSError`; then nothing more may follow."""

@@ -15,12 +15,7 @@ from dataclasses import dataclass
 
 from hansa.chance import Chance
 from hansa.errors import BadArgument, HansaError, LeaseLost, StoreCorrupt, StoreUnavailable
-from hansa.limits import (
-    STORE_LEAPS_MAX,
-    STORE_LIVE_BYTES_MAX,
-    STORE_REVISIONS_PER_S_MAX,
-    STORE_STALL_S,
-)
+from hansa.limits import STORE_LEAPS_MAX, STORE_LIVE_BYTES_MAX, STORE_REVISIONS_PER_S_MAX, STORE_STALL_S
 from hansa.store.leases import Leases
 from hansa.store.mvcc import FIRST_REVISION, OVERHEAD_BYTES, Mvcc
 from hansa.store.served.records import (
@@ -151,6 +146,19 @@ class RestorableLeases(Leases):
         )
 
 
+def image_of(keys: RestorableKeys, leases: RestorableLeases) -> Image:
+    """A copy of both as they are now."""
+    return Image(
+        revision=keys.revision,
+        compacted_revision=keys.compacted_revision,
+        first_logged_revision=keys.first_logged_revision,
+        leaps=keys.old_leaps(),
+        items=keys.live_items(),
+        log=keys.whole_log(),
+        leases=leases.granted(),
+    )
+
+
 def set_up(keys: RestorableKeys, leases: RestorableLeases, snapshot: StoredSnapshot, *, now: float) -> None:
     """Bring both from nothing to where they were. Leases have their whole time. Raises `StoreCorrupt`."""
     keys.restore(snapshot.base, snapshot.base_revision, snapshot.leaps)
@@ -172,7 +180,8 @@ class RecordedStore:
     def __init__(self, chance: Chance, *, live_bytes_max: int = STORE_LIVE_BYTES_MAX) -> None:
         self._chance = chance
         self._live_bytes_max = live_bytes_max
-        self._live_bytes = 0
+        self.live_bytes = 0
+        """Keys and values as they are now, and what is needed around them."""
         self.stalls_count = 0
         """How often it stood still for longer than a lease."""
         self._keys = RestorableKeys()
@@ -190,11 +199,6 @@ class RecordedStore:
     @property
     def keys_count(self) -> int:
         return len(self._keys)
-
-    @property
-    def live_bytes(self) -> int:
-        """Keys and values as they are now, and what is needed around them."""
-        return self._live_bytes
 
     def __contains__(self, lease: int) -> bool:
         return lease in self._leases
@@ -252,8 +256,8 @@ class RecordedStore:
     def perform(self, operations: Sequence[Operation]) -> tuple[Outcome, WatchBatch | None]:
         """Carry out all in one revision. Raises `BadArgument`, `LeaseLost`, `StoreUnavailable` (full)."""
         wanted = sum(map(_item_bytes, (op for op in operations if isinstance(op, Put))))
-        if wanted and self._live_bytes + wanted > self._live_bytes_max:
-            raise StoreUnavailable(f"the store holds {self._live_bytes} bytes and takes no more: delete some")
+        if wanted and self.live_bytes + wanted > self._live_bytes_max:
+            raise StoreUnavailable(f"the store holds {self.live_bytes} bytes and takes no more: delete some")
         outcome, batch = self._keys.commit((), operations, (), self._leases)
         if batch is not None:
             self._follow(batch)
@@ -302,20 +306,12 @@ class RecordedStore:
 
     def image(self) -> Image:
         """The whole store as it is now."""
-        return Image(
-            revision=self._keys.revision,
-            compacted_revision=self._keys.compacted_revision,
-            first_logged_revision=self._keys.first_logged_revision,
-            leaps=self._keys.old_leaps(),
-            items=self._keys.live_items(),
-            log=self._keys.whole_log(),
-            leases=self._leases.granted(),
-        )
+        return image_of(self._keys, self._leases)
 
     def begin(self, snapshot: StoredSnapshot, *, now: float) -> None:
         """Set an empty store up as it was. Leases have their whole time again. Raises `StoreCorrupt`."""
         set_up(self._keys, self._leases, snapshot, now=now)
-        self._live_bytes = sum(map(_item_bytes, self._keys.live_items()))
+        self.live_bytes = sum(map(_item_bytes, self._keys.live_items()))
         if self.revision != snapshot.revision:
             raise StoreCorrupt(f"a snapshot of revision {snapshot.revision} led to {self.revision}")
 
@@ -359,9 +355,9 @@ class RecordedStore:
         self._leases.follow(batch)
         for event in batch.events:
             if event.before is not None:
-                self._live_bytes -= _item_bytes(event.before)
+                self.live_bytes -= _item_bytes(event.before)
             if event.kind is EventKind.PUT:
-                self._live_bytes += _item_bytes(event.item)
+                self.live_bytes += _item_bytes(event.item)
 
 
 def _item_bytes(item: KeyValue | Put) -> int:

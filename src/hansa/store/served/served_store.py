@@ -15,7 +15,6 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Self, TypeVar
 
 from hansa.errors import AlreadyClosed, Compacted, FutureRevision, HansaError, StoreUnavailable
@@ -58,12 +57,17 @@ class ServedStore:
         self._snapshot_bytes = snapshot_bytes
         environment = environment or Environment()
         self._clock, self._chance = environment.clock, environment.chance
-        self._store = RecordedStore(self._chance)
+        self.state = RecordedStore(self._chance)
+        """The keys and leases as they are now, safe or not."""
         self._folder: StoreFolder | None = None
         self._journal: DiskJournal | None = None
         self._identity: Identity | None = None
-        self._recovery = Recovery(revision=1)
-        self._safe_revision = self._run_revision = self._store.revision
+        self.recovery = Recovery(revision=1)
+        """What the start found in the folder."""
+        self.safe_revision = self.state.revision
+        """The revision that everybody may know of."""
+        self.run_revision = self.state.revision
+        """Where this run began: each start has a higher one."""
         # Changes that are not safe yet: the record's number, the revision after it, what watchers will see.
         self._unsafe: deque[tuple[int, int, WatchBatch | None]] = deque()
         self._watchers = Watchers(_SafeLog(self))
@@ -83,12 +87,12 @@ class ServedStore:
         # Before anything runs here, so that it may block the loop: nobody waits for it yet.
         self._folder = StoreFolder.open(self._path, self._chance, fsync=self._fsync)
         try:
-            self._recovery = self._folder.recover(
-                self._store, now=self._clock.monotonic(), give_up_damage=self._give_up_damage
+            self.recovery = self._folder.recover(
+                self.state, now=self._clock.monotonic(), give_up_damage=self._give_up_damage
             )
             self._journal = DiskJournal(
                 self._folder,
-                self._store.image,
+                self.state.image,
                 self._on_safe,
                 fsync=self._fsync,
                 snapshot_bytes=self._snapshot_bytes,
@@ -97,16 +101,14 @@ class ServedStore:
             self._folder.close()
             raise
         self._identity = self._folder.identity
-        self._safe_revision = self._store.revision
+        self.safe_revision = self.state.revision
         self._begin_run()
         # A disk that refuses even this refuses changes: then what was safe before can still be read.
         with suppress(StoreUnavailable):
             await self._journal.until_safe(self._journal.appended)
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._closing.once(self._close)
 
     async def _close(self) -> None:
@@ -128,29 +130,9 @@ class ServedStore:
         return self._identity
 
     @property
-    def recovery(self) -> Recovery:
-        """What the start found in the folder."""
-        return self._recovery
-
-    @property
     def folder(self) -> Path | None:
         """Where the store is kept; None when only in memory."""
         return None if self._folder is None else self._folder.path
-
-    @property
-    def safe_revision(self) -> int:
-        """The revision that everybody may know of."""
-        return self._safe_revision
-
-    @property
-    def run_revision(self) -> int:
-        """Where this run began: each start has a higher one."""
-        return self._run_revision
-
-    @property
-    def state(self) -> RecordedStore:
-        """The keys and leases as they are now, safe or not."""
-        return self._store
 
     @property
     def failure(self) -> StoreUnavailable | None:
@@ -179,7 +161,7 @@ class ServedStore:
         result: T | None = None
         try:
             self._tick(now)
-            result = work(self._store, now)
+            result = work(self.state, now)
         except HansaError as error:
             failure = error
         finally:
@@ -204,12 +186,12 @@ class ServedStore:
         if self.failure is None:
             self._tick(self._clock.monotonic())
             self._record()
-        if revision > self._safe_revision:
-            raise FutureRevision(f"revision {revision}: the store is at {self._safe_revision}")
-        if revision or self._safe_revision == self._store.revision:
-            return work(self._store, revision)
+        if revision > self.safe_revision:
+            raise FutureRevision(f"revision {revision}: the store is at {self.safe_revision}")
+        if revision or self.safe_revision == self.state.revision:
+            return work(self.state, revision)
         try:
-            return work(self._store, self._safe_revision)
+            return work(self.state, self.safe_revision)
         except Compacted:
             # Compacted beyond what is safe: that will be soon.
             return await self.act(lambda store, _: work(store, 0))
@@ -244,18 +226,18 @@ class ServedStore:
                 raise RequestRefused(*BUSY)
 
     def _begin_run(self) -> None:
-        self._store.begin_run(wall_s=self._clock.wall())
+        self.state.begin_run(wall_s=self._clock.wall())
         self._record()
-        self._run_revision = self._store.revision
+        self.run_revision = self.state.revision
 
     def _record(self) -> None:
         """Hand what happened to the journal; without one it is as safe as it gets."""
-        told = self._store.taken()
+        told = self.state.taken()
         if not told:
             if self._timer is None:
                 self._arm()
             return
-        revision = self._safe_revision
+        revision = self.safe_revision
         for change in told:
             revision = change.record.revision
             if self._journal is not None:
@@ -273,14 +255,14 @@ class ServedStore:
             self._publish(revision, batch)
 
     def _publish(self, revision: int, batch: WatchBatch | None) -> None:
-        self._safe_revision = revision
+        self.safe_revision = revision
         if batch is not None:
             for watcher in self._watchers.publish(batch):
                 self._readers[watcher]()
 
     def _arm(self) -> None:
         """Be called when the next lease expires. A timer that comes too early looks again."""
-        deadline_s = self._store.deadline()
+        deadline_s = self.state.deadline()
         if self._timer is not None:
             if deadline_s is not None and self._timer_s <= deadline_s:
                 return
@@ -300,9 +282,9 @@ class ServedStore:
         self._record()
 
     def _tick(self, now: float) -> None:
-        stalls_count = self._store.stalls_count
-        self._store.tick(now=now)
-        if self._store.stalls_count > stalls_count:
+        stalls_count = self.state.stalls_count
+        self.state.tick(now=now)
+        if self.state.stalls_count > stalls_count:
             logger.warning(
                 "the store stood still for longer than a lease: all leases have their whole time again"
             )

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
-from types import TracebackType
 from typing import Final, NoReturn, Protocol, Self, TypeVar
 
 import grpc
@@ -132,9 +131,7 @@ class StoreServer:
             self._stack = stack.pop_all()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def close(self) -> None:

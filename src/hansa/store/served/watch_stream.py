@@ -36,8 +36,8 @@ from hansa.store.values import (
     Event,
     EventKind,
     WatchBatch,
+    as_bytes,
     as_key,
-    as_range_end,
     is_within,
     prefix_range,
 )
@@ -167,7 +167,7 @@ class WatchStream:
 
     def _subscribe(self, number: int, request: api.WatchCreateRequest) -> _Subscription:
         key = as_key(request.key or FROM_KEY)
-        range_end = as_range_end(request.range_end)
+        range_end = as_bytes(request.range_end)
         if range_end not in (b"", FROM_KEY) and range_end <= key:
             raise BadArgument("etcdserver: mvcc: watcher range is empty")
         interest, is_narrower = interest_of(key, range_end, before=request.prev_kv)

@@ -4,7 +4,7 @@
 - `registry_cluster`: registries, providers and callers. `cluster`: what their programs share. `offering`,
   `calling`: the programs of providers and callers. `offers`, `errands`: the books of entries and requests.
 - `spot_mesh`: a mesh of topics. `spot_cast`: what its programs share. `spot_living`, `spot_acting`: the
-  programs of nodes and spots. `spot_posts`, `spot_tenures`, `spot_accounts`, `spot_witness`: the books.
+  programs of nodes and spots. `spot_posts`, `spot_accounts`, `spot_witness`: the books.
 - `roster`: members. `roster_truth`: the books of their records and events.
 - `locks`, `elections`: ownership in a store. `claims`: its books. `topic_claims`: topics claimed in a store.
 - `placements`: entries that a leader places on the nodes that are there.

@@ -35,8 +35,6 @@ from hansa.testing.scenarios.errands import Errand
 from hansa.testing.scenarios.offers import Entry, View
 from hansa.transport.connection import Connection
 
-__all__ = ["Calling", "entries"]
-
 PAUSE_S_MAX = 0.5
 # How often it is looked who is well while somebody waits, and how a request must not end if one is all along.
 WATCH_S = 0.05

@@ -15,20 +15,6 @@ from hansa.testing.scenarios.offers import Offer, Offers
 from hansa.testing.world import World
 from hansa.transport import SocketOptions
 
-__all__ = [
-    "CALLERS",
-    "PROVIDER_PORT",
-    "PUB_PORT",
-    "REGISTRIES",
-    "ROUTER_PORT",
-    "SERVICES",
-    "Caller",
-    "Cluster",
-    "ClusterPhase",
-    "ProviderRun",
-    "socket_options",
-]
-
 REGISTRIES = ("r1", "r2", "r3")
 CALLERS = ("d1", "d2")
 # What each provider may offer. Some share a service, some share nothing.

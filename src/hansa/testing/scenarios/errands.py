@@ -12,8 +12,6 @@ from dataclasses import dataclass, field
 from hansa.errors import Backlogged, HansaError, NoProvider, ProviderBusy, ProviderDraining
 from hansa.testing.world import World
 
-__all__ = ["Errand", "Errands"]
-
 # What says that the request was carried out by nobody.
 NOT_STARTED = (NoProvider, ProviderBusy, ProviderDraining, Backlogged)
 

@@ -27,8 +27,6 @@ from hansa.testing.scenarios.cluster import (
     socket_options,
 )
 
-__all__ = ["Offering"]
-
 WORK_S_MAX = 0.4
 # Two of these are more than a stream takes while nobody reads it.
 LARGE_BYTES = WRITE_TURN_BYTES

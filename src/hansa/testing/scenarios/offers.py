@@ -17,8 +17,6 @@ from dataclasses import dataclass, field
 from hansa.testing.world import World
 from hansa.wire.listing import ServiceList
 
-__all__ = ["Entry", "Offer", "Offers", "View"]
-
 Entry = tuple[str, str, bytes, int]
 """What is shown of a provider: service, endpoint, routing id, weight."""
 _Key = tuple[str, str]

@@ -46,8 +46,6 @@ from hansa.testing.world import World
 from hansa.transport import Sub
 from hansa.wire.listing import SERVICE_LIST, ListReader, ServiceList
 
-__all__ = ["RegistryCluster"]
-
 # The registries are three of ten, and what happens between them matters most.
 PAIRS = (
     list(combinations(REGISTRIES, 2)) * 4

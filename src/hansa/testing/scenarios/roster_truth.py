@@ -36,8 +36,6 @@ from hansa.store.values import EventKind, KeyValue, WatchBatch
 from hansa.testing.host import Host
 from hansa.testing.world import World
 
-__all__ = ["RosterTruth", "RosterView"]
-
 KEYS = Keys()
 
 _ABSENT = frozenset({None, MemberStatus.DOWN, MemberStatus.LEFT})
@@ -51,10 +49,7 @@ STEPS: dict[type[MemberEvent], tuple[frozenset[MemberStatus | None], frozenset[M
     MemberSuspected: (frozenset(_SAID), _SUSPECT),
     MemberRefuted: (frozenset(_SUSPECT), _SAID),
     MemberDown: (frozenset(_HERE), frozenset({MemberStatus.DOWN})),
-    MemberLeft: (
-        frozenset(_HERE | {None, MemberStatus.DOWN}),
-        frozenset({MemberStatus.LEFT}),
-    ),
+    MemberLeft: (frozenset(_HERE | {None, MemberStatus.DOWN}), frozenset({MemberStatus.LEFT})),
 }
 
 
@@ -72,11 +67,12 @@ class RosterTruth:
         self._health: dict[str, _Health] = {}
         self._staying: set[str] = set()
         self.records: dict[str, NodeRecord] = {}
-        self._left: set[tuple[str, int]] = set()
-        self._gone: set[tuple[str, int]] = set()
-        self._suspected: set[tuple[str, int]] = set()
-        # Those that a store had when it went back in time, by their creation.
-        self._restored: set[tuple[str, int]] = set()
+        # Members by their id and incarnation: that said that they leave; whose record is gone, or another one
+        # stands in its place; that were suspected; that a store had when it went back in time.
+        self.left: set[tuple[str, int]] = set()
+        self.gone: set[tuple[str, int]] = set()
+        self.suspected: set[tuple[str, int]] = set()
+        self.restored: set[tuple[str, int]] = set()
         self.downs_count = 0
         self.suspicions_count = 0
         self.false_suspicions_count = 0
@@ -86,21 +82,6 @@ class RosterTruth:
             f"{self.downs_count} members went down, {self.suspicions_count} were suspected,"
             f" {self.false_suspicions_count} of them while they were well"
         )
-
-    def has_left(self, member_id: str, incarnation: int) -> bool:
-        """Whether it said that it leaves."""
-        return (member_id, incarnation) in self._left
-
-    def is_gone(self, member_id: str, incarnation: int) -> bool:
-        """Whether its record is gone, or another one stands in its place."""
-        return (member_id, incarnation) in self._gone
-
-    def was_restored(self, member_id: str, incarnation: int) -> bool:
-        """Whether a store that went back in time had it: then an older one may follow a newer one."""
-        return (member_id, incarnation) in self._restored
-
-    def was_suspected(self, member_id: str, incarnation: int) -> bool:
-        return (member_id, incarnation) in self._suspected
 
     def stays(self, name: str, *, is_staying: bool) -> None:
         """A program has joined, or is about to leave: the latter is not heard while the store is away."""
@@ -142,24 +123,24 @@ class RosterTruth:
             if item.key.startswith(KEYS.nodes):
                 name = item.key.removeprefix(KEYS.nodes).decode()
                 self.records[name] = record = NodeRecord.decode(item.value)
-                self._restored.add((name, record.incarnation))
+                self.restored.add((name, record.incarnation))
         for name, record in before.items():
             now = self.records.get(name)
             if now is None or now.incarnation != record.incarnation:
-                self._gone.add((name, record.incarnation))
+                self.gone.add((name, record.incarnation))
 
     def _put(self, name: str, item: KeyValue) -> None:
         record, before = NodeRecord.decode(item.value), self.records.get(name)
         if before is not None and record.incarnation != before.incarnation:
-            self._gone.add((name, before.incarnation))
+            self.gone.add((name, before.incarnation))
         if record.info.status is MemberStatus.LEFT:
-            self._left.add((name, record.incarnation))
+            self.left.add((name, record.incarnation))
         self.records[name] = record
 
     def _deleted(self, name: str, origin: str) -> None:
         record = self.records.pop(name)
-        self._gone.add((name, record.incarnation))
-        if origin or record.info.status is MemberStatus.LEFT or (name, record.incarnation) in self._restored:
+        self.gone.add((name, record.incarnation))
+        if origin or record.info.status is MemberStatus.LEFT or (name, record.incarnation) in self.restored:
             return
         self.downs_count += 1
         now = self._world.elapsed_s()
@@ -174,7 +155,7 @@ class RosterTruth:
     def _suspect(self, name: str, suspicion: Suspicion) -> None:
         if not suspicion.is_suspect:
             return
-        self._suspected.add((name, suspicion.incarnation))
+        self.suspected.add((name, suspicion.incarnation))
         self.suspicions_count += 1
         now = self._world.elapsed_s()
         spell_s = self._health[name].longest_s(now - self._timeout_s, now)
@@ -244,8 +225,8 @@ class RosterView:
             self._fail("statuses follow the table", event, before)
         if before is None:
             return
-        if self._truth.was_restored(member.id, member.incarnation):
-            pass
+        if (member.id, member.incarnation) in self._truth.restored:
+            pass  # Then an older one may follow a newer one.
         elif isinstance(event, MemberJoined):
             if member.incarnation <= before.incarnation:
                 self._fail("incarnations grow", event, before)
@@ -256,11 +237,11 @@ class RosterView:
 
     def _check_cause(self, event: MemberEvent, member: Member) -> None:
         truth, stay = self._truth, (member.id, member.incarnation)
-        if isinstance(event, MemberDown) and not truth.is_gone(*stay):
+        if isinstance(event, MemberDown) and stay not in truth.gone:
             self._fail("who is down has lost its record", event)
-        if isinstance(event, MemberLeft) and not truth.has_left(*stay):
+        if isinstance(event, MemberLeft) and stay not in truth.left:
             self._fail("who has left said so", event)
-        if isinstance(event, MemberSuspected) and not truth.was_suspected(*stay):
+        if isinstance(event, MemberSuspected) and stay not in truth.suspected:
             self._fail("who is suspected is so in the store", event)
 
     def _fail(self, invariant: str, event: MembersEvent, before: Member | None = None) -> None:

@@ -38,8 +38,6 @@ from hansa.transport import (
     SocketOptions,
 )
 
-__all__ = ["Channel", "Ledger", "Letter", "RouterDealer"]
-
 ANYBODY = ""
 
 PORT = 5000

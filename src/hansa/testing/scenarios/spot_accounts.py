@@ -15,11 +15,8 @@ from __future__ import annotations
 from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 
-from hansa.testing.scenarios.spot_posts import Post
-from hansa.testing.scenarios.spot_tenures import Tenure, Tenures
+from hansa.testing.scenarios.spot_posts import Post, Tenure, Tenures
 from hansa.testing.world import World
-
-__all__ = ["Account", "Accounts", "Floor", "Run"]
 
 UNKNOWN = 1 << 60
 
@@ -82,7 +79,7 @@ class Account:
         return self.text.endswith("*")
 
     def matches(self, topic: str) -> bool:
-        return topic.startswith(self.text[:-1]) if self.is_pattern else topic == self.text
+        return matches(self.text, topic)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -93,6 +90,11 @@ class TopicStay(Account):
     """Labels of the open accounts that match the topic."""
     is_exact: bool = True
     """Nothing was dropped, and nothing was left unread in a subscription that ended."""
+
+
+def matches(text: str, topic: str) -> bool:
+    """Whether the topic is what was subscribed with this text."""
+    return topic.startswith(text[:-1]) if text.endswith("*") else topic == text
 
 
 class Accounts:

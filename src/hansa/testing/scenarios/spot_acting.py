@@ -22,19 +22,12 @@ from hansa.errors import (
     WouldBlock,
 )
 from hansa.testing.host import Host
-from hansa.testing.scenarios.spot_accounts import Account
+from hansa.testing.scenarios.spot_accounts import Account, matches
 from hansa.testing.scenarios.spot_cast import Cast, NodeRun, SpotPlayer
 from hansa.testing.scenarios.spot_posts import Fate, Post
 from hansa.testing.scenarios.spot_witness import Witness, floor_of, is_asked
-from hansa.topics.events import (
-    MessagesDropped,
-    MessagesMissed,
-    SubscriptionActivated,
-    SubscriptionSuspended,
-)
+from hansa.topics.events import MessagesDropped, MessagesMissed, SubscriptionActivated, SubscriptionSuspended
 from hansa.topics.inbox import TopicMessage, WhenSlow
-
-__all__ = ["Acting", "Reading"]
 
 WAYS = ("recv", "recv", "all", "nowait", "iterate", "subscription")
 ITERATED_MAX = 5
@@ -223,7 +216,7 @@ class Acting:
 
     async def change(self, player: SpotPlayer, topic: str) -> None:
         """Receive the topic through another subscription than before, without a time without any."""
-        texts = [text for text in (*self._cast.patterns, topic) if _matches(text, topic)]
+        texts = [text for text in (*self._cast.patterns, topic) if matches(text, topic)]
         held = [text for text in texts if text in player.accounts]
         if len(held) > 1 and self._chance.flip(0.5):
             await self.unsubscribe(player, self._chance.choose(held))
@@ -396,7 +389,3 @@ class Reading:
                 f"{player.label} got {message!r}; ahead are {[str(account) for account in ahead]}",
             )
         return max(fitting, key=lambda one: (not one.is_pattern, len(one.text)))
-
-
-def _matches(text: str, topic: str) -> bool:
-    return topic.startswith(text[:-1]) if text.endswith("*") else topic == text

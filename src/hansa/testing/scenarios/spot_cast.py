@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from dataclasses import replace
 from enum import Enum, auto
 
 from hansa.chance import Chance
@@ -11,8 +12,7 @@ from hansa.services.discovery.client import Discovery
 from hansa.services.registry import Registry
 from hansa.testing.scenarios.cluster import WALL_SKEW_S_MAX, socket_options
 from hansa.testing.scenarios.spot_accounts import Account, Accounts
-from hansa.testing.scenarios.spot_posts import Posts
-from hansa.testing.scenarios.spot_tenures import Tenures
+from hansa.testing.scenarios.spot_posts import Posts, Tenures
 from hansa.testing.scenarios.spot_witness import Witness
 from hansa.testing.world import World
 from hansa.topics.inbox import WhenSlow
@@ -20,10 +20,6 @@ from hansa.topics.node import SpotNode
 from hansa.topics.spot import Spot, Subscription
 from hansa.transport import SocketOptions
 
-__all__ = ["MESH_PORT", "PUB_PORT", "ROUTER_PORT", "Cast", "MeshPhase", "NodeRun", "SpotPlayer"]
-
-PUB_PORT = 5550
-ROUTER_PORT = 5551
 MESH_PORT = 7000
 SHARED_TOPICS = ("shared:1", "shared:2")
 
@@ -160,16 +156,7 @@ class Cast:
 
     def mesh_options(self, chance: Chance) -> SocketOptions:
         """Quick to notice and to return; in some runs with little room on the way to a peer."""
-        quick = socket_options(chance)
-        return SocketOptions(
-            heartbeat_interval=quick.heartbeat_interval,
-            heartbeat_timeout=quick.heartbeat_timeout,
-            handshake_s_max=quick.handshake_s_max,
-            reconnect_s_min=quick.reconnect_s_min,
-            reconnect_s_max=quick.reconnect_s_max,
-            linger=quick.linger,
-            outgoing_count_max=self.outgoing_count_max,
-        )
+        return replace(socket_options(chance), outgoing_count_max=self.outgoing_count_max)
 
     # The ends of things.
 

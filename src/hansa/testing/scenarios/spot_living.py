@@ -8,16 +8,20 @@ from hansa.chance import Chance
 from hansa.ids import new_routing_id, precedence
 from hansa.services.discovery.client import Discovery
 from hansa.testing.host import Host
-from hansa.testing.scenarios.cluster import HEARTBEAT_INTERVAL_S, POLL_S, socket_options
+from hansa.testing.scenarios.cluster import (
+    HEARTBEAT_INTERVAL_S,
+    POLL_S,
+    PUB_PORT,
+    ROUTER_PORT,
+    socket_options,
+)
 from hansa.testing.scenarios.spot_acting import NOBODYS_TOPIC, SPOTS_MAX, Acting
-from hansa.testing.scenarios.spot_cast import MESH_PORT, PUB_PORT, ROUTER_PORT, Cast, NodeRun, SpotPlayer
+from hansa.testing.scenarios.spot_cast import MESH_PORT, Cast, NodeRun, SpotPlayer
 from hansa.testing.scenarios.spot_posts import Fate, Post
 from hansa.testing.scenarios.spot_witness import Witness
 from hansa.topics.events import PublishesInDoubt, PublishesRefused, SpotEvent, TopicDemoted
 from hansa.topics.node import SpotNode
 from hansa.transport.environment import Environment
-
-__all__ = ["Living"]
 
 PAUSE_S_MAX = 0.6
 REST_S_MAX = 2.0

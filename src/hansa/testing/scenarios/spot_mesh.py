@@ -28,14 +28,19 @@ from hansa.ids import format_id
 from hansa.services.registry import Registry
 from hansa.testing.host import Host
 from hansa.testing.scenario import Scenario
-from hansa.testing.scenarios.cluster import HEARTBEAT_INTERVAL_S, HEARTBEAT_TIMEOUT_S, socket_options
-from hansa.testing.scenarios.spot_cast import PUB_PORT, ROUTER_PORT, Cast, MeshPhase, NodeRun
+from hansa.testing.scenarios.cluster import (
+    HEARTBEAT_INTERVAL_S,
+    HEARTBEAT_TIMEOUT_S,
+    PUB_PORT,
+    ROUTER_PORT,
+    socket_options,
+)
+from hansa.testing.scenarios.spot_accounts import matches
+from hansa.testing.scenarios.spot_cast import Cast, MeshPhase, NodeRun
 from hansa.testing.scenarios.spot_living import Living
 from hansa.testing.world import World
 from hansa.topics.events import SubscriptionState
 from hansa.topics.names import SERVICE
-
-__all__ = ["SpotMesh", "disagreement"]
 
 # So long all must agree before it counts: a connection that is being closed lingers for a second.
 AGREED_S = 2.0
@@ -197,7 +202,7 @@ def _wanted(session: NodeRun, owners: Iterable[str]) -> dict[str, int]:
     """
     texts = Counter(one.text for spot in session.spots for one in spot.subscriptions)
     topics = {*owners, *session.node.wanted, *(text for text in texts if not text.endswith("*"))}
-    wanted = {topic: sum(count for text, count in texts.items() if _matches(text, topic)) for topic in topics}
+    wanted = {topic: sum(count for text, count in texts.items() if matches(text, topic)) for topic in topics}
     return {topic: count for topic, count in wanted.items() if count}
 
 
@@ -212,7 +217,7 @@ def _subscribed(session: NodeRun, owners: dict[str, bytes], wanted: dict[bytes, 
             return f"gives {topic} to {_ids(node.subscribers(topic))}, not to {_ids(expected)}"
     for spot in session.spots:
         for one in spot.subscriptions:
-            active = {topic for topic in owners if _matches(one.text, topic)}
+            active = {topic for topic in owners if matches(one.text, topic)}
             state = SubscriptionState.ACTIVE if active else SubscriptionState.PENDING
             states = dict.fromkeys(active, SubscriptionState.ACTIVE)
             unowned = [topic for topic in one.topics if topic not in owners] if one.is_pattern else [one.text]
@@ -234,10 +239,6 @@ def _surplus_connections(cast: Cast) -> str:
         if count != 1:
             return f"{one} and {other} share {count} connections"
     return ""
-
-
-def _matches(text: str, topic: str) -> bool:
-    return topic.startswith(text[:-1]) if text.endswith("*") else topic == text
 
 
 def _ids(peers: Iterable[bytes]) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from hansa.errors import AlreadyClosed, InvariantBroken, WouldBlock
 from hansa.testing.host import Host
 from hansa.testing.scenarios.spot_accounts import Floor
-from hansa.testing.scenarios.spot_tenures import Tenure
+from hansa.testing.scenarios.spot_posts import Tenure
 from hansa.topics.inbox import TopicMessage
 from hansa.topics.mesh import Mesh
 from hansa.topics.node import SpotNode
@@ -23,8 +23,6 @@ from hansa.topics.wants import WantState
 if TYPE_CHECKING:
     from hansa.testing.scenarios.spot_cast import Cast
 
-__all__ = ["Witness", "floor_of", "is_asked"]
-
 
 class Witness:
     """Of one node, as long as it lives."""
@@ -34,19 +32,15 @@ class Witness:
         self._cast = cast
         self._label = label
         self._node = node
-        self._spot: Spot = node.spot("witness")
+        self.spot: Spot = node.spot("witness")
         self._tenures: dict[str, Tenure] = {}
         """Open ones, by topic."""
-
-    @property
-    def spot(self) -> Spot:
-        return self._spot
 
     async def run(self) -> None:
         """See until the node closes."""
         try:
             while True:
-                self._saw(await self._spot.recv_all())
+                self._saw(await self.spot.recv_all())
         except AlreadyClosed:
             return
 
@@ -63,13 +57,13 @@ class Witness:
         self._tenures[topic] = self._cast.tenures.begin(
             topic, self._node.routing_id, epoch, retain=retain, node=self._label
         )
-        await self._spot.subscribe(topic)
+        await self.spot.subscribe(topic)
 
     async def end(self, topic: str) -> None:
         """The topic was destroyed, just now."""
         self.drain()
         if self._tenures.pop(topic, None) is not None:
-            await self._spot.unsubscribe(topic)
+            await self.spot.unsubscribe(topic)
 
     async def demoted(self, topic: str) -> None:
         """The node said that it gave way to a lower id, some time ago: it may own the topic again."""
@@ -81,7 +75,7 @@ class Witness:
         """See what waits, now."""
         try:
             while True:
-                self._saw([self._spot.recv_nowait()])
+                self._saw([self.spot.recv_nowait()])
         except (WouldBlock, AlreadyClosed):
             return
 

@@ -188,7 +188,7 @@ async def test_a_new_term_is_settled_once_and_ends_no_watch(
     await watch.ready()
     revision = await store.put("k", b"")
     await anext(watch)
-    server.store._run_revision += 1
+    server.store.run_revision += 1
     reads.asked.clear()
     # Of another key: the watch does not tell of it before the answer does.
     await store.put("x", b"")

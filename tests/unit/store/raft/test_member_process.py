@@ -16,6 +16,7 @@ from hansa.clock import SystemClock
 from hansa.errors import InvariantBroken
 from hansa.limits import RAFT_CRASHES_MAX
 from hansa.runtime.backoff import Backoff
+from hansa.runtime.tasks import in_thread
 from hansa.store.raft import member_process
 from hansa.store.raft.member_process import (
     Kill,
@@ -300,15 +301,15 @@ async def test_the_log_is_bounded_and_the_one_before_is_kept(
 async def test_one_that_nobody_can_wait_for_is_killed_before_the_next_one_starts(
     script: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wait, launched = member_process.end_of, []
+    launched: list[subprocess.Popen[bytes]] = []
 
-    async def all_but_the_first(process: "subprocess.Popen[bytes]") -> int:
-        launched.append(process)
+    def all_but_the_first(wait: Any, name: str) -> Any:
+        launched.append(wait.__self__)
         if len(launched) == 1:
             raise RuntimeError("can't start new thread")
-        return await wait(process)
+        return in_thread(wait, name)
 
-    monkeypatch.setattr(member_process, "end_of", all_but_the_first)
+    monkeypatch.setattr(member_process, "in_thread", all_but_the_first)
     stage = Stage(script("exec sleep 60"))
     async with stage.running():
         while len(launched) < 2:
