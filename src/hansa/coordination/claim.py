@@ -131,7 +131,7 @@ class Claim(Generic[E]):
         block = GuardedBlock(self.loss)
         await block.__aenter__()
         self._blocks[task] = block
-        self.count_inside(task, 1)
+        self._inside(task, 1)
         return self
 
     async def __aexit__(
@@ -141,7 +141,7 @@ class Claim(Generic[E]):
         if task is None or task not in self._blocks:
             raise UsageError(f"{self.what}: a block is left by the task that entered it")
         lost = None if self.has_left else self.as_lost()
-        self.count_inside(task, -1)
+        self._inside(task, -1)
         try:
             await self._blocks.pop(task).__aexit__(kind, error, trace)
         finally:
@@ -149,7 +149,7 @@ class Claim(Generic[E]):
         if kind is None and lost is not None:
             raise again(lost)
 
-    def count_inside(self, who: Hashable, step: int) -> None:
+    def _inside(self, who: Hashable, step: int) -> None:
         """A task, or a thread by its number, has entered (1) or leaves (-1) a block of it."""
 
     async def _give_back(self, timeout_s: float) -> None:
@@ -437,7 +437,7 @@ class TakenClaim(Claim[E]):
             raise self._error(f"{self.what}: somebody deleted the key {self.key!r}")
         return place
 
-    def count_inside(self, who: Hashable, step: int) -> None:
+    def _inside(self, who: Hashable, step: int) -> None:
         inside = self.session.inside
         inside[who, self._prefix] += step
         if not inside[who, self._prefix]:

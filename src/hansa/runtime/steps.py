@@ -16,7 +16,7 @@ import os
 from _thread import LockType, allocate_lock, get_ident
 from collections import deque
 from collections.abc import Callable, Coroutine
-from threading import TIMEOUT_MAX, main_thread
+from threading import main_thread
 from time import monotonic
 from typing import Any, Generic, Protocol, TypeVar
 from weakref import WeakSet
@@ -160,15 +160,14 @@ def wait_for(lock: LockType, deadline_s: float | None = None) -> bool:
     A signal that comes just before the wait begins, or that another thread is given, ends no wait: it is
     noted for the main thread, which raises it when it runs again. So the main thread looks up now and then.
     """
-    look_s = SIGNAL_LOOK_S
+    if get_ident() != main_thread().ident:
+        return lock.acquire(True, -1 if deadline_s is None else max(0.0, deadline_s - monotonic()))
     while True:
-        left_s = look_s if deadline_s is None else min(look_s, max(0.0, deadline_s - monotonic()))
-        if lock.acquire(True, left_s):
+        left_s = SIGNAL_LOOK_S if deadline_s is None else max(0.0, deadline_s - monotonic())
+        if lock.acquire(True, min(left_s, SIGNAL_LOOK_S)):
             return True
         if deadline_s is not None and monotonic() >= deadline_s:
             return False
-        if get_ident() != main_thread().ident:
-            look_s = TIMEOUT_MAX
 
 
 class Answer(Generic[T]):

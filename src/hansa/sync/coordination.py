@@ -165,7 +165,7 @@ class Hold(Ownership):
     """
 
     def __init__(self, session: Session, inner: AsyncHold) -> None:
-        super().__init__(session, inner.check, inner.release, inner._claim.count_inside)
+        super().__init__(session, inner.check, inner.release, inner._claim._inside)
         self._inner = inner
 
     @property
@@ -355,7 +355,7 @@ class Leadership(Ownership):
     """
 
     def __init__(self, session: Session, inner: AsyncLeadership) -> None:
-        super().__init__(session, inner.check, inner.resign, inner._claim.count_inside)
+        super().__init__(session, inner.check, inner.resign, inner._claim._inside)
         self._inner = inner
 
     @property

@@ -88,18 +88,22 @@ async def test_a_kept_lease_outlives_its_time_and_tells_until_when_it_is_kept(
     store: Store, ttl_s: float
 ) -> None:
     clock = store.clock
-    lease = await kept(store, ttl_s)
+    # Renewed so often that most of a lease's time may pass without an answer, on a machine with other work.
+    ttl_s *= 3
+    lease = await kept(store, ttl_s, interval_s=ttl_s / 18)
     began_s, untils_s = clock.monotonic(), [lease.keeping.kept_until_s]
-    while clock.monotonic() < began_s + 2 * ttl_s:
+    end_s = began_s + 1.4 * ttl_s
+    while clock.monotonic() < end_s:
         count = lease.told_count
         await lease.until(lambda count=count: lease.told_count > count)  # type: ignore[misc]
         # Reckoned from when the renewal was sent, which was before now.
         assert lease.keeping.kept_until_s < clock.monotonic() + ttl_s
         untils_s.append(lease.keeping.kept_until_s)
     assert untils_s == sorted(untils_s)
-    assert untils_s[-1] > began_s + 2 * ttl_s
+    assert untils_s[-1] > end_s
     assert await lease.is_there()
-    assert (lease.keeping.is_lost, lease.keeping.failures_count) == (False, 0)
+    await lease.until(lambda: lease.keeping.failures_count == 0)
+    assert not lease.keeping.is_lost
     lease.keeping.stop()
 
 
