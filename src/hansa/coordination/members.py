@@ -305,8 +305,8 @@ class Members:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        is_plain = kind is None or issubclass(kind, asyncio.CancelledError | GeneratorExit)
-        await self._close("left" if is_plain or kind is None else f"left after {kind.__name__}", error)
+        is_plain = error is None or isinstance(error, asyncio.CancelledError | GeneratorExit)
+        await self._close("left" if is_plain else f"left after {type(error).__name__}", error)
 
     async def close(self) -> None:
         """Leave, and look no more, as leaving the block does. Closing twice does no harm."""
