@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from threading import get_ident
 from types import TracebackType
 from typing import Any, Self
 
@@ -111,6 +112,7 @@ class Gateway:
         self._board: Switchboard | None = None
         self._home: Home | None = None
         self._loop: asyncio.AbstractEventLoop
+        self._thread = 0
         self._stop_listening: Callable[[], None] | None = None
         self._is_closed = False
         self._ended = asyncio.Event()
@@ -121,7 +123,7 @@ class Gateway:
         if self._board is not None or self._is_closed:
             raise UsageError(f"{self.name} was entered before: make a new Gateway")
         self._home = Home(self.name, "make one here, or use hansa.sync.Gateway, which serves all threads")
-        self._loop = self._home.loop
+        self._loop, self._thread = self._home.loop, get_ident()
         self._board = board = Switchboard(
             self.name,
             self._providers,
@@ -184,7 +186,9 @@ class Gateway:
             board is None
             or self._is_closed
             or len(board.calls.open) + self._taken_count >= self._in_flight_max
-            or asyncio._get_running_loop() is not self._loop
+            # As `Home.check`, which until Python 3.12 asks the system for the process's number.
+            or get_ident() != self._thread
+            or not self._loop.is_running()
         ):
             timeout = await self._wait_for_room(timeout)
             board = self._open_board()

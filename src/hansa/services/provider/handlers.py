@@ -195,7 +195,7 @@ class HandlerRunner:
     async def _run_line(self, line: deque[tuple[Request, Handler]]) -> None:
         """One handler after another, while each leaves this task as it was."""
         running, run = self._running, self._run
-        task, context = cast("asyncio.Task[None]", asyncio.current_task()), copy_context()
+        task, context = cast("asyncio.Task[None]", asyncio.current_task(self._loop)), copy_context()
         size = len(context)
         try:
             while line:
@@ -218,6 +218,7 @@ class HandlerRunner:
             self._start(*line.popleft())
 
     async def _run(self, request: Request, handler: Handler) -> None:
+        work = self.work
         try:
             try:
                 if handler.is_plain:
@@ -244,7 +245,10 @@ class HandlerRunner:
             except (Unavailable, AlreadyClosed):  # The caller has left, or we are leaving.
                 self.tally.replies_dropped_count += 1
         finally:
-            self._ended(request, handler)
+            del self._running[request]
+            work.ended(handler)
+            if work.waiting_count or self._is_watched:
+                self._look()
 
     async def _in_thread(self, request: Request, handler: Handler) -> Reply:
         if self._pool is None:
@@ -254,11 +258,9 @@ class HandlerRunner:
         future.add_done_callback(self._in_threads.pop)
         return await asyncio.wrap_future(future)
 
-    def _ended(self, request: Request, handler: Handler) -> None:
-        del self._running[request]
-        work = self.work
-        work.ended(handler)
-        while work.waiting_count and (due := work.next_due(self._loop.time())) is not None:
+    def _look(self) -> None:
+        """A request has ended: start what waits, and tell who waits for calm."""
+        while self.work.waiting_count and (due := self.work.next_due(self._loop.time())) is not None:
             self._start(*due)
         if self._is_watched:
             self._calm.wake_all()
