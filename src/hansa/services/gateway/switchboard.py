@@ -278,7 +278,7 @@ class Switchboard:
         lane = link.lanes.get(member.peer)
         if lane is None:
             link.router.post(member.peer, frames)  # Which tells why it cannot.
-        # Not router.post: compiled code puts into the outbox with a C call (`make bench`, case gateway).
+        # Not router.post: saves a call (`make bench`, case gateway).
         elif (due := lane.outbox.put(frames)) != QUIET:
             lane.act(due)
         call.posted(member)
