@@ -57,7 +57,7 @@ test: compiled build/pure ## Run every test, then those of the compiled modules 
 		PYTHONPATH=build/pure $(PYTEST) -n $(JOBS) --dist=worksteal --requirement-results=add --requirement-form=uncompiled $(ARGS) $(PURE_TESTS) || [ $$? -eq 5 ]; \
 	fi
 
-quick: compiled ## Run the tests that need no servers, no other processes' faults and no seeds: three minutes
+quick: compiled ## Run the tests that need no servers, no other processes' faults and no seeds: under two minutes
 	@$(PYTEST) -n $(JOBS) --dist=worksteal --without-servers $(ARGS) tests/unit tests/conformance
 
 check: compiled ## Check mirrors, format, lint, types and layers
