@@ -200,6 +200,11 @@ def run_mypyc(work: str, modules: Sequence[str]) -> None:
         debug_level="0",
         target_dir=f"{work}/c",
     )
+    if os.name == "posix":
+        # Calls inside the library go straight to their function, which also begins at a cache line: without
+        # these a published message costs 260 instead of 235 ns (`make bench`, case topic).
+        for extension in extensions:
+            extension.extra_compile_args += ["-fvisibility=hidden", "-falign-functions=64"]
     distribution = Distribution({"name": "hansa", "ext_modules": extensions})
     command = distribution.get_command_obj("build_ext")
     command.build_lib, command.build_temp = f"{work}/lib", f"{work}/temp"
