@@ -384,6 +384,8 @@ FAREWELL_STORE_S_MAX: Final = 2.0
 LOSS_FAREWELL_S_MAX: Final = 0.2
 # A key is watched by its owner once it was held for so long; what is released before costs no watch.
 GUARD_DELAY_S: Final = 0.05
+# Guarded keys whose watches broke are read together with those that are due so soon after them.
+GUARD_GATHER_S: Final = 0.05
 
 # --- Raft groups ------------------------------------------------------------------------------------------
 # Voters and learners of one group. More make each write slower and no failure likelier to be survived.
