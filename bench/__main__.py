@@ -20,10 +20,12 @@ from bench.peers import BASELINE, PEERS, Peer
 from bench.report import case_title, headline_text, markdown
 from bench.run import Run
 from bench.window import Window
+from tests.support.etcd_program import NoEtcd, etcd_program
 
 QUICK = Window(warmup_s=0.1, measured_s=0.3)
 PUBLISHED = Path("docs/benchmarks")
 PRIVATE = Path("build/bench")
+ETCD_KINDS = frozenset(("put", "get", "lock", "fan", "failover", "beats", "start"))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -46,6 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         run.profiles = out / "profiles"
         run.profiles.mkdir(parents=True, exist_ok=True)
     machine = machine_facts()
+    _find_etcd(cases)
     try:
         trials = asyncio.run(_show(run, Console()))
     except KeyboardInterrupt:
@@ -73,6 +76,15 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--profile", action="store_true", help="where the time goes, instead of how much")
     parser.add_argument("--list", action="store_true", help="print the cases and peers, and stop")
     return parser
+
+
+def _find_etcd(cases: Sequence[Case]) -> None:
+    """Put the tests' etcd onto the PATH for cases of stores; without any these trials fail, and say so."""
+    if any(case.kind in ETCD_KINDS for case in cases):
+        try:
+            print(f"stores are measured on {etcd_program()}")
+        except NoEtcd as error:
+            print(error, file=sys.stderr)
 
 
 def choose_cases(text: str) -> list[Case]:
