@@ -9,15 +9,28 @@ from typing import Any
 import pytest
 
 from hansa import sync
+from hansa.coordination.claim import Claim
+from hansa.coordination.session import Session
 from hansa.errors import LockLost, TimedOut, UsageError
 from hansa.limits import FAREWELL_STORE_S_MAX
 from hansa.sync.ownership import Ownership
 
 
+class Checked(Claim[LockLost]):
+    """A claim that says what the test says."""
+
+    def __init__(self, session: Session, check: Callable[[], None]) -> None:
+        super().__init__(session, what="nightly", error=LockLost)
+        self._check = check
+
+    def check(self) -> None:
+        self._check()
+
+
 def owned(
     session: sync.Session, check: Callable[[], None], give_back: Callable[[], Coroutine[Any, Any, bool]]
 ) -> Ownership:
-    return Ownership(session, check, give_back, lambda thread, step: None)
+    return Ownership(session, Checked(session._inner, check), give_back)
 
 
 def test_a_loss_of_another_owner_is_not_held_up_by_a_store_that_does_not_answer() -> None:
