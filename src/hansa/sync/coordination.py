@@ -37,7 +37,7 @@ class Hold(Ownership):
     """
 
     def __init__(self, session: Session | SessionKeeper, inner: AsyncHold) -> None:
-        super().__init__(session, inner._claim, inner.release)
+        super().__init__(session, inner, inner.release)
         self._inner = inner
 
     @property
@@ -227,7 +227,7 @@ class Leadership(Ownership):
     """
 
     def __init__(self, session: Session | SessionKeeper, inner: AsyncLeadership) -> None:
-        super().__init__(session, inner._claim, inner.resign)
+        super().__init__(session, inner, inner.resign)
         self._inner = inner
 
     @property

@@ -13,7 +13,7 @@ from threading import get_ident
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from hansa.coordination.claim import Claim
+from hansa.coordination.claim import Held
 from hansa.coordination.claim import Line as AsyncLine
 from hansa.coordination.election import Election as AsyncElection
 from hansa.coordination.election import LeaderInfo
@@ -40,11 +40,11 @@ class Ownership:
     def __init__(
         self,
         session: EndingMirror[Any],
-        claim: Claim[Any],
+        inner: Held[Any],
         give_back: Callable[[], Coroutine[Any, Any, bool]],
     ) -> None:
         self._session = session
-        self._claim = claim
+        self._held = inner
         self._give_back_owned = give_back
         # The threads that are in a block of it.
         self._inside: list[int] = []
@@ -52,7 +52,7 @@ class Ownership:
     def __enter__(self) -> Self:
         self._check_now()
         self._inside.append(get_ident())
-        self._claim._inside(get_ident(), 1)
+        self._held._claim._inside(get_ident(), 1)
         return self
 
     def __exit__(
@@ -60,7 +60,7 @@ class Ownership:
     ) -> None:
         lost: Fenced | None = None
         if self._inside:
-            self._claim._inside(self._inside.pop(), -1)
+            self._held._claim._inside(self._inside.pop(), -1)
         try:
             self._check_now()
         except NotHeld:
@@ -75,7 +75,7 @@ class Ownership:
 
     def _check_now(self) -> None:
         self._session._check_process()
-        self._claim.check()
+        self._held.check()
 
     def _give_back(self) -> bool:
         """Says whether it was owned."""
@@ -88,7 +88,7 @@ class Ownership:
         """Give back with this error on its way to the caller, which a loss must reach soon."""
         # What the store has not heard by then, it is told in the background.
         with suppress(TimeoutError):
-            async with asyncio.timeout(self._claim.session.farewell_s(error)):
+            async with asyncio.timeout(self._held._claim.session.farewell_s(error)):
                 await self._give_back_owned()
 
 

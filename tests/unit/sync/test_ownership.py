@@ -9,18 +9,19 @@ from typing import Any
 import pytest
 
 from hansa import sync
-from hansa.coordination.claim import Claim
+from hansa.coordination.claim import Held, TakenClaim
 from hansa.coordination.session import Session
 from hansa.errors import LockLost, TimedOut, UsageError
 from hansa.limits import FAREWELL_STORE_S_MAX
 from hansa.sync.ownership import Ownership
 
 
-class Checked(Claim[LockLost]):
-    """A claim that says what the test says."""
+class Checked(Held[LockLost]):
+    """What is held, as the test says."""
 
     def __init__(self, session: Session, check: Callable[[], None]) -> None:
-        super().__init__(session, what="nightly", error=LockLost)
+        claim = TakenClaim(session, b"nightly/", what="nightly", error=LockLost, body=b"")
+        super().__init__("nightly", claim)
         self._check = check
 
     def check(self) -> None:
