@@ -129,7 +129,8 @@ class NodeRecord:
     """What the store knows of a node.
 
     `incarnation` is the store's revision when the node joined: a later stay under the same id has a higher
-    one, and each session is a stay of its own. `joined_at` is the wall time of it, for display. `reason` says why the status is what it is.
+    one, and each session is a stay of its own. `joined_at` is the wall time of it, for display. `reason` says
+    why the status is what it is.
     """
 
     info: NodeInfo

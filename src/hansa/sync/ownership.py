@@ -13,17 +13,19 @@ from threading import get_ident
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from hansa.coordination.claim import Held
 from hansa.coordination.claim import Line as AsyncLine
 from hansa.coordination.election import Election as AsyncElection
 from hansa.coordination.election import LeaderInfo
-from hansa.coordination.session import farewell_s
+from hansa.coordination.session import SessionKeeper as AsyncSessionKeeper
 from hansa.errors import AlreadyClosed, Fenced, HansaError, NotHeld, UsageError
 from hansa.runtime.mailboxes import Mailbox, Waiters
 from hansa.sync.mirror import EndingMirror
 from hansa.sync.streams import EventStream
 
 if TYPE_CHECKING:
-    from hansa.sync.coordination import Hold, Leadership, Session
+    from hansa.sync.coordination import Hold, Leadership
+    from hansa.sync.sessions import Session, SessionKeeper
 
 A = TypeVar("A")
 O = TypeVar("O", bound="Ownership | None")  # noqa: E741
@@ -37,22 +39,20 @@ class Ownership:
 
     def __init__(
         self,
-        session: Session,
-        check: Callable[[], None],
+        session: EndingMirror[Any],
+        inner: Held[Any],
         give_back: Callable[[], Coroutine[Any, Any, bool]],
-        count_inside: Callable[[int, int], None],
     ) -> None:
         self._session = session
-        self._check_owned = check
+        self._held = inner
         self._give_back_owned = give_back
-        self._count_inside = count_inside
         # The threads that are in a block of it.
         self._inside: list[int] = []
 
     def __enter__(self) -> Self:
         self._check_now()
         self._inside.append(get_ident())
-        self._count_inside(get_ident(), 1)
+        self._held._claim._inside(get_ident(), 1)
         return self
 
     def __exit__(
@@ -60,7 +60,7 @@ class Ownership:
     ) -> None:
         lost: Fenced | None = None
         if self._inside:
-            self._count_inside(self._inside.pop(), -1)
+            self._held._claim._inside(self._inside.pop(), -1)
         try:
             self._check_now()
         except NotHeld:
@@ -75,7 +75,7 @@ class Ownership:
 
     def _check_now(self) -> None:
         self._session._check_process()
-        self._check_owned()
+        self._held.check()
 
     def _give_back(self) -> bool:
         """Says whether it was owned."""
@@ -88,18 +88,23 @@ class Ownership:
         """Give back with this error on its way to the caller, which a loss must reach soon."""
         # What the store has not heard by then, it is told in the background.
         with suppress(TimeoutError):
-            async with asyncio.timeout(farewell_s(error, failures_count=self._session.failures_count)):
+            async with asyncio.timeout(self._held._claim.session.farewell_s(error)):
                 await self._give_back_owned()
 
 
-def check_outside(session: Session, line: AsyncLine[Any], timeout: float | None) -> None:
+def check_outside(session: Session | SessionKeeper, line: AsyncLine[Any], timeout: float | None) -> None:
     """Raises UsageError in a thread that would wait, without a timeout, for itself."""
-    if timeout is None:
-        line.check_outside(session._inner, get_ident(), "thread")
+    inner = session._inner
+    present = inner.session if isinstance(inner, AsyncSessionKeeper) else inner
+    if timeout is None and present is not None:
+        line.check_outside(present, get_ident(), "thread")
 
 
 def obtained(
-    session: Session, acquire: Callable[[], Coroutine[Any, Any, A]], own: Callable[[A], O], what: str
+    session: EndingMirror[Any],
+    acquire: Callable[[], Coroutine[Any, Any, A]],
+    own: Callable[[A], O],
+    what: str,
 ) -> O:
     """Wait to own. An interrupt that comes too late to give up the wait gives back what came of it."""
     owned: list[O] = []
@@ -150,7 +155,7 @@ class Line:
 class Contest:
     """The part of a blocking election that is entered, and watched."""
 
-    def __init__(self, session: Session, inner: AsyncElection) -> None:
+    def __init__(self, session: Session | SessionKeeper, inner: AsyncElection) -> None:
         self._session = session
         self._inner = inner
 

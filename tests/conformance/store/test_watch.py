@@ -331,7 +331,7 @@ async def test_who_is_called_back_hears_on_when_the_store_is_back(
         try:
             assert watch.take() is None
             putting = asyncio.ensure_future(store.put("k", b"", timeout=30))
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(0)
         finally:
             engine.resume(store)
         assert await putting == first + 1
