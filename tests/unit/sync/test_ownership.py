@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from hansa import sync
-from hansa.coordination.claim import Held, TakenClaim
+from hansa.coordination.claim import TakenClaim
+from hansa.coordination.held import Held
 from hansa.coordination.session import Session
 from hansa.errors import LockLost, TimedOut, UsageError
 from hansa.limits import FAREWELL_STORE_S_MAX
