@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import Sequence
 from contextlib import aclosing
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from hansa.cli.handover_board import as_object, as_table, facts, sentence, summary
@@ -13,7 +14,7 @@ from hansa.cli.log_lines import LogLines, visible
 from hansa.cli.registry_options import NO_TLS, AsJson, TlsOptions
 from hansa.cli.session_options import STORE, ClusterName, StoreAddress, open_shared_store
 from hansa.cli.standard_streams import console
-from hansa.cli.stop_signals import Interruption, until_stopped
+from hansa.cli.stop_signals import until_stopped
 from hansa.coordination.handover import Handover
 from hansa.coordination.handovers import Handovers
 from hansa.errors import StoreUnavailable, TimedOut
@@ -65,9 +66,12 @@ async def show(store: Store, cluster: str, *, watch: bool, as_json: bool) -> Non
     view = Handovers(store, cluster=cluster)
     async with until_stopped() as cut, store:
         if watch and (as_json or not console().is_terminal):
-            await _tell_steps(view, cluster, cut, as_json=as_json)
+            loop = asyncio.get_running_loop()
+            broken = partial(loop.call_soon_threadsafe, cut.make)
+            with LogLines(as_json=as_json, on_broken=broken) as log:
+                await tell_steps(view, cluster, log)
         elif watch:
-            await _draw(view, cluster, console())
+            await draw(view, cluster, console())
         elif as_json:
             print(json.dumps(as_object(await view.all(), cluster=cluster)), flush=True)
         else:
@@ -82,7 +86,7 @@ def _screen(records: Sequence[Handover], cluster: str, trouble: str = "") -> Gro
     return Group(as_table(records), last) if records else last
 
 
-async def _draw(view: Handovers, cluster: str, to: Console) -> None:
+async def draw(view: Handovers, cluster: str, to: Console) -> None:
     """A live table, for a terminal."""
     from rich.live import Live
 
@@ -98,22 +102,16 @@ async def _draw(view: Handovers, cluster: str, to: Console) -> None:
                 trouble = f"; this is old: {error}"
 
 
-async def _tell_steps(view: Handovers, cluster: str, cut: Interruption, *, as_json: bool) -> None:
+async def tell_steps(view: Handovers, cluster: str, log: LogLines) -> None:
     """A line per step, after one for the beginning."""
-    loop = asyncio.get_running_loop()
-    with LogLines(as_json=as_json, on_broken=lambda: loop.call_soon_threadsafe(cut.make)) as log:
-        async with aclosing(view.follow()) as news:
-            records = await view.all()
-            log.tell(
-                "ready",
-                f"watching {summary(records, cluster=cluster)}",
-                **as_object(records, cluster=cluster),
-            )
-            # Following begins with what there is, and that was told just now.
-            told = {(one.kind, one.name): one.revision for one in records}
-            async for event in news:
-                one = event.handover
-                if one.revision <= told.pop((one.kind, one.name), 0):
-                    continue
-                gap = " (steps before that may be missing here)" if event.is_after_gap else ""
-                log.tell("step", f"{sentence(one)}{gap}", is_after_gap=event.is_after_gap, **facts(one))
+    records = await view.all()
+    log.tell("ready", f"watching {summary(records, cluster=cluster)}", **as_object(records, cluster=cluster))
+    # Following begins with what there is, and that was told just now.
+    told = {(one.kind, one.name): one.revision for one in records}
+    async with aclosing(view.follow()) as news:
+        async for event in news:
+            one = event.handover
+            if one.revision <= told.pop((one.kind, one.name), 0):
+                continue
+            gap = " (steps before it may not have been told)" if event.is_after_gap else ""
+            log.tell("step", f"{sentence(one)}{gap}", is_after_gap=event.is_after_gap, **facts(one))

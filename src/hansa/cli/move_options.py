@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Annotated, Final
 
 from hansa.cli.arguments import Number, Parameter
-from hansa.cli.exit_status import OK, complain
+from hansa.cli.exit_status import FAILED, OK, complain
 from hansa.cli.handover_board import epochs, facts, sentence
 from hansa.cli.log_lines import LogLines, visible
 from hansa.cli.registry_options import TlsOptions
@@ -66,7 +66,8 @@ def ask_to_move(
     except HansaError as error:
         return complain(COMMANDS[kind], error, as_json=as_json)
     print(json.dumps(facts(record)) if as_json else visible(sentence(record)), flush=True)
-    return OK
+    # Whoever was next has it when both are gone on the way, the old owner and the new one.
+    return OK if record.taken_by in ("", record.target) else FAILED
 
 
 async def _moved(

@@ -185,6 +185,21 @@ def test_a_leader_that_does_not_answer_keeps_it(start: Start, where: dict[str, s
     assert move(where, "host-2")[0] == 0
 
 
+def test_whoever_gives_up_asking_takes_it_back(start: Start, where: dict[str, str]) -> None:
+    first = leads(start, "host-1")
+    first.line()
+    waits(start, "host-2")
+    watcher = start("handovers", "--watch", "--json")
+    watcher.event("ready")
+    first.process.send_signal(signal.SIGSTOP)
+    asking = start("lead", "harbour", "--move", "host-2", "--node", "ops")
+    assert watcher.event("step")["asked_by"] == "ops"
+    assert asking.stop(signal.SIGINT)[0] == 130
+    found = listed(where)
+    assert (found["step"], found["trouble"]) == ("withdrawn", "ops took it back")
+    first.process.send_signal(signal.SIGCONT)
+
+
 def test_a_command_that_cares_for_no_signal_is_killed_and_moved(start: Start, where: dict[str, str]) -> None:
     first = leads(start, "host-1", script="trap '' TERM; echo $$; while :; do sleep 0.05; done")
     pid = first.line()
