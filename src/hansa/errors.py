@@ -56,6 +56,7 @@ __all__ = [
     "NotHeld",
     "NotOwner",
     "NotRegistered",
+    "NotThere",
     "PeerAway",
     "PeerError",
     "ProtocolViolation",
@@ -402,6 +403,13 @@ class NotHeld(UsageError):
 
     code = "not-held"
     errno = EPERM
+
+
+class NotThere(UsageError):
+    """What is named was deleted, or never was; asking again will not bring it back."""
+
+    code = "not-there"
+    errno = ENOENT
 
 
 class RaftRefused(UsageError):

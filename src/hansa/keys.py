@@ -92,6 +92,20 @@ class Keys:
         """There when a session's entry into a line is over for good, however late a request for it comes."""
         return self.prefix + b"left/%016x-%d" % (lease, number)
 
+    @property
+    def blobs(self) -> bytes:
+        """The prefix of all blobs."""
+        return self.prefix + b"blobs/"
+
+    def blob(self, name: str) -> bytes:
+        """The prefix of the pieces of one blob."""
+        return self.blobs + as_name(name, "a blob") + b"/"
+
+    @property
+    def blob_sweep(self) -> bytes:
+        """What sweeps of blobs leave for the next one."""
+        return self.prefix + b"blob-sweep"
+
     def join_requests(self, app: str) -> bytes:
         """The prefix of all who want to join an application's raft group."""
         return self.prefix + b"join-requests/" + as_name(app, "an application") + b"/"

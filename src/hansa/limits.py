@@ -335,6 +335,19 @@ STORE_MESSAGE_BYTES: Final = MIB
 STORE_PROGRESS_S: Final = 60.0
 # How long a stopping server waits for calls to end by themselves.
 STORE_GRACE_S: Final = 1.0
+# A piece of a blob, small beside a request: what has a short deadline gets past it on a slow line.
+# Part of the form: another size makes stored blobs unreadable.
+BLOB_PIECE_BYTES: Final = 256 * KIB
+# All pieces of a blob are compared in one transaction.
+BLOB_BYTES_MAX: Final = 16 * MIB
+# Pieces in one answer, for the same reason.
+BLOB_READ_COUNT: Final = 4
+# Sixty-four pieces, one after the other, at the pace of a slow disk; and an election among them.
+BLOB_TIMEOUT_S: Final = 30.0
+# A blob that nobody deletes goes after so long: far longer than what refers to it is open.
+BLOB_LIFETIME_S: Final = 86_400.0
+# Blobs that one sweep deletes, each in a transaction of its own: a second's work; the next sweep goes on.
+BLOBS_SWEPT_COUNT_MAX: Final = 100
 
 # --- Membership -------------------------------------------------------------------------------------------
 # A follower that lost its watch reads anew: soon after a compaction, seldom while the store is away.

@@ -42,3 +42,10 @@ def test_a_full_buffer_still_takes_all_topics_of_a_node() -> None:
     # One answer to QUERY, with a report of 20 bytes a topic.
     assert limits.OWNED_TOPICS_MAX * (limits.TOPIC_BYTES_MAX + 2 + 20) <= limits.CONTROL_BYTES_MAX
     assert limits.OWNED_TOPICS_MAX <= limits.CLAIMS_MAX
+
+
+def test_a_blob_is_compared_whole_and_its_pieces_fit_into_what_carries_them() -> None:
+    assert limits.BLOB_BYTES_MAX // limits.BLOB_PIECE_BYTES <= limits.STORE_TXN_COUNT_MAX
+    assert limits.BLOB_PIECE_BYTES <= limits.STORE_VALUE_BYTES_MAX
+    assert limits.BLOB_READ_COUNT * limits.BLOB_PIECE_BYTES <= limits.STORE_ANSWER_BYTES_MAX
+    assert limits.BLOB_TIMEOUT_S < limits.BLOB_LIFETIME_S <= limits.STORE_LEASE_TTL_S_MAX

@@ -2,11 +2,13 @@
 
 - `program`: every command by its name, and how the one that was asked for is run. `arguments`: how a command
   declares what it takes, how typed words are read, and what help says. `exit_status`: how a command ends.
-- What several commands share: `registry_options`, `mesh_options`, `session_options`, `payload_argument`.
+- What several commands share: `registry_options`, `mesh_options`, `session_options`, `move_options`,
+  `payload_argument`.
 - Services: `registry_command`, `provide_command`, `services_command`, `call_command`.
 - Topics: `topics_command`, `publish_command`, `subscribe_command`.
 - Locks, leaders, members: `lock_command` and `lead_command`, which run an `owned_command` as a
-  `guarded_command` in the care of another process, `command_guardian`; `members_command`.
+  `guarded_command` in the care of another process, `command_guardian`; `handovers_command`, and
+  `handover_board`, which shows hand-overs; `members_command`.
 - Stores: `store_command`; `raft_command`, and `raft_board`, which shows a group.
 - `demo_command`.
 - What running commands write and hear: `log_lines`, `standard_streams`, `stop_signals`.

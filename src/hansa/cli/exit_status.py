@@ -17,7 +17,7 @@ USAGE = 2
 INTERRUPTED = 130
 """Ctrl-C, as shells count it."""
 
-ON_A_STORE: Final = frozenset({"lock", "lead", "members"})
+ON_A_STORE: Final = frozenset({"lock", "lead", "handovers", "members"})
 """The commands that take --store."""
 
 

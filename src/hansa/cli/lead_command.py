@@ -10,7 +10,8 @@ from hansa.chance import Chance
 from hansa.cli.arguments import Parameter
 from hansa.cli.exit_status import complain
 from hansa.cli.log_lines import by_whom
-from hansa.cli.owned_command import LOST, SIGNALLED, Lost, Runner, run_owner
+from hansa.cli.move_options import NOWHERE, MoveOptions, ask_to_move, tell_moved
+from hansa.cli.owned_command import LOST, SIGNALLED, Lost, Moved, Runner, run_owner
 from hansa.cli.registry_options import NO_TLS, AsJson, TlsOptions
 from hansa.cli.session_options import DEFAULTS, SessionOptions
 from hansa.coordination.election import Election
@@ -28,6 +29,7 @@ def lead(
     *command: Annotated[str, Parameter(metavar="COMMAND", allow_leading_hyphen=True)],
     value: str = "",
     once: bool = False,
+    move: MoveOptions = NOWHERE,
     options: SessionOptions = DEFAULTS,
     as_json: AsJson = False,
     tls: TlsOptions = NO_TLS,
@@ -42,14 +44,22 @@ def lead(
     Then this process campaigns again. A second process, the command's guardian, stops it also when `hansa
     lead` itself was killed or stopped. When the command ends by itself another one leads. Signals are passed
     on to the command, which runs in a session of its own, without a controlling terminal. The status is the
-    command's own (128 + N for signal N), with --once 75 when leadership was lost, 1 when the store cannot be
-    reached at the start; later it is waited for.
+    command's own (128 + N for signal N), with --once 75 when leadership was lost or moved, 1 when the store
+    cannot be reached at the start; later it is waited for.
+
+    With --move nothing is run: whoever leads is asked to hand over to a node that waits, ahead of all others.
+    The leader's command runs on until that node is ready. Then it gets SIGTERM, and SIGKILL after half of the
+    time that the move may take, or before the lease can end; the other node leads, and `hansa lead` goes back
+    into the line (with --once it ends). If the move fails after that, the command is run again, in the same
+    term. The status is 0 when it was moved, and 1 when it stays: the sentence on stderr says why.
 
     Examples:
 
         hansa lead scheduler -- ./scheduler --port 8080
         hansa lead scheduler --value host-1:8080 --store etcd://store-1:2379 -- ./scheduler
         hansa lead scheduler --once -- sh -c './scheduler --term $HANSA_TERM'
+        hansa lead scheduler --node host-1 -- ./scheduler
+        hansa lead scheduler --move host-2 --reason "a new kernel on host-1"
 
     Parameters
     ----------
@@ -60,11 +70,13 @@ def lead(
     value
         What others are told of this leader, an address for example.
     once
-        End when leadership was lost, and do not campaign again.
+        End when leadership was lost or moved, and do not campaign again.
     as_json
         Tell events on stderr as JSON, an object a line, for programs.
     """
     try:
+        if move.is_asked(command):
+            return ask_to_move("leader", name, move, options, tls, as_json=as_json)
         Keys(options.cluster).leader(name)  # Bad names are told before a store is asked for.
 
         async def campaign(runner: Runner) -> int:
@@ -89,6 +101,10 @@ async def _campaign_on(
                 backoff.reset()
                 return await _lead(Election(session, name, value=value), session, runner)
             except Lost:
+                if once:
+                    return LOST
+            except Moved as moved:
+                tell_moved(runner.log, moved.record)
                 if once:
                     return LOST
             except (LeadershipLost, SessionLost):

@@ -8,7 +8,8 @@ from typing import Annotated, Final
 from hansa.cli.arguments import Parameter
 from hansa.cli.exit_status import complain
 from hansa.cli.log_lines import LogLines, by_whom
-from hansa.cli.owned_command import LOST, NOT_IN_TIME, Lost, Runner, run_owner
+from hansa.cli.move_options import NOWHERE, MoveOptions, ask_to_move, tell_moved
+from hansa.cli.owned_command import LOST, NOT_IN_TIME, Lost, Moved, Runner, run_owner
 from hansa.cli.registry_options import NO_TLS, SECONDS, AsJson, TlsOptions
 from hansa.cli.session_options import DEFAULTS, SessionOptions
 from hansa.coordination.lock import Hold, HolderInfo, Lock
@@ -29,6 +30,7 @@ def lock(
     *command: Annotated[str, Parameter(metavar="COMMAND", allow_leading_hyphen=True)],
     timeout: Annotated[float | None, SECONDS] = None,
     at_once: Annotated[bool, Parameter(name="--try")] = False,
+    move: MoveOptions = NOWHERE,
     options: SessionOptions = DEFAULTS,
     as_json: AsJson = False,
     tls: TlsOptions = NO_TLS,
@@ -43,7 +45,13 @@ def lock(
     SIGTERM, and SIGKILL before anybody else can hold the lock; SIGKILL at once if somebody deleted the lock's
     key. A second process, its guardian, does so also when `hansa lock` itself was killed or stopped. Signals
     are passed on to the command. The status is the command's own (128 + N for signal N), 69 when the lock did
-    not become free in time, 75 when it was lost, 1 when the store cannot be reached.
+    not become free in time, 75 when it was lost or moved, 1 when the store cannot be reached.
+
+    With --move nothing is run: whoever holds the lock is asked to hand it over to a node that waits, ahead of
+    all others. The holder's command runs on until that node is ready. Then it gets SIGTERM, and SIGKILL after
+    half of the time that the move may take, or before the lease can end; and `hansa lock` ends with 75. If
+    the move fails after that, the command is run again, under the same fence. The status is 0 when the lock
+    was moved, and 1 when it stays: the sentence on stderr says why.
 
     The command runs in a session of its own, so that all of it can be stopped. It reads from the terminal and
     Ctrl-C reaches it, but there is no job control, and no /dev/tty, where ssh and sudo ask for passwords.
@@ -53,6 +61,7 @@ def lock(
         hansa lock nightly -- ./backup.sh
         hansa lock nightly --try --store etcd://store-1:2379,store-2:2379 -- ./backup.sh --full
         hansa lock nightly --timeout 60 -- sh -c 'write-report --fence $HANSA_LOCK_FENCE'
+        hansa lock nightly --move host-2
 
     Parameters
     ----------
@@ -70,6 +79,8 @@ def lock(
     try:
         if at_once and timeout is not None:
             raise BadArgument("--try does not wait, and --timeout does: give one of them")
+        if move.is_asked(command):
+            return ask_to_move("lock", name, move, options, tls, as_json=as_json)
         Keys(options.cluster).lock(name)  # Bad names are told before a store is asked for.
 
         async def hold(runner: Runner) -> int:
@@ -95,6 +106,9 @@ async def _hold(lock: Lock, session: Session, runner: Runner, timeout_s: float |
     try:
         status = await runner.run(env, owned=hold, session=session)
     except Lost:
+        return LOST
+    except Moved as moved:
+        tell_moved(runner.log, moved.record)
         return LOST
     await hold.release()
     runner.tell_programs("ended", name=name, status=status)

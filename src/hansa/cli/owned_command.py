@@ -1,4 +1,8 @@
-"""A command that runs only as long as something is owned: it is stopped before anybody else can own it."""
+"""A command that runs only as long as something is owned: it is stopped before anybody else can own it.
+
+Somebody outside may ask to move what is owned to another node. The command runs on until the new owner is
+ready; then it is stopped, and what it stood on is handed over. If that comes to nothing it is run again.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +11,14 @@ import signal
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from hansa.cli.exit_status import error_facts, status_of
 from hansa.cli.guarded_command import Ended, GuardedCommand, Guardian, GuardianGone, StopTimes, TooLate
 from hansa.cli.log_lines import LogLines
+from hansa.coordination.following import patient_backoff
+from hansa.coordination.handover import Handover
 from hansa.coordination.held import Held
 from hansa.coordination.session import Session
 from hansa.errors import BadArgument, Fenced, HansaError, SessionLost
@@ -30,6 +37,9 @@ LOST = 75
 _ENDING: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 # For the command alone. A terminal tells its size to this process only: the command has left its session.
 _PASSING: Final = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH)
+# Of the time that a hand-over may take: when a command that was asked to end is killed. The rest is for the
+# steps behind it.
+_MOVE_SHARE: Final = 0.5
 # In the life of a lease the guardian is told so often of what is new: soon after each renewal.
 _LOOKS_COUNT: Final = 12
 
@@ -40,6 +50,14 @@ class Lost(Exception):
     def __init__(self, loss: Fenced) -> None:
         super().__init__(str(loss))
         self.loss = loss
+
+
+class Moved(Exception):
+    """The command was stopped, and what it stood on handed over to another node."""
+
+    def __init__(self, record: Handover) -> None:
+        super().__init__(f"{record.what} was handed over to {record.target}")
+        self.record = record
 
 
 class Relay:
@@ -85,9 +103,25 @@ class Runner:
     async def run(self, env: Mapping[str, str], *, owned: Held[Any], session: Session) -> int:
         """Run the command in a session of its own, with these variables; its status, as shells count it.
 
-        Raises `Lost` after it was stopped because what it stands on was lost, or its guardian. Cancelling it
-        kills the command.
+        Raises `Lost` after it was stopped because what it stands on was lost, or its guardian; `Moved` after
+        it was stopped and what it stands on handed over. Cancelling it kills the command.
         """
+        while True:
+            outcome = await self._run_once(env, owned, session)
+            if isinstance(outcome, Fenced):
+                raise Lost(outcome)
+            if isinstance(outcome, Handover):
+                raise Moved(outcome)
+            if outcome is not None:
+                return outcome
+            # It was stopped to be moved, and stays.
+            if self.relay.signalled is not None:
+                return SIGNALLED + self.relay.signalled
+
+    async def _run_once(
+        self, env: Mapping[str, str], owned: Held[Any], session: Session
+    ) -> int | Fenced | Handover | None:
+        """The command's status, the loss, or what became of a hand-over: its record; None: it stays here."""
         process, log = GuardedCommand(self.guardian), self.log
         # Also while it starts: it gets what was sent meanwhile as soon as it runs.
         with self.relay.running(process):
@@ -102,12 +136,12 @@ class Runner:
                 return NOT_FOUND if isinstance(error, FileNotFoundError) else CANNOT_RUN
             self.tell_programs("started", pid=process.pid)
             try:
-                outcome = await _until_end_or_loss(process, owned, session, log)
+                outcome = await until_end_or_loss(process, owned, session, log)
             finally:
                 if process.end is None:
                     await process.force()
-        if isinstance(outcome, Fenced):
-            raise Lost(outcome)
+        if not isinstance(outcome, Ended):
+            return outcome
         return outcome.status if outcome.status >= 0 else SIGNALLED - outcome.status
 
     def tell_programs(self, event: str, **facts: Any) -> None:
@@ -168,30 +202,117 @@ def _signals_to(relay: Relay) -> Iterator[None]:
             loop.remove_signal_handler(number)
 
 
-async def _until_end_or_loss(
+async def until_end_or_loss(
     process: GuardedCommand, owned: Held[Any], session: Session, log: LogLines
-) -> Ended | Fenced:
-    """Wait for the command's end; gives the loss if it was stopped for one, or is yet to be killed."""
+) -> Ended | Fenced | Handover | None:
+    """Wait for the command's end; gives the loss if it was stopped for one, or is yet to be killed.
+
+    If it was stopped to be moved, gives the record of the hand-over, or None when it came to nothing.
+    """
     loss: Fenced | None = None
     async with asyncio.TaskGroup() as tasks:
         ended = tasks.create_task(process.wait(), name="the command's end")
         lost = tasks.create_task(owned.lost(), name="the loss")
         telling = tasks.create_task(_tell_kept(process, session), name="telling the guardian")
-        await asyncio.wait((ended, lost), return_when=asyncio.FIRST_COMPLETED)
+        move = _Move(process, ended, owned, session, log)
+        moving = tasks.create_task(move.run(), name="the hand-over")
+        await asyncio.wait((ended, lost, moving), return_when=asyncio.FIRST_COMPLETED)
+        if move.has_stopped:
+            await asyncio.wait((lost, moving), return_when=asyncio.FIRST_COMPLETED)
         telling.cancel()
         if not ended.done():
             loss = lost.result()
             await _stop(process, ended, session, log, loss)
+        is_moved = move.has_stopped and not lost.done()
         ended.cancel()
         lost.cancel()
+        moving.cancel()
     if loss is not None:
         return loss
+    if is_moved:
+        return moving.result()
     end = process.end
     if end is not None and not end.was_stopped and not (lost.done() and not lost.cancelled()):
         return end
     loss = _loss_unseen(owned, end)
     _tell_lost(log, loss, "the command is killed" if end is None else "the command has ended")
     return loss
+
+
+class _EndedByItself(Exception):
+    """The command has ended a moment before it was to be stopped: its status counts, and nothing moves."""
+
+
+class _Move:
+    """Hands over what the command stands on, each time that somebody outside asks for it, until it is done.
+
+    The command runs on until the new owner is ready; then it is stopped (`has_stopped`).
+    """
+
+    def __init__(
+        self,
+        process: GuardedCommand,
+        ended: asyncio.Task[Ended | None],
+        owned: Held[Any],
+        session: Session,
+        log: LogLines,
+    ) -> None:
+        self.has_stopped = False
+        self._process = process
+        self._ended = ended
+        self._owned = owned
+        self._session = session
+        self._log = log
+
+    async def run(self) -> Handover | None:
+        """The record of what was handed over; None when the command was stopped and it came to nothing."""
+        backoff = patient_backoff(self._session.environment.chance)
+        while True:
+            try:
+                asked = await self._owned.wanted()
+                self._tell_asked(asked)
+                return await self._owned.hand_over(asked, state=partial(self._stop, asked.timeout))
+            except Fenced:
+                # Who waits for the loss sees to it, and cancels this.
+                await asyncio.get_running_loop().create_future()
+            except _EndedByItself:
+                self.has_stopped = False
+                return None
+            except HansaError as error:
+                self._log.tell("kept", f"it stays here: {error}", text=str(error))
+                if self.has_stopped:
+                    return None
+            # What was asked may still stand there, or the store be away.
+            await asyncio.sleep(backoff.next_s())
+
+    async def _stop(self, timeout_s: float) -> bytes:
+        """The new owner is ready: SIGTERM, and SIGKILL in time. Nothing of a command is handed on."""
+        self.has_stopped = True
+        now, times = self._session.store.clock.monotonic(), _stop_times(self._session)
+        # Not after the lease: renewals count no more for a guardian that was told to stop the command.
+        kill_s = min(times.kill_s, now + _MOVE_SHARE * timeout_s)
+        force_s = kill_s + times.force_s - times.kill_s
+        grace_s = max(kill_s - now, 0.0)
+        self._log.tell("stopping", f"the command has {grace_s:.1f} s to end", grace_s=grace_s)
+        self._process.stop(StopTimes(term_s=now, kill_s=kill_s, force_s=force_s))
+        await asyncio.wait((self._ended,), timeout=force_s - now)
+        end = self._process.end
+        if end is None:
+            await self._process.force()
+        elif not end.was_stopped:
+            raise _EndedByItself
+        return b""
+
+    def _tell_asked(self, asked: Handover) -> None:
+        by = f" by {asked.asked_by}" if asked.asked_by else ""
+        why = f": {asked.reason}" if asked.reason else ""
+        self._log.tell(
+            "asked",
+            f"asked{by} to move {asked.name} to {asked.target}{why}",
+            target=asked.target,
+            asked_by=asked.asked_by,
+            reason=asked.reason,
+        )
 
 
 async def _stop(

@@ -37,6 +37,7 @@ COMMANDS: Final = {
     "subscribe": ("hansa.cli.subscribe_command:subscribe", TOPICS),
     "lock": ("hansa.cli.lock_command:lock", COORDINATION),
     "lead": ("hansa.cli.lead_command:lead", COORDINATION),
+    "handovers": ("hansa.cli.handovers_command:handovers", COORDINATION),
     "members": ("hansa.cli.members_command:members", COORDINATION),
     "store": ("hansa.cli.store_command:store", STORES),
     "raft start": ("hansa.cli.raft_command:start", STORES),

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from hansa.cli.log_lines import visible
+from hansa.cli.log_lines import size, visible
 from hansa.store.raft.group_record import JoinState
 from hansa.store.raft.raft_events import (
     ApprovalAwaited,
@@ -146,16 +146,6 @@ def store_address(group: GroupStatus) -> str:
     """What `--store` takes; empty when no peer says where it is asked."""
     joins = [one.peer.join_address for one in group.peers if one.is_voter and one.peer.join_address]
     return f"raft://{','.join(joins)}/{group.app}" if joins else ""
-
-
-def size(count: int) -> str:
-    """A number of bytes for people."""
-    amount = float(count)
-    for unit in ("B", "KiB", "MiB"):
-        if amount < 1024:
-            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
-        amount /= 1024
-    return f"{amount:.1f} GiB"
 
 
 def told(event: RaftEvent) -> tuple[str, str, dict[str, Any]]:

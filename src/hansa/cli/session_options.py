@@ -31,28 +31,36 @@ class SessionOptions:
         The cluster whose names are meant: others have locks and elections of their own.
     ttl
         After so many seconds without a sign of life somebody else may have it.
+    node
+        As whom this process stands in line, which --move names; else its host and number, HOST:PID.
     """
 
     store: StoreAddress = STORE
     cluster: ClusterName = "default"
     ttl: Annotated[float, Parameter(metavar="SECONDS", validator=Number(gte=1, lt=1e6))] = 10.0
+    node: Annotated[str, Parameter(metavar="NODE")] = ""
 
     def open(self, tls: TlsOptions = NO_TLS) -> Store:
         """Raises BadArgument and BadEndpoint."""
         return open_shared_store(self.store, tls)
 
     def session(self, store: Store, name: str) -> Session:
-        return Session(store, self.ttl, cluster=self.cluster, node=this_process(), name=name)
+        return Session(store, self.ttl, cluster=self.cluster, node=self.who, name=name)
 
     def keeper(self, store: Store, name: str) -> SessionKeeper:
-        return SessionKeeper(store, ttl=self.ttl, cluster=self.cluster, node=this_process(), name=name)
+        return SessionKeeper(store, ttl=self.ttl, cluster=self.cluster, node=self.who, name=name)
+
+    @property
+    def who(self) -> str:
+        """As whom it stands in lines."""
+        return self.node or this_process()
 
 
 DEFAULTS: Final = SessionOptions()
 
 
 def this_process() -> str:
-    """As whom it stands in lines: people find it by the host and the process."""
+    """As whom a process stands in lines that says nothing else: people find it by host and process."""
     return f"{gethostname()}:{getpid()}"
 
 

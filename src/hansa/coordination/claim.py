@@ -337,7 +337,7 @@ class TakenClaim(Claim[E]):
 
     async def hand_over(
         self,
-        to: str,
+        to: str | Handover,
         *,
         state: bytes | Callable[[], Awaitable[bytes]] = b"",
         timeout: float = HANDOVER_S,

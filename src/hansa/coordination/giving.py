@@ -53,7 +53,7 @@ class Giving:
     def __init__(
         self,
         claim: TakenClaim[Any],
-        to: str,
+        to: str | Handover,
         *,
         state: bytes | Callable[[], Awaitable[bytes]],
         timeout: float,
@@ -61,8 +61,10 @@ class Giving:
     ) -> None:
         """Raises `UsageError` for what cannot be handed over, `BadArgument`."""
         self.record = record_of(claim)
-        checked_offer(to, timeout, reason)
-        self.to = to
+        # What was asked for from outside, if it is to be this and no other.
+        self._asked = to if isinstance(to, Handover) else None
+        self.to = to.target if isinstance(to, Handover) else to
+        checked_offer(self.to, timeout, reason)
         self._claim = claim
         self._session: Session = claim.session
         self._state = state if callable(state) else as_state(state)
@@ -115,6 +117,9 @@ class Giving:
         everybody = Get(*prefix_range(claim.prefix))
         while True:
             now = record.latest
+            if self._asked is not None:
+                self._number = self._as_asked(now, self._asked).number
+                return
             # What this owner has offered before is replaced.
             if now is not None and now.is_open and now.is_of(claim.key.decode()) and now.asked_by:
                 if now.target == self.to and now.step.is_early:
@@ -148,6 +153,14 @@ class Giving:
                 self._check_waiting(outcome.items)
                 return
             self._check_own(outcome.items)
+
+    def _as_asked(self, now: Handover | None, asked: Handover) -> Handover:
+        """Raises `HandoverWithdrawn` when it is over: whoever asked was told that it stays."""
+        if now is not None and now.number == asked.number and now.step.is_early:
+            return now
+        if now is not None and now.number == asked.number and now.step is HandoverStep.WITHDRAWN:
+            raise self._as_withdrawn(now)
+        raise HandoverWithdrawn(f"{self._claim.what} stays here: its hand-over to {self.to!r} is over")
 
     def _check_waiting(self, items: Sequence[KeyValue]) -> None:
         claim = self._claim

@@ -54,14 +54,14 @@ class Held(Generic[E]):
     async def wanted(self) -> Handover:
         """Wait until somebody asks to have it at another node, as `hansa lead --move` does; gives the record.
 
-        Then stop the work, and `hand_over(record.target)`: the record says how long it may take. Whoever does
-        not keeps it, and the hand-over ends by its deadline. Raises the loss, `NotHeld` and `UsageError`.
+        Then stop the work, and `hand_over(record)`: the record says how long it may take. Whoever does not
+        keeps it, and the hand-over ends by its deadline. Raises the loss, `NotHeld` and `UsageError`.
         """
         return await self._claim.wanted()
 
     async def hand_over(
         self,
-        to: str,
+        to: str | Handover,
         *,
         state: bytes | Callable[[], Awaitable[bytes]] = b"",
         timeout: float = HANDOVER_S,
@@ -70,7 +70,8 @@ class Held(Generic[E]):
         """Give it to a node that waits for it, ahead of all others who wait, with a state; gives the record.
 
         When the new owner is ready `state` is called, if it can be. From its return on this owner acts no
-        more: it is not held then, and no block of it is cancelled. `to` is the name of a `Session(node=...)`.
+        more: it is not held then, and no block of it is cancelled. `to` is the name of a `Session(node=...)`,
+        or the record that `wanted` gave: then that hand-over, and no other one if it is over meanwhile.
 
         Raises `NoSuccessor` and `HandoverWithdrawn`: then it is held as before. Raises the loss, `NotHeld`,
         `BadArgument`; `Conflict` while another hand-over is open; `TimedOut` and `StoreUnavailable`.

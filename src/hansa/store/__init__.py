@@ -5,6 +5,7 @@ async with open_store("memory://docks") as store:
 
 - `store`, `values`: the one interface, and what goes in and comes out; `opening`: from an address to a store.
 - `mvcc`, `leases`, `watching`, `engine`: a whole store as one machine, without a disk or a socket.
+- `blobs`: byte strings too large for one value, in pieces, over any store.
 - `memory`: that machine on an event loop; `EngineStore` is what the simulator's store has of it, too.
 - `etcd/`: the client of an etcd group. `served/`: `hansa store`, with its journal on disk. `raft/`: a group
   of etcd members that hansa starts and watches.
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING
 from hansa.exports import on_first_use
 
 if TYPE_CHECKING:
+    from hansa.store.blobs import Blob, Blobs
     from hansa.store.memory import MemoryStore
     from hansa.store.opening import open_store
     from hansa.store.store import Keeping, Store, Watch
@@ -41,6 +43,7 @@ else:
     __getattr__, __dir__ = on_first_use(
         __name__,
         {
+            "hansa.store.blobs": "Blob Blobs",
             "hansa.store.memory": "MemoryStore",
             "hansa.store.opening": "open_store",
             "hansa.store.store": "Keeping Store Watch",
@@ -52,6 +55,8 @@ else:
     )
 
 __all__ = [
+    "Blob",
+    "Blobs",
     "Compare",
     "CompareOperator",
     "CompareTarget",

@@ -151,7 +151,7 @@ def test_json_that_another_program_is_asked_for_is_not_ours(
 
 
 def test_who_finds_no_store_is_told_how_to_get_one(capsys: pytest.CaptureFixture[str]) -> None:
-    for command in ("lock", "lead", "members"):
+    for command in ("lock", "lead", "handovers", "members"):
         assert complain(command, StoreUnavailable("silent")) == FAILED
         assert "`hansa store`" in capsys.readouterr().err
     complain("store", StoreUnavailable("in use"))

@@ -11,7 +11,7 @@ from time import sleep
 import pytest
 
 from hansa.cli import log_lines
-from hansa.cli.log_lines import LogLines, visible
+from hansa.cli.log_lines import LogLines, size, visible
 
 WITHIN_S = 20.0
 
@@ -79,3 +79,12 @@ def test_a_reader_that_left_is_told_once_and_nothing_more_is_kept(pipe: tuple[in
 def test_nothing_that_a_terminal_obeys_passes() -> None:
     assert visible("plain text, ünïcode") == "plain text, ünïcode"
     assert visible("a\x1b[2Jb\nc") == r"a\x1b[2Jb\nc"
+
+
+def test_sizes_are_for_people() -> None:
+    assert [size(n) for n in (12, 24_576, 5 * 1024**2, 3 * 1024**3)] == [
+        "12 B",
+        "24.0 KiB",
+        "5.0 MiB",
+        "3.0 GiB",
+    ]

@@ -10,7 +10,6 @@ from hansa.cli.raft_board import (
     beginnings,
     figures,
     requests_table,
-    size,
     store_address,
     summary,
     told,
@@ -148,15 +147,6 @@ def test_the_figures_of_the_peer_that_was_asked_are_one_sentence() -> None:
         "snapshots written 0; received 0"
     )
     assert asdict(replace(group(), stats=stats))["stats"]["refusals"] == {"refused": 1, "full": 2}
-
-
-def test_sizes_are_for_people() -> None:
-    assert [size(n) for n in (12, 24_576, 5 * 1024**2, 3 * 1024**3)] == [
-        "12 B",
-        "24.0 KiB",
-        "5.0 MiB",
-        "3.0 GiB",
-    ]
 
 
 def test_an_event_has_a_name_a_sentence_and_its_facts() -> None:

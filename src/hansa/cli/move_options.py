@@ -1,0 +1,102 @@
+"""Options of the commands that ask for something to be moved to another node, and what they tell of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Final
+
+from hansa.cli.arguments import Number, Parameter
+from hansa.cli.exit_status import FAILED, OK, complain
+from hansa.cli.handover_board import epochs, facts, sentence
+from hansa.cli.log_lines import LogLines, visible
+from hansa.cli.registry_options import TlsOptions
+from hansa.cli.session_options import SessionOptions
+from hansa.coordination.claim import Standing
+from hansa.coordination.handover import Handover, HandoverStep
+from hansa.coordination.handovers import Handovers
+from hansa.errors import BadArgument, HandoverWithdrawn, HansaError, NoSuccessor
+from hansa.keys import Keys
+from hansa.limits import HANDOVER_S, HANDOVER_S_MAX
+from hansa.runtime.loops import run
+
+# Which command is there for a kind of things.
+COMMANDS: Final = {"leader": "lead", "lock": "lock"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class MoveOptions:
+    """Where to, why, and how long it may take.
+
+    Parameters
+    ----------
+    to
+        Run nothing, but ask whoever has it now to hand it over to this node, which waits for it.
+    reason
+        With --move: why, for whoever looks at `hansa handovers`.
+    within
+        With --move: how long it may take; else 30 seconds. What has not moved by then stays where it is.
+    """
+
+    to: Annotated[str | None, Parameter(name="--move", metavar="NODE")] = None
+    reason: str = ""
+    within: Annotated[
+        float | None, Parameter(metavar="SECONDS", validator=Number(gt=0, lte=HANDOVER_S_MAX))
+    ] = None
+
+    def is_asked(self, command: Sequence[str]) -> bool:
+        """Whether something is to be moved, and no command to be run. Raises `BadArgument`."""
+        if self.to is None and (self.reason or self.within is not None):
+            raise BadArgument("--reason and --within go with --move NODE")
+        if self.to is not None and command:
+            raise BadArgument("--move asks the process that has it, and runs nothing: give no command")
+        return self.to is not None
+
+
+NOWHERE: Final = MoveOptions()
+
+
+def ask_to_move(
+    kind: str, name: str, move: MoveOptions, options: SessionOptions, tls: TlsOptions, *, as_json: bool
+) -> int:
+    """Ask for it, wait, and say how it went; the status."""
+    try:
+        record = run(_moved(kind, name, move, options, tls))
+    except HansaError as error:
+        return complain(COMMANDS[kind], error, as_json=as_json)
+    print(json.dumps(facts(record)) if as_json else visible(sentence(record)), flush=True)
+    # Whoever was next has it when both are gone on the way, the old owner and the new one.
+    return OK if record.taken_by in ("", record.target) else FAILED
+
+
+async def _moved(
+    kind: str, name: str, move: MoveOptions, options: SessionOptions, tls: TlsOptions
+) -> Handover:
+    """The record of what was moved. Raises `HandoverWithdrawn` when it stays, and as `Handovers.move`."""
+    to = move.to or ""
+    async with options.open(tls) as store:
+        handovers = Handovers(store, cluster=options.cluster, name=options.who)
+        try:
+            record = await handovers.move(
+                kind, name, to, timeout=move.within or HANDOVER_S, reason=move.reason
+            )
+        except NoSuccessor as error:
+            line = Standing.of((await store.scan(Keys(options.cluster).line(kind, name))).items)
+            who = ", ".join(sorted({one.signed.node for one in line[1:] if one.signed.node}))
+            raise NoSuccessor(f"{error}; {f'these do: {who}' if who else 'nobody does'}") from error
+    if record.step is HandoverStep.WITHDRAWN:
+        raise HandoverWithdrawn(sentence(record), record.reached.value, record.trouble)
+    return record
+
+
+def tell_moved(log: LogLines, record: Handover) -> None:
+    """What stood here is another node's."""
+    log.tell(
+        "handed-over",
+        f"handed {record.name} over to {record.target}, epoch {epochs(record)}",
+        name=record.name,
+        target=record.target,
+        epoch=record.epoch,
+        next_epoch=record.next_epoch,
+    )

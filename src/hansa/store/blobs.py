@@ -1,0 +1,312 @@
+"""Byte strings too large for one value of a store: cut into pieces, checked by their hash, on every engine.
+
+A blob's name is the hash of its data, its size and a random nonce: two puts of the same data are two
+blobs, and deleting one takes nothing from whoever refers to the other. Pieces of `BLOB_PIECE_BYTES` stand
+below the name, one key each, on no lease. They are written one after the other, the last one in a
+transaction that compares that all others are there. So the last piece stands for the whole blob: `guard`
+compares it, in the transaction that writes a reference.
+
+Whoever puts a blob may die before anybody refers to it, and whoever deletes a reference may die before it
+deletes the blob. So `sweep` deletes what is older than a lifetime, whether anybody refers to it or not.
+No clock of any machine says what is older, but the store: a sweep notes the store's revision, and then
+asks it for a lease as long as the lifetime. Once that lease has ended, everything written up to that
+revision is older, whoever sweeps then; a store that went back in time has taken the note back with it. A
+blob is as old as its newest piece, and is deleted in a transaction that compares all its pieces, those
+too that are not there. So a put that is under way ends either before the sweep, which then leaves the
+blob alone, or after it, and is refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Final
+
+from hansa.errors import (
+    BadArgument,
+    BadRecord,
+    Conflict,
+    LimitExceeded,
+    NotThere,
+    StoreCorrupt,
+    StoreUnavailable,
+    StoreWentBack,
+    TimedOut,
+)
+from hansa.keys import Keys
+from hansa.limits import (
+    BLOB_BYTES_MAX,
+    BLOB_LIFETIME_S,
+    BLOB_PIECE_BYTES,
+    BLOB_READ_COUNT,
+    BLOB_TIMEOUT_S,
+    BLOBS_SWEPT_COUNT_MAX,
+    STORE_RETRY_JITTER,
+    STORE_RETRY_S_MAX,
+    STORE_RETRY_S_MIN,
+    STORE_SCAN_PART_COUNT,
+    STORE_TIMEOUT_S,
+)
+from hansa.runtime.backoff import Backoff
+from hansa.store.store import Store
+from hansa.store.values import Compare, Delete, Get, KeyValue, Put, as_lease, as_revision, prefix_range
+from hansa.transport.environment import Environment
+
+_NONCE_BYTES: Final = 8
+_NAME: Final = re.compile(r"(?P<digest>[0-9a-f]{64})-(?P<size>0|[1-9][0-9]{0,9})-[0-9a-f]{16}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Blob:
+    """A blob in the store. `revisions` are those of its pieces, 0 for one that is not there."""
+
+    name: str
+    size: int
+    revisions: tuple[int, ...]
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all pieces are there. If not, its put is under way, or never came to its end."""
+        return 0 not in self.revisions
+
+    @property
+    def revision(self) -> int:
+        """That of its newest piece."""
+        return max(self.revisions)
+
+
+class Blobs:
+    """The blobs of a cluster: byte strings of up to 16 MiB, which hang on no lease.
+
+    Every call ends by its deadline, as those of a `Store` do. Names are what `put` gave; others raise
+    `BadArgument`.
+    """
+
+    def __init__(
+        self, store: Store, *, cluster: str = "default", environment: Environment | None = None
+    ) -> None:
+        self._store = store
+        self._keys = Keys(cluster)
+        self._environment = environment or Environment()
+
+    async def put(self, data: bytes, *, timeout: float | None = BLOB_TIMEOUT_S) -> str:
+        """Store it; gives the name of the new blob, which is whole and stays until it is deleted or swept.
+
+        A piece whose answer was lost is written again. Raises `LimitExceeded` for more than 16 MiB;
+        `TimedOut`; `Conflict` when it took longer than a blob lives, and was swept. After an error, and
+        when it is cancelled, nobody knows the name, and `sweep` takes the pieces that are there.
+        """
+        if not isinstance(data, bytes):
+            raise BadArgument(f"a blob is bytes, not {type(data).__name__}")
+        if len(data) > BLOB_BYTES_MAX:
+            raise LimitExceeded(f"a blob of {len(data)} bytes: it has at most {BLOB_BYTES_MAX}")
+        deadline_s = self._deadline_s(timeout)
+        hashed = sha256()
+        for piece in _pieces(data):
+            hashed.update(piece)
+            # Hashing all of it at once would stop the event loop for some ten milliseconds.
+            await asyncio.sleep(0)
+        nonce = self._environment.chance.token(_NONCE_BYTES)
+        name = f"{hashed.hexdigest()}-{len(data)}-{nonce.hex()}"
+        *others, last = self._piece_keys(name)
+        for key, piece in zip((*others, last), _pieces(data), strict=True):
+            before = [Compare.exists(other) for other in others] if key == last else []
+            if not await self._write(before, Put(key, piece), name, deadline_s):
+                raise Conflict(f"blob {name} was swept before it was whole; put it again")
+        return name
+
+    async def get(self, name: str, *, timeout: float | None = BLOB_TIMEOUT_S) -> bytes:
+        """The data. Raises `NotThere` when it was deleted or swept, `StoreCorrupt` when it is damaged."""
+        deadline_s = self._deadline_s(timeout)
+        digest, size = _parsed(name)
+        start, end = prefix_range(self._keys.blob(name))
+        hashed, pieces, found_bytes, more = sha256(), list[bytes](), 0, True
+        # No more than it can have, whatever else stands there.
+        while more and found_bytes <= size:
+            part = await self._store.scan(start, end, limit=BLOB_READ_COUNT, timeout=self._left_s(deadline_s))
+            for item in part.items:
+                hashed.update(item.value)
+                pieces.append(item.value)
+                found_bytes += len(item.value)
+                start = item.key + b"\0"
+            more = part.more
+        if found_bytes == size and hashed.hexdigest() == digest:
+            return b"".join(pieces)
+        # It may have been deleted between two of the reads.
+        start, end = prefix_range(self._keys.blob(name))
+        left = await self._store.scan(start, end, limit=1, keys_only=True, timeout=self._left_s(deadline_s))
+        if not left.items:
+            raise NotThere(f"blob {name} is not there: it was deleted, or swept at the end of its lifetime")
+        raise StoreCorrupt(
+            f"blob {name} is damaged: {found_bytes} bytes of {size} are there, and their hash is"
+            f" {hashed.hexdigest()}; delete it, and what refers to it"
+        )
+
+    async def delete(self, name: str, *, timeout: float | None = STORE_TIMEOUT_S) -> bool:
+        """Delete a blob, whole, in one revision; says whether any of it was there."""
+        _parsed(name)
+        return await self._store.delete_prefix(self._keys.blob(name), timeout=timeout) > 0
+
+    def deletion(self, name: str) -> Delete:
+        """The same as an operation, for the transaction that replaces or deletes the reference."""
+        _parsed(name)
+        return Delete(*prefix_range(self._keys.blob(name)))
+
+    def guard(self, name: str) -> Compare:
+        """That the blob is there, whole: for the transaction that writes a reference to it."""
+        return Compare.exists(self._piece_keys(name)[-1])
+
+    async def all(self, *, timeout: float | None = BLOB_TIMEOUT_S) -> tuple[Blob, ...]:
+        """All blobs, in the order of their names, also those that are not whole."""
+        deadline_s = self._deadline_s(timeout)
+        start, end = prefix_range(self._keys.blobs)
+        found: dict[str, dict[bytes, int]] = {}
+        more = True
+        while more:
+            part = await self._store.scan(
+                start, end, limit=STORE_SCAN_PART_COUNT, keys_only=True, timeout=self._left_s(deadline_s)
+            )
+            for item in part.items:
+                name = item.key[len(self._keys.blobs) :].partition(b"/")[0].decode("utf-8", "replace")
+                found.setdefault(name, {})[item.key] = item.mod_revision
+                start = item.key + b"\0"
+            more = part.more
+        return tuple(blob for name, there in found.items() if (blob := self._blob(name, there)) is not None)
+
+    async def sweep(
+        self, *, older_than: float = BLOB_LIFETIME_S, timeout: float | None = BLOB_TIMEOUT_S
+    ) -> int:
+        """Delete blobs that are older, referred to or not; gives how many. To be called now and then.
+
+        The first call only begins the time; so a blob goes when it is between once and twice as old.
+        Callers with different times have the longest of them. A call deletes a bounded number of blobs,
+        the next ones the rest. Any number of processes may sweep. Raises `BadRecord` for a note that hansa
+        did not write.
+        """
+        deadline_s = self._deadline_s(timeout)
+        key = self._keys.blob_sweep
+        read = await self._store.commit((), [Get(key)], timeout=self._left_s(deadline_s))
+        item = next(iter(read.items), None)
+        note = None if item is None else _Note.decode(item)
+        swept_count = 0
+        if note is not None and note.older_than_s >= older_than:
+            if await self._store.lease_info(note.lease, timeout=self._left_s(deadline_s)) is not None:
+                return 0
+            old = [
+                blob
+                for blob in await self.all(timeout=self._left_s(deadline_s))
+                if blob.revision <= note.revision
+            ]
+            for blob in old[:BLOBS_SWEPT_COUNT_MAX]:
+                swept_count += await self._sweep(blob, deadline_s)
+            if len(old) > BLOBS_SWEPT_COUNT_MAX:
+                return swept_count
+        # Granted after the revision was read: it ends when all of that revision is older.
+        lease = await self._store.grant(older_than, timeout=self._left_s(deadline_s))
+        begun = _Note(lease=lease, revision=read.revision, older_than_s=older_than)
+        same = Compare.revision(key, "=", 0 if item is None else item.mod_revision)
+        outcome = await self._store.commit(
+            [same], [Put(key, begun.encode())], timeout=self._left_s(deadline_s)
+        )
+        if not outcome.is_success:
+            # Somebody else sweeps, too: theirs is the time that runs.
+            await self._store.revoke(lease, timeout=self._left_s(deadline_s))
+        return swept_count
+
+    async def _sweep(self, blob: Blob, deadline_s: float) -> bool:
+        as_found = [
+            Compare.revision(key, "=", revision)
+            for key, revision in zip(self._piece_keys(blob.name), blob.revisions, strict=True)
+        ]
+        outcome = await self._store.commit(
+            as_found, [self.deletion(blob.name)], timeout=self._left_s(deadline_s)
+        )
+        return outcome.is_success
+
+    async def _write(self, before: list[Compare], put: Put, name: str, deadline_s: float) -> bool:
+        """Write a piece, again after a lost answer; the same piece twice is the same. False: refused."""
+        backoff = Backoff(
+            s_min=STORE_RETRY_S_MIN,
+            s_max=STORE_RETRY_S_MAX,
+            jitter=STORE_RETRY_JITTER,
+            chance=self._environment.chance,
+        )
+        while True:
+            try:
+                left_s = max(0.0, deadline_s - self._environment.clock.monotonic())
+                outcome = await self._store.commit(before, [put], timeout=min(left_s, STORE_TIMEOUT_S))
+                return outcome.is_success
+            except StoreWentBack:
+                raise
+            except (StoreUnavailable, TimedOut) as error:
+                pause_s = backoff.next_s()
+                if self._environment.clock.monotonic() + pause_s >= deadline_s:
+                    raise TimedOut(f"blob {name} is not whole, and nobody knows it: {error}") from error
+                await asyncio.sleep(pause_s)
+
+    def _blob(self, name: str, there: Mapping[bytes, int]) -> Blob | None:
+        """None for keys that are no blob's."""
+        try:
+            keys, (_, size) = self._piece_keys(name), _parsed(name)
+        except BadArgument:
+            return None
+        revisions = tuple(there.get(key, 0) for key in keys)
+        return Blob(name=name, size=size, revisions=revisions) if any(revisions) else None
+
+    def _piece_keys(self, name: str) -> list[bytes]:
+        count = max(1, -(-_parsed(name)[1] // BLOB_PIECE_BYTES))
+        prefix = self._keys.blob(name)
+        return [prefix + b"%04d" % index for index in range(count)]
+
+    def _deadline_s(self, timeout: float | None) -> float:
+        return math.inf if timeout is None else self._environment.clock.monotonic() + timeout
+
+    def _left_s(self, deadline_s: float) -> float | None:
+        return None if deadline_s == math.inf else max(0.0, deadline_s - self._environment.clock.monotonic())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Note:
+    """What sweeps leave for the next one: once the lease has ended, all up to the revision is so old."""
+
+    lease: int
+    revision: int
+    older_than_s: float
+
+    def encode(self) -> bytes:
+        found = {"lease": self.lease, "revision": self.revision, "olderThanS": self.older_than_s}
+        return json.dumps(found, separators=(",", ":")).encode()
+
+    @classmethod
+    def decode(cls, item: KeyValue) -> _Note:
+        """Raises `BadRecord`."""
+        try:
+            found = json.loads(item.value)
+            return cls(
+                lease=as_lease(found["lease"]),
+                revision=as_revision(found["revision"]),
+                older_than_s=float(found["olderThanS"]),
+            )
+        except (ValueError, KeyError, TypeError, RecursionError, BadArgument) as error:
+            raise BadRecord(
+                f"{item.key!r} is no note of a sweep: {item.value[:100]!r}; delete it, and sweeps begin anew"
+            ) from error
+
+
+def _pieces(data: bytes) -> Iterator[bytes]:
+    """At least one, so that an empty blob is there too."""
+    for start in range(0, max(1, len(data)), BLOB_PIECE_BYTES):
+        yield data[start : start + BLOB_PIECE_BYTES]
+
+
+def _parsed(name: str) -> tuple[str, int]:
+    """The hash and the size in a name. Raises `BadArgument`."""
+    found = _NAME.fullmatch(name) if isinstance(name, str) else None
+    if found is None or int(found["size"]) > BLOB_BYTES_MAX:
+        raise BadArgument(f"blob {name!r:.100}: give a name that put() gave")
+    return found["digest"], int(found["size"])
