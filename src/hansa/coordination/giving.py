@@ -203,7 +203,9 @@ class Giving:
             async with GuardedBlock(claim.loss):
                 self._outcome = await self._to_the_end(state)
         except HansaError as error:
-            self._outcome = error
+            # A loss that comes after the end changes nothing of it.
+            if self._outcome is None:
+                self._outcome = error
         finally:
             watching.cancel()
             record.let_go()

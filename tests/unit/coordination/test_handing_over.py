@@ -49,8 +49,8 @@ class Stage:
         self.waiting: asyncio.Task[Hold]
 
     async def begin(self) -> None:
-        first = await self._stack.enter_async_context(Session(self.owner, 60.0, node="cog"))  # type: ignore[arg-type]
-        second = await self._stack.enter_async_context(Session(self.waiter, 60.0, node="hulk"))  # type: ignore[arg-type]
+        first = await self._stack.enter_async_context(Session(self.owner, 60.0, node="cog"))
+        second = await self._stack.enter_async_context(Session(self.waiter, 60.0, node="hulk"))
         self.hold = await Lock(first, "dock").acquire()
         self.waiting = asyncio.ensure_future(Lock(second, "dock").acquire())
         await asyncio.sleep(0.5)
@@ -148,7 +148,7 @@ async def test_what_cannot_be_handed_over_so_is_refused_before_anything_is_writt
             {"to": "hulk", "state": bytes(HANDOVER_INLINE_BYTES_MAX + 1)},
         ):
             with pytest.raises(BadArgument):
-                await stage.hold.hand_over(**arguments)  # type: ignore[arg-type]
+                await stage.hold.hand_over(**arguments)
         assert await store.get(KEY) is None
         async with Session(store, node="cog") as session:
             place = await Semaphore(session, "berths", 2).acquire()
@@ -447,7 +447,7 @@ async def test_an_offer_whose_answer_is_lost_is_found_again(store: TroubledStore
         for lost in ("lost_answers", "lost_requests"):
             gate = GatedStore(store)
             getattr(gate, lost).add(OFFERED)
-            record = await Handovers(gate, name="me").offer("lock", "dock", "hulk")  # type: ignore[arg-type]
+            record = await Handovers(gate, name="me").offer("lock", "dock", "hulk")
             assert (record.asked_by, record.revision > 0) == ("me", True)
             assert gate.asked.count(OFFERED) == (1 if lost == "lost_answers" else 2)
             await Handovers(store).withdraw("lock", "dock")
