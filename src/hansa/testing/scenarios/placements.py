@@ -10,8 +10,8 @@ time.
 Always: whoever writes for an entry is its owner at that instant, by the entry and by the record; the epoch of
 an entry grows with each owner; a claim is on the session that its entry names; what was sealed is what the
 next owner reads, unless the store went back, and nothing is placed past it; nothing is owned by who has
-sealed it; and of a keeper's sessions all parts are told in turn: first each part of the loss, when each claim knows it, and then each of
-the next one.
+sealed it; and of a keeper's sessions all parts are told in turn: first each part of the loss, when each claim
+knows it, and then each of the next one.
 
 When the faults are over: each entry has an owner that is there, which writes, and nobody else believes to.
 """
