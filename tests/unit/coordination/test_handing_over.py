@@ -2,6 +2,7 @@
 
 import asyncio
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,19 +18,21 @@ from hansa.coordination import (
     Semaphore,
     Session,
 )
-from hansa.coordination.claim import TakenClaim
+from hansa.coordination.claim import Line, TakenClaim
 from hansa.coordination.handover import Handover, advanced
 from hansa.coordination.line import head_key
+from hansa.coordination.succession import Movable
 from hansa.errors import (
     BadArgument,
     BadRecord,
     Conflict,
+    Fenced,
     HandoverWithdrawn,
     LockLost,
     NotHeld,
     UsageError,
 )
-from hansa.keys import Keys
+from hansa.keys import Keys, topic_name
 from hansa.limits import HANDOVER_GRACE_S, HANDOVER_INLINE_BYTES_MAX, HANDOVER_S_MAX
 from tests.support.gated_store import GatedStore
 from tests.support.virtual_store import TroubledStore, virtual
@@ -396,6 +399,49 @@ async def test_a_head_that_nobody_can_read_is_said(store: TroubledStore) -> None
     async with Session(store) as session:
         with pytest.raises(BadRecord, match="who stands first"):
             await Lock(session, "dock").acquire(timeout=1.0)
+
+
+# ---- what comes when it is named
+
+
+@virtual
+async def test_what_is_not_plain_is_prepared_by_who_comes_and_done_by_who_says_so(
+    store: TroubledStore,
+) -> None:
+    name = topic_name("mesh", "zone/1")
+    record_key = Keys().handover("topic", name)
+
+    def line(session: Session) -> Line[Fenced]:
+        movable = Movable(kind="topic", name=name, is_plain=False)
+        prefix = session.keys.topic("mesh", "zone/1")
+        return Line(session, prefix, what="topic 'zone/1'", error=Fenced, movable=movable)
+
+    handovers = Handovers(store)
+    async with Session(store, node="cog") as first, Session(store, node="hulk") as second:
+        owner = await line(first).acquire(None)
+        # Nobody waits yet: the offer is what brings the new owner.
+        await handovers.offer("topic", name, "hulk")
+        wanted = await owner.wanted()
+        coming = asyncio.ensure_future(line(second).acquire(None))
+        await owner.hand_over(wanted.target, state=b"x")
+        claim = await coming
+        assert (await claim.handed_state(), claim.is_standing, owner.is_standing) == (b"x", True, False)
+        record = await handovers.get("topic", name)
+        assert record is not None
+        assert record.step is TAKEN
+        # Not before it is done: what was handed on would be lost.
+        for asked_by in ("outside", ""):
+            await store.put(record_key, replace(record, asked_by=asked_by).encode())
+            with pytest.raises(Conflict, match="taken"):
+                await claim.hand_over("cog")
+            assert claim.is_standing
+        await claim.finish_handover()
+        record = await handovers.get("topic", name)
+        assert record is not None
+        assert (record.step, record.next_epoch) == (DONE, claim.epoch)
+        # Saying so twice does no harm.
+        await claim.finish_handover()
+        assert claim.state == b"x"
 
 
 # ---- those outside
