@@ -10,7 +10,8 @@ async with Session(store, ttl=10) as session:
   losing it or giving it back. `placed`: what is owned because a leader says so. `held`: a claim as its users
   see it.
 - `handover`: the steps by which something passes from one owner to the next, and who may write them.
-  `giving`: how an owner carries them out. `succession`: how those who wait do.
+  `giving`: how an owner carries them out. `succession`: how those who wait do. `handovers`: all of a cluster,
+  to see them and to ask for one.
 - `lock` (with the semaphore), `election`, `barrier`: what is taken in turns.
 - `following`: what a prefix of the store holds, kept up to date, and keys that are looked after.
 - `fencing`: storage that only the newest owner writes.
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from hansa.coordination.fencing import FencedFile, FencedKey
     from hansa.coordination.following import Changed, Following, Snapshot
     from hansa.coordination.handover import Handover, HandoverStep, PastHandover
+    from hansa.coordination.handovers import HandoverAdvanced, Handovers, HandoversStats, HandoverStuck
     from hansa.coordination.line import LineStats
     from hansa.coordination.lock import Hold, HolderInfo, Lock, Semaphore
     from hansa.coordination.member import (
@@ -65,6 +67,7 @@ else:
             "hansa.coordination.fencing": "FencedFile FencedKey",
             "hansa.coordination.following": "Changed Following Snapshot",
             "hansa.coordination.handover": "Handover HandoverStep PastHandover",
+            "hansa.coordination.handovers": "HandoverAdvanced Handovers HandoversStats HandoverStuck",
             "hansa.coordination.line": "LineStats",
             "hansa.coordination.lock": "Hold HolderInfo Lock Semaphore",
             "hansa.coordination.member": (
@@ -90,7 +93,11 @@ __all__ = [
     "FencedKey",
     "Following",
     "Handover",
+    "HandoverAdvanced",
     "HandoverStep",
+    "HandoverStuck",
+    "Handovers",
+    "HandoversStats",
     "Hold",
     "HolderInfo",
     "Keys",

@@ -175,6 +175,8 @@ class Giving:
             if now.step is HandoverStep.PREPARED:
                 return
             if now.step is HandoverStep.WITHDRAWN:
+                # Maybe because the key is gone: then that is what the caller must hear.
+                await self._claim.look()
                 raise self._as_withdrawn(now)
             late = decide(now, Actor.OWNER, Facts(is_over_time=record.is_over_time))
             if late is not None:

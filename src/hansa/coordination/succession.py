@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -176,8 +177,12 @@ class ClaimRecord:
         return scan.revision
 
     def hear(self, item: KeyValue | None) -> None:
-        """It is this now."""
-        self._believe(item, self._known_at if item is None else item.mod_revision)
+        """The watch says that it is this, or gone."""
+        if item is not None:
+            self._believe(item, item.mod_revision)
+        elif self.latest is not None:
+            # When it was gone is not said: it may have been before this claim wrote it anew.
+            self.session.spawn(self._reread(), f"reads {self.key!r}")
 
     async def write(
         self,
@@ -207,6 +212,10 @@ class ClaimRecord:
             found = [item for item in outcome.items if item.key == self.key]
             self._believe(found[0] if found else None, outcome.revision)
         return outcome
+
+    async def _reread(self) -> None:
+        with suppress(AlreadyClosed):
+            await self.read()
 
     def wake(self) -> None:
         """Something else than the record has changed."""
@@ -420,7 +429,8 @@ async def _try_to_take(claim: TakenClaim[Any], place: Place) -> tuple[Place, Han
     if head.is_open:
         await record.read()
     now = record.latest if head.is_open else None
-    is_mine = head.next == claim.key
+    # What was taken before was this claim's own try, whose answer was lost, or who took it is gone.
+    is_mine = now is not None and now.step is HandoverStep.SEALED and head.next == claim.key
     decision = decide(now, Actor.TARGET if is_mine else Actor.HEIR, Facts()) if now is not None else None
     everybody = Get(*prefix_range(claim.prefix))
     compares = [*claim.guards, Compare.revision(head_key(claim.prefix), "=", head.revision)]
