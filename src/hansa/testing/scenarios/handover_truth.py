@@ -77,6 +77,8 @@ class LineTruth:
         self._standing: dict[bytes, KeyValue] = {}
         self._head: KeyValue | None = None
         self._epoch_max = 0
+        self.deletes_count = 0
+        """How often the record was deleted: then nobody reads in it what became of a hand-over."""
         self._sealed: _Sealed | None = None
         # What each owner was handed, by its key.
         self._handed: dict[bytes, bytes] = {}
@@ -112,6 +114,10 @@ class LineTruth:
     def was_taken(self, record: Handover) -> bool:
         """Whether somebody has taken it by this hand-over."""
         return (record.owner_key, record.number) in self._taken
+
+    def was_taken_from(self, key: bytes) -> bool:
+        """Whether somebody has taken what this one had, by a hand-over."""
+        return any(owner_key.encode() == key for owner_key, _ in self._taken)
 
     def host_of(self, key: str) -> str:
         """Whose key it is or was."""
@@ -211,6 +217,7 @@ class LineTruth:
         if self.record is not None and self.record.is_open:
             self._world.fail("no open record is deleted", str(self.record))
         self.record = None
+        self.deletes_count += 1
 
     def _check_step(self, before: Handover | None, origin: str) -> None:
         now = self.record

@@ -25,12 +25,13 @@ from itertools import count
 from typing import ClassVar, Final
 
 from hansa.chance import Chance
-from hansa.coordination import Election, FencedKey, Hold, Leadership, Lock, Session
+from hansa.coordination import Election, FencedKey, Handovers, Hold, Leadership, Lock, Session
 from hansa.coordination.handover import Handover, HandoverStep
 from hansa.errors import (
     Conflict,
     Fenced,
     HandoverWithdrawn,
+    NoOwner,
     NoSuccessor,
     NotHeld,
     StaleFence,
@@ -53,6 +54,8 @@ __all__ = ["HandoverScenario"]
 
 NAME: Final = "dock"
 COUNTER: Final = b"counters/dock"
+ASKER: Final = "asker"
+TIMEOUTS_S: Final = (0.5, 2.0, 4.0)
 Owned = Hold | Leadership
 
 
@@ -76,13 +79,15 @@ class HandoverScenario(Scenario):
         self.handed_count = 0
         """How often somebody was told that what it had is another one's now."""
         self._nameless = chance.choose(("", "", self.nodes[-1]))
-        self._is_asked = False
+        # Whether somebody outside asks, and owners listen.
+        self._is_asked = self.cell.victim is Victim.ASKER or chance.flip(0.3)
         self._is_calm = False
         self._unserved: set[str] = set()
 
     def begin(self) -> None:
         for name in self.nodes:
             self.world.host(name, self._live).start()
+        self.world.host(ASKER, self._ask).start()
         self.store.start()
 
     def plan(self, chance: Chance) -> FaultPlan:
@@ -145,7 +150,7 @@ class HandoverScenario(Scenario):
         except TimedOut:
             host.record("has no patience")
             return
-        right = Right(owned)
+        right = Right(owned, session)
         try:
             self.truth.begin(host, right.belief(host), owned.state)
             await self._own(host, session, right, chance)
@@ -155,6 +160,10 @@ class HandoverScenario(Scenario):
             if isinstance(error, StaleFence) and right.is_true(self.truth):
                 self.world.fail("epochs grow", f"{host.life}, {right.epoch}: {error}")
             host.record(f"gives it back: {error.code}")
+        except Fenced as error:
+            if session.is_live and right.was_taken(self.truth) and not self.truth.deletes_count:
+                self.world.fail("who handed it over has not lost it", f"{host.life}, {right.epoch}: {error}")
+            raise
         finally:
             # A loss that is told here would hide why the block is left, a cancellation for example.
             with suppress(Fenced):
@@ -218,6 +227,48 @@ class HandoverScenario(Scenario):
                 return not wanting
         return True
 
+    async def _ask(self, host: Host) -> None:
+        """Look after what others hand over, and ask them to."""
+        chance = host.chance.fork("asker")
+        async with self.store.link(host) as link:
+            environment = Environment(chance=chance.fork("handovers"))
+            handovers = Handovers(link, name=host.name, environment=environment)
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(handovers.look_after(), name="looks after hand-overs")
+                while True:
+                    await asyncio.sleep(chance.uniform(0.0, 1.0))
+                    try:
+                        await self._move(host, handovers, chance)
+                    except (
+                        Conflict,
+                        NoOwner,
+                        NoSuccessor,
+                        StoreUnavailable,
+                        TimedOut,
+                        TimeoutError,
+                    ) as error:
+                        host.record(f"asks in vain: {type(error).__name__}")
+
+    async def _move(self, host: Host, handovers: Handovers, chance: Chance) -> None:
+        if chance.flip(0.1):
+            swept_count = await handovers.sweep(older_than=0.0)
+            host.record(f"forgets {swept_count} hand-overs")
+        if not self._is_asked:
+            return
+        wanting = [name for name in self.truth.waiting() if not self._is_calm or name in self._unserved]
+        patience_s = chance.uniform(0.0, 0.5) if not self._is_calm and chance.flip(0.1) else None
+        async with asyncio.timeout(patience_s):
+            record = await handovers.move(
+                self.kind,
+                NAME,
+                chance.choose(wanting or self.nodes),
+                timeout=chance.choose(TIMEOUTS_S),
+                reason="somebody wants it there",
+            )
+        host.record(f"has asked for it: {record.number} is {record.step.value}")
+        if record.is_open or (record.step is HandoverStep.DONE and not self.truth.was_taken(record)):
+            self.world.fail("the record says what happened", f"{host.life} was told {record}")
+
     async def _be_asked(self, host: Host, right: Right, chance: Chance) -> None:
         try:
             async with asyncio.timeout(chance.uniform(0.0, 2.0)):
@@ -242,7 +293,7 @@ class HandoverScenario(Scenario):
                 record = await right.owned.hand_over(
                     to,
                     state=text if chance.flip(0.5) else state,
-                    timeout=chance.choose((0.5, 2.0, 4.0)),
+                    timeout=chance.choose(TIMEOUTS_S),
                     reason="it is its turn",
                 )
         except (HandoverWithdrawn, NoSuccessor, Conflict, TimedOut, StoreUnavailable) as error:
@@ -296,8 +347,9 @@ class HandoverScenario(Scenario):
 class Right:
     """A hold or a leadership under one name."""
 
-    def __init__(self, owned: Owned) -> None:
+    def __init__(self, owned: Owned, session: Session) -> None:
         self.owned = owned
+        self.session = session
         self.epoch = owned.fence if isinstance(owned, Hold) else owned.term
         self.number = partial(next, count(1))
         """Another one each time."""
@@ -314,6 +366,10 @@ class Right:
         return OwnerBelief(
             life=host.life, key=guard.key, epoch=self.epoch, guard=guard, is_held=lambda: self.is_held
         )
+
+    def was_taken(self, truth: LineTruth) -> bool:
+        """Whether it is another one's by a hand-over."""
+        return truth.was_taken_from(self.owned.guard.key)
 
     def is_true(self, truth: LineTruth) -> bool:
         """Whether it is held, here and in the store."""

@@ -25,7 +25,7 @@ from hansa.errors import HansaError
 from hansa.keys import Keys
 from hansa.limits import STORE_TIMEOUT_S
 from hansa.store.values import Compare, EventKind, Operation, Outcome, Put, WatchBatch
-from hansa.testing.faults import Crash, Cut, Fault, Pause
+from hansa.testing.faults import Crash, Cut, Fault, Pause, Stop
 from hansa.testing.host import Host
 from hansa.testing.store_host import StoreHost
 from hansa.testing.store_link import StoreLink
@@ -47,6 +47,7 @@ STEPS: Final = (
 PAUSES_S: Final = (1.0, 5.0)
 LATE_S_MAX: Final = 4.0
 BROKEN_S_MAX: Final = 1.0
+COMPANION_S_MAX: Final = 0.3
 # The first step of its kind is not more interesting than the next ones.
 SKIPPED_COUNT: Final = 3
 
@@ -67,6 +68,8 @@ class Harm(Enum):
     CRASH = "crashes"
     PAUSE = "is paused"
     CUT = "is cut off"
+    STOP = "is asked to stop"
+    """Nothing that hangs on it is there a moment later, and no lease has to run out. Of companions only."""
 
 
 class Moment(Enum):
@@ -106,13 +109,18 @@ CELLS: Final = tuple(
         harm=harm,
         moment=moment,
     )
-    for moment, harm, number, is_placed, step in product(Moment, Harm, range(4), (False, True), STEPS)
+    for moment, harm, number, is_placed, step in product(
+        Moment, (Harm.CRASH, Harm.PAUSE, Harm.CUT), range(4), (False, True), STEPS
+    )
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Strike:
-    """A fault that waits for its moment. `skip_count` of them pass first."""
+    """A fault that waits for its moment. `skip_count` of them pass first.
+
+    Somebody else may come to harm soon afterwards (`companion`): the other one of those who hand it over.
+    """
 
     at_s: float
     lasting_s: float
@@ -120,6 +128,7 @@ class Strike:
     skip_count: int
     is_silent: bool
     store: str
+    companion: Harm | None = None
 
     def begin(self, world: World) -> bool:
         store = world.hosts[self.store].disk
@@ -130,14 +139,21 @@ class Strike:
     def end(self, world: World) -> None:
         """What it does ends by itself."""
 
-    def faults(self, hosts: Sequence[str], world: World) -> list[Fault]:
+    @property
+    def others(self) -> tuple[Victim, ...]:
+        """Who may be a companion."""
+        return tuple(other for other in (Victim.OLD, Victim.NEW) if other is not self.cell.victim)
+
+    def faults(self, harm: Harm, hosts: Sequence[str], world: World) -> list[Fault]:
         """What it does to these."""
         when: dict[str, float] = {"at_s": 0.0, "lasting_s": self.lasting_s}
-        match self.cell.harm:
+        match harm:
             case Harm.CRASH:
                 return [Crash(**when, host=host, silent=self.is_silent) for host in hosts]
             case Harm.PAUSE:
                 return [Pause(**when, host=host) for host in hosts]
+            case Harm.STOP:
+                return [Stop(**when, host=host) for host in hosts]
         pairs = [(host, self.store) for host in hosts if host != self.store]
         if self.store in hosts:
             pairs = [(host, self.store) for host in world.hosts if host != self.store]
@@ -153,6 +169,7 @@ def draw_strike(chance: Chance, cell: Cell, store: str) -> Strike:
         skip_count=chance.below(SKIPPED_COUNT),
         is_silent=chance.flip(0.5),
         store=store,
+        companion=chance.choose((Harm.CRASH, Harm.PAUSE, Harm.CUT, Harm.STOP)) if chance.flip(0.4) else None,
     )
 
 
@@ -230,8 +247,13 @@ class StruckStore(StoreHost):
         self.world.history.record(
             "", f"strikes {', '.join(hosts)} at {record.what} {record.number}, {record.step.value}"
         )
-        for fault in strike.faults(hosts, self.world):
+        for fault in strike.faults(strike.cell.harm, hosts, self.world):
             self.world.loop.call_soon(self._begin, fault, context=Context())
+        if strike.companion is not None:
+            others = self._hosts_of(self._moments.choose(strike.others), record)
+            for fault in strike.faults(strike.companion, others, self.world):
+                soon_s = self.draw_s(COMPANION_S_MAX)
+                self.world.loop.call_later(soon_s, self._begin, fault, context=Context())
         return strike.cell.moment
 
     def _begin(self, fault: Fault) -> None:
