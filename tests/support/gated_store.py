@@ -1,4 +1,4 @@
-"""A store before which the steps of hand-overs wait, or in which they get lost, for one of those who take part."""
+"""A store in which steps of hand-overs are held or lost, for one of those who take part."""
 
 import asyncio
 from collections.abc import Sequence

@@ -24,6 +24,7 @@ from hansa.coordination.handover import (
     Facts,
     Handover,
     HandoverStep,
+    PastHandover,
     advanced,
     decide,
     offered,
@@ -162,7 +163,7 @@ class Giving:
         """Raises the loss, if the key is gone and nobody has taken it by this hand-over."""
         claim, now = self._claim, self.record.latest
         is_here = any(item.key == claim.key for item in items)
-        if not is_here and not (now is not None and self._is_over(now)):
+        if not is_here and not (now is not None and self._was_taken(now)):
             claim.unseal()
             claim.deleted()
             claim.loss.check()
@@ -256,8 +257,8 @@ class Giving:
     async def _overtaken(self, now: Handover, known: Handover) -> Handover:
         """How it ended, when the next one is under way already: that tells of those before it in short."""
         claim = self._claim
-        ended = next((past for past in now.past if past.number == self._number), None)
-        if ended is not None and ended.step is HandoverStep.DONE:
+        ended = self._ended(now)
+        if self._was_taken(now):
             claim.handed_over()
         else:
             # This owner acts again only if its key is there.
@@ -273,8 +274,17 @@ class Giving:
             state=b"",
         )
 
+    def _ended(self, now: Handover) -> PastHandover | None:
+        """How it ended, if the record tells of a later one."""
+        return next((past for past in now.past if past.number == self._number), None)
+
+    def _was_taken(self, now: Handover) -> bool:
+        """Whether somebody has taken what this owner has given, lately or before something else began."""
+        ended = self._ended(now)
+        return self._is_over(now) or (ended is not None and ended.step is HandoverStep.DONE)
+
     def _is_over(self, now: Handover) -> bool:
-        """Whether somebody has taken what this owner has given."""
+        """Whether the record tells so."""
         return now.number == self._number and now.step in (HandoverStep.TAKEN, HandoverStep.DONE)
 
     def _decide(self, now: Handover | None, known: Handover) -> Decision | None:

@@ -10,6 +10,7 @@ from hansa.coordination.barrier import Barrier as AsyncBarrier
 from hansa.coordination.election import Election as AsyncElection
 from hansa.coordination.election import LeaderInfo
 from hansa.coordination.election import Leadership as AsyncLeadership
+from hansa.coordination.handover import Handover
 from hansa.coordination.line import LineStats
 from hansa.coordination.lock import Hold as AsyncHold
 from hansa.coordination.lock import HolderInfo
@@ -165,7 +166,7 @@ class Hold(Ownership):
     """
 
     def __init__(self, session: Session, inner: AsyncHold) -> None:
-        super().__init__(session, inner.check, inner.release, inner._claim._inside)
+        super().__init__(session, inner, inner.release)
         self._inner = inner
 
     @property
@@ -198,6 +199,23 @@ class Hold(Ownership):
         """
         return self._session._call(
             lambda: within(timeout, self._inner.lost, f"{self.name} is still owned"), f"lost of {self.name!r}"
+        )
+
+    @property
+    def state(self) -> bytes:
+        """What the owner before handed on to this one; empty if there was no hand-over, or nothing."""
+        return self._inner.state
+
+    def wanted(self, timeout: float | None = None) -> Handover:
+        """Wait until somebody asks to have it at another node, as `hansa lead --move` does; gives the record.
+
+        Then stop the work, and `hand_over(record.target)`: the record says how long it may take. Whoever does
+        not keeps it, and the hand-over ends by its deadline. Raises the loss, `NotHeld` and `UsageError`.
+        Raises TimedOut, and AlreadyClosed when the session is closed.
+        """
+        return self._session._call(
+            lambda: within(timeout, self._inner.wanted, f"nobody asked for {self.name}"),
+            f"wanted of {self.name!r}",
         )
 
     @property
@@ -355,7 +373,7 @@ class Leadership(Ownership):
     """
 
     def __init__(self, session: Session, inner: AsyncLeadership) -> None:
-        super().__init__(session, inner.check, inner.resign, inner._claim._inside)
+        super().__init__(session, inner, inner.resign)
         self._inner = inner
 
     @property
@@ -389,6 +407,23 @@ class Leadership(Ownership):
         return self._session._call(
             lambda: within(timeout, self._inner.lost, f"{self.name} is still owned"),
             f"lost of leadership of {self.name!r}",
+        )
+
+    @property
+    def state(self) -> bytes:
+        """What the owner before handed on to this one; empty if there was no hand-over, or nothing."""
+        return self._inner.state
+
+    def wanted(self, timeout: float | None = None) -> Handover:
+        """Wait until somebody asks to have it at another node, as `hansa lead --move` does; gives the record.
+
+        Then stop the work, and `hand_over(record.target)`: the record says how long it may take. Whoever does
+        not keeps it, and the hand-over ends by its deadline. Raises the loss, `NotHeld` and `UsageError`.
+        Raises TimedOut, and AlreadyClosed when the session is closed.
+        """
+        return self._session._call(
+            lambda: within(timeout, self._inner.wanted, f"nobody asked for {self.name}"),
+            f"wanted of leadership of {self.name!r}",
         )
 
     @property

@@ -361,7 +361,7 @@ async def test_an_offer_that_nobody_answers_ends_at_its_deadline_and_blocks_no_o
     await cast.wait("mute")
     cast.gates["mute"].hold(PREPARED)
     named = await cast.wait("named")
-    with pytest.raises(HandoverWithdrawn, match="not there within 0.2 s") as withdrawn:
+    with pytest.raises(HandoverWithdrawn, match=r"not there within 0\.2 s") as withdrawn:
         await first.hand_over("mute", timeout=0.2)
     assert withdrawn.value.step == "offered"
     assert stands(first)
@@ -384,9 +384,9 @@ async def test_a_second_offer_is_refused_while_one_is_open(cast: Cast) -> None:
     await cast.wait("other")
     await cast.handovers.offer("lock", NAME, "named")
     await cast.record(PREPARED)
-    with pytest.raises(Conflict, match="'named' is open .prepared."):
+    with pytest.raises(Conflict, match=r"'named' is open \(prepared\)"):
         await cast.handovers.offer("lock", NAME, "other")
-    with pytest.raises(Conflict, match="'named' is open .prepared."):
+    with pytest.raises(Conflict, match=r"'named' is open \(prepared\)"):
         await first.hand_over("other")
     assert stands(first)
     record = await cast.handovers.withdraw("lock", NAME, reason="not today")

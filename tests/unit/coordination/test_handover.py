@@ -53,8 +53,8 @@ def at(step: HandoverStep) -> Handover:
     return offer(step=step)
 
 
-# For each step and each who looks at it, what it writes when all is well; when it is late; when who looks will
-# not go on; when the old owner, the new one, or both are gone. A dot is nothing.
+# For each step and each who looks at it, what it writes when all is well; when it is late; when who looks
+# will not go on; when the old owner, the new one, or both are gone. A dot is nothing.
 TABLE = """
 OFFERED   OWNER     .         WITHDRAWN WITHDRAWN .         .         .
 OFFERED   TARGET    PREPARED  WITHDRAWN WITHDRAWN PREPARED  PREPARED  PREPARED
