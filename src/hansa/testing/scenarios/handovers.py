@@ -5,7 +5,7 @@ and then hands over to a node that waits, with a state; because it wants to, or 
 It gives up half-way, gives back instead, or does nothing until the time is over. One of them has no name in
 some runs, and nothing can be handed to it. Clocks run up to a hundredth fast or slow.
 
-Each seed has a strike of its own, at a step of a hand-over (`strikes`): 480 seeds in a row have all of them.
+Each seed has a strike of its own, at a step of a hand-over (`strikes`): 240 seeds in a row have all of them.
 In half of the runs there is trouble at random besides.
 
 Always: one owns at a time, as the owners themselves believe at every instant, and nobody while something is
@@ -45,7 +45,7 @@ from hansa.testing.host import Host
 from hansa.testing.scenario import Scenario
 from hansa.testing.scenarios.handover_truth import LineTruth, OwnerBelief
 from hansa.testing.scenarios.locks import GuardedCounters
-from hansa.testing.scenarios.strikes import CELLS, StruckStore, Victim, draw_strike
+from hansa.testing.scenarios.strikes import StruckStore, Victim, cells, draw_strike
 from hansa.testing.store_faults import draw_store_plan
 from hansa.testing.world import World
 from hansa.transport.environment import Environment
@@ -55,6 +55,7 @@ __all__ = ["HandoverScenario"]
 NAME: Final = "dock"
 COUNTER: Final = b"counters/dock"
 ASKER: Final = "asker"
+CELLS: Final = cells(Victim.OLD, Victim.NEW, Victim.ASKER, Victim.STORE)
 TIMEOUTS_S: Final = (0.5, 2.0, 4.0)
 Owned = Hold | Leadership
 
@@ -337,10 +338,8 @@ class HandoverScenario(Scenario):
                 name = record.target
             case Victim.ASKER:
                 name = record.asked_by
-            case Victim.STORE:
+            case _:
                 name = self.store.name
-            case Victim.LEADER:
-                name = ""
         return [name] if name in self.world.hosts else []
 
 

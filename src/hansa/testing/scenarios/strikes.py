@@ -3,7 +3,7 @@
 A `Strike` waits until a transaction with that step is sent to the store. The request is lost on the way, or
 comes late; or it is carried out, and its answer is lost, or not. At that instant the harm comes: to the old
 owner, the new one, whoever asked, the leader that places things, or the store; whoever it is, and whoever has
-sent the transaction. `CELLS` has one strike of each kind; seeds take them in turn.
+sent the transaction. `cells` are all kinds of strikes; the seeds take them in turn.
 
 `StruckStore` sees all transactions: those that are sent over its `link` before they are, and all steps as
 soon as they are committed.
@@ -31,7 +31,7 @@ from hansa.testing.store_host import StoreHost
 from hansa.testing.store_link import StoreLink
 from hansa.testing.world import World
 
-__all__ = ["CELLS", "Cell", "Harm", "Moment", "Strike", "StruckLink", "StruckStore", "Victim", "draw_strike"]
+__all__ = ["Cell", "Harm", "Moment", "Strike", "StruckLink", "StruckStore", "Victim", "cells", "draw_strike"]
 
 T = TypeVar("T")
 
@@ -88,31 +88,21 @@ class Moment(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """One kind of strike. What is placed by a leader has one, and nobody else asks for it to be moved."""
+    """One kind of strike."""
 
     step: HandoverStep
-    is_placed: bool
     victim: Victim
     harm: Harm
     moment: Moment
 
 
-_TAKEN_VICTIMS: Final = (Victim.OLD, Victim.NEW, Victim.ASKER, Victim.STORE)
-_PLACED_VICTIMS: Final = (Victim.OLD, Victim.NEW, Victim.LEADER, Victim.STORE)
-
-# The step changes with each seed, then what is handed over: so few seeds have something of everything.
-CELLS: Final = tuple(
-    Cell(
-        step=step,
-        is_placed=is_placed,
-        victim=(_PLACED_VICTIMS if is_placed else _TAKEN_VICTIMS)[number],
-        harm=harm,
-        moment=moment,
+def cells(*victims: Victim) -> tuple[Cell, ...]:
+    """One strike of each kind, for these. The step changes fastest: few seeds have something of all steps."""
+    harms = (Harm.CRASH, Harm.PAUSE, Harm.CUT)
+    return tuple(
+        Cell(step=step, victim=victim, harm=harm, moment=moment)
+        for moment, harm, victim, step in product(Moment, harms, victims, STEPS)
     )
-    for moment, harm, number, is_placed, step in product(
-        Moment, (Harm.CRASH, Harm.PAUSE, Harm.CUT), range(4), (False, True), STEPS
-    )
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
