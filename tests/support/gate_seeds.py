@@ -30,15 +30,19 @@ def commit_here() -> str:
     return found.stdout.strip()
 
 
-def seeds_for(commit: str) -> list[int]:
-    """All seeds of the gate at this commit."""
+def seeds_for(commit: str, times: int = 1) -> list[int]:
+    """All seeds of the gate at this commit, or so many times as many."""
     number = int(commit[:12] or "0", 16) % WINDOWS_COUNT
-    first = WINDOW_FROM + number * WINDOW_COUNT
-    return [*range(FIRST_COUNT), *range(first, first + WINDOW_COUNT)]
+    window_count = times * WINDOW_COUNT
+    first = WINDOW_FROM + number * window_count
+    return [*range(times * FIRST_COUNT), *range(first, first + window_count)]
 
 
-def gate_seeds() -> pytest.MarkDecorator:
-    """`@gate_seeds()`: the test gets `seeds`, a part of them at a time, so that parts run side by side."""
-    seeds = seeds_for(commit_here())
+def gate_seeds(times: int = 1) -> pytest.MarkDecorator:
+    """`@gate_seeds()`: the test gets `seeds`, a part of them at a time, so that parts run side by side.
+
+    A scenario that has something else for each of many seeds is played so many `times` as often.
+    """
+    seeds = seeds_for(commit_here(), times)
     parts = [seeds[part::PARTS_COUNT] for part in range(PARTS_COUNT)]
     return pytest.mark.parametrize("seeds", parts, ids=[f"part{part}" for part in range(PARTS_COUNT)])

@@ -455,7 +455,7 @@ class TakenClaim(Claim[E]):
         # With several turns at once, the one before may also have got its turn, and says so by a put.
         await key_changed(
             self.session.store,
-            place.ahead[-1],
+            place.before,
             revision=place.revision,
             chance=self.session.environment.chance,
             is_enough=lambda item: self._turns_count > 1,

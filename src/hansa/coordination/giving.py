@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,7 @@ from hansa.coordination.handover import (
     Facts,
     Handover,
     HandoverStep,
+    PastHandover,
     advanced,
     decide,
     offered,
@@ -84,7 +86,7 @@ class Giving:
                 await record.follow()
                 is_following = True
                 await self._offer()
-                await self._until_prepared()
+                prepared = await self._until_prepared()
                 state = as_state(await self._state()) if callable(self._state) else self._state
             claim.check()
         except BaseException as error:
@@ -95,7 +97,7 @@ class Giving:
             raise
         # From here on nobody acts under this claim. Then the seal is sent.
         claim.is_sealed = True
-        sealing = self._session.spawn(self._carry_out(state), f"hands over {claim.what}")
+        sealing = self._session.spawn(self._carry_out(prepared, state), f"hands over {claim.what}")
         await asyncio.wait((sealing,))
         outcome = self._outcome
         if isinstance(outcome, Fenced):
@@ -175,19 +177,19 @@ class Giving:
         """Raises the loss, if the key is gone and nobody has taken it by this hand-over."""
         claim, now = self._claim, self.record.latest
         is_here = any(item.key == claim.key for item in items)
-        if not is_here and not (now is not None and self._is_over(now)):
+        if not is_here and not (now is not None and self._was_taken(now)):
             claim.unseal()
             claim.deleted()
             claim.loss.check()
 
-    async def _until_prepared(self) -> None:
+    async def _until_prepared(self) -> Handover:
         record = self.record
         while True:
             since, now = record.changes_count, record.latest
             if now is None or now.number != self._number:
                 raise HandoverWithdrawn(f"{self._claim.what} stays here: the record of its hand-over is gone")
             if now.step is HandoverStep.PREPARED:
-                return
+                return now
             if now.step is HandoverStep.WITHDRAWN:
                 # Maybe because the key is gone: then that is what the caller must hear.
                 await self._claim.look()
@@ -208,14 +210,14 @@ class Giving:
         if not isinstance(error, asyncio.CancelledError):
             await asyncio.wait((giving_up,), timeout=FAREWELL_STORE_S_MAX)
 
-    async def _carry_out(self, state: bytes) -> None:
+    async def _carry_out(self, prepared: Handover, state: bytes) -> None:
         """From the seal to the end, whoever is cancelled meanwhile."""
         claim, record = self._claim, self.record
-        target = record.latest.target_key.encode() if record.latest is not None else b""
+        target = prepared.target_key.encode()
         watching = self._session.spawn(self._until_gone(target), f"watches {target!r}")
         try:
             async with GuardedBlock(claim.loss):
-                self._outcome = await self._to_the_end(state)
+                self._outcome = await self._to_the_end(prepared, state)
         except HansaError as error:
             # A loss that comes after the end changes nothing of it.
             if self._outcome is None:
@@ -241,19 +243,16 @@ class Giving:
         self._is_target_here = False
         self.record.wake()
 
-    async def _to_the_end(self, state: bytes) -> Handover:
+    async def _to_the_end(self, known: Handover, state: bytes) -> Handover:
+        """`known` is the record as it was known last, while it told of this hand-over."""
         claim, record = self._claim, self.record
         backoff = patient_backoff(self._session.environment.chance)
-        known = record.latest
         while True:
             since, now = record.changes_count, record.latest
             if claim.has_left:
                 raise NotHeld(f"{claim.what} was given back while it was handed over")
             if now is not None and now.number != self._number:
-                # Nobody does so while this owner stands there.
-                claim.unseal()
-                await claim.look()
-                raise HandoverWithdrawn(f"{claim.what} stays here: another hand-over was begun")
+                return await self._overtaken(now, known)
             if now is not None and self._is_over(now):
                 claim.handed_over()
                 return now
@@ -261,8 +260,6 @@ class Giving:
                 claim.unseal()
                 return now
             known = now or known
-            if known is None:
-                raise HandoverWithdrawn(f"{claim.what} stays here: the record of its hand-over is gone")
             decision = self._decide(now, known)
             if decision is None:
                 await record.wait(since, record.deadline_s)
@@ -273,8 +270,37 @@ class Giving:
                 self._retries_count += 1
                 await asyncio.sleep(backoff.next_s())
 
+    async def _overtaken(self, now: Handover, known: Handover) -> Handover:
+        """How it ended, when the next one is under way already: that tells of those before it in short."""
+        claim = self._claim
+        ended = self._ended(now)
+        if self._was_taken(now):
+            claim.handed_over()
+        else:
+            # This owner acts again only if its key is there.
+            await claim.look()
+            claim.unseal()
+        step = HandoverStep.WITHDRAWN if ended is None else ended.step
+        return replace(
+            known,
+            step=step,
+            next_epoch=0 if ended is None else ended.next_epoch,
+            times={**known.times, step: 0.0 if ended is None else ended.ended},
+            trouble="another hand-over was begun" if ended is None else ended.trouble,
+            state=b"",
+        )
+
+    def _ended(self, now: Handover) -> PastHandover | None:
+        """How it ended, if the record tells of a later one."""
+        return next((past for past in now.past if past.number == self._number), None)
+
+    def _was_taken(self, now: Handover) -> bool:
+        """Whether somebody has taken what this owner has given, lately or before something else began."""
+        ended = self._ended(now)
+        return self._is_over(now) or (ended is not None and ended.step is HandoverStep.DONE)
+
     def _is_over(self, now: Handover) -> bool:
-        """Whether somebody has taken what this owner has given."""
+        """Whether the record tells so."""
         return now.number == self._number and now.step in (HandoverStep.TAKEN, HandoverStep.DONE)
 
     def _decide(self, now: Handover | None, known: Handover) -> Decision | None:

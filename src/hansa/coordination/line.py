@@ -123,6 +123,19 @@ class Place:
     head: Head | None = None
 
     @property
+    def before(self) -> KeyValue:
+        """The last one ahead that stays ahead until it is gone: the one to wait for.
+
+        Who is named in a sealed hand-over stands ahead of who came before it, and no more if that is withdrawn.
+        Two who both wait for each other would wait for ever.
+        """
+        for item in reversed(self.ahead):
+            is_named = self.head is not None and item.key == self.head.next
+            if not is_named or item.create_revision < self.own.create_revision:
+                return item
+        return self.ahead[-1]
+
+    @property
     def epoch(self) -> int:
         """The epoch in which it owns, if it is its turn; 0 when it must take it before."""
         return epoch_of(self.own, self.head)

@@ -128,7 +128,7 @@ class StoreLink(EngineStore["LinkWatch"]):
             store.handle(self._host_name, act, lambda answered: self.carry_back(answer, headed(answered)))
 
         def send(answer: asyncio.Future[tuple[T, int, int] | HansaError]) -> None:
-            self._there.carry(
+            self.carry_there(
                 lambda: store.receive(lambda: do(answer), lambda: self.refuse(answer)),
                 lambda: self.breaks(answer),
             )
@@ -189,6 +189,10 @@ class StoreLink(EngineStore["LinkWatch"]):
         if isinstance(found, HansaError):
             raise found
         return found
+
+    def carry_there(self, deliver: Callable[[], None], broken: Callable[[], None]) -> None:
+        """Send a question."""
+        self._there.carry(deliver, broken)
 
     def carry_back(
         self, answer: asyncio.Future[T | HansaError], found: T | HansaError, *, weight: int = 1

@@ -80,6 +80,24 @@ def test_a_sealed_head_has_the_old_owner_the_named_one_and_then_the_rest() -> No
     assert (heir.is_turn, heir.epoch) == (True, 0)
 
 
+def test_nobody_waits_for_who_is_named_and_may_stand_behind_again() -> None:
+    """It is sealed for C, and B came before C: if both waited for each other, nobody would follow A."""
+
+    def waits_for(key: bytes, head: Head, **created: int) -> bytes:
+        place = place_of(key, line_with(head, 20, **created), revision=22)
+        assert place is not None
+        return place.before.key
+
+    sealed, withdrawn = Head(first=A, epoch=7, next=C, is_open=True), Head(first=A, epoch=7)
+    for head in (sealed, withdrawn):
+        assert waits_for(B, head, a=10, b=12, c=14, d=22) == A
+    assert waits_for(C, withdrawn, a=10, b=12, c=14, d=22) == B
+    assert waits_for(D, sealed, a=10, b=12, c=14, d=22) == B
+    # Who came behind C may wait for it; and all may when nobody is left to withdraw it.
+    assert waits_for(D, sealed, a=10, c=14, d=22) == C
+    assert waits_for(B, sealed, b=12, c=14) == C
+
+
 def test_what_is_still_to_be_read_must_be_taken_by_those_who_came_later_too() -> None:
     line = line_with(Head(first=C, is_open=True), 20, d=22)
     assert epoch_of(in_order(line)[0], head_of(line)) == 0

@@ -7,11 +7,13 @@
   programs of nodes and spots. `spot_posts`, `spot_accounts`, `spot_witness`: the books.
 - `roster`: members. `roster_truth`: the books of their records and events.
 - `locks`, `elections`: ownership in a store. `claims`: its books. `topic_claims`: topics claimed in a store.
+- `handovers`: what is owned, handed over. `strikes`: trouble at one of its steps. `handover_truth`: its books.
 - `placements`: entries that a leader places on the nodes that are there.
 """
 
 from hansa.testing.scenario import Scenario
 from hansa.testing.scenarios.elections import Elections
+from hansa.testing.scenarios.handovers import HandoverScenario
 from hansa.testing.scenarios.locks import Locks
 from hansa.testing.scenarios.placements import Placements
 from hansa.testing.scenarios.registry_cluster import RegistryCluster
@@ -23,6 +25,7 @@ from hansa.testing.scenarios.topic_claims import TopicClaiming
 __all__ = [
     "SCENARIOS",
     "Elections",
+    "HandoverScenario",
     "Locks",
     "Placements",
     "RegistryCluster",
@@ -36,6 +39,7 @@ SCENARIOS: dict[str, type[Scenario]] = {
     one.name: one
     for one in (
         Elections,
+        HandoverScenario,
         Locks,
         Placements,
         RegistryCluster,

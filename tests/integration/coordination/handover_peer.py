@@ -1,0 +1,132 @@
+"""A node that owns five locks and hands them over, or waits for them: each is held at another step.
+
+    python tests/integration/coordination/handover_peer.py STORE CLUSTER NODE
+
+The locks are called by the steps at which they stand still: with `offered` the offer is committed, and whoever
+writes the next step holds it back until it hears `open`. It tells what happens in lines of JSON. Input, a line
+each: `acquire`; `give NODE` hands all over; `open`; `write` tries to write under each fence that it ever had,
+and tells what it holds and what it could write.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+sys.path[0] = str(Path(__file__).resolve().parents[3])
+
+from hansa.coordination import FencedKey, Hold, Lock, Session  # noqa: E402
+from hansa.coordination.handover import HandoverStep  # noqa: E402
+from hansa.errors import HansaError  # noqa: E402
+from hansa.store import Store, open_store  # noqa: E402
+from tests.support.gated_store import GatedStore  # noqa: E402
+
+LEASE_S, HANDOVER_S = 2.0, 6.0
+# The step that comes after the one by which the lock is called.
+NEXT_STEPS = {
+    "offered": HandoverStep.PREPARED,
+    "prepared": HandoverStep.SEALED,
+    "sealed": HandoverStep.TAKEN,
+    "taken": HandoverStep.DONE,
+    "done": None,
+}
+
+
+class Node:
+    """One process, with a session for each lock, so that each has a gate of its own."""
+
+    def __init__(self, store: Store, cluster: str, name: str, tasks: asyncio.TaskGroup) -> None:
+        self._store = store
+        self._cluster = cluster
+        self._name = name
+        self._tasks = tasks
+        self._gates: dict[str, GatedStore] = {}
+        self._holds: dict[str, Hold] = {}
+
+    async def enter(self, stack: AsyncExitStack) -> None:
+        for lock, step in NEXT_STEPS.items():
+            gate = self._gates[lock] = GatedStore(self._store)
+            if step is not None:
+                gate.hold(step)
+                self._tasks.create_task(self._tell_held(lock, step))
+            session = Session(gate, LEASE_S, cluster=self._cluster, node=self._name)
+            self._tasks.create_task(self._acquire(lock, await stack.enter_async_context(session)))
+
+    async def _tell_held(self, lock: str, step: HandoverStep) -> None:
+        await self._gates[lock].reached(step)
+        tell("held", lock)
+
+    async def _acquire(self, lock: str, session: Session) -> None:
+        try:
+            hold = await Lock(session, lock).acquire()
+            register = FencedKey(self._store, f"{self._cluster}/{lock}")
+            before = await register.take(hold.fence)
+            await register.write(hold.fence, self._name.encode())
+        except HansaError as error:
+            tell("failed", lock, error=error.code)
+            return
+        self._holds[lock] = hold
+        tell("owns", lock, state=hold.state.decode(), before=(before or b"").decode(), fence=hold.fence)
+
+    async def give(self, to: str) -> None:
+        for lock in self._holds:
+            self._tasks.create_task(self._give(lock, to))
+
+    async def _give(self, lock: str, to: str) -> None:
+        try:
+            state = f"state of {lock}".encode()
+            record = await self._holds[lock].hand_over(to, state=state, timeout=HANDOVER_S)
+        except HansaError as error:
+            tell("kept", lock, error=error.code, is_held=self._holds[lock].is_held)
+        else:
+            tell("gave", lock, step=record.step.value, is_held=self._holds[lock].is_held)
+
+    def open(self) -> None:
+        for lock, step in NEXT_STEPS.items():
+            if step is not None:
+                self._gates[lock].open(step)
+
+    async def write(self) -> None:
+        could: dict[str, str] = {}
+        for lock, hold in self._holds.items():
+            register = FencedKey(self._store, f"{self._cluster}/{lock}")
+            try:
+                await register.take(hold.fence)
+                await register.write(hold.fence, self._name.encode())
+            except HansaError as error:
+                could[lock] = error.code
+            else:
+                could[lock] = "written"
+        tell("wrote", could=could, held=sorted(lock for lock, hold in self._holds.items() if hold.is_held))
+
+
+async def main(address: str, cluster: str, name: str) -> None:
+    async with open_store(address) as store, AsyncExitStack() as stack, asyncio.TaskGroup() as tasks:
+        node = Node(store, cluster, name, tasks)
+        tell("ready")
+        reader = asyncio.StreamReader()
+        await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(reader), sys.stdin
+        )
+        while line := (await reader.readline()).decode().split():
+            match line:
+                case ["acquire"]:
+                    await node.enter(stack)
+                case ["give", to]:
+                    await node.give(to)
+                case ["open"]:
+                    node.open()
+                case ["write"]:
+                    await node.write()
+
+
+def tell(event: str, lock: str = "", **found: Any) -> None:
+    print(json.dumps({"event": event, "lock": lock} | found), flush=True)
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))

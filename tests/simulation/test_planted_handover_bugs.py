@@ -1,0 +1,298 @@
+"""The scenario of hand-overs finds what it is there to find: each test plants a bug, which is caught."""
+
+import asyncio
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from hansa.coordination import Handovers, claim, giving, line, succession
+from hansa.coordination.claim import Claim, TakenClaim
+from hansa.coordination.giving import Giving
+from hansa.coordination.handover import Actor, Decision, Facts, Handover, HandoverStep, decide
+from hansa.coordination.line import Head, Place
+from hansa.errors import TimedOut
+from hansa.keys import Keys
+from hansa.store.values import Compare, CompareTarget, Delete, KeyValue, Outcome, Put
+from hansa.testing import Simulation, SimulationFailed
+from hansa.testing.scenarios import HandoverScenario
+from hansa.testing.store_link import StoreLink
+
+SETTLED = "all is well 40 s after the last fault"
+NOT_SO = "who believes to own does own"
+TOO_MANY = "nobody owns what another does"
+NOT_FIRST = "who came first owns first"
+SEALED = "who has sealed acts no more"
+LOST = "no sealed state is lost"
+UNREAD = "who owns next reads what was sealed"
+TWICE = "no state is read twice"
+EPOCHS = "epochs grow"
+UNTRUE = "the record says what happened"
+STEPS = "steps follow each other"
+
+HANDOVERS = Keys().handovers
+
+
+def broken(seeds_max: int = 500) -> str:
+    for seed in range(seeds_max):
+        try:
+            Simulation(seed, HandoverScenario, shrink_tries_max=0).run()
+        except SimulationFailed as failed:
+            assert f"replay: make sim SEED={seed} SEEDS=1 SCENARIO=handovers" in str(failed)
+            print("SEED", seed, failed.failure.broken)
+            return failed.failure.broken.invariant
+    raise AssertionError(f"{seeds_max} seeds did not find the bug")
+
+
+def step_of(operations: Sequence[Any]) -> HandoverStep | None:
+    """The step that a transaction writes."""
+    for operation in operations:
+        if isinstance(operation, Put) and operation.key.startswith(HANDOVERS):
+            return Handover.decode(operation.value).step
+    return None
+
+
+def leave_out(
+    monkeypatch: pytest.MonkeyPatch, step: HandoverStep, is_left_out: Callable[[Compare], bool]
+) -> None:
+    """Who writes this step does not ask the store for these comparisons."""
+    original = StoreLink.commit
+
+    async def careless(
+        self: StoreLink, compares: Sequence[Compare], then: Sequence[Any] = (), *parts: Any, **settings: Any
+    ) -> Outcome:
+        if step_of(then) is step:
+            compares = [compare for compare in compares if not is_left_out(compare)]
+        return await original(self, compares, then, *parts, **settings)
+
+    monkeypatch.setattr(StoreLink, "commit", careless)
+
+
+def is_of_record(compare: Compare) -> bool:
+    return compare.key.startswith(HANDOVERS)
+
+
+def is_of_claim(compare: Compare) -> bool:
+    return compare.target is CompareTarget.CREATED and not compare.key.startswith(HANDOVERS)
+
+
+# What a transaction compares.
+
+
+def test_an_offer_over_an_open_one_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    leave_out(monkeypatch, HandoverStep.OFFERED, is_of_record)
+    assert broken() == STEPS
+
+
+def test_an_offer_of_who_does_not_own_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    leave_out(monkeypatch, HandoverStep.OFFERED, is_of_claim)
+    assert broken() == UNTRUE
+
+
+def test_a_seal_of_who_does_not_own_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    leave_out(monkeypatch, HandoverStep.SEALED, is_of_claim)
+    assert broken() == UNTRUE
+
+
+def test_a_seal_over_another_step_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    leave_out(monkeypatch, HandoverStep.SEALED, is_of_record)
+    assert broken() == STEPS
+
+
+def test_taking_what_was_withdrawn_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    leave_out(monkeypatch, HandoverStep.TAKEN, lambda compare: True)
+    assert broken() in (STEPS, TOO_MANY)
+
+
+def test_withdrawing_what_was_taken_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    leave_out(monkeypatch, HandoverStep.WITHDRAWN, is_of_record)
+    assert broken() in (STEPS, LOST)
+
+
+# Who owns.
+
+
+def test_an_owner_that_acts_on_after_sealing_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    def standing(self: Claim[Any]) -> bool:
+        return bool(
+            self.epoch and not self.has_left and self.loss.error is None and self.session.is_live
+        )
+
+    monkeypatch.setattr(Claim, "is_standing", property(standing))
+    assert broken() == SEALED
+
+
+def test_an_owner_that_takes_a_lost_answer_of_its_seal_for_a_no_is_caught(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    original = Giving._write
+
+    async def write(self: Giving, now: Any, decision: Any, state: bytes) -> None:
+        try:
+            await original(self, now, decision, state)
+        except TimedOut:
+            # As if nothing had been sealed.
+            self._claim.unseal()
+            raise
+
+    monkeypatch.setattr(Giving, "_write", write)
+    assert broken() == SEALED
+
+
+def test_an_heir_that_comes_before_the_successor_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = line.in_order
+
+    def by_age(items: Any) -> Any:
+        items = tuple(items)
+        head = line.head_of(items)
+        found = original(items)
+        if head is None:
+            return found
+        return sorted(found, key=lambda item: (item.key != head.first, item.create_revision))
+
+    monkeypatch.setattr(line, "in_order", by_age)
+    assert broken() == NOT_FIRST
+
+
+def test_an_older_waiter_that_owns_in_its_own_epoch_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    def first_come(item: KeyValue, head: Head | None) -> int:
+        if head is not None and item.key == head.first:
+            return head.first_epoch
+        return 0 if head is not None and head.is_open else item.create_revision
+
+    monkeypatch.setattr(line, "epoch_of", first_come)
+    assert broken() in (NOT_SO, EPOCHS)
+
+
+def test_a_successor_that_owns_in_the_epoch_of_its_key_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = TakenClaim.own
+
+    def own(self: TakenClaim[Any], epoch: int, **settings: Any) -> None:
+        original(self, self._created, **settings)
+
+    monkeypatch.setattr(TakenClaim, "own", own)
+    assert broken() in (NOT_SO, EPOCHS, UNTRUE, TOO_MANY)
+
+
+# What was sealed.
+
+
+def test_a_turn_that_is_taken_without_what_was_sealed_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = succession._try_to_take
+
+    async def forgetful(claim: Any, place: Place) -> Any:
+        if place.head is not None and place.head.next != claim.key:
+            place = dataclasses.replace(place, head=dataclasses.replace(place.head, is_open=False))
+        return await original(claim, place)
+
+    monkeypatch.setattr(succession, "_try_to_take", forgetful)
+    assert broken() == LOST
+
+
+def test_a_lost_answer_of_taking_that_loses_the_state_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = succession._try_to_take
+    tried: set[bytes] = set()
+
+    async def forgetful(claim: Any, place: Place) -> Any:
+        is_again = claim.key in tried
+        tried.add(claim.key)
+        found, handover = await original(claim, place)
+        return found, None if is_again else handover
+
+    monkeypatch.setattr(succession, "_try_to_take", forgetful)
+    assert broken() in (UNREAD, SETTLED)
+
+
+def test_a_state_that_is_read_from_an_older_record_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = succession._try_to_take
+
+    async def stale(claim: Any, place: Place) -> Any:
+        before = claim.record.latest if claim.record is not None else None
+        found, handover = await original(claim, place)
+        if handover is not None and before is not None:
+            handover = dataclasses.replace(handover, state=before.state)
+        return found, handover
+
+    monkeypatch.setattr(succession, "_try_to_take", stale)
+    assert broken() == UNREAD
+
+
+def test_a_state_that_nobody_says_to_have_read_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def silent(claim: Any) -> None:
+        """What was read is not told."""
+
+    monkeypatch.setattr(claim, "finish", silent)
+    assert broken() in (TWICE, SETTLED)
+
+
+# How it ends.
+
+
+def test_an_owner_that_waits_for_a_successor_for_ever_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    def patient(record: Handover, actor: Actor, facts: Facts) -> Decision | None:
+        if actor is Actor.OWNER:
+            facts = dataclasses.replace(facts, is_over_time=False)
+        return decide(record, actor, facts)
+
+    monkeypatch.setattr(giving, "decide", patient)
+    assert broken() == SETTLED
+
+
+def test_a_withdrawal_that_leaves_the_line_sealed_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = StoreLink.commit
+
+    async def careless(
+        self: StoreLink, compares: Sequence[Compare], then: Sequence[Any] = (), *parts: Any, **settings: Any
+    ) -> Outcome:
+        if step_of(then) is HandoverStep.WITHDRAWN:
+            then = [operation for operation in then if operation.key.startswith(HANDOVERS)]
+        return await original(self, compares, then, *parts, **settings)
+
+    monkeypatch.setattr(StoreLink, "commit", careless)
+    assert broken() in (SETTLED, LOST, NOT_FIRST)
+
+
+def test_two_waiters_that_wait_for_each_other_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One is named and so stands first, until it is withdrawn; the other one came before it."""
+    monkeypatch.setattr(Place, "before", property(lambda self: self.ahead[-1]))
+    assert broken() == SETTLED
+
+
+def test_an_owner_that_does_not_know_what_became_of_an_earlier_hand_over_is_caught(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Giving, "_ended", lambda self, now: None)
+    assert broken() in ("who handed it over has not lost it", NOT_SO)
+
+
+def test_a_hand_over_that_nobody_looks_after_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def idle(self: Handovers, *arguments: Any) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(Handovers, "look_after", idle)
+    assert broken() == SETTLED
+
+
+def test_a_head_that_is_forgotten_while_older_ones_wait_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def forget(self: Handovers, record: Handover) -> bool:
+        deletes = [Delete(self._keys.handover(record.kind, record.name))]
+        deletes.append(Delete(line.head_key(self._keys.line(record.kind, record.name))))
+        return (await self._store.commit([], then=deletes)).is_success
+
+    monkeypatch.setattr(Handovers, "_forget", forget)
+    assert broken() in (NOT_SO, TOO_MANY, EPOCHS, NOT_FIRST, UNTRUE)
+
+
+def test_an_offer_from_outside_of_what_changed_hands_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = StoreLink.commit
+
+    async def careless(
+        self: StoreLink, compares: Sequence[Compare], then: Sequence[Any] = (), *parts: Any, **settings: Any
+    ) -> Outcome:
+        if step_of(then) is HandoverStep.OFFERED and self._host_name == "asker":
+            compares = [compare for compare in compares if is_of_record(compare)]
+        return await original(self, compares, then, *parts, **settings)
+
+    monkeypatch.setattr(StoreLink, "commit", careless)
+    assert broken() == UNTRUE
