@@ -33,7 +33,12 @@ class Tell:
     to: object = None
 
 
-Effect: TypeAlias = Send | Broadcast | Tell
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """Publishers that wait because their topic was handed over may try again."""
+
+
+Effect: TypeAlias = Send | Broadcast | Tell | Resume
 
 
 class Peer:
@@ -75,5 +80,6 @@ class MeshTally:
     subscribes_refused_count: int = 0
     publishes_refused_count: int = 0
     publishes_in_doubt_count: int = 0
+    moved_count: int = 0
     unlisted_count: int = 0
     strangers_count: int = 0
