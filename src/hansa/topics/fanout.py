@@ -51,7 +51,7 @@ class Exchange:
         self.open_outlets: dict[bytes, Outlet] = {}
         """Those where messages are published; not of topics that are being handed over."""
         self.outlets_by_name: dict[str, Outlet] = {}
-        """The open ones again."""
+        """Those where the node's own spots publish, too."""
         self.readers: list[Reader] = []
         """To be woken."""
         self.boxes: list[Outbox] = []
@@ -98,7 +98,12 @@ class Exchange:
         self.open_outlets.pop(outlet.frame, None)
         self.outlets_by_name.pop(outlet.feed.topic, None)
 
+    def hold_own(self, outlet: "Outlet") -> None:
+        """Publish there what others send; what this node's spots publish comes later."""
+        self.outlets_by_name.pop(outlet.feed.topic, None)
+
     def resume(self, outlet: "Outlet") -> None:
+        """Undo `hold`, or `hold_own`."""
         self.open_outlets[outlet.frame] = self.outlets_by_name[outlet.feed.topic] = outlet
 
     def count_published(self) -> None:

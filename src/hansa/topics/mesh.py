@@ -412,13 +412,15 @@ class Mesh:
 
     def _try_to_open(self, adoption: Adoption, *, is_late: bool = False) -> None:
         topic, state = adoption.topic, adoption.state
-        if not is_late and not self.moves.is_closed_here(topic, adoption.source):
+        if not is_late and not self.moves.is_closed_here(adoption):
             return
         del self.moves.adoptions[topic]
         outlet = self._open(
             topic, adoption.spot, state.founder, state.epoch, retain=state.retain, claim=adoption.claim
         )
         name = outlet.feed.topic
+        if name in self.moves.holds:
+            self.exchange.hold_own(outlet)
         latest = None if state.latest is None else TopicMessage(name, state.latest, state.sequence)
         outlet.go_on(state.sequence, latest)
         for peer in state.subscribers:
@@ -456,7 +458,7 @@ class Mesh:
         if mark is None:
             self.wants.moved(topic, peer, is_lost=True)
         else:
-            self.wants.handed_over(topic, self.peers[peer], mark)
+            self.wants.handed_over(topic, self.peers[peer], mark, leaving.number)
         self.moves.settle(name)
 
     def _abandon(self, leaving: Leaving) -> None:
@@ -576,7 +578,7 @@ class Mesh:
             if move is not None and before == move.node and mark is not None:
                 epoch = self.owners.epoch(topic, after)
                 self._tell(TopicMoved(topic=name, source=before, target=after, epoch=epoch))
-                self.wants.handed_over(topic, self.peers[after], mark)
+                self.wants.handed_over(topic, self.peers[after], mark, move.number)
                 self.moves.settle(name)
                 return
             self._tell(TopicAnnounced(topic=name, owner=after))
@@ -634,7 +636,7 @@ class Mesh:
             hold = self.moves.holds.get(topic.decode())
             if hold is not None and hold.connection is not member:
                 # It has come back, and says nothing of handing it over.
-                self.moves.stays(member, hold.name)
+                self.moves.stays(member, hold.name, None)
 
     def _announced(self, member: Peer, announced: TopicAnnounce, *, now: float) -> None:
         topic, mark, move = announced.topic.encode(), announced.mark, announced.move
@@ -648,18 +650,18 @@ class Mesh:
             return
         self._claim(topic, member.id, announced.claim)
         if move is not None and step is MoveStep.MOVING:
-            self.wants.drain(member, topic, mark)
+            self.wants.drain(member, topic, mark, move.number)
             self._closed(member, topic, move, now=now)
-        elif step is MoveStep.STAYS:
+        elif move is not None and step is MoveStep.STAYS:
             self.wants.undrain(topic)
-            self.moves.stays(member, announced.topic)
+            self.moves.stays(member, announced.topic, move.number)
         elif mark is not None:
             self.wants.marked(member, topic, mark)
 
     def _closed(self, member: Peer, topic: bytes, move: Move, *, now: float) -> None:
         """The owner hands the topic over: say so behind what it was sent, and hold the rest."""
         hold = self.moves.holds.get(topic.decode())
-        is_known = hold is not None and hold.connection is member and hold.number == move.number
+        is_known = hold is not None and hold.connection is member and hold.number >= move.number
         if not is_known and self.owner(topic) == member.id:
             self._routes.pop(topic.decode(), None)
             self.moves.begin_hold(topic, member, move.node, move.number, now=now)
@@ -671,11 +673,16 @@ class Mesh:
         """A node announces what was handed over to it. The old owner may not have told us of that yet."""
         topic, source = announced.topic.encode(), self.peers.get(move.node)
         name = announced.topic
-        if source is not None and self.owner(topic) == source.id and name not in self.moves.holds:
+        hold = self.moves.holds.get(name)
+        is_heard = hold is not None and hold.number >= move.number
+        if source is not None and self.owner(topic) == source.id and not is_heard:
             self._routes.pop(name, None)
             self.moves.begin_hold(topic, source, member.id, move.number, now=now)
         is_news = not self.owners.is_claimed_by(topic, member.id)
         self._claim(topic, member.id, announced.claim, move=move, mark=announced.mark)
+        if source is not None:
+            # The old owner says it by LAST.
+            self.moves.switching[topic] = (member.id, move.number)
         if not is_news and member.is_hansa and announced.mark is not None:
             self.wants.marked(member, topic, announced.mark)
 
@@ -686,6 +693,9 @@ class Mesh:
             return
         if move is not None and move.step is MoveStep.LAST:
             self.moves.last(member, topic, move)
+            return
+        if move is not None and move.step is MoveStep.SWITCHED:
+            self.moves.switched(member, topic, move)
             return
         if removed.mark is not None:
             self.wants.marked(member, topic, removed.mark)
@@ -790,6 +800,8 @@ class Mesh:
             if peer in self.peers:
                 self._ask(self.peers[peer])
         self._doubted.clear()
+        if self.moves.switching:
+            self.moves.say_switched(crossing=self.wants.crossings)
         effects = self._effects[:]
         self._effects.clear()
         return effects

@@ -15,6 +15,8 @@ they heard MOVING is kept, in order.
 publishes from then on (`Hold`). When B has announced the topic A sends it what it has kept, and the ENDs where
 they stand between; B answers an END with ENDED to its publisher, which then sends B what it has held. So one
 node's messages never overtake each other. A says LAST when all ENDs have come, or when it waits no longer.
+Every node says SWITCHED to B when it holds nothing and waits for nothing any more: only then may the topic move on,
+so that nobody ever hears of the next hand-over before this one.
 
 *Subscribers.* B takes A's subscribers along: it says so to each with its announcement, before its first message,
 and goes on counting at N + 1. A subscriber takes A's messages up to MOVING, then B's; what B sends before that
@@ -35,7 +37,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from contextlib import suppress
 from dataclasses import dataclass
 from math import inf
@@ -191,12 +193,17 @@ class Leaving:
 
 @dataclass(slots=True, kw_only=True)
 class Arrival:
-    """A topic that this node was handed over, while messages may still come through the old owner."""
+    """A topic that this node was handed over, and that not everybody has switched to."""
 
     source: bytes
     number: int
     until: float
+    expected: dict[bytes, None]
+    """Who has not said SWITCHED yet."""
     ended: dict[bytes, None]
+    """Whose END has come."""
+    is_last: bool = False
+    """Nothing more comes through the old owner, as far as is known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,8 +216,8 @@ class Adoption:
     claim: int
     source: bytes
     number: int
-    wall_ms: int
     until: float
+    """It is opened then, whatever has come."""
 
 
 class Moves:
@@ -228,6 +235,8 @@ class Moves:
     ) -> None:
         self.holds: dict[str, Hold] = {}
         """Of all topics on their way that this node has heard of."""
+        self.switching: dict[bytes, tuple[bytes, int]] = {}
+        """New owners who wait to hear that this node has switched, and the number of the hand-over."""
         self.leaving: dict[bytes, Leaving] = {}
         self.arrivals: dict[bytes, Arrival] = {}
         self.adoptions: dict[bytes, Adoption] = {}
@@ -361,7 +370,7 @@ class Moves:
         if arrival is not None and member.id == arrival.source and move.number == arrival.number:
             arrival.ended[move.node] = None
             self._say_ended(topic, arrival.number, move.node)
-        elif move.node == member.id and (arrival is None or move.node in arrival.ended):
+        elif move.node == member.id and (arrival is None or arrival.is_last or move.node in arrival.ended):
             self._say_ended(topic, move.number, move.node)
 
     def _ended_here(self, leaving: Leaving, move: Move) -> None:
@@ -376,13 +385,31 @@ class Moves:
         """The old owner passes nothing more on."""
         arrival = self.arrivals.get(topic)
         if arrival is not None and (arrival.source, arrival.number) == (member.id, move.number):
-            self.close_arrival(topic)
+            self._end_all(topic, arrival)
+            arrival.expected.pop(member.id, None)
+            self._close_if_done(topic, arrival)
+
+    def switched(self, member: Peer, topic: bytes, move: Move) -> None:
+        """For this node the hand-over is done."""
+        arrival = self.arrivals.get(topic)
+        if arrival is not None and arrival.number == move.number:
+            arrival.expected.pop(member.id, None)
+            self._close_if_done(topic, arrival)
 
     def close_arrival(self, topic: bytes) -> None:
-        """Nothing more comes through the old owner, as far as is known: everybody may switch."""
+        """Wait for nobody any more: everybody may switch."""
         arrival = self.arrivals.pop(topic, None)
-        if arrival is None:
-            return
+        if arrival is not None:
+            self._end_all(topic, arrival)
+
+    def _close_if_done(self, topic: bytes, arrival: Arrival) -> None:
+        if arrival.is_last and not arrival.expected:
+            del self.arrivals[topic]
+            self._effects.append(Resume())
+
+    def _end_all(self, topic: bytes, arrival: Arrival) -> None:
+        """Nothing more comes through the old owner."""
+        arrival.is_last = True
         for peer in [self._node, *self._peers]:
             if peer not in arrival.ended:
                 self._say_ended(topic, arrival.number, peer)
@@ -418,10 +445,10 @@ class Moves:
             hold.awaits_ended = False
             self.settle(hold.name)
 
-    def stays(self, member: Peer, name: str) -> None:
-        """The old owner goes on as if nothing had been."""
+    def stays(self, member: Peer, name: str, number: int | None) -> None:
+        """The old owner goes on as if nothing had been; with None it does not know of any hand-over."""
         hold = self.holds.get(name)
-        if hold is not None and hold.source == member.id:
+        if hold is not None and hold.source == member.id and number in (None, hold.number):
             del self.holds[name]
             self._release(hold, member.id)
 
@@ -437,7 +464,8 @@ class Moves:
             if owner != self._node:
                 self._ask(hold)
                 return
-            if hold.topic in self.arrivals:
+            arrival = self.arrivals.get(hold.topic)
+            if arrival is not None and not arrival.is_last:
                 return
         del self.holds[name]
         self._release(hold, owner)
@@ -464,6 +492,7 @@ class Moves:
         if owner == self._node and outlet is not None:
             for payload in payloads:
                 outlet.publish(payload, self._exchange)
+            self._exchange.resume(outlet)
         elif owner in self._peers:
             self._peers[owner].published_count += len(payloads)
             commands = [Publish(topic=hold.name, payload=payload) for payload in payloads]
@@ -482,24 +511,48 @@ class Moves:
 
     # -- the new owner
 
-    def is_closed_here(self, topic: bytes, source: bytes) -> bool:
+    def is_closed_here(self, adoption: Adoption) -> bool:
         """Whether all that the old owner has published has come here, as far as it ever will."""
-        hold = self.holds.get(topic.decode())
-        member = self._peers.get(source)
-        return member is None or (hold is not None and hold.connection is member)
+        hold = self.holds.get(adoption.topic.decode())
+        member = self._peers.get(adoption.source)
+        if member is None:
+            return True
+        return hold is not None and hold.connection is member and hold.number >= adoption.number
 
     def begin_arrival(self, topic: bytes, source: bytes, number: int, *, until: float) -> None:
         """The topic is ours; what others sent to the old owner comes from there."""
-        if source in self._peers:
-            until += TOPIC_FORWARD_S_MAX
-            self.arrivals[topic] = Arrival(source=source, number=number, until=until, ended={})
+        expected = {peer: None for peer, member in self._peers.items() if member.is_hansa}
+        arrival = Arrival(
+            source=source,
+            number=number,
+            until=until + TOPIC_FORWARD_S_MAX,
+            expected=expected,
+            ended={},
+            is_last=source not in self._peers,
+        )
+        if expected:
+            self.arrivals[topic] = arrival
+
+    def say_switched(self, *, crossing: Container[bytes]) -> None:
+        """To the new owners of topics of which nothing is held, and nothing waits here, any more."""
+        for topic, (target, number) in list(self.switching.items()):
+            if topic not in crossing and topic.decode() not in self.holds:
+                del self.switching[topic]
+                move = Move(step=MoveStep.SWITCHED, number=number, node=self._node)
+                remove = TopicRemove(topic=topic.decode(), move=move)
+                self._effects.append(Send(peer=target, command=remove))
 
     # -- peers and time
 
     def peer_gone(self, peer: bytes) -> None:
         """Its connection has ended."""
-        for topic in [topic for topic, one in self.arrivals.items() if one.source == peer]:
-            self.close_arrival(topic)
+        for topic, arrival in list(self.arrivals.items()):
+            if arrival.source == peer:
+                self._end_all(topic, arrival)
+            arrival.expected.pop(peer, None)
+            self._close_if_done(topic, arrival)
+        for topic in [topic for topic, (target, _) in self.switching.items() if target == peer]:
+            del self.switching[topic]
         for leaving in list(self.leaving.values()):
             leaving.said = [(who, said) for who, said in leaving.said if who != peer]
             if peer in leaving.expected:

@@ -64,8 +64,10 @@ class Crossing:
     What finds no room is lost, and told as missed by the next one that is taken.
     """
 
-    def __init__(self, member: Peer, sequence: int) -> None:
+    def __init__(self, member: Peer, sequence: int, number: int) -> None:
         self.member = member
+        self.number = number
+        """Of the hand-over."""
         self.sequence = sequence
         """The old owner's last."""
         self.came: list[Message | Mark] = []
@@ -91,8 +93,8 @@ class Want:
         self.owner: bytes | None = None
         self.spots_before: dict[int, None] = {}
         """Spots that received when the owner was lost, and stayed: only these miss what comes meanwhile."""
-        self.drained: object = None
-        """The connection of an owner that has said it sends nothing more for now."""
+        self.drained = 0
+        """The number of the hand-over for which the owner has said that it sends nothing more."""
         self.crossing: Crossing | None = None
         # By founder and epoch, of countings before the last one. Most topics never have another.
         self._formers: dict[tuple[bytes, int], Former] | None = None
@@ -267,8 +269,8 @@ class Wants:
         self._tally = tally
         self._effects = effects
         self._ownerless = TopicIndex()
-        # Of these the old owner's last messages are on their way, and a new owner has announced itself.
-        self._crossings: dict[bytes, Want] = {}
+        self.crossings: dict[bytes, Want] = {}
+        """Of these the old owner's last messages are on their way, and a new owner has announced itself."""
         # Of these the wants of patterns only: the oldest is forgotten first.
         self._former: dict[bytes, None] = {}
 
@@ -347,7 +349,7 @@ class Wants:
             one.matched.pop(topic, None)
         del self.all[topic]
         del self._exchange.feeds[topic]
-        self._crossings.pop(topic, None)
+        self.crossings.pop(topic, None)
         self._ownerless.discard(topic)
         self._former.pop(topic, None)
         want.feed.inboxes = []
@@ -433,8 +435,8 @@ class Wants:
         was_active = want.state is WantState.ACTIVE
         want.state = WantState.PENDING
         want.owner = None
-        want.feed.source = want.drained = want.crossing = None
-        self._crossings.pop(want.topic, None)
+        want.drained, want.feed.source, want.crossing = 0, None, None
+        self.crossings.pop(want.topic, None)
         self._ownerless.add(want.topic)
         if not was_active:
             return
@@ -476,31 +478,31 @@ class Wants:
 
     # -- an owner that hands its topic over
 
-    def drain(self, member: Peer, topic: bytes, mark: Mark | None) -> None:
+    def drain(self, member: Peer, topic: bytes, mark: Mark | None, number: int) -> None:
         """The owner sends nothing more for now: all up to its mark has come, or will never come."""
         want = self.all.get(topic)
         if want is None or want.state is not WantState.ACTIVE or want.feed.source is not member:
             return
         if mark is not None and self._is_same(want, member, mark) and mark.sequence > want.feed.last:
             self._skip_to(want, mark.sequence)
-        want.drained = member
-        if want.crossing is not None:
+        want.drained = number
+        if want.crossing is not None and want.crossing.number == number:
             self._cross(want, want.crossing)
 
     def undrain(self, topic: bytes) -> None:
         """The owner stays, and goes on."""
         want = self.all.get(topic)
         if want is not None:
-            want.drained = None
+            want.drained = 0
 
     def source_gone(self, member: Peer) -> None:
         """A connection has ended: nothing more comes from an old owner."""
-        for topic in [topic for topic, want in self._crossings.items() if want.feed.source is member]:
-            want = self._crossings[topic]
+        for topic in [topic for topic, want in self.crossings.items() if want.feed.source is member]:
+            want = self.crossings[topic]
             if want.crossing is not None:
                 self._cross(want, want.crossing)
 
-    def handed_over(self, topic: bytes, member: Peer, mark: Mark) -> None:
+    def handed_over(self, topic: bytes, member: Peer, mark: Mark, number: int) -> None:
         """A new owner has taken the topic over, and us along if its mark confirms that."""
         want = self.all.get(topic)
         if want is None:
@@ -513,12 +515,12 @@ class Wants:
             self.moved(topic, member.id, is_lost=True)
             return
         want.owner = member.id
-        crossing = want.crossing = Crossing(member, mark.sequence)
+        crossing = want.crossing = Crossing(member, mark.sequence, number)
         source = want.feed.source
-        if source is None or source is want.drained or source not in self._peers.values():
+        if source is None or want.drained == number or source not in self._peers.values():
             self._cross(want, crossing)
         else:
-            self._crossings[topic] = want
+            self.crossings[topic] = want
 
     def leave_here(self, outlet: Outlet) -> None:
         """Another node owns from now on what this one has published: go on where its own messages ended."""
@@ -540,7 +542,7 @@ class Wants:
         if outlet.sequence > feed.last:
             self._skip_to(want, outlet.sequence)
         want.owner = feed.owner = self._node
-        feed.source = want.drained = want.crossing = None
+        want.drained, feed.source, want.crossing = 0, None, None
 
     def _is_same(self, want: Want, member: Peer, mark: Mark) -> bool:
         """Whether it is the counting that we have followed."""
@@ -549,8 +551,8 @@ class Wants:
     def _cross(self, want: Want, crossing: Crossing) -> None:
         """Nothing more comes from the old owner: take the messages of the new one."""
         feed = want.feed
-        self._crossings.pop(want.topic, None)
-        want.crossing = want.drained = None
+        self.crossings.pop(want.topic, None)
+        want.drained, want.crossing = 0, None
         feed.source, feed.owner = crossing.member, crossing.member.id
         if crossing.sequence > feed.last:
             if feed.retain:

@@ -147,6 +147,8 @@ class MoveStep(IntEnum):
     """From the new owner to a publisher: your END has come (the publisher)."""
     LAST = 6
     """From the old owner to the new one: no END comes any more (the old owner)."""
+    SWITCHED = 7
+    """To the new owner: for this node it is done, and the topic may move on (who says it)."""
 
 
 _MOVE_STEPS: Final = frozenset(MoveStep)
