@@ -163,6 +163,27 @@ class MovingCluster(Cluster):
             for kind in ("SubscriptionSuspended", "MessagesMissed", "TopicLost", "PublishesRefused", "TopicRemoved"):
                 assert kinds[kind] == 0, f"{kind} was told"
 
+    def check_all_is_known(self) -> None:
+        """Whatever a reader has not had, it was told; and it has had nothing twice."""
+        self._read()
+        outlet = self.nodes[self.owner].exchange.outlets[TOPIC.encode()]
+        for reader in self.readers:
+            assert len(reader.received) == len(set(reader.received)), "something came twice"
+            missed_count = self.nodes[reader.node].spots[0].subscriptions[TOPIC].inbox.missed_count
+            assert len(reader.received) + missed_count == outlet.sequence, "a gap was not told"
+
+    def check_all_agree(self) -> None:
+        """On the owner; nobody waits for anything; who is subscribed is known to the owner."""
+        owner = self.nodes[self.owner]
+        for node in self.nodes:
+            moves = node.mesh.moves
+            assert (moves.holds, moves.leaving, moves.arrivals, moves.adoptions) == ({}, {}, {}, {})
+            assert (moves.switching, node.mesh.wants.crossings) == ({}, {})
+            assert node.mesh.owner(TOPIC.encode()) == owner.id
+        wanting = {self.nodes[reader.node].id for reader in self.readers} - {owner.id}
+        assert set(owner.exchange.outlets[TOPIC.encode()].subscribers) == wanting
+        assert set(owner.exchange.outlets_by_name) == {TOPIC}
+
     @staticmethod
     def check_order(reader: Reader) -> None:
         last: dict[int, int] = {}

@@ -415,6 +415,8 @@ class Mesh:
         if not is_late and not self.moves.is_closed_here(adoption):
             return
         del self.moves.adoptions[topic]
+        # It has come back, before all had switched: nothing is forwarded any more.
+        self.moves.leaving.pop(topic, None)
         outlet = self._open(
             topic, adoption.spot, state.founder, state.epoch, retain=state.retain, claim=adoption.claim
         )
@@ -454,7 +456,6 @@ class Mesh:
         epoch = self.owners.epoch(topic, peer)
         event = TopicMoved(topic=name, source=self.node, target=peer, epoch=epoch)
         self._effects.append(Tell(event=event, to=outlet.spot))
-        self.wants.leave_here(outlet)
         if mark is None:
             self.wants.moved(topic, peer, is_lost=True)
         else:
@@ -541,6 +542,7 @@ class Mesh:
     def _give_up(self, topic: bytes, outlet: Outlet) -> None:
         """We own it no more."""
         self._claims.pop(topic, None)
+        self.wants.leave_here(outlet)
         # Who comes to own it next may have had messages through us.
         self.moves.close_arrival(topic)
         self.exchange.close(outlet)
