@@ -70,6 +70,8 @@ class Crossing:
         """Of the hand-over."""
         self.sequence = sequence
         """The old owner's last."""
+        self.drained = 0
+        """The number of the next hand-over, if the new owner has said that it sends nothing more."""
         self.came: list[Message | Mark] = []
         self._held_bytes = 0
 
@@ -481,7 +483,15 @@ class Wants:
     def drain(self, member: Peer, topic: bytes, mark: Mark | None, number: int) -> None:
         """The owner sends nothing more for now: all up to its mark has come, or will never come."""
         want = self.all.get(topic)
-        if want is None or want.state is not WantState.ACTIVE or want.feed.source is not member:
+        if want is None or want.state is not WantState.ACTIVE:
+            return
+        if want.crossing is not None and want.crossing.member is member:
+            # It hands the topic on already: that comes behind what it has sent itself.
+            if mark is not None:
+                want.crossing.put(mark)
+            want.crossing.drained = number
+            return
+        if want.feed.source is not member:
             return
         if mark is not None and self._is_same(want, member, mark) and mark.sequence > want.feed.last:
             self._skip_to(want, mark.sequence)
@@ -578,6 +588,7 @@ class Wants:
                 self._take(want, came)
             else:
                 self.marked(crossing.member, want.topic, came)
+        want.drained = crossing.drained
 
     def _put_by(self, want: Want) -> None:
         """Another owner takes over. Of ourselves we miss nothing, and raw owners have no epoch to know."""
