@@ -55,6 +55,8 @@ class Peer:
         """Topics of ours that it receives."""
         self.asked: dict[bytes, int] = {}
         """Topics of its that we asked for, and how many of those questions have no answer yet."""
+        self.left: dict[bytes, None] = {}
+        """Topics of which it was told last that we want them no more; the oldest are forgotten."""
         self.published_count = 0
         """PUBLISH that it was sent and has not refused."""
 

@@ -499,7 +499,8 @@ class Mesh:
                 self._moved(topic, before, after, move=move, mark=mark)
             return
         leaving = self.moves.leaving.get(topic)
-        if leaving is not None and leaving.target == peer:
+        # A lower one is of a time before, when the topic was there already.
+        if leaving is not None and leaving.target == peer and epoch > self._claims.get(topic, 0):
             self._let_go(leaving, peer, mark)
             return
         self.tally.conflicts_count += 1

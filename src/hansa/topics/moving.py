@@ -486,10 +486,10 @@ class Moves:
         return hold
 
     def _release(self, hold: Hold, owner: bytes) -> None:
-        """Publish what was held, and let those publish who wait."""
+        """Publish what was held, here if the topic is ours by now, and let those publish who wait."""
         payloads = hold.take_all()
         outlet = self._exchange.outlets.get(hold.topic)
-        if owner == self._node and outlet is not None:
+        if outlet is not None:
             for payload in payloads:
                 outlet.publish(payload, self._exchange)
             self._exchange.resume(outlet)

@@ -356,7 +356,7 @@ class Wants:
         self._former.pop(topic, None)
         want.feed.inboxes = []
         if want.owner is not None and want.owner != self._node:
-            self._effects.append(Send(peer=want.owner, command=Unsubscribe(topic=want.feed.topic)))
+            self._unsubscribe(want.owner, topic)
 
     # -- owners
 
@@ -396,13 +396,26 @@ class Wants:
             )
             return
         member = self._peers[owner]
-        self._effects.append(Send(peer=owner, command=Subscribe(topic=want.feed.topic)))
+        self._subscribe(member, want.topic)
         if member.is_hansa:
             want.state = WantState.ASKED
-            member.asked[want.topic] = member.asked.get(want.topic, 0) + 1
             return
         want.feed.source = member
         self._activate(want, owner, owner, epoch=0, last=0, retain=False)
+
+    def _subscribe(self, member: Peer, topic: bytes) -> None:
+        self._effects.append(Send(peer=member.id, command=Subscribe(topic=topic.decode())))
+        member.left.pop(topic, None)
+        if member.is_hansa:
+            member.asked[topic] = member.asked.get(topic, 0) + 1
+
+    def _unsubscribe(self, owner: bytes, topic: bytes) -> None:
+        self._effects.append(Send(peer=owner, command=Unsubscribe(topic=topic.decode())))
+        member = self._peers.get(owner)
+        if member is not None:
+            member.left[topic] = None
+            if len(member.left) > FORMER_TOPICS_MAX:
+                del member.left[next(iter(member.left))]
 
     def _activate(
         self, want: Want, owner: bytes, founder: bytes, *, epoch: int, last: int, retain: bool
@@ -433,7 +446,7 @@ class Wants:
         if member is not None and (
             self._owners.is_claimed_by(want.topic, owner) or want.topic in member.asked
         ):
-            self._effects.append(Send(peer=owner, command=Unsubscribe(topic=want.feed.topic)))
+            self._unsubscribe(owner, want.topic)
         was_active = want.state is WantState.ACTIVE
         want.state = WantState.PENDING
         want.owner = None
@@ -517,7 +530,7 @@ class Wants:
         want = self.all.get(topic)
         if want is None:
             if mark.confirm:
-                self._effects.append(Send(peer=member.id, command=Unsubscribe(topic=topic.decode())))
+                self._unsubscribe(member.id, topic)
             elif self.interests.count(topic):
                 self.begin(topic, member.id)
             return
@@ -526,6 +539,9 @@ class Wants:
             # The same gap is told when the new owner confirms; two hand-overs at once are one too many.
             self.moved(topic, member.id, is_lost=True)
             return
+        if topic in member.left:
+            # It may read that UNSUBSCRIBE only now.
+            self._subscribe(member, topic)
         want.owner = member.id
         crossing = want.crossing = Crossing(member, mark.sequence, number)
         source = want.feed.source
