@@ -10,6 +10,7 @@ from errno import (
     EADDRINUSE,
     EAGAIN,
     EBADMSG,
+    ECANCELED,
     ECONNREFUSED,
     ECONNRESET,
     EEXIST,
@@ -40,6 +41,7 @@ __all__ = [
     "Fenced",
     "FutureRevision",
     "HandlerFailed",
+    "HandoverWithdrawn",
     "HandshakeRefused",
     "HansaError",
     "InvariantBroken",
@@ -50,6 +52,7 @@ __all__ = [
     "LockLost",
     "NoOwner",
     "NoProvider",
+    "NoSuccessor",
     "NotHeld",
     "NotOwner",
     "NotRegistered",
@@ -420,6 +423,25 @@ class Conflict(Unavailable):
 
     code = "conflict"
     errno = EAGAIN
+
+
+class NoSuccessor(Unavailable):
+    """The node that something is to be handed over to does not wait for it. It stays where it is."""
+
+    code = "no-successor"
+    errno = EHOSTUNREACH
+
+
+class HandoverWithdrawn(Unavailable):
+    """A hand-over was given up: who owned before owns on. `step` says how far it was, and `reason` why."""
+
+    code = "handover-withdrawn"
+    errno = ECANCELED
+
+    def __init__(self, message: str, step: str = "", reason: str = "") -> None:
+        super().__init__(message)
+        self.step = step
+        self.reason = reason
 
 
 class JoinRefused(Unavailable):

@@ -63,8 +63,30 @@ class Keys:
 
     def topic(self, service: str, topic: str) -> bytes:
         """The prefix of those who claim a topic of a mesh: a name that the mesh allows, slashes included."""
-        quoted = topic.replace("%", "%25").replace("/", "%2F").encode()
-        return self.prefix + b"topics/" + as_name(service, "a service") + b"/" + quoted + b"/"
+        return self.prefix + b"topics/" + _topic_name(topic_name(service, topic)) + b"/"
+
+    def line(self, kind: str, name: str) -> bytes:
+        """The prefix of those who have a "lock", a "leader"'s office or a "topic", or wait for it.
+
+        The name is that of its hand-overs: of a topic what `topic_name` gives.
+        """
+        if kind == "lock":
+            return self.lock(name)
+        if kind == "leader":
+            return self.leader(name)
+        if kind == "topic":
+            return self.prefix + b"topics/" + _topic_name(name) + b"/"
+        raise BadArgument(f"nobody stands in line for a {kind!r}: give lock, leader or topic")
+
+    @property
+    def handovers(self) -> bytes:
+        """The prefix of the records of all hand-overs."""
+        return self.prefix + b"handovers/"
+
+    def handover(self, kind: str, name: str) -> bytes:
+        """The record of the hand-overs of one thing. The name of a topic is what `topic_name` gives."""
+        named = _topic_name(name) if kind == "topic" else as_name(name, f"a {kind}")
+        return self.handovers + as_name(kind, "a kind of things") + b"/" + named
 
     def left(self, lease: int, number: int) -> bytes:
         """There when a session's entry into a line is over for good, however late a request for it comes."""
@@ -85,6 +107,18 @@ class Keys:
     def raft_metadata(self, app: str) -> bytes:
         """How an application's raft group began."""
         return self.prefix + b"raft/metadata/" + as_name(app, "an application")
+
+
+def topic_name(service: str, topic: str) -> str:
+    """The name of a topic where all things of one kind have names: one slash, between service and topic."""
+    return service + "/" + topic.replace("%", "%25").replace("/", "%2F")
+
+
+def _topic_name(name: str) -> bytes:
+    service, slash, quoted = name.partition("/")
+    if not slash or not quoted or "/" in quoted:
+        raise BadArgument(f"a topic is named by its service, a slash, and itself without any: not {name!r}")
+    return as_name(service, "a service") + b"/" + quoted.encode()
 
 
 def as_name(name: str, what: str) -> bytes:

@@ -402,6 +402,20 @@ FAREWELL_STORE_S_MAX: Final = 2.0
 LOSS_FAREWELL_S_MAX: Final = 0.2
 # A key is watched by its owner once it was held for so long; what is released before costs no watch.
 GUARD_DELAY_S: Final = 0.05
+# A hand-over, from the offer to its end: time to finish a piece of work, and to write down how far it came.
+HANDOVER_S: Final = 30.0
+HANDOVER_S_MAX: Final = 3_600.0
+# Those who take part have the first word at its deadline; so long after it others end it.
+HANDOVER_GRACE_S: Final = 2.0
+# The record of one that ended is there to be read for a day; so many are swept at once.
+HANDOVER_KEPT_S: Final = 86_400.0
+HANDOVER_SWEEP_COUNT: Final = 100
+# What is handed on, in the record itself: all who wait in the line are told of it.
+HANDOVER_INLINE_BYTES_MAX: Final = 8 * KIB
+# Why something is handed over, or why not: a sentence or two.
+HANDOVER_REASON_CHARS_MAX: Final = 500
+# The hand-overs of a thing before the last one that its record tells of.
+HANDOVER_PAST_COUNT: Final = 8
 
 # --- Raft groups ------------------------------------------------------------------------------------------
 # Voters and learners of one group. More make each write slower and no failure likelier to be survived.

@@ -180,7 +180,7 @@ def test_a_key_that_comes_late_and_stands_in_the_way_is_caught(monkeypatch: pyte
 
 def test_a_release_of_another_s_lock_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     async def rude(self: TakenClaim[Any], timeout: float) -> bool:
-        await self.session.store.commit([], then=[Delete(*prefix_range(self._prefix))], timeout=timeout)
+        await self.session.store.commit([], then=[Delete(*prefix_range(self.prefix))], timeout=timeout)
         return True
 
     monkeypatch.setattr(TakenClaim, "_delete", rude)

@@ -12,7 +12,7 @@ from typing import Any, Final
 from hansa.cli.exit_status import error_facts, status_of
 from hansa.cli.guarded_command import Ended, GuardedCommand, Guardian, GuardianGone, StopTimes, TooLate
 from hansa.cli.log_lines import LogLines
-from hansa.coordination.claim import Held
+from hansa.coordination.held import Held
 from hansa.coordination.session import Session
 from hansa.errors import BadArgument, Fenced, HansaError, SessionLost
 

@@ -6,8 +6,12 @@ async with Session(store, ttl=10) as session:
 
 - `session`: one lease, kept alive, how long its owner may believe in it, and the keeper, which opens another
   one when it was lost.
-- `line`: who stands where in a line of claims. `claim`: what is owned through a session, from taking it, or
-  being given it by a leader, to losing it or giving it back.
+- `line`: who stands where in a line of claims. `claim`: what is owned through a session, from taking it to
+  losing it or giving it back. `placed`: what is owned because a leader says so. `held`: a claim as its users
+  see it.
+- `handover`: the steps by which something passes from one owner to the next, and who may write them.
+  `giving`: how an owner carries them out. `succession`: how those who wait do. `handovers`: all of a cluster,
+  to see them and to ask for one.
 - `lock` (with the semaphore), `election`, `barrier`: what is taken in turns.
 - `following`: what a prefix of the store holds, kept up to date, and keys that are looked after.
 - `fencing`: storage that only the newest owner writes.
@@ -23,10 +27,11 @@ from hansa.exports import on_first_use
 
 if TYPE_CHECKING:
     from hansa.coordination.barrier import Barrier
-    from hansa.coordination.claim import PlacedClaim, PlacedClaims, Placement
     from hansa.coordination.election import Election, LeaderInfo, Leadership
     from hansa.coordination.fencing import FencedFile, FencedKey
     from hansa.coordination.following import Changed, Following, Snapshot
+    from hansa.coordination.handover import Handover, HandoverStep, PastHandover
+    from hansa.coordination.handovers import HandoverAdvanced, Handovers, HandoversStats, HandoverStuck
     from hansa.coordination.line import LineStats
     from hansa.coordination.lock import Hold, HolderInfo, Lock, Semaphore
     from hansa.coordination.member import (
@@ -48,6 +53,7 @@ if TYPE_CHECKING:
     )
     from hansa.coordination.members import Members
     from hansa.coordination.nodes import MembershipWatch, MembershipWatcher, NodeRegistry
+    from hansa.coordination.placed import PlacedClaim, PlacedClaims, Placement
     from hansa.coordination.roster import Roster
     from hansa.coordination.routing_table import RouteEntry, RoutingTable, RoutingTables, RoutingTableStore
     from hansa.coordination.session import Session, SessionKeeper
@@ -57,10 +63,11 @@ else:
         __name__,
         {
             "hansa.coordination.barrier": "Barrier",
-            "hansa.coordination.claim": "PlacedClaim PlacedClaims Placement",
             "hansa.coordination.election": "Election LeaderInfo Leadership",
             "hansa.coordination.fencing": "FencedFile FencedKey",
             "hansa.coordination.following": "Changed Following Snapshot",
+            "hansa.coordination.handover": "Handover HandoverStep PastHandover",
+            "hansa.coordination.handovers": "HandoverAdvanced Handovers HandoversStats HandoverStuck",
             "hansa.coordination.line": "LineStats",
             "hansa.coordination.lock": "Hold HolderInfo Lock Semaphore",
             "hansa.coordination.member": (
@@ -69,6 +76,7 @@ else:
             ),
             "hansa.coordination.members": "Members",
             "hansa.coordination.nodes": "MembershipWatch MembershipWatcher NodeRegistry",
+            "hansa.coordination.placed": "PlacedClaim PlacedClaims Placement",
             "hansa.coordination.roster": "Roster",
             "hansa.coordination.routing_table": "RouteEntry RoutingTable RoutingTables RoutingTableStore",
             "hansa.coordination.session": "Session SessionKeeper",
@@ -84,6 +92,12 @@ __all__ = [
     "FencedFile",
     "FencedKey",
     "Following",
+    "Handover",
+    "HandoverAdvanced",
+    "HandoverStep",
+    "HandoverStuck",
+    "Handovers",
+    "HandoversStats",
     "Hold",
     "HolderInfo",
     "Keys",
@@ -108,6 +122,7 @@ __all__ = [
     "MembershipWatcher",
     "NodeInfo",
     "NodeRegistry",
+    "PastHandover",
     "PlacedClaim",
     "PlacedClaims",
     "Placement",

@@ -4,11 +4,10 @@ A claim knows at once when it is lost (`loss`), cancels the bodies of its blocks
 owner's own transactions (`guards`), and has an `epoch` that grows from owner to owner. There are two kinds:
 
 - *Taken* (`TakenClaim`, out of a `Line`): a key of its own on a session's lease, in a line of such keys. Its
-  epoch is the revision that created the key. Locks, semaphores, elections, barriers and topics are taken.
-- *Placed* (`PlacedClaim`, out of `PlacedClaims`): an entry that a leader writes for a node, its session's
-  lease and an epoch. The guards of the owner compare the entry, and the lease of the node's record. So a node
-  with 10,000 entries has one lease and one leased key, and loses all at one moment. A leader places entries
-  anew whose lease is not that of the record.
+  epoch is the revision that created the key, or that of a hand-over. Locks, semaphores, elections, barriers
+  and topics are taken.
+- *Placed* (`PlacedClaim` in `placed`): an entry that a leader writes for a node, its session's lease and an
+  epoch.
 
 A taken claim must: ask again until the store has answered, and remember that an unanswered request may still
 be carried out; from then on hear of the session's loss, and have its key guarded; look at the line again
@@ -20,20 +19,30 @@ leaving, hear of nothing any longer and have the key deleted, in the background 
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from types import TracebackType
 from typing import Any, Final, Generic, Self, TypeVar
 
-from hansa.coordination.following import TROUBLE, Following, changes, key_changed, patient_backoff, patiently
-from hansa.coordination.line import LineStats, Place, Signed, decode_signed, in_order, place_of
-from hansa.coordination.session import Hanging, Session, SessionKeeper, Sessions
+from hansa.coordination.following import TROUBLE, Following, key_changed, patient_backoff, patiently
+from hansa.coordination.giving import Giving
+from hansa.coordination.handover import Handover
+from hansa.coordination.line import (
+    LineStats,
+    Place,
+    Signed,
+    decode_signed,
+    epoch_of,
+    has_head,
+    head_of,
+    in_order,
+    place_of,
+)
+from hansa.coordination.session import Session, Sessions
+from hansa.coordination.succession import ClaimRecord, Movable, asked_for, finish, wait_for_turn
 from hansa.errors import (
     AlreadyClosed,
-    BadRecord,
     Conflict,
     Fenced,
     HansaError,
@@ -43,7 +52,7 @@ from hansa.errors import (
     TimedOut,
     UsageError,
 )
-from hansa.limits import FAREWELL_STORE_S_MAX, STORE_TXN_COUNT_MAX
+from hansa.limits import FAREWELL_STORE_S_MAX, HANDOVER_S, STORE_TIMEOUT_S, STORE_TXN_COUNT_MAX
 from hansa.runtime.tasks import Closing, GuardedBlock, Loss, again
 from hansa.store.values import Compare, Delete, Get, KeyValue, Outcome, Put, prefix_range
 
@@ -67,12 +76,16 @@ class Claim(Generic[E]):
         self.loss: Loss[E] = Loss()
         self._error = error
         self.has_left = False
-        """Whether it was given back."""
+        """Whether it was given back, or over."""
+        self.is_sealed = False
+        """Whether a hand-over has come so far that its owner acts no more."""
         self._lost_when_leaving: E | None = None
         self._blocks: dict[asyncio.Task[object], GuardedBlock] = {}
 
     def __repr__(self) -> str:
         state = "given back" if self.has_left else "owned" if self.is_standing else "lost"
+        if self.is_sealed and not self.has_left:
+            state = "being handed over"
         return f"<{type(self).__name__} of {self.what}, {self.epoch}, {state}>"
 
     @property
@@ -83,7 +96,13 @@ class Claim(Generic[E]):
     @property
     def is_standing(self) -> bool:
         """Whether it is surely owned. Any thread may ask, at any moment."""
-        return bool(self.epoch and not self.has_left and self.loss.error is None and self.session.is_live)
+        return bool(
+            self.epoch
+            and not self.has_left
+            and not self.is_sealed
+            and self.loss.error is None
+            and self.session.is_live
+        )
 
     def as_lost(self) -> E | None:
         """The error that says why it is owned no more; None while it is, and when it was given back before.
@@ -98,11 +117,13 @@ class Claim(Generic[E]):
         return self._as_session_lost()
 
     def check(self) -> None:
-        """Raise the loss, with its reason, or `NotHeld` once given back. Any thread may ask."""
+        """Raise the loss, with its reason, or `NotHeld` once given back or over. Any thread may ask."""
         if (lost := self.as_lost()) is not None:
             raise again(lost)
         if self.has_left:
             raise NotHeld(f"{self.what} was given back")
+        if self.is_sealed:
+            raise NotHeld(f"{self.what} is being handed over")
 
     async def refresh(self) -> None:
         """Renew the session's lease now. Raises the loss; `TimedOut` and `StoreUnavailable` lose nothing."""
@@ -188,47 +209,6 @@ class Claim(Generic[E]):
         return self._error(f"{self.what} is lost with its session")
 
 
-class Held(Generic[E]):
-    """A claim under the name that its users know: what a hold and a leadership have in common."""
-
-    def __init__(self, name: str, claim: TakenClaim[E]) -> None:
-        self.name = name
-        self._claim = claim
-
-    def __repr__(self) -> str:
-        return repr(self._claim).replace(type(self._claim).__name__, type(self).__name__, 1)
-
-    @property
-    def guard(self) -> Compare:
-        """Holds as long as this owner owns: put it into your own `commit` in the same store."""
-        return self._claim.guards[0]
-
-    def check(self) -> None:
-        """Raise the loss, with its reason, or `NotHeld` once given back. Any thread may ask.
-
-        It asks nobody. The session's end it knows at any moment; that somebody deleted the key, as soon as
-        the store has told: it is asked when the key is 0.05 s old, for all that happened to it.
-        """
-        self._claim.check()
-
-    async def refresh(self) -> None:
-        """Renew the session's lease now. Raises the loss; `TimedOut` and `StoreUnavailable` lose nothing."""
-        await self._claim.refresh()
-
-    async def lost(self) -> E:
-        """Wait until it is lost; gives the reason. What was given back is never lost."""
-        return await self._claim.loss.wait()
-
-    async def __aenter__(self) -> Self:
-        await self._claim.__aenter__()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._claim.__aexit__(kind, error, trace)
-
-
 # ---- what is taken, in a line -------------------------------------------------------------------------
 
 
@@ -251,6 +231,7 @@ class TakenClaim(Claim[E]):
         admit: Callable[[tuple[KeyValue, ...]], None] | None = None,
         is_guarded: bool = True,
         is_brief: bool = True,
+        movable: Movable | None = None,
     ) -> None:
         super().__init__(session, what=what, error=error)
         number = next(session.numbers)
@@ -258,9 +239,17 @@ class TakenClaim(Claim[E]):
         self._left_key = session.keys.left(session.lease, number)
         # Whether a request for the key may still be under way, to be carried out who knows when.
         self._is_in_doubt = False
-        # The revision of the key's last put, as far as the store has told.
+        # The revisions of the key's creation and of its last put, as far as the store has told.
+        self._created = 0
         self._put_revision = 0
-        self._prefix = prefix
+        self.prefix = prefix
+        self.movable = movable
+        self.handover: Handover | None = None
+        """How it came to this owner, if the one before has handed it over."""
+        self.state = b""
+        """What came along, once `finish_handover` has read it."""
+        self.giving: Giving | None = None
+        self.record: ClaimRecord | None = None
         self._value = Signed(node=session.node, since=session.store.clock.wall(), body=body)
         self._turns_count = turns_count
         self._admit = admit
@@ -270,7 +259,7 @@ class TakenClaim(Claim[E]):
 
     @property
     def guards(self) -> tuple[Compare, ...]:
-        return (Compare.created(self.key, "=", self.epoch),)
+        return (Compare.created(self.key, "=", self._created),)
 
     async def enter(self, *, is_patient: bool = True) -> tuple[Place, tuple[KeyValue, ...]]:
         """Create the key at the end of the line; gives its place and all keys of the line.
@@ -281,7 +270,7 @@ class TakenClaim(Claim[E]):
         """
         session = self.session
         put = Put(self.key, self._value.encode(), session.lease)
-        everybody = Get(*prefix_range(self._prefix))
+        everybody = Get(*prefix_range(self.prefix))
 
         async def ask() -> Outcome:
             self._is_in_doubt, was_in_doubt = True, self._is_in_doubt
@@ -299,12 +288,13 @@ class TakenClaim(Claim[E]):
             session.end_lost("the store ended the lease")
             raise SessionLost(f"{self.what}: {gone}") from gone
         items = outcome.items
-        place = self._place(items, outcome.revision)
+        place = self.place(items, outcome.revision)
         self._put_revision = place.own.mod_revision
-        self._begin(place.own.create_revision)
+        self._created = place.own.create_revision
+        self._begin(self._created)
         if self._is_guarded:
             session.guard.look_after(
-                place.own, revision=outcome.revision, on_gone=self._deleted, is_brief=self._is_brief
+                place.own, revision=outcome.revision, on_gone=self.deleted, is_brief=self._is_brief
             )
         try:
             if self._admit is not None:
@@ -316,10 +306,65 @@ class TakenClaim(Claim[E]):
         return place, items
 
     async def wait_turn(self, place: Place) -> None:
-        """Wait from a place on until it is this key's turn. Put it into a block that its loss cancels."""
-        while not place.is_turn:
-            await self._wait_behind(place)
-            place = await self._look()
+        """Wait from a place on until it is this key's turn, and take it, with what is handed on.
+
+        Put it into a block that its loss cancels. A caller that is cancelled or fails here must leave.
+        """
+        await wait_for_turn(self, place)
+
+    def own(self, epoch: int, *, put_revision: int = 0, handover: Handover | None = None) -> None:
+        """For `wait_for_turn`: the turn was taken, at a revision that put the key, with what is handed on."""
+        self.epoch, self.handover = epoch, handover
+        self._put_revision = put_revision or self._put_revision
+
+    async def handed_state(self) -> bytes:
+        """What the owner before has handed on; empty if it came here in another way."""
+        return b"" if self.handover is None else self.handover.state
+
+    async def finish_handover(self) -> None:
+        """Read what was handed on, and say that it was read. However long the store cannot be reached.
+
+        Raises the loss. Until then whoever comes after this owner is given the same state.
+        """
+        if self.handover is not None:
+            self.state = await self.handed_state()
+            await finish(self)
+
+    async def wanted(self) -> Handover:
+        """Wait until somebody asks from outside to move it; gives the record. Raises as `Held.wanted`."""
+        self.check()
+        return await asked_for(self)
+
+    async def hand_over(
+        self,
+        to: str,
+        *,
+        state: bytes | Callable[[], Awaitable[bytes]] = b"",
+        timeout: float = HANDOVER_S,
+        reason: str = "",
+    ) -> Handover:
+        """Give it to a node, with a state. As `Held.hand_over`; a topic's node comes when it is named."""
+        self.check()
+        if self.giving is not None:
+            raise Conflict(f"{self.what} is being handed over to {self.giving.to!r} already")
+        self.giving = giving = Giving(self, to, state=state, timeout=timeout, reason=reason)
+        return await giving.run()
+
+    def handed_over(self) -> None:
+        """For `Giving`: somebody else owns it now."""
+        if self._end():
+            self.session.guard.let_go(self.key)
+
+    def put_own(self) -> Put:
+        """The key once more, as it is."""
+        return Put(self.key, self._value.encode(), self.session.lease)
+
+    def puts_of_leaving(self) -> list[Put]:
+        """What must be put along when the key is deleted, by this owner or the next.
+
+        A request that was given up may be carried out later than this: it must find that all is over.
+        """
+        return [Put(self._left_key, b"", self.session.lease)] if self._is_in_doubt else []
 
     async def mark(self, body: bytes) -> None:
         """Give the key another value. Raises the loss; also `TimedOut` and `StoreUnavailable`."""
@@ -335,8 +380,8 @@ class TakenClaim(Claim[E]):
                 self._put_revision = outcome.revision
                 return
             found = outcome.items
-            if not found or found[0].create_revision != self.epoch:
-                self._deleted()
+            if not found or found[0].create_revision != self._created:
+                self.deleted()
                 self.loss.check()
                 return
             self._put_revision = found[0].mod_revision
@@ -384,9 +429,8 @@ class TakenClaim(Claim[E]):
 
     async def _delete(self, timeout: float) -> None:
         # Before the store has answered, the name is enough: nobody else makes a key with this lease in it.
-        compares = self.guards if self.epoch else ()
-        # A request that was given up may be carried out later than this: it must find that all is over.
-        over = [Put(self._left_key, b"", self.session.lease)] if self._is_in_doubt else []
+        compares = self.guards if self._created else ()
+        over = self.puts_of_leaving()
         await self.session.store.commit(
             compares, then=[Delete(self.key), *over], otherwise=over, timeout=timeout
         )
@@ -401,7 +445,8 @@ class TakenClaim(Claim[E]):
             except (AlreadyClosed, LeaseLost):
                 return  # With the lease the key goes, and no late request can make it anew.
 
-    async def _wait_behind(self, place: Place) -> None:
+    async def wait_behind(self, place: Place) -> None:
+        """Wait until who stands ahead has changed in a way that may make it this key's turn."""
         if self._turns_count > 1 and place.is_next:
             await self._wait_for_any(place)
             return
@@ -416,7 +461,7 @@ class TakenClaim(Claim[E]):
 
     async def _wait_for_any(self, place: Place) -> None:
         session = self.session
-        following = Following(session.store, self._prefix, environment=session.environment)
+        following = Following(session.store, self.prefix, environment=session.environment)
         try:
             async for _ in following:
                 here = {(item.key, item.create_revision) for item in following.items.values()}
@@ -425,31 +470,45 @@ class TakenClaim(Claim[E]):
         finally:
             following.close()
 
-    async def _look(self) -> Place:
-        look = partial(self.session.store.scan, self._prefix, keys_only=True)
-        scan = await patiently(look, self.session.environment.chance)
-        return self._place(scan.items, scan.revision)
+    async def look(self) -> Place:
+        """Its place in the line now. A store that cannot be reached is waited for."""
+        look = partial(self.session.store.scan, self.prefix)
+        scan = await patiently(partial(look, keys_only=True), self.session.environment.chance)
+        if has_head(scan.items):
+            # Rare, and what it says counts.
+            scan = await patiently(look, self.session.environment.chance)
+        return self.place(scan.items, scan.revision)
 
-    def _place(self, items: Iterable[KeyValue], revision: int) -> Place:
+    def place(self, items: Iterable[KeyValue], revision: int) -> Place:
+        """Its place among these keys. Raises the loss when it stands there no more."""
         place = place_of(self.key, items, revision=revision, turns_count=self._turns_count)
-        if place is None or (self.epoch and place.own.create_revision != self.epoch):
-            self._deleted()
+        if place is None or (self._created and place.own.create_revision != self._created):
+            self.deleted()
             raise self._error(f"{self.what}: somebody deleted the key {self.key!r}")
         return place
 
     def _inside(self, who: Hashable, step: int) -> None:
         inside = self.session.inside
-        inside[who, self._prefix] += step
-        if not inside[who, self._prefix]:
-            del inside[who, self._prefix]
+        inside[who, self.prefix] += step
+        if not inside[who, self.prefix]:
+            del inside[who, self.prefix]
 
-    def _deleted(self) -> None:
-        self._lose(f"somebody deleted the key {self.key!r}")
+    def deleted(self) -> None:
+        """The key is gone: lost, unless it was given away, which `Giving` finds out."""
+        if not self.is_sealed:
+            self._lose(f"somebody deleted the key {self.key!r}")
+
+    def unseal(self) -> None:
+        """For `Giving`: the hand-over was withdrawn, and this owner acts again; if its key is still there."""
+        self.is_sealed = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """Somebody in a line: the session's lease, the epoch, and what is said there, and by whom."""
+    """Somebody in a line: the session's lease, the epoch, and what is said there, and by whom.
+
+    The epoch is 0 of one who must take its turn before it owns anything, as after a hand-over.
+    """
 
     lease: int
     epoch: int
@@ -457,9 +516,11 @@ class Standing:
 
     @classmethod
     def of(cls, items: Iterable[KeyValue]) -> list[Standing]:
-        """Everybody in a line, in order."""
+        """Everybody in a line, in order. Raises `BadRecord`."""
+        items = tuple(items)
+        head = head_of(items)
         return [
-            cls(lease=item.lease, epoch=item.create_revision, signed=decode_signed(item.value))
+            cls(lease=item.lease, epoch=epoch_of(item, head), signed=decode_signed(item.value))
             for item in in_order(items)
         ]
 
@@ -468,7 +529,8 @@ class Line(Generic[E]):
     """Where claims are taken in turns: the part that a lock, a semaphore, an election and topics share.
 
     `turns_count` own at a time. Who had to wait says `inside` when its turn comes, if there is something to
-    say. What may be held for a moment only (`is_brief`) is not watched at once.
+    say. What may be held for a moment only (`is_brief`) is not watched at once. What has a name for
+    hand-overs is `movable`.
     """
 
     def __init__(
@@ -483,6 +545,7 @@ class Line(Generic[E]):
         admit: Callable[[tuple[KeyValue, ...]], None] | None = None,
         inside: bytes | None = None,
         is_brief: bool = True,
+        movable: Movable | None = None,
     ) -> None:
         self.sessions = sessions
         self.prefix = prefix
@@ -499,6 +562,7 @@ class Line(Generic[E]):
             turns_count=turns_count,
             admit=admit,
             is_brief=is_brief,
+            movable=movable,
         )
 
     async def acquire(self, timeout: float | None) -> TakenClaim[E]:
@@ -520,8 +584,9 @@ class Line(Generic[E]):
                 left_s = None if timeout is None else timeout - (clock.monotonic() - began_s)
                 async with GuardedBlock(session.loss, claim.loss, timeout=left_s):
                     place, _ = await claim.enter()
-                    if not place.is_turn:
+                    if not place.is_turn or place.head is not None:
                         await claim.wait_turn(place)
+                        await self._finish(claim)
                         if self._inside is not None:
                             # However long the store cannot be reached; cancelling it may leave either value.
                             await patiently(partial(claim.mark, self._inside), session.environment.chance)
@@ -549,7 +614,14 @@ class Line(Generic[E]):
         claim = self._claim(session)
         try:
             place, _ = await claim.enter(is_patient=False)
+            if place.is_turn and place.head is not None:
+                async with GuardedBlock(session.loss, claim.loss, timeout=STORE_TIMEOUT_S):
+                    await claim.wait_turn(place)
+                    await self._finish(claim)
             session.check()
+        except TimeoutError:
+            claim.leave_later()
+            raise TimedOut(f"{self.what}: the store did not answer within {STORE_TIMEOUT_S:g} s") from None
         except BaseException:
             claim.leave_later()
             raise
@@ -557,6 +629,10 @@ class Line(Generic[E]):
             await claim.release()
             return None
         return self._owned(claim, 0.0)
+
+    async def _finish(self, claim: TakenClaim[E]) -> None:
+        if claim.movable is not None and claim.movable.is_plain:
+            await claim.finish_handover()
 
     async def standing(self) -> list[Standing]:
         """Everybody in the line, in order. Raises what the store raises."""
@@ -606,130 +682,3 @@ async def mark_all(session: Session, items: Sequence[KeyValue], body: bytes) -> 
             for item in items
         ],
     )
-
-
-# ---- what is placed, by a leader ----------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Placement:
-    """What a leader writes: who owns an entry, on which lease, in which epoch. The rest is the user's own.
-
-    A leader writes over what it has read, compares its own leadership, and takes a number for the epoch that
-    is higher than the revision it has read: so epochs grow from owner to owner, also when a store goes back.
-    """
-
-    node: str
-    lease: int
-    epoch: int
-    body: bytes = b""
-
-    def encode(self) -> bytes:
-        """A line of JSON, then the body."""
-        head = {"node": self.node, "lease": self.lease, "epoch": self.epoch}
-        return json.dumps(head).encode() + b"\n" + self.body
-
-    @classmethod
-    def decode(cls, value: bytes) -> Placement:
-        """Raises `BadRecord`."""
-        head, _, body = value.partition(b"\n")
-        with suppress(ValueError, RecursionError):
-            match json.loads(head):
-                case {"node": str(node), "lease": int(lease), "epoch": int(epoch)}:
-                    return cls(node=node, lease=lease, epoch=epoch, body=body)
-        raise BadRecord(f"an entry that a leader placed cannot be {value[:40]!r}")
-
-
-class PlacedClaim(Claim[Fenced]):
-    """An entry that a leader has placed on a session of this node. Made by `PlacedClaims`."""
-
-    def __init__(self, session: Session, item: KeyValue, placement: Placement) -> None:
-        super().__init__(session, what=f"entry {item.key!r}", error=Fenced)
-        self.key = item.key
-        self.placement = placement
-        self._revision = item.mod_revision
-        self._record = Compare.lease(session.keys.node(placement.node), "=", session.lease)
-        self._begin(placement.epoch)
-
-    @property
-    def guards(self) -> tuple[Compare, ...]:
-        return self._record, Compare.revision(self.key, "=", self._revision)
-
-    def hear(self, item: KeyValue, placement: Placement) -> None:
-        """The leader has written the entry again, for the same owner in the same epoch."""
-        self.placement, self._revision = placement, item.mod_revision
-
-    def drop(self, reason: str) -> None:
-        """The entry is another one's, or gone: lost, unless it was given back before."""
-        if not self.has_left:
-            self._lose(reason)
-            self.session.loss.forget(self._session_lost)
-
-    async def _give_back(self, timeout_s: float) -> None:
-        """Own it no more. The entry is its leader's to write: tell the leader."""
-        self._end()
-
-
-class PlacedClaims(Hanging):
-    """What leaders place below a prefix on one node's present session. `on_claim` is given each claim.
-
-    An entry that names another lease is none of this session's, also if it names this node. A session's loss
-    loses all at once.
-    """
-
-    def __init__(
-        self, keeper: SessionKeeper, node: str, prefix: bytes, *, on_claim: Callable[[PlacedClaim], None]
-    ) -> None:
-        self._keeper = keeper
-        self._node = node
-        self._on_claim = on_claim
-        self._following = Following(keeper.store, prefix, environment=keeper.environment)
-        self._claims: dict[bytes, PlacedClaim] = {}
-        self.bad_records_count = 0
-
-    @property
-    def claims(self) -> Mapping[bytes, PlacedClaim]:
-        """What is owned now, by the entry's key."""
-        return {key: claim for key, claim in self._claims.items() if claim.is_standing}
-
-    async def run(self) -> None:
-        """Follow the entries until cancelled: then nothing is owned any more. Raises `AlreadyClosed`."""
-        self._keeper.hang_on(self)
-        try:
-            async for news in self._following:
-                puts, deletes = changes(news)
-                for item in deletes:
-                    self._drop(item.key, "its entry was deleted")
-                for item in puts:
-                    self._hear(item)
-        finally:
-            self._keeper.let_go(self)
-            self._following.close()
-            for key in list(self._claims):
-                self._drop(key, "nobody follows its entry any more")
-
-    def session_lost(self, lost: SessionLost) -> None:
-        """All claims have heard of it by themselves. On the next one a leader places anew."""
-        self._claims.clear()
-
-    def _hear(self, item: KeyValue) -> None:
-        """The entry is this now."""
-        session, claim = self._keeper.session, self._claims.get(item.key)
-        try:
-            placement = Placement.decode(item.value)
-        except BadRecord:
-            self.bad_records_count += 1
-            self._drop(item.key, "its entry cannot be read")
-            return
-        is_mine = session is not None and (placement.node, placement.lease) == (self._node, session.lease)
-        if claim is not None and claim.is_standing and is_mine and claim.epoch == placement.epoch:
-            claim.hear(item, placement)
-            return
-        self._drop(item.key, f"its entry was placed on {placement.node!r} in epoch {placement.epoch}")
-        if session is not None and is_mine:
-            claim = self._claims[item.key] = PlacedClaim(session, item, placement)
-            self._on_claim(claim)
-
-    def _drop(self, key: bytes, reason: str) -> None:
-        if (claim := self._claims.pop(key, None)) is not None:
-            claim.drop(reason)

@@ -6,10 +6,12 @@ from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 
-from hansa.coordination.claim import Held, Line, Standing
+from hansa.coordination.claim import Line, Standing
 from hansa.coordination.following import Following
+from hansa.coordination.held import Held
 from hansa.coordination.line import LineStats
 from hansa.coordination.session import Sessions
+from hansa.coordination.succession import Movable
 from hansa.errors import LeadershipLost, UsageError
 
 
@@ -78,6 +80,7 @@ class Election:
             what=f"leadership of {name!r}",
             error=LeadershipLost,
             body=value,
+            movable=Movable(kind="leader", name=name),
         )
 
     def __repr__(self) -> str:
@@ -156,8 +159,8 @@ class Campaign:
 
 
 def _leader_of(line: Sequence[Standing]) -> LeaderInfo | None:
-    """The first of a line is who leads."""
-    if not line:
+    """The first of a line is who leads; after a hand-over, when it has taken its turn."""
+    if not line or not line[0].epoch:
         return None
     first, signed = line[0], line[0].signed
     return LeaderInfo(

@@ -351,6 +351,28 @@ class Guard:
         if self._timer is None:
             self._timer = loop.call_later(GUARD_DELAY_S, self._due)
 
+    def follow(self, key: bytes, *, revision: int, on_change: Callable[[KeyValue | None], None]) -> None:
+        """Call this with the key as it is now (None: gone) after each change after this revision.
+
+        Until `let_go`. Changes that come together may be told as one.
+        """
+        if not self._is_closed:
+            self._watching[key] = self._tasks.spawn(
+                self._follow(key, revision, on_change), f"follows {key!r}"
+            )
+
+    async def _follow(self, key: bytes, revision: int, on_change: Callable[[KeyValue | None], None]) -> None:
+        following = Following(self._store, key, exact=True)
+        try:
+            async for _ in following:
+                item = following.items.get(key)
+                if item is None or item.mod_revision > revision:
+                    on_change(item)
+        except AlreadyClosed:
+            return
+        finally:
+            following.close()
+
     def let_go(self, key: bytes) -> None:
         """Look after it no more."""
         if self._waiting.pop(key, None) is None and (task := self._watching.pop(key, None)) is not None:

@@ -9,22 +9,110 @@ The value of a key begins with a line of JSON that says whose it is: the node, a
 by its own wall clock, for display. What follows is the user's note, byte by byte; of a semaphore or a barrier
 first another line that people can read: how many may hold or must come, and whether this one waits or is
 inside (`3 waiting`, `3 inside`). Older processes write no first line.
+
+A hand-over puts a later key first. Then the line has a `Head`, one more key, which is on no lease: who stands
+first, whatever the order of creation says, and in which epoch. Whoever has its turn afterwards and came
+before the head was written last takes its turn by writing the head: so epochs grow there too. A line in which
+nothing was ever handed over has no head, and pays nothing for it.
 """
 
 import json
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final
 
 from hansa.errors import BadRecord
 from hansa.store.values import KeyValue
 
+# The last part of a head's key. Those of claims begin with the digits of a lease.
+_HEAD: Final = b"handover"
+_HEAD_END: Final = b"/" + _HEAD
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Head:
+    """Who stands first in a line after a hand-over: its key, and its epoch (0: the head's own revision).
+
+    While a hand-over is sealed, `first` is who gives, and `next` the key of who is to have it. `is_open` says
+    that a sealed state waits for whoever owns next, or that its new owner has not said to have read it.
+    """
+
+    first: bytes
+    epoch: int = 0
+    next: bytes = b""
+    is_open: bool = False
+    revision: int = field(default=0, compare=False)
+
+    @property
+    def first_epoch(self) -> int:
+        """The epoch of who stands first."""
+        return self.epoch or self.revision
+
+    def encode(self) -> bytes:
+        found = {"first": self.first.decode(), "epoch": self.epoch, "next": self.next.decode()}
+        return json.dumps(found | {"open": self.is_open}).encode()
+
+    @classmethod
+    def decode(cls, item: KeyValue) -> "Head":
+        """Raises `BadRecord`."""
+        with suppress(ValueError, RecursionError):
+            match json.loads(item.value):
+                case {"first": str(first), "epoch": int(epoch), "next": str(after), "open": bool(is_open)}:
+                    return cls(
+                        first=first.encode(),
+                        epoch=epoch,
+                        next=after.encode(),
+                        is_open=is_open,
+                        revision=item.mod_revision,
+                    )
+        raise BadRecord(f"{item.key!r} says who stands first in a line, and cannot be {item.value[:100]!r}")
+
+
+def head_key(prefix: bytes) -> bytes:
+    """The key of a line's head."""
+    return prefix + _HEAD
+
+
+def head_of(items: Iterable[KeyValue]) -> Head | None:
+    """The head among a line's keys, read with their values; None in a line without. Raises `BadRecord`."""
+    for item in items:
+        if item.key.endswith(_HEAD_END):
+            return Head.decode(item)
+    return None
+
+
+def has_head(items: Iterable[KeyValue]) -> bool:
+    """Whether there is one, also where the keys were read without their values."""
+    return any(item.key.endswith(_HEAD_END) for item in items)
+
+
+def in_order(items: Iterable[KeyValue]) -> list[KeyValue]:
+    """The keys of a line, the first one first, without the head. Raises `BadRecord`."""
+    items = tuple(items)
+    head = head_of(items)
+    if head is None:
+        return sorted(items, key=lambda item: (item.create_revision, item.key))
+
+    def rank(item: KeyValue) -> tuple[bool, bool, int, bytes]:
+        return item.key != head.first, item.key != head.next, item.create_revision, item.key
+
+    return sorted((item for item in items if not item.key.endswith(_HEAD_END)), key=rank)
+
+
+def epoch_of(item: KeyValue, head: Head | None) -> int:
+    """The epoch in which a key owns when it is first; 0 when it must take its turn before."""
+    if head is None:
+        return item.create_revision
+    if item.key == head.first:
+        return head.first_epoch
+    return 0 if head.is_open or item.create_revision < head.revision else item.create_revision
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where a key stands at a revision: the keys ahead of it, the oldest first, and its turn or not."""
+    """Where a key stands at a revision: the keys ahead of it, the first one first, and its turn or not."""
 
     revision: int
     own: KeyValue
@@ -32,15 +120,18 @@ class Place:
     is_turn: bool
     # Of a line with several turns at once: whether those ahead are all at it, so that any may make room.
     is_next: bool
+    head: Head | None = None
 
-
-def in_order(items: Iterable[KeyValue]) -> list[KeyValue]:
-    """The keys of a line, the first one first."""
-    return sorted(items, key=lambda item: (item.create_revision, item.key))
+    @property
+    def epoch(self) -> int:
+        """The epoch in which it owns, if it is its turn; 0 when it must take it before."""
+        return epoch_of(self.own, self.head)
 
 
 def place_of(key: bytes, items: Iterable[KeyValue], *, revision: int, turns_count: int = 1) -> Place | None:
-    """The place of a key among those of its line; None when it stands there no more."""
+    """The place of a key among those of its line; None when it stands there no more. Raises `BadRecord`."""
+    items = tuple(items)
+    head = head_of(items)
     ahead: list[KeyValue] = []
     for item in in_order(items):
         if item.key == key:
@@ -48,8 +139,10 @@ def place_of(key: bytes, items: Iterable[KeyValue], *, revision: int, turns_coun
                 revision=revision,
                 own=item,
                 ahead=tuple(ahead),
-                is_turn=len(ahead) < turns_count,
+                # Who was named in a sealed hand-over has its turn although the old owner still stands there.
+                is_turn=len(ahead) < turns_count or (head is not None and head.next == key),
                 is_next=len(ahead) == turns_count,
+                head=head,
             )
         ahead.append(item)
     return None

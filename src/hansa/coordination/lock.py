@@ -6,9 +6,11 @@ import asyncio
 from dataclasses import dataclass, replace
 from types import TracebackType
 
-from hansa.coordination.claim import Held, Line
+from hansa.coordination.claim import Line
+from hansa.coordination.held import Held
 from hansa.coordination.line import LineStats, Permit, decode_permit
 from hansa.coordination.session import Sessions
+from hansa.coordination.succession import Movable
 from hansa.errors import BadArgument, LockLost, UsageError
 from hansa.limits import SEMAPHORE_LIMIT_MAX
 from hansa.store.values import KeyValue
@@ -19,7 +21,7 @@ class HolderInfo:
     """Who holds something or waits for it: its session's lease, its fence, and the note it left.
 
     `node` is who it says to be, and `since` the wall time at which it came, by its own clock, for display.
-    Older processes say neither.
+    Older processes say neither. The `fence` of who waits is 0 if it will be another one than that of its key.
     """
 
     lease: int
@@ -129,7 +131,10 @@ class Lock(Turns):
     def __init__(self, session: Sessions, name: str, *, note: bytes = b"") -> None:
         self.name = name
         key = session.keys.lock(name)
-        super().__init__(Line(session, key, what=f"lock {name!r}", error=LockLost, body=note))
+        movable = Movable(kind="lock", name=name)
+        super().__init__(
+            Line(session, key, what=f"lock {name!r}", error=LockLost, body=note, movable=movable)
+        )
 
     def __repr__(self) -> str:
         return f"<Lock {self.name!r} of {self._line.sessions!r}>"
@@ -137,11 +142,13 @@ class Lock(Turns):
     async def holder(self) -> HolderInfo | None:
         """Who holds it now. Raises what the store raises."""
         line = await self._standing()
-        return line[0] if line else None
+        return line[0] if line and line[0].fence else None
 
     async def waiting(self) -> tuple[HolderInfo, ...]:
         """Who waits for it, in order. Raises what the store raises."""
-        return (await self._standing())[1:]
+        line = await self._standing()
+        # After a hand-over the first one may be about to take its turn.
+        return line[1:] if line and line[0].fence else line
 
 
 class Semaphore(Turns):

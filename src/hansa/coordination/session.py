@@ -24,7 +24,7 @@ from functools import partial
 from itertools import count
 from math import isfinite
 from types import TracebackType
-from typing import Any, Final, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 
 from hansa.coordination.following import TROUBLE, Guard, patient_backoff
 from hansa.errors import (
@@ -55,6 +55,9 @@ from hansa.runtime.mailboxes import Waiters
 from hansa.runtime.tasks import Closing, Loss, TaskScope
 from hansa.store.store import Keeping, Store
 from hansa.transport.environment import Environment
+
+if TYPE_CHECKING:
+    from hansa.coordination.succession import RecordListeners
 
 logger = logging.getLogger(__name__)
 
@@ -192,6 +195,8 @@ class Session:
         self.guard = Guard(store, self._tasks, self.environment.chance)
         # How many blocks of which line each task or thread is in: one that is in all would wait for itself.
         self.inside: Counter[tuple[Hashable, bytes]] = Counter()
+        # Who follows which record of hand-overs: one watch serves all of them.
+        self.listeners: dict[bytes, RecordListeners] = {}
         self._closing = Closing()
         self._home: Home | None = None
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from hansa.coordination.barrier import Barrier
-from hansa.coordination.claim import PlacedClaim, PlacedClaims, Placement
 from hansa.coordination.election import Election
 from hansa.coordination.line import Signed, decode_signed
 from hansa.coordination.lock import Lock, Semaphore
+from hansa.coordination.placed import PlacedClaim, PlacedClaims, Placement
 from hansa.coordination.session import Session, SessionKeeper
 from hansa.errors import BadRecord, Fenced, NotHeld, TimedOut, UsageError
 from hansa.keys import Keys

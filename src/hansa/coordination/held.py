@@ -1,0 +1,88 @@
+"""A claim under the name that its users know: what a hold and a leadership have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from types import TracebackType
+from typing import Generic, Self, TypeVar
+
+from hansa.coordination.claim import TakenClaim
+from hansa.coordination.handover import Handover
+from hansa.errors import Fenced
+from hansa.limits import HANDOVER_S
+from hansa.store.values import Compare
+
+E = TypeVar("E", bound=Fenced)
+
+
+class Held(Generic[E]):
+    """A hold or a leadership."""
+
+    def __init__(self, name: str, claim: TakenClaim[E]) -> None:
+        self.name = name
+        self._claim = claim
+
+    def __repr__(self) -> str:
+        return repr(self._claim).replace(type(self._claim).__name__, type(self).__name__, 1)
+
+    @property
+    def guard(self) -> Compare:
+        """Holds as long as this owner owns: put it into your own `commit` in the same store."""
+        return self._claim.guards[0]
+
+    def check(self) -> None:
+        """Raise the loss, with its reason, or `NotHeld` once given back. Any thread may ask.
+
+        It asks nobody. The session's end it knows at any moment; that somebody deleted the key, as soon as
+        the store has told: it is asked when the key is 0.05 s old, for all that happened to it.
+        """
+        self._claim.check()
+
+    async def refresh(self) -> None:
+        """Renew the session's lease now. Raises the loss; `TimedOut` and `StoreUnavailable` lose nothing."""
+        await self._claim.refresh()
+
+    async def lost(self) -> E:
+        """Wait until it is lost; gives the reason. What was given back is never lost."""
+        return await self._claim.loss.wait()
+
+    @property
+    def state(self) -> bytes:
+        """What the owner before handed on to this one; empty if there was no hand-over, or nothing."""
+        return self._claim.state
+
+    async def wanted(self) -> Handover:
+        """Wait until somebody asks to have it at another node, as `hansa lead --move` does; gives the record.
+
+        Then stop the work, and `hand_over(record.target)`: the record says how long it may take. Whoever does
+        not keeps it, and the hand-over ends by its deadline. Raises the loss, `NotHeld` and `UsageError`.
+        """
+        return await self._claim.wanted()
+
+    async def hand_over(
+        self,
+        to: str,
+        *,
+        state: bytes | Callable[[], Awaitable[bytes]] = b"",
+        timeout: float = HANDOVER_S,
+        reason: str = "",
+    ) -> Handover:
+        """Give it to a node that waits for it, ahead of all others who wait, with a state; gives the record.
+
+        When the new owner is ready `state` is called, if it can be. From its return on this owner acts no
+        more: it is not held then, and no block of it is cancelled. `to` is the name of a `Session(node=...)`.
+
+        Raises `NoSuccessor` and `HandoverWithdrawn`: then it is held as before. Raises the loss, `NotHeld`,
+        `BadArgument`; `Conflict` while another hand-over is open; `TimedOut` and `StoreUnavailable`.
+        Cancelling it withdraws, or, when this owner has stopped to act, lets it come to its end.
+        """
+        return await self._claim.hand_over(to, state=state, timeout=timeout, reason=reason)
+
+    async def __aenter__(self) -> Self:
+        await self._claim.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._claim.__aexit__(kind, error, trace)

@@ -1,0 +1,143 @@
+"""What a leader places on nodes: entries that name an owner, and the claims of a node to its own.
+
+An entry names a node, its session's lease and an epoch. The guards of the owner compare the entry, and the
+lease of the node's record. So a node with 10,000 entries has one lease and one leased key, and loses all at
+one moment. A leader places entries anew whose lease is not that of the record.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+
+from hansa.coordination.claim import Claim
+from hansa.coordination.following import Following, changes
+from hansa.coordination.session import Hanging, Session, SessionKeeper
+from hansa.errors import BadRecord, Fenced, SessionLost
+from hansa.store.values import Compare, KeyValue
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """What a leader writes: who owns an entry, on which lease, in which epoch. The rest is the user's own.
+
+    A leader writes over what it has read, compares its own leadership, and takes a number for the epoch that
+    is higher than the revision it has read: so epochs grow from owner to owner, also when a store goes back.
+    """
+
+    node: str
+    lease: int
+    epoch: int
+    body: bytes = b""
+
+    def encode(self) -> bytes:
+        """A line of JSON, then the body."""
+        head = {"node": self.node, "lease": self.lease, "epoch": self.epoch}
+        return json.dumps(head).encode() + b"\n" + self.body
+
+    @classmethod
+    def decode(cls, value: bytes) -> Placement:
+        """Raises `BadRecord`."""
+        head, _, body = value.partition(b"\n")
+        with suppress(ValueError, RecursionError):
+            match json.loads(head):
+                case {"node": str(node), "lease": int(lease), "epoch": int(epoch)}:
+                    return cls(node=node, lease=lease, epoch=epoch, body=body)
+        raise BadRecord(f"an entry that a leader placed cannot be {value[:40]!r}")
+
+
+class PlacedClaim(Claim[Fenced]):
+    """An entry that a leader has placed on a session of this node. Made by `PlacedClaims`."""
+
+    def __init__(self, session: Session, item: KeyValue, placement: Placement) -> None:
+        super().__init__(session, what=f"entry {item.key!r}", error=Fenced)
+        self.key = item.key
+        self.placement = placement
+        self._revision = item.mod_revision
+        self._record = Compare.lease(session.keys.node(placement.node), "=", session.lease)
+        self._begin(placement.epoch)
+
+    @property
+    def guards(self) -> tuple[Compare, ...]:
+        return self._record, Compare.revision(self.key, "=", self._revision)
+
+    def hear(self, item: KeyValue, placement: Placement) -> None:
+        """The leader has written the entry again, for the same owner in the same epoch."""
+        self.placement, self._revision = placement, item.mod_revision
+
+    def drop(self, reason: str) -> None:
+        """The entry is another one's, or gone: lost, unless it was given back before."""
+        if not self.has_left:
+            self._lose(reason)
+            self.session.loss.forget(self._session_lost)
+
+    async def _give_back(self, timeout_s: float) -> None:
+        """Own it no more. The entry is its leader's to write: tell the leader."""
+        self._end()
+
+
+class PlacedClaims(Hanging):
+    """What leaders place below a prefix on one node's present session. `on_claim` is given each claim.
+
+    An entry that names another lease is none of this session's, also if it names this node. A session's loss
+    loses all at once.
+    """
+
+    def __init__(
+        self, keeper: SessionKeeper, node: str, prefix: bytes, *, on_claim: Callable[[PlacedClaim], None]
+    ) -> None:
+        self._keeper = keeper
+        self._node = node
+        self._on_claim = on_claim
+        self._following = Following(keeper.store, prefix, environment=keeper.environment)
+        self._claims: dict[bytes, PlacedClaim] = {}
+        self.bad_records_count = 0
+
+    @property
+    def claims(self) -> Mapping[bytes, PlacedClaim]:
+        """What is owned now, by the entry's key."""
+        return {key: claim for key, claim in self._claims.items() if claim.is_standing}
+
+    async def run(self) -> None:
+        """Follow the entries until cancelled: then nothing is owned any more. Raises `AlreadyClosed`."""
+        self._keeper.hang_on(self)
+        try:
+            async for news in self._following:
+                puts, deletes = changes(news)
+                for item in deletes:
+                    self._drop(item.key, "its entry was deleted")
+                for item in puts:
+                    self._hear(item)
+        finally:
+            self._keeper.let_go(self)
+            self._following.close()
+            for key in list(self._claims):
+                self._drop(key, "nobody follows its entry any more")
+
+    def session_lost(self, lost: SessionLost) -> None:
+        """All claims have heard of it by themselves. On the next one a leader places anew."""
+        self._claims.clear()
+
+    def _hear(self, item: KeyValue) -> None:
+        """The entry is this now."""
+        session, claim = self._keeper.session, self._claims.get(item.key)
+        try:
+            placement = Placement.decode(item.value)
+        except BadRecord:
+            self.bad_records_count += 1
+            self._drop(item.key, "its entry cannot be read")
+            return
+        is_mine = session is not None and (placement.node, placement.lease) == (self._node, session.lease)
+        if claim is not None and claim.is_standing and is_mine and claim.epoch == placement.epoch:
+            claim.hear(item, placement)
+            return
+        self._drop(item.key, f"its entry was placed on {placement.node!r} in epoch {placement.epoch}")
+        if session is not None and is_mine:
+            claim = self._claims[item.key] = PlacedClaim(session, item, placement)
+            self._on_claim(claim)
+
+    def _drop(self, key: bytes, reason: str) -> None:
+        if (claim := self._claims.pop(key, None)) is not None:
+            claim.drop(reason)
