@@ -64,7 +64,9 @@ class Books:
 
     def lanes(self, count: int) -> list[dict[str, Any]]:
         """Of publishers that share the numbers out among them: how many came of each, and whether all did."""
-        of_each = [[number // count for number in self.numbers if number % count == at] for at in range(count)]
+        of_each = [
+            [number // count for number in self.numbers if number % count == at] for at in range(count)
+        ]
         return [{"count": len(lane), "is_whole": lane == list(range(len(lane)))} for lane in of_each]
 
     def facts(self) -> dict[str, Any]:
