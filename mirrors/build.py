@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 
 from mirrors import docstrings
-from mirrors.plan import BASES, GENERIC, OWNED, PAGES, RESULTS, STANDS_FOR, Mirrored, Page
+from mirrors.plan import BASES, GENERIC, OWNED, OWNERS, PAGES, RESULTS, STANDS_FOR, Mirrored, Page
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src"
@@ -208,12 +208,12 @@ class Writer:
     # -- a class
 
     def _class(self, mirrored: Mirrored) -> str:
-        found = members(mirrored.module, mirrored.name)
+        found = members(mirrored.module, mirrored.source)
         _check(mirrored, found)
-        source = ast.get_docstring(class_of(mirrored.module, mirrored.name)) or ""
+        source = ast.get_docstring(class_of(mirrored.module, mirrored.source)) or ""
         doc = docstrings.quoted(mirrored.doc or _told(mirrored, "__doc__", source), 4)
         base = self._by_hand(mirrored.base)
-        bases = f"({base}[Async{mirrored.name}])" if base in GENERIC else f"({base})" if base else ""
+        bases = f"({base}[Async{mirrored.source}])" if base in GENERIC else f"({base})" if base else ""
         lines = [f"class {mirrored.name}{bases}:\n", doc, "\n"]
         if "__init__" not in mirrored.by_hand:
             lines.append(self._init(mirrored, found))
@@ -224,13 +224,16 @@ class Writer:
         return "".join(lines)
 
     def _init(self, mirrored: Mirrored, found: dict[str, Member]) -> str:
-        alias = f"Async{mirrored.name}"
-        self.imports.add((mirrored.module, f"{mirrored.name} as {alias}"))
+        alias = f"Async{mirrored.source}"
+        self.imports.add((mirrored.module, f"{mirrored.source} as {alias}"))
         body, inner, source = [], "inner", ""
         if mirrored.is_made:
-            owner = next(each for each in self.mirrored.values() if each.name.lower() == mirrored.owner)
-            self._import_mirror(owner)
-            signature = f"self, {mirrored.owner}: {owner.name}, inner: {alias}"
+            kind = OWNERS.get(mirrored.owner, "")
+            if not kind:
+                owner = next(each for each in self.mirrored.values() if each.name.lower() == mirrored.owner)
+                kind = owner.name
+            self._import_mirrors(kind)
+            signature = f"self, {mirrored.owner}: {kind}, inner: {alias}"
         else:
             member = found["__init__"]
             parameters = self._parameters(member, mirrored.without)
@@ -301,21 +304,24 @@ class Writer:
             wrapped = RESULTS[kind]
             self._by_hand(wrapped.made.partition("(")[0])
             result = wrapped.type if "[" in wrapped.type else wrapped.type + result.removeprefix(kind)
-            work = "lambda: " + wrapped.made.format(owner=owner, inner=inner)
+            if not isinstance(member.node, ast.AsyncFunctionDef):
+                work = "lambda: " + wrapped.made.format(owner=owner, inner=inner)
         self._import_names(member.module, result)
         # What a type variable of an ancestor stands for is a name of the class itself.
         self._import_names(module_of(mirrored.module), result)
         if name in mirrored.bodies:
             return result, [mirrored.bodies[name]]
         if isinstance(member.node, ast.AsyncFunctionDef):
-            if name == "close":
-                return result, ["self.__exit__(None, None, None)"]
             if name in mirrored.opens:
                 return result, [f"self._open({work})"]
             if name in mirrored.closes:
                 return result, [f"self._close({work})"]
+            if name == "close":
+                return result, ["self.__exit__(None, None, None)"]
             if name in mirrored.bounded:
                 text = f'f"{mirrored.bounded[name]}"'
+                if "{" not in text:
+                    text = text.removeprefix("f")
                 wait = f"lambda: {self._by_hand('within')}(timeout, {work}, {text})"
                 return result, [f"{returns}{owner}._call({wait}, {what})"]
             if kind in OWNED:
@@ -326,7 +332,10 @@ class Writer:
                     return result, [obtain]
                 outside = f"{self._by_hand('check_outside')}({owner}, self._inner._line, timeout)"
                 return result, [outside, obtain]
-            return result, [f"{returns}{owner}._call({work}, {what})"]
+            call = f"{owner}._call({work}, {what})"
+            if kind in RESULTS:
+                call = RESULTS[kind].made.format(owner=owner, inner=call)
+            return result, [f"{returns}{call}"]
         if name in mirrored.fixed:
             return result, [f"{returns}{inner}"]
         if name in mirrored.anywhere:
@@ -363,6 +372,7 @@ class Writer:
                 raise PlanError(f"{member.module.name}: {member.node.name}({argument.arg}) has no type")
             kind = member.text(argument.annotation)
             if kind in STANDS_FOR:
+                self._import_mirrors(STANDS_FOR[kind])
                 found.append(Parameter(argument.arg, STANDS_FOR[kind], "", is_keyword))
                 continue
             value = "" if default is None else _spelled_out(member.module, member.text(default))
@@ -394,6 +404,12 @@ class Writer:
 
     def _import_mirror(self, mirrored: Mirrored) -> None:
         self.imports.add((f"hansa.sync.{self.pages[mirrored.name]}", mirrored.name))
+
+    def _import_mirrors(self, kind: str) -> None:
+        """All that are named in a type which the plan gives."""
+        for mirrored in self.mirrored.values():
+            if mirrored.name in _NAME.findall(kind):
+                self._import_mirror(mirrored)
 
     def _by_hand(self, name: str) -> str:
         # What is made may be a mirror itself.
@@ -443,7 +459,7 @@ def _check(mirrored: Mirrored, found: dict[str, Member]) -> None:
         }
     unknown = [
         *sorted(said - known),
-        *sorted({*mirrored.attributes} - attributes(mirrored.module, mirrored.name)),
+        *sorted({*mirrored.attributes} - attributes(mirrored.module, mirrored.source)),
     ]
     if unknown:
         raise PlanError(f"mirrors/plan.py: {mirrored.module}.{mirrored.name} has no {', '.join(unknown)}")
@@ -483,7 +499,9 @@ def formatted(text: str, name: str) -> str:
 def written() -> Iterator[tuple[Path, str]]:
     """Each module's path, and what should stand in it."""
     every = [(page, mirrored) for page in PAGES for mirrored in page.classes]
-    mirrored_classes = {(mirrored.module, mirrored.name): mirrored for _, mirrored in every}
+    mirrored_classes = {
+        (mirrored.module, mirrored.name): mirrored for _, mirrored in every if not mirrored.of
+    }
     places = {mirrored.name: page.name for page, mirrored in every}
     for page in PAGES:
         yield SYNC / f"{page.name}.py", Writer(page, mirrored_classes, places).write()

@@ -29,7 +29,9 @@ class Mirrored:
     """One class. Names of members are those of the asynchronous class; one that it has not is an error."""
 
     name: str
-    """Of the asynchronous class and of its mirror."""
+    """Of the mirror, and of the asynchronous class unless that is `of` another name."""
+    of: str = ""
+    """The asynchronous class, if it has another mirror besides this one, which is for arguments."""
     module: str
     """Of the asynchronous class."""
     base: str = ""
@@ -68,6 +70,11 @@ class Mirrored:
     """Coroutines that wait without end, and get a timeout. What is so then, as the inside of an f-string."""
     bodies: Mapping[str, str] = field(default_factory=dict)
     """What is done instead."""
+
+    @property
+    def source(self) -> str:
+        """The name of the asynchronous class."""
+        return self.of or self.name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,8 +117,12 @@ RESULTS: Mapping[str, Result] = {
     "RoutingTables": Result(type="News[RoutingTable]", made='News({owner}, {inner}, "the routing tables")'),
     "Watch": Result(type="Watch", made="Watch({owner}, {inner})"),
     "DirectRouter": Result(type="DirectRouter", made="DirectRouter({owner}, {inner})"),
+    "Session": Result(type="KeptSession", made="KeptSession({owner}, {inner})"),
     "Spot": Result(type="ThreadsafeSpot", made="ThreadsafeSpot({inner}, {owner}._held())"),
 }
+
+# What an owner is, where its name does not say it.
+OWNERS: Mapping[str, str] = {"session": "Session | SessionKeeper", "keeper": "SessionKeeper"}
 
 # Results that must be given back when the call is interrupted as they come.
 OWNED = frozenset({"Hold", "Leadership"})
@@ -140,7 +151,7 @@ DISCOVERY = Mirrored(
 )
 
 # For a thread it is always this mirror: the other sources are changed from within their event loop.
-STANDS_FOR = {"ProviderSource": "Discovery", "Sessions": "Session"}
+STANDS_FOR = {"ProviderSource": "Discovery", "Sessions": "Session | SessionKeeper"}
 
 GATEWAY = Mirrored(
     name="Gateway",
@@ -213,7 +224,6 @@ SPOT_NODE = Mirrored(
     base="Mirror",
     base_arguments="name, {inner}",
     docs={
-        "__init__": "Raises BadArgument (EINVAL), BadEndpoint.",
         "stats": COUNTED,
         "spot": """
         A new spot, for any number of threads. Raises UsageError before entering, AlreadyClosed later.
@@ -226,7 +236,7 @@ SPOT_NODE = Mirrored(
     while_open=frozenset({"spot", "events"}),
     fixed=frozenset({"has_owners"}),
     # All spots here are for threads. The others are for spots.
-    without=frozenset({"threadsafe_spot", "forget", "new_feed", "tell", "session"}),
+    without=frozenset({"threadsafe_spot", "forget", "new_feed", "tell"}),
 )
 
 STORE = Mirrored(
@@ -280,11 +290,66 @@ SESSION = Mirrored(
     without=frozenset({"end_lost", "spawn", "ended", "farewell_s", "end_lease", "live"}),
 )
 
+SESSION_KEEPER = Mirrored(
+    name="SessionKeeper",
+    module="hansa.coordination.session",
+    base="EndingMirror",
+    base_arguments='f"the keeper of session {name}" if name else "the keeper of a session", {inner}',
+    doc="""A session that is opened anew whenever it was lost: one for all that a process has in a store.
+
+    As the asynchronous keeper, for any number of threads, which share it: locks, semaphores, barriers,
+    elections, members and topic nodes take it as they take a session. What hangs on a session is lost with
+    it, and who wants it again takes it again, on the next one.
+
+    Entering begins to open the first session, and waits for no store; `live` waits. Leaving ends the lease of
+    the last session as leaving a `Session` does; calls that wait for something of it end with AlreadyClosed.
+    """,
+    docs={
+        "__init__": "Raises BadArgument.",
+        "live": """Wait for a session that lives.
+
+        Raises TimedOut, or StoreUnavailable if the store is why; AlreadyClosed; UsageError before entering.
+        """,
+    },
+    keeps=("store",),
+    attributes={
+        "keys": Attribute(type="Keys", doc="Where what hangs on its sessions stands in the store."),
+        "ttl_s": Attribute(type="float", doc="How long the lease of each session lives without a renewal."),
+    },
+    closes=frozenset({"close"}),
+    anywhere=frozenset({"loop_lag_s"}),
+    # `live(0.0)` gives the session. The others are for what hangs on it.
+    without=frozenset({"session", "hang_on", "let_go", "abandon", "end_former"}),
+)
+
+KEPT_SESSION = Mirrored(
+    name="KeptSession",
+    of="Session",
+    module="hansa.coordination.session",
+    owner="keeper",
+    is_made=True,
+    what="a kept session",
+    doc="""One session of a `SessionKeeper`, which opens and ends it. `live` gives it.
+
+    It is told as a `Session` is. When it is lost, the keeper opens another one: ask for that with `live`.
+    """,
+    docs={
+        "lease": "The lease's number in the store. Asks nobody, and never waits.",
+        "ttl_s": SESSION.docs["ttl_s"],
+        "check": "Raise SessionLost, with the reason, unless it lives.",
+        "lost": SESSION.docs["lost"],
+    },
+    fixed=SESSION.fixed,
+    anywhere=SESSION.anywhere | SESSION.once_entered,
+    bounded={"lost": "the session still lives"},
+    without=SESSION.without | {"close"},
+)
+
 HOLD = Mirrored(
     name="Hold",
     module="hansa.coordination.lock",
     base="Ownership",
-    base_arguments="session, inner.check, inner.release, inner._claim._inside, inner.hand_over",
+    base_arguments="session, inner, inner.release",
     owner="session",
     is_made=True,
     what="{self.name!r}",
@@ -354,7 +419,7 @@ LEADERSHIP = Mirrored(
     name="Leadership",
     module="hansa.coordination.election",
     base="Ownership",
-    base_arguments="session, inner.check, inner.resign, inner._claim._inside, inner.hand_over",
+    base_arguments="session, inner, inner.resign",
     owner="session",
     is_made=True,
     what="leadership of {self.name!r}",
@@ -406,11 +471,10 @@ MEMBERS = Mirrored(
     module="hansa.coordination.members",
     base="EndingMirror",
     base_arguments='f"members of {cluster}" + (f" at {node.id}" if node is not None else ""), {inner}',
-    docs={"__init__": "Raises BadArgument.", "stats": COUNTED},
+    docs={"stats": COUNTED},
     keeps=("store", "cluster"),
     while_open=frozenset({"events"}),
     anywhere=frozenset({"is_member", "loop_lag_s"}),
-    without=frozenset({"session"}),
 )
 
 NODE_REGISTRY = Mirrored(
@@ -486,8 +550,13 @@ PAGES = (
         classes=(STORE, FENCED_KEY, NODE_REGISTRY, MEMBERSHIP_WATCHER, ROUTING_TABLE_STORE),
     ),
     Page(
+        name="sessions",
+        opening="Sessions in a store, and what keeps one open, for threads.",
+        classes=(SESSION, SESSION_KEEPER, KEPT_SESSION),
+    ),
+    Page(
         name="coordination",
-        opening="Sessions and what hangs on them, and the members of a cluster, for threads.",
-        classes=(SESSION, HOLD, LOCK, SEMAPHORE, LEADERSHIP, ELECTION, BARRIER, MEMBERS),
+        opening="What hangs on a session, and the members of a cluster, for threads.",
+        classes=(HOLD, LOCK, SEMAPHORE, LEADERSHIP, ELECTION, BARRIER, MEMBERS),
     ),
 )

@@ -398,6 +398,8 @@ HANDOVER_INLINE_BYTES_MAX: Final = 8 * KIB
 HANDOVER_REASON_CHARS_MAX: Final = 500
 # The hand-overs of a thing before the last one that its record tells of.
 HANDOVER_PAST_COUNT: Final = 8
+# Guarded keys whose watches broke are read together with those that are due so soon after them.
+GUARD_GATHER_S: Final = 0.05
 
 # --- Raft groups ------------------------------------------------------------------------------------------
 # Voters and learners of one group. More make each write slower and no failure likelier to be survived.

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hansa.coordination import claim, following, line
+from hansa.coordination import claim, following, line, stay
 from hansa.coordination.claim import Claim, TakenClaim
 from hansa.coordination.fencing import FencedKey, encode_fence
 from hansa.coordination.following import Copy
@@ -268,6 +268,21 @@ def test_an_event_that_is_told_twice_is_caught(monkeypatch: pytest.MonkeyPatch) 
     assert broken(RosterScenario, 5) in (
         "no event comes twice",
         "statuses follow the table",
+        "incarnations grow",
+    )
+
+
+def test_a_node_that_keeps_its_incarnation_on_its_next_session_is_caught(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def keeping(record: Any, **changes: Any) -> Any:
+        if getattr(record, "incarnation", 0):
+            changes.pop("incarnation", None)
+        return dataclasses.replace(record, **changes)
+
+    monkeypatch.setattr(stay, "replace", keeping)
+    assert broken(RosterScenario, 20) in (
+        "each session has an incarnation of its own",
         "incarnations grow",
     )
 

@@ -2,13 +2,15 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from itertools import pairwise
 from typing import Any, Self
 
+from hansa.chance import Chance
 from hansa.errors import HansaError, TimedOut
 from hansa.limits import STORE_TIMEOUT_S
-from hansa.store.values import Event, EventKind, KeyValue, Scan, WatchBatch
+from hansa.store.values import Event, EventKind, GetResult, KeyValue, Outcome, Scan, WatchBatch
+from hansa.testing.loop import SimLoop
 
 
 class ScriptedWatch:
@@ -16,6 +18,8 @@ class ScriptedWatch:
 
     def __init__(self, steps: Iterable[WatchBatch | HansaError]) -> None:
         self._steps = deque(steps)
+        self._is_due = False
+        self._on_news: Callable[[], None]
         self.is_closed = False
 
     def __aiter__(self) -> Self:
@@ -29,6 +33,30 @@ class ScriptedWatch:
         if isinstance(step, HansaError):
             raise step
         return step
+
+    def take(self) -> WatchBatch | None:
+        """A step at each call back; the next is called back for when this one was taken."""
+        if not self._is_due:
+            return None
+        self._is_due = False
+        step = self._steps.popleft()
+        self._call()
+        if isinstance(step, HansaError):
+            raise step
+        return step
+
+    def call_back(self, on_news: Callable[[], None]) -> None:
+        self._on_news = on_news
+        self._call()
+
+    def _call(self) -> None:
+        if self._steps:
+            asyncio.get_running_loop().call_soon(self._called)
+
+    def _called(self) -> None:
+        if not self.is_closed:
+            self._is_due = True
+            self._on_news()
 
     async def ready(self, *, timeout: float | None = STORE_TIMEOUT_S) -> int:
         await asyncio.sleep(0)
@@ -57,8 +85,17 @@ class ScriptedStore:
         return self.opened[-1]
 
     async def scan(self, *_: Any, **__: Any) -> Scan:
+        return await self._read("scan")
+
+    async def commit(self, *_: Any, **__: Any) -> Outcome:
+        """Of which only one key is read."""
+        scan = await self._read("commit")
+        result = GetResult(items=scan.items, count=scan.count, more=scan.more)
+        return Outcome(is_success=True, revision=scan.revision, results=(result,))
+
+    async def _read(self, what: str) -> Scan:
         await asyncio.sleep(0)
-        self.asked.append(("scan", 0, asyncio.get_running_loop().time()))
+        self.asked.append((what, 0, asyncio.get_running_loop().time()))
         found = self._scans.popleft()
         if isinstance(found, HansaError):
             raise found
@@ -83,3 +120,12 @@ def put(found: KeyValue) -> WatchBatch:
 
 def read(revision: int, *items: KeyValue) -> Scan:
     return Scan(revision=revision, items=items, count=len(items), more=False)
+
+
+def play(scene: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Run it in virtual time."""
+    loop = SimLoop(Chance.seeded(1))
+    try:
+        loop.run_until_complete(scene())
+    finally:
+        loop.close()

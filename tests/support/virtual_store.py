@@ -27,9 +27,10 @@ class CountedWatch(MemoryWatch):
         assert isinstance(watch, cls)
         return watch
 
-    async def __anext__(self) -> WatchBatch:
-        batch = await super().__anext__()
-        self.troubled.events_given_count += len(batch.events)
+    def take(self) -> WatchBatch | None:
+        batch = super().take()
+        if batch is not None:
+            self.troubled.events_given_count += len(batch.events)
         return batch
 
 

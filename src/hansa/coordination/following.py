@@ -12,7 +12,12 @@ once, also when the step is cancelled; begin its pauses anew after a good read; 
 
 `key_changed` waits for one key. It must: close each watch; after a broken one pause, read the key as often as
 the store needs, see whether what was read is what it waits for, and only then watch on from there; and begin
-its pauses anew when a watch has told something. `Guard` waits for the keys of a session.
+its pauses anew when a watch has told something.
+
+`Guard` waits for all keys of a session at once, without a task. It must do for each of them what
+`key_changed` does for one, with pauses of its own; read many broken ones in one transaction, and never two of
+these at once; tell what it finds after a gap only if that is news; and, when a key is let go, close its watch
+and tell no more of it.
 """
 
 from __future__ import annotations
@@ -26,19 +31,30 @@ from types import MappingProxyType
 from typing import Self, TypeVar
 
 from hansa.chance import Chance
-from hansa.errors import AlreadyClosed, Compacted, HansaError, StoreUnavailable, TimedOut, WatchOverrun
+from hansa.errors import (
+    AlreadyClosed,
+    Compacted,
+    HandshakeRefused,
+    HansaError,
+    StoreUnavailable,
+    TimedOut,
+    WatchOverrun,
+    invariant,
+)
 from hansa.limits import (
     FOLLOW_RETRY_S_MAX,
     FOLLOW_RETRY_S_MIN,
     GUARD_DELAY_S,
+    GUARD_GATHER_S,
     RECONNECT_JITTER,
     STORE_TIMEOUT_S,
+    STORE_TXN_COUNT_MAX,
 )
 from hansa.runtime.backoff import Backoff
 from hansa.runtime.mailboxes import Waiters
 from hansa.runtime.tasks import TaskScope
 from hansa.store.store import Store, Watch
-from hansa.store.values import EventKind, KeyValue, Scan, WatchBatch, as_bytes, as_key
+from hansa.store.values import EventKind, Get, GetResult, KeyValue, Scan, WatchBatch, as_bytes, as_key
 from hansa.transport.environment import Environment
 
 logger = logging.getLogger(__name__)
@@ -316,12 +332,74 @@ async def key_changed(
             return items[0]
 
 
-class Guard:
-    """Looks after the keys of one session, which nobody but their owner should delete.
+# After these a key is read anew.
+_BROKEN = (Compacted, WatchOverrun, HandshakeRefused, *TROUBLE)
 
-    One timer serves them all, and nothing is begun for a key that is let go within GUARD_DELAY_S: nobody
-    could be told earlier. A key that stays is then watched by itself, from its own revision on, so nothing is
-    missed. There is a watch for each such key: one over a common prefix would be told of everybody's.
+
+class _Followed:
+    """A key that a `Guard` follows, and how far it is."""
+
+    __slots__ = (
+        "_has_told",
+        "_on_change",
+        "_told",
+        "backoff",
+        "key",
+        "keys_only",
+        "revision",
+        "timer",
+        "watch",
+    )
+
+    def __init__(
+        self,
+        key: bytes,
+        revision: int,
+        on_change: Callable[[KeyValue | None], None],
+        *,
+        keys_only: bool,
+    ) -> None:
+        self.key = key
+        self.revision = revision
+        self.keys_only = keys_only
+        self.watch: Watch | None = None
+        # The pauses since the last news; one of them is under way while the timer runs.
+        self.backoff: Backoff | None = None
+        self.timer: asyncio.TimerHandle | None = None
+        self._on_change = on_change
+        self._told: KeyValue | None = None
+        self._has_told = False
+
+    def tell(self, now: KeyValue | None) -> None:
+        """The key is this now, or gone."""
+        self._told, self._has_told = now, True
+        self._on_change(now)
+
+    def tell_difference(self, now: KeyValue | None) -> None:
+        """It is this after a gap: tell it, unless that was the last that was told."""
+        if not self._has_told or _version(now) != _version(self._told):
+            self.tell(now)
+
+    def end(self) -> None:
+        """Wait for nothing any more."""
+        if self.watch is not None:
+            self.watch.close()
+            self.watch = None
+        if self.timer is not None:
+            self.timer.cancel()
+
+
+def _version(item: KeyValue | None) -> tuple[int, int]:
+    return (0, 0) if item is None else (item.create_revision, item.mod_revision)
+
+
+class Guard:
+    """Looks after the keys of one session, and follows others: all with one reader, which is no task.
+
+    A watch for each key calls the guard when it has news: one watch over a common prefix would be told of
+    everybody's. Nothing is begun for a key that is held for a moment only and let go within GUARD_DELAY_S:
+    nobody could be told earlier. What is held for longer is watched from its own revision on, so nothing is
+    missed.
     """
 
     def __init__(self, store: Store, tasks: TaskScope, chance: Chance) -> None:
@@ -330,9 +408,12 @@ class Guard:
         self._chance = chance
         # In the order in which they are due.
         self._waiting: dict[bytes, tuple[float, KeyValue, int, Callable[[], None]]] = {}
-        self._watching: dict[bytes, asyncio.Task[None]] = {}
-        self._is_closed = False
         self._timer: asyncio.TimerHandle | None = None
+        self._followed: dict[bytes, _Followed] = {}
+        # Those whose watch broke and whose pause is over, and the task that reads them while there are any.
+        self._unread: dict[bytes, _Followed] = {}
+        self._is_reading = False
+        self._is_closed = False
 
     def look_after(
         self, known: KeyValue, *, revision: int, on_gone: Callable[[], None], is_brief: bool
@@ -344,7 +425,7 @@ class Guard:
         if self._is_closed:
             return
         if not is_brief:
-            self._begin(known, revision, on_gone)
+            self._look_after(known, revision, on_gone)
             return
         loop = asyncio.get_running_loop()
         self._waiting[known.key] = (loop.time() + GUARD_DELAY_S, known, revision, on_gone)
@@ -354,29 +435,18 @@ class Guard:
     def follow(self, key: bytes, *, revision: int, on_change: Callable[[KeyValue | None], None]) -> None:
         """Call this with the key as it is now (None: gone) after each change after this revision.
 
-        Until `let_go`. Changes that come together may be told as one.
+        Until `let_go(key)`. Of changes that come together only the last may be told; the last one always is.
+        After a gap in what could be watched it may be told what is so, although nothing has changed.
         """
         if not self._is_closed:
-            self._watching[key] = self._tasks.spawn(
-                self._follow(key, revision, on_change), f"follows {key!r}"
-            )
-
-    async def _follow(self, key: bytes, revision: int, on_change: Callable[[KeyValue | None], None]) -> None:
-        following = Following(self._store, key, exact=True, environment=Environment(chance=self._chance))
-        try:
-            async for _ in following:
-                item = following.items.get(key)
-                if item is None or item.mod_revision > revision:
-                    on_change(item)
-        except AlreadyClosed:
-            return
-        finally:
-            following.close()
+            self._begin(_Followed(key, revision, on_change, keys_only=False))
 
     def let_go(self, key: bytes) -> None:
-        """Look after it no more."""
-        if self._waiting.pop(key, None) is None and (task := self._watching.pop(key, None)) is not None:
-            task.cancel()
+        """Look after it no more, and follow it no more."""
+        self._waiting.pop(key, None)
+        if (one := self._followed.pop(key, None)) is not None:
+            self._unread.pop(key, None)
+            one.end()
 
     def close(self) -> None:
         """Look after nothing any more."""
@@ -385,9 +455,8 @@ class Guard:
             self._timer.cancel()
             self._timer = None
         self._waiting.clear()
-        for task in self._watching.values():
-            task.cancel()
-        self._watching.clear()
+        for key in list(self._followed):
+            self.let_go(key)
 
     def _due(self) -> None:
         self._timer = None
@@ -397,17 +466,99 @@ class Guard:
                 self._timer = loop.call_at(due_s, self._due)
                 return
             del self._waiting[key]
-            self._begin(known, revision, on_gone)
+            self._look_after(known, revision, on_gone)
 
-    def _begin(self, known: KeyValue, revision: int, on_gone: Callable[[], None]) -> None:
-        self._watching[known.key] = self._tasks.spawn(
-            self._watch(known, revision, on_gone), f"guards {known.key!r}"
-        )
+    def _look_after(self, known: KeyValue, revision: int, on_gone: Callable[[], None]) -> None:
+        def changed(now: KeyValue | None) -> None:
+            if now is None or now.create_revision != known.create_revision:
+                self.let_go(known.key)
+                on_gone()
 
-    async def _watch(self, known: KeyValue, revision: int, on_gone: Callable[[], None]) -> None:
+        self._begin(_Followed(known.key, revision, changed, keys_only=True))
+
+    def _begin(self, one: _Followed) -> None:
+        invariant(one.key not in self._followed, f"the key {one.key!r} is followed already")
+        self._followed[one.key] = one
+        self._watch(one)
+
+    def _watch(self, one: _Followed) -> None:
         try:
-            await key_changed(self._store, known, revision=revision, chance=self._chance)
+            one.watch = self._store.watch(one.key, start_revision=one.revision + 1, exact=True)
         except AlreadyClosed:
             return  # Nothing renews the lease any more: the session's clock tells.
-        self._watching.pop(known.key, None)
-        on_gone()
+        one.watch.call_back(partial(self._hear, one))
+
+    def _hear(self, one: _Followed) -> None:
+        news: WatchBatch | None = None
+        while (batch := self._take(one)) is not None:
+            news = batch
+        if news is not None:
+            event = news.events[-1]
+            one.tell(event.item if event.kind is EventKind.PUT else None)
+
+    def _take(self, one: _Followed) -> WatchBatch | None:
+        if one.watch is None:
+            return None
+        try:
+            batch = one.watch.take()
+        except _BROKEN as error:
+            one.watch.close()
+            one.watch = None
+            self._read_later(one, error)
+            return None
+        except AlreadyClosed:
+            return None  # As above.
+        if batch is not None:
+            one.revision, one.backoff = batch.revision, None
+        return batch
+
+    def _read_later(self, one: _Followed, error: HansaError) -> None:
+        one.backoff = one.backoff or patient_backoff(self._chance)
+        pause_s = one.backoff.next_s()
+        logger.debug("guarding %r: %s; reading it anew in %.2f s", one.key, error, pause_s)
+        one.timer = asyncio.get_running_loop().call_later(pause_s, self._read_soon, one)
+
+    def _read_soon(self, one: _Followed) -> None:
+        self._unread[one.key] = one
+        if not self._is_reading:
+            self._is_reading = True
+            self._tasks.spawn(self._read(), "reads keys anew")
+
+    async def _read(self) -> None:
+        """Read what there is to read, and watch on from there."""
+        try:
+            # What broke together is read together.
+            await asyncio.sleep(GUARD_GATHER_S)
+            while self._unread:
+                await self._read_some()
+        finally:
+            self._is_reading = False
+
+    async def _read_some(self) -> None:
+        some = list(self._unread.values())[:STORE_TXN_COUNT_MAX]
+        if not all(one.keys_only for one in some):
+            # A value may be as large as an answer.
+            some = some[:1]
+        try:
+            outcome = await self._store.commit((), [Get(one.key, keys_only=one.keys_only) for one in some])
+        except AlreadyClosed:
+            self._unread.clear()
+            return
+        except _BROKEN as error:
+            for one in some:
+                if self._unread.pop(one.key, None) is one:
+                    self._read_later(one, error)
+            return
+        loop = asyncio.get_running_loop()
+        for one, found in zip(some, outcome.results, strict=True):
+            # One that was let go meanwhile is not there, or is another one.
+            if isinstance(found, GetResult) and self._unread.get(one.key) is one:
+                del self._unread[one.key]
+                # Each in a turn of its own, as news are: a callback that fails harms no other key.
+                loop.call_soon(self._found, one, outcome.revision, found.items)
+
+    def _found(self, one: _Followed, revision: int, items: tuple[KeyValue, ...]) -> None:
+        if self._followed.get(one.key) is one:
+            one.revision = revision
+            self._watch(one)
+            one.tell_difference(items[0] if items else None)

@@ -32,7 +32,7 @@ class MemberStatus(StrEnum):
     SUSPECT = "SUSPECT"
     """Its heartbeats are overdue. They may come again."""
     DOWN = "DOWN"
-    """Its lease ended, or a newer process took its id; or it was gone after a view had lost sight of it."""
+    """Its lease ended, or a newer stay follows; or it was gone after a view had lost sight of it."""
     LEFT = "LEFT"
     """It went by its own word, or was deregistered."""
     DRAINING = "DRAINING"
@@ -129,7 +129,8 @@ class NodeRecord:
     """What the store knows of a node.
 
     `incarnation` is the store's revision when the node joined: a later stay under the same id has a higher
-    one. `joined_at` is the wall time of it, for display. `reason` says why the status is what it is.
+    one, and each session is a stay of its own. `joined_at` is the wall time of it, for display. `reason` says
+    why the status is what it is.
     """
 
     info: NodeInfo
@@ -280,7 +281,7 @@ class MemberRefuted(_OfMember):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberDown(_OfMember):
-    """Its lease ended, or a newer process took its id.
+    """Its lease ended, or a newer stay follows: of a newer process, or its own on another session.
 
     Also of one that was gone when a view had lost its watch and read the store anew: it may have left.
     """
@@ -293,7 +294,7 @@ class MemberLeft(_OfMember):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rejoined:
-    """This process's own record or lease was gone, and it has joined again, with a higher incarnation."""
+    """This process's own record or session was lost, and it has joined again, with a higher incarnation."""
 
     member: Member
     reason: str

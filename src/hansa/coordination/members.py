@@ -64,9 +64,9 @@ class Members:
 
     Entering reads who is there and joins; leaving says so, and the others see LEFT at once. While it is open
     its lease is renewed every `heartbeat_interval`; without a renewal for `heartbeat_timeout` it is SUSPECT
-    to all, for twice that DOWN. A record that is gone is put there again, with a higher incarnation. The
-    latest process with an id wins, and the former one is told by `Expelled`; with `takeover=False` entering
-    raises `Conflict` instead. Without `node` it only looks.
+    to all, for twice that DOWN. After a session that was lost, or a record that is gone, it joins again, with
+    a higher incarnation. The latest process with an id wins, and the former one is told by `Expelled`; with
+    `takeover=False` entering raises `Conflict` instead. Without `node` it only looks.
 
     When the store is away the view stays as it was, and `is_stale` says so; nobody is declared dead for it.
     Entering raises `StoreUnavailable` or `TimedOut` when the store does not answer, `BadArgument`,

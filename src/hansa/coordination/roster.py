@@ -288,7 +288,8 @@ class RosterBook:
         before = None if entry is None else entry.member
         if entry is not None and entry.record is not None and record.incarnation != entry.member.incarnation:
             if entry.member.is_here:
-                reason = f"replaced by a newer process (incarnation {record.incarnation})"
+                # Another process's, or its own on another session.
+                reason = f"followed by a newer stay (incarnation {record.incarnation}): {record.reason}"
                 gone = replace(entry.member, status=MemberStatus.DOWN, reason=reason, since=wall)
                 events.append(self._step(entry, gone, None, item.mod_revision, now))
             before = entry.member
@@ -306,7 +307,7 @@ class RosterBook:
             self._settle(entry, member, record, now)
             events.append(_event(None, member, item.mod_revision))
         elif before is not None and (
-            # Only the lease is another one: the same stay goes on.
+            # Only the lease is another one: older processes kept their incarnation.
             replace(before, lease=item.lease) == member
             # It left, came and left again where nobody saw it.
             or before.status is member.status is MemberStatus.LEFT

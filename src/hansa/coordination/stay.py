@@ -1,5 +1,8 @@
 """One node's stay in a cluster: its record in the store, on a keeper's sessions.
 
+The record has an incarnation, which is another one, and a higher one, on each session: what was owned on the
+session before is not owned any more, also when its record still stands, and everybody must see that.
+
 It must: put the record again whenever it is gone, overwritten, or its session is lost, with pauses that grow
 with each failure and begin anew after a success; give up a session whose lease the store has no more, and
 look at the session before each try; forget, when the record is written, what it heard of the one before; wake
@@ -219,11 +222,11 @@ class Stay(Hanging):
                 if record is not None and record.info.status.is_here and not self._takeover:
                     raise Conflict(f"node {self.info.id} is there already: {record.info.address or 'alive'}")
             wanted = replace(
-                self._record,
-                incarnation=scan.revision if mine is None else mine.incarnation,
-                joined_at=self._store.clock.wall() if mine is None else mine.joined_at,
-                reason=reason if mine is None else mine.reason,
+                self._record, incarnation=scan.revision, joined_at=self._store.clock.wall(), reason=reason
             )
+            if found is not None and mine is not None and found.lease == session.lease:
+                # The answer was lost, or what it said last: on one session the stay goes on.
+                wanted = replace(mine, info=self.info)
             # An absent key has revision 0.
             same = Compare.revision(self._key, "=", 0 if found is None else found.mod_revision)
             put = Put(self._key, wanted.encode(), session.lease)
@@ -237,7 +240,7 @@ class Stay(Hanging):
             await asyncio.sleep(self._backoff.next_s())
 
     def _is_mine(self, found: KeyValue, record: NodeRecord | None) -> bool:
-        """Whether it is of this stay: it goes on, and nobody is told of another one."""
+        """Whether this object has put it, and no rival has: on this session, or on one that was lost."""
         if record is None or not record.info.status.is_here:
             return False
         # By a lease of its own, when the answer to a commit was lost; by the incarnation, when the lease was.

@@ -1,6 +1,7 @@
 """Hands what callbacks deliver to tasks that wait for it.
 
-Tasks that wait for a change stand in a line of `Waiters`. A `Mailbox` adds what they wait for: a deque, and
+Tasks that wait for a change stand in a line of `Waiters`; a `Bell` also calls one who waits without a task. A
+`Mailbox` adds what they wait for: a deque, and
 one wake-up per burst. A source that many listen to has one `EventFeeds`: each listener opens an `EventStream`
 with a bounded buffer of its own, and one that does not read loses its oldest events, counted, and slows
 nobody.
@@ -11,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
+from contextvars import Context, copy_context
 from typing import Generic, Self, TypeVar
 
 from hansa.errors import AlreadyClosed, WouldBlock
@@ -49,6 +51,43 @@ class Waiters:
 
     def wake_all(self) -> None:
         self.wake(len(self._line))
+
+
+class Bell(Waiters):
+    """A line of waiting tasks, and one callback that waits without a task.
+
+    The callback is called once for all that woke it since its last call, in a turn of the loop's own.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._on_ring: Callable[[], None] | None = None
+        self._context: Context | None = None
+        self._call: asyncio.Handle | None = None
+
+    def call_back(self, on_ring: Callable[[], None]) -> None:
+        """Call it at each `wake_all` from now on, and now."""
+        self._on_ring = on_ring
+        # That of who waits: who wakes may be gone, in the simulator, when the turn comes.
+        self._context = copy_context()
+        self.wake_all()
+
+    def silence(self) -> None:
+        """Call nobody back any more."""
+        self._on_ring = None
+        if self._call is not None:
+            self._call.cancel()
+            self._call = None
+
+    def wake_all(self) -> None:
+        super().wake_all()
+        if self._on_ring is not None and self._call is None:
+            self._call = asyncio.get_running_loop().call_soon(self._ring, context=self._context)
+
+    def _ring(self) -> None:
+        self._call = None
+        if self._on_ring is not None:
+            self._on_ring()
 
 
 T = TypeVar("T")

@@ -34,7 +34,7 @@ from hansa.errors import (
 )
 from hansa.limits import STORE_TIMEOUT_S
 from hansa.runtime.loops import Home
-from hansa.runtime.mailboxes import Waiters
+from hansa.runtime.mailboxes import Bell, Waiters
 from hansa.runtime.tasks import TaskScope
 from hansa.store.engine import Engine
 from hansa.store.store import Store, Watch
@@ -219,7 +219,7 @@ class MemoryStore(EngineStore["MemoryWatch"]):
         self._is_paused = False
         self._resumed = Waiters()
         # By watcher, and not the watches themselves: a watch that is thrown away must not be held here.
-        self._readers: dict[Watcher, Waiters] = {}
+        self._readers: dict[Watcher, Bell] = {}
         self._thrown_away: deque[Watcher] = deque()
 
     def __repr__(self) -> str:
@@ -257,6 +257,8 @@ class MemoryStore(EngineStore["MemoryWatch"]):
         self._check_usable()
         self._is_paused = False
         self._resumed.wake_all()
+        for readers in self._readers.values():
+            readers.wake_all()
 
     def _watching(self, interest: WatchInterest, start_revision: int) -> MemoryWatch:
         watcher, error = None, None
@@ -362,7 +364,7 @@ class MemoryWatch:
         self._error = error
         self._start_revision = 0 if watcher is None else watcher.next_revision
         self._closed = False
-        self._readers = Waiters()
+        self._readers = Bell()
         if watcher is not None:
             store._readers[watcher] = self._readers
 
@@ -374,8 +376,32 @@ class MemoryWatch:
             raise self._error.with_traceback(None)
         return self._start_revision
 
+    def take(self) -> WatchBatch | None:
+        if self._closed:
+            return None
+        self._store._check_usable()
+        if self._error is not None:
+            # Without the way it went before: it is told again and again.
+            raise self._error.with_traceback(None)
+        if self._watcher is None or self._store._is_paused:
+            return None
+        try:
+            batch = self._store._engine.take(self._watcher)
+        except (Compacted, WatchOverrun) as error:
+            self._error = error
+            self._store._readers.pop(self._watcher, None)
+            raise
+        if batch is None and self._is_catching_up:
+            # A long past without anything wanted in it: others have their turn meanwhile.
+            self._readers.wake_all()
+        return batch
+
+    def call_back(self, on_news: Callable[[], None]) -> None:
+        self._readers.call_back(on_news)
+
     def close(self) -> None:
         self._closed = True
+        self._readers.silence()
         if self._watcher is not None:
             self._store._forget(self._watcher)
         # A step waits in either line.
@@ -387,18 +413,11 @@ class MemoryWatch:
 
     async def __anext__(self) -> WatchBatch:
         while not self._closed:
-            self._store._check_usable()
-            if self._error is not None:
-                # Without the way it went before: it is told again and again.
-                raise self._error.with_traceback(None)
+            if (batch := self.take()) is not None:
+                return batch
             if self._store._is_paused:
                 await self._store._resumed.wait()
-                continue
-            batch = self._take()
-            if batch is not None:
-                return batch
-            if self._is_catching_up:
-                # A long past without anything wanted in it: others have their turn meanwhile.
+            elif self._is_catching_up:
                 await asyncio.sleep(0)
             else:
                 await self._readers.wait()
@@ -407,16 +426,6 @@ class MemoryWatch:
     @property
     def _is_catching_up(self) -> bool:
         return self._watcher is not None and self._watcher.stage is WatcherStage.CATCHING_UP
-
-    def _take(self) -> WatchBatch | None:
-        if self._watcher is None:
-            return None
-        try:
-            return self._store._engine.take(self._watcher)
-        except (Compacted, WatchOverrun) as error:
-            self._error = error
-            self._store._readers.pop(self._watcher, None)
-            raise
 
     def _check_open(self) -> None:
         if self._closed:

@@ -23,10 +23,22 @@ class Watch(Protocol):
     never had it, `WatchOverrun` when it read too slowly, `AlreadyClosed` when the store was closed; and the
     same ever after. Cancelling a step takes nothing out. It ends after `close`. What is changed after `ready`
     has returned is surely told.
+
+    Who reads many watches needs no task for each: `call_back` says when there is something to `take`.
     """
 
     async def ready(self, *, timeout: float | None = STORE_TIMEOUT_S) -> int:
         """Wait until the store has it; gives the first revision that it tells of. Raises as a step does."""
+
+    def take(self) -> WatchBatch | None:
+        """The next batch if it has come, else None. Raises as a step does, and never waits."""
+
+    def call_back(self, on_news: Callable[[], None]) -> None:
+        """Call this whenever there may be something to `take`: then take until there is nothing.
+
+        It is called on the loop, in a turn of its own, also for what has come before, and for what `take`
+        raises; never after `close`. A watch that calls back must be closed: it is not thrown away by itself.
+        """
 
     def close(self) -> None:
         """Watch no more; what was not read is dropped."""

@@ -23,13 +23,15 @@ The thread side, and what does not follow mechanically from the asynchronous cla
 - `calls`: the gateway's hot path, and handlers.
 - `streams`: blocking iterators over events and changes.
 - `ownership`: the blocks of locks and elections.
-The mirrors themselves, `services`, `topics`, `store` and `coordination`, are written by `mirrors/build.py`.
+The mirrors themselves, `services`, `topics`, `store`, `sessions` and `coordination`, are written by
+`mirrors/build.py`.
 """
 
-from hansa.sync.coordination import Barrier, Election, Hold, Leadership, Lock, Members, Semaphore, Session
+from hansa.sync.coordination import Barrier, Election, Hold, Leadership, Lock, Members, Semaphore
 from hansa.sync.mirror import open_store
 from hansa.sync.ownership import Campaign
 from hansa.sync.services import DirectRouter, Discovery, Gateway, Provider, Registry
+from hansa.sync.sessions import KeptSession, Session, SessionKeeper
 from hansa.sync.store import FencedKey, MembershipWatcher, NodeRegistry, RoutingTableStore, Store
 from hansa.sync.streams import DiscoveryEvents, EventStream, News, Watch
 from hansa.sync.topics import SpotNode
@@ -45,6 +47,7 @@ __all__ = [
     "FencedKey",
     "Gateway",
     "Hold",
+    "KeptSession",
     "Leadership",
     "Lock",
     "Members",
@@ -56,6 +59,7 @@ __all__ = [
     "RoutingTableStore",
     "Semaphore",
     "Session",
+    "SessionKeeper",
     "SpotNode",
     "Store",
     "Watch",

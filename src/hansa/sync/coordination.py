@@ -1,4 +1,4 @@
-"""Sessions and what hangs on them, and the members of a cluster, for threads."""
+"""What hangs on a session, and the members of a cluster, for threads."""
 
 # Written by `python -m mirrors.build` from the asynchronous classes: change those, or mirrors/plan.py.
 
@@ -19,143 +19,15 @@ from hansa.coordination.lock import Semaphore as AsyncSemaphore
 from hansa.coordination.member import Member, MembersEvent, MembersStats, MemberStatus, NodeInfo
 from hansa.coordination.members import Members as AsyncMembers
 from hansa.coordination.roster import Roster
-from hansa.coordination.session import Session as AsyncSession
-from hansa.errors import LeadershipLost, LockLost, SessionLost
-from hansa.keys import Keys
+from hansa.errors import LeadershipLost, LockLost
 from hansa.limits import MEMBER_HEARTBEAT_INTERVAL_S, MEMBER_HEARTBEAT_TIMEOUT_S, STORE_TIMEOUT_S
 from hansa.store.values import Compare
 from hansa.sync.mirror import EndingMirror, within
 from hansa.sync.ownership import Contest, Line, Ownership, check_outside, obtained
+from hansa.sync.sessions import Session, SessionKeeper
 from hansa.sync.store import Store
 from hansa.sync.streams import EventStream
 from hansa.transport.environment import Environment
-
-
-class Session(EndingMirror[AsyncSession]):
-    """One lease in a store, renewed until the block is left; locks and leaderships hang on it.
-
-    As the asynchronous session, for any number of threads, which may share one. It is lost when the store
-    ends the lease, or when no renewal was answered until shortly (`margin`) before the lease could end: then
-    for good, and users open another one. If the store cannot be reached and comes back before that, nothing
-    is lost. `is_live`, `deadline_s`, `remaining_s` and `check` ask nobody: they are true at any moment and
-    never wait.
-
-    Entering raises StoreUnavailable and TimedOut. Leaving ends the lease, in a bounded time, or lets it end
-    by itself; calls that wait for something of this session end with AlreadyClosed.
-    """
-
-    def __init__(
-        self,
-        store: Store,
-        ttl: float = 10.0,
-        *,
-        cluster: str = "default",
-        node: str = "",
-        margin: float | None = None,
-        name: str = "",
-        renew_interval: float | None = None,
-        loop_silence_s_max: float | None = None,
-        environment: Environment | None = None,
-    ) -> None:
-        """Raises BadArgument."""
-        super().__init__(
-            f"session {name}" if name else "session",
-            AsyncSession(
-                store._inner,
-                ttl,
-                cluster=cluster,
-                node=node,
-                margin=margin,
-                name=name,
-                renew_interval=renew_interval,
-                loop_silence_s_max=loop_silence_s_max,
-                environment=environment,
-            ),
-        )
-        self.store = store
-
-    @property
-    def keys(self) -> Keys:
-        """Where what hangs on this session stands in the store."""
-        return self._inner.keys
-
-    @property
-    def lease(self) -> int:
-        """The lease's number in the store. Raises `UsageError` before the session was entered."""
-        self._check_entered()
-        return self._inner.lease
-
-    @property
-    def ttl_s(self) -> float:
-        """How long the lease lives without a renewal."""
-        return self._inner.ttl_s
-
-    @property
-    def margin_s(self) -> float:
-        """So long before the lease's end the session is lost."""
-        return self._inner.margin_s
-
-    @property
-    def is_live(self) -> bool:
-        """Whether what hangs on this session is still owned. False from the deadline on, and ever after.
-
-        Asks nobody, and never waits.
-        """
-        self._check_process()
-        return self._inner.is_live
-
-    @property
-    def deadline_s(self) -> float:
-        """When it is lost unless it is renewed, on the store's clock; each renewal moves it on."""
-        self._check_entered()
-        return self._inner.deadline_s
-
-    @property
-    def remaining_s(self) -> float:
-        """How long it surely lives from now on; 0.0 once it is lost."""
-        self._check_entered()
-        return self._inner.remaining_s
-
-    @property
-    def vacant_until_s(self) -> float:
-        """Until when nobody else can own what hangs on this session: its lease's end; 0.0 once that ended.
-
-        Who stops its work because the session was lost has until then.
-        """
-        self._check_entered()
-        return self._inner.vacant_until_s
-
-    @property
-    def loop_lag_s(self) -> float:
-        """How late hansa's thread was when the keeper last looked; grows while it is stuck."""
-        self._check_entered()
-        return self._inner.loop_lag_s
-
-    @property
-    def failures_count(self) -> int:
-        """Renewals in a row that the store did not answer; 0 when all is well."""
-        self._check_entered()
-        return self._inner.failures_count
-
-    def check(self) -> None:
-        """Raise `SessionLost`, with the reason, unless it lives. Raises `UsageError` when not open."""
-        self._check_entered()
-        self._inner.check()
-
-    def lost(self, timeout: float | None = None) -> SessionLost:
-        """Wait until it is lost; gives the reason. Raises TimedOut, and AlreadyClosed when it is closed."""
-        return self._call(lambda: within(timeout, self._inner.lost, f"{self.name} still lives"), "lost")
-
-    def renew(self, *, timeout: float | None = STORE_TIMEOUT_S) -> None:
-        """Renew the lease now, besides the renewals in the background.
-
-        Raises `SessionLost`; also `TimedOut` and `StoreUnavailable`, which lose nothing by themselves.
-        """
-        self._call(lambda: self._inner.renew(timeout=timeout), "renew")
-
-    def close(self) -> None:
-        """End the lease, as leaving the block does. Closing twice does no harm."""
-        self.__exit__(None, None, None)
 
 
 class Hold(Ownership):
@@ -165,8 +37,8 @@ class Hold(Ownership):
     long work. A `with` block gives back when it is left, and raises LockLost if the hold was lost by then.
     """
 
-    def __init__(self, session: Session, inner: AsyncHold) -> None:
-        super().__init__(session, inner.check, inner.release, inner._claim._inside, inner.hand_over)
+    def __init__(self, session: Session | SessionKeeper, inner: AsyncHold) -> None:
+        super().__init__(session, inner, inner.release)
         self._inner = inner
 
     @property
@@ -248,7 +120,7 @@ class Lock(Line):
     it is left after the lock was lost; until then the body has `hold.is_held` and `hold.check()`.
     """
 
-    def __init__(self, session: Session, name: str, *, note: bytes = b"") -> None:
+    def __init__(self, session: Session | SessionKeeper, name: str, *, note: bytes = b"") -> None:
         """Raises BadArgument for what cannot be a name."""
         super().__init__(f"lock {name!r}")
         self._session = session
@@ -307,7 +179,7 @@ class Semaphore(Line):
     `with semaphore as hold:` is as that of a `Lock`.
     """
 
-    def __init__(self, session: Session, name: str, limit: int, *, note: bytes = b"") -> None:
+    def __init__(self, session: Session | SessionKeeper, name: str, limit: int, *, note: bytes = b"") -> None:
         """Raises BadArgument."""
         super().__init__(f"semaphore {name!r}")
         self._session = session
@@ -372,8 +244,8 @@ class Leadership(Ownership):
     of long work. A `with` block resigns when it is left, and raises LeadershipLost if it was lost by then.
     """
 
-    def __init__(self, session: Session, inner: AsyncLeadership) -> None:
-        super().__init__(session, inner.check, inner.resign, inner._claim._inside, inner.hand_over)
+    def __init__(self, session: Session | SessionKeeper, inner: AsyncLeadership) -> None:
+        super().__init__(session, inner, inner.resign)
         self._inner = inner
 
     @property
@@ -458,7 +330,7 @@ class Leadership(Ownership):
 class Election(Contest):
     """An election by name. `value` is what this candidate says of itself, an address for example."""
 
-    def __init__(self, session: Session, name: str, *, value: bytes = b"") -> None:
+    def __init__(self, session: Session | SessionKeeper, name: str, *, value: bytes = b"") -> None:
         """Raises BadArgument for what cannot be a name."""
         super().__init__(session, AsyncElection(session._inner, name, value=value))
 
@@ -494,7 +366,7 @@ class Election(Contest):
 class Barrier:
     """A meeting of so many parties, again and again. All who use a name at a time give the same number."""
 
-    def __init__(self, session: Session, name: str, parties: int) -> None:
+    def __init__(self, session: Session | SessionKeeper, name: str, parties: int) -> None:
         """Raises BadArgument."""
         self._session = session
         self._inner = AsyncBarrier(session._inner, name, parties)
@@ -528,9 +400,9 @@ class Members(EndingMirror[AsyncMembers]):
 
     Entering reads who is there and joins; leaving says so, and the others see LEFT at once. While it is open
     its lease is renewed every `heartbeat_interval`; without a renewal for `heartbeat_timeout` it is SUSPECT
-    to all, for twice that DOWN. A record that is gone is put there again, with a higher incarnation. The
-    latest process with an id wins, and the former one is told by `Expelled`; with `takeover=False` entering
-    raises `Conflict` instead. Without `node` it only looks.
+    to all, for twice that DOWN. After a session that was lost, or a record that is gone, it joins again, with
+    a higher incarnation. The latest process with an id wins, and the former one is told by `Expelled`; with
+    `takeover=False` entering raises `Conflict` instead. Without `node` it only looks.
 
     When the store is away the view stays as it was, and `is_stale` says so; nobody is declared dead for it.
     Entering raises `StoreUnavailable` or `TimedOut` when the store does not answer, `BadArgument`,
@@ -547,9 +419,14 @@ class Members(EndingMirror[AsyncMembers]):
         heartbeat_timeout: float = MEMBER_HEARTBEAT_TIMEOUT_S,
         takeover: bool = True,
         timeout: float = 2 * STORE_TIMEOUT_S,
+        session: SessionKeeper | None = None,
         environment: Environment | None = None,
     ) -> None:
-        """Raises BadArgument."""
+        """With `session` its record is on that keeper's sessions, whose times hold then.
+
+        So one lease serves a whole process. The keeper is closed when the process is replaced, or its node
+        deregistered. Raises `BadArgument`.
+        """
         super().__init__(
             f"members of {cluster}" + (f" at {node.id}" if node is not None else ""),
             AsyncMembers(
@@ -560,6 +437,7 @@ class Members(EndingMirror[AsyncMembers]):
                 heartbeat_timeout=heartbeat_timeout,
                 takeover=takeover,
                 timeout=timeout,
+                session=None if session is None else session._inner,
                 environment=environment,
             ),
         )

@@ -17,7 +17,8 @@ from hansa.coordination.claim import Line as AsyncLine
 from hansa.coordination.election import Election as AsyncElection
 from hansa.coordination.election import LeaderInfo
 from hansa.coordination.handover import Handover
-from hansa.coordination.session import farewell_s
+from hansa.coordination.held import Held
+from hansa.coordination.session import SessionKeeper as AsyncSessionKeeper
 from hansa.errors import AlreadyClosed, Fenced, HansaError, NotHeld, UsageError
 from hansa.limits import HANDOVER_S
 from hansa.runtime.mailboxes import Mailbox, Waiters
@@ -25,7 +26,8 @@ from hansa.sync.mirror import EndingMirror
 from hansa.sync.streams import EventStream
 
 if TYPE_CHECKING:
-    from hansa.sync.coordination import Hold, Leadership, Session
+    from hansa.sync.coordination import Hold, Leadership
+    from hansa.sync.sessions import Session, SessionKeeper
 
 A = TypeVar("A")
 O = TypeVar("O", bound="Ownership | None")  # noqa: E741
@@ -35,28 +37,24 @@ O = TypeVar("O", bound="Ownership | None")  # noqa: E741
 
 
 class Ownership:
-    """The `with` block of a hold or a leadership, and its hand-over. Made by `obtained`."""
+    """The `with` block of a hold or a leadership. Made by `obtained`."""
 
     def __init__(
         self,
-        session: Session,
-        check: Callable[[], None],
+        session: EndingMirror[Any],
+        inner: Held[Any],
         give_back: Callable[[], Coroutine[Any, Any, bool]],
-        count_inside: Callable[[int, int], None],
-        hand_over: Callable[..., Coroutine[Any, Any, Handover]],
     ) -> None:
         self._session = session
-        self._check_owned = check
+        self._held = inner
         self._give_back_owned = give_back
-        self._count_inside = count_inside
-        self._hand_over = hand_over
         # The threads that are in a block of it.
         self._inside: list[int] = []
 
     def __enter__(self) -> Self:
         self._check_now()
         self._inside.append(get_ident())
-        self._count_inside(get_ident(), 1)
+        self._held._claim._inside(get_ident(), 1)
         return self
 
     def __exit__(
@@ -64,7 +62,7 @@ class Ownership:
     ) -> None:
         lost: Fenced | None = None
         if self._inside:
-            self._count_inside(self._inside.pop(), -1)
+            self._held._claim._inside(self._inside.pop(), -1)
         try:
             self._check_now()
         except NotHeld:
@@ -88,12 +86,12 @@ class Ownership:
         Interrupting it withdraws, or, when this owner has stopped to act, lets it come to its end.
         """
         return self._session._call(
-            lambda: self._hand_over(to, state=state, timeout=timeout, reason=reason), "handing over"
+            lambda: self._held.hand_over(to, state=state, timeout=timeout, reason=reason), "handing over"
         )
 
     def _check_now(self) -> None:
         self._session._check_process()
-        self._check_owned()
+        self._held.check()
 
     def _give_back(self) -> bool:
         """Says whether it was owned."""
@@ -106,18 +104,23 @@ class Ownership:
         """Give back with this error on its way to the caller, which a loss must reach soon."""
         # What the store has not heard by then, it is told in the background.
         with suppress(TimeoutError):
-            async with asyncio.timeout(farewell_s(error, failures_count=self._session.failures_count)):
+            async with asyncio.timeout(self._held._claim.session.farewell_s(error)):
                 await self._give_back_owned()
 
 
-def check_outside(session: Session, line: AsyncLine[Any], timeout: float | None) -> None:
+def check_outside(session: Session | SessionKeeper, line: AsyncLine[Any], timeout: float | None) -> None:
     """Raises UsageError in a thread that would wait, without a timeout, for itself."""
-    if timeout is None:
-        line.check_outside(session._inner, get_ident(), "thread")
+    inner = session._inner
+    present = inner.session if isinstance(inner, AsyncSessionKeeper) else inner
+    if timeout is None and present is not None:
+        line.check_outside(present, get_ident(), "thread")
 
 
 def obtained(
-    session: Session, acquire: Callable[[], Coroutine[Any, Any, A]], own: Callable[[A], O], what: str
+    session: EndingMirror[Any],
+    acquire: Callable[[], Coroutine[Any, Any, A]],
+    own: Callable[[A], O],
+    what: str,
 ) -> O:
     """Wait to own. An interrupt that comes too late to give up the wait gives back what came of it."""
     owned: list[O] = []
@@ -168,7 +171,7 @@ class Line:
 class Contest:
     """The part of a blocking election that is entered, and watched."""
 
-    def __init__(self, session: Session, inner: AsyncElection) -> None:
+    def __init__(self, session: Session | SessionKeeper, inner: AsyncElection) -> None:
         self._session = session
         self._inner = inner
 

@@ -11,6 +11,7 @@ from hansa.endpoint import Endpoint
 from hansa.limits import CLAIM_TTL_S, JOIN_S_MAX, QUERY_INTERVAL_S, REGISTER_TIMEOUT_S, SURVEY_S
 from hansa.sync.mirror import Mirror
 from hansa.sync.services import Discovery
+from hansa.sync.sessions import SessionKeeper
 from hansa.sync.store import Store
 from hansa.sync.streams import EventStream
 from hansa.topics.events import SpotEvent, SpotStats, TopicReport
@@ -54,10 +55,14 @@ class SpotNode(Mirror[AsyncSpotNode]):
         store: Store | None = None,
         cluster: str = "default",
         claim_ttl: float = CLAIM_TTL_S,
+        session: SessionKeeper | None = None,
         environment: Environment | None = None,
         name: str = "node",
     ) -> None:
-        """Raises BadArgument (EINVAL), BadEndpoint."""
+        """With a `session` it claims on that keeper's, in its store and cluster, and opens none of its own.
+
+        Raises BadArgument (EINVAL), BadEndpoint.
+        """
         super().__init__(
             name,
             AsyncSpotNode(
@@ -74,6 +79,7 @@ class SpotNode(Mirror[AsyncSpotNode]):
                 store=None if store is None else store._inner,
                 cluster=cluster,
                 claim_ttl=claim_ttl,
+                session=None if session is None else session._inner,
                 environment=environment,
                 name=name,
             ),

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final, Self, TypeVar
 
 from hansa.chance import Chance
@@ -24,6 +25,7 @@ from hansa.errors import (
     WatchOverrun,
 )
 from hansa.limits import STORE_TIMEOUT_S
+from hansa.runtime.mailboxes import Bell, Waiters
 from hansa.runtime.tasks import TaskScope
 from hansa.store.engine import Engine
 from hansa.store.etcd.lineage import HistoryLost, Lineage
@@ -81,7 +83,7 @@ class StoreLink(EngineStore["LinkWatch"]):
         # A dict as a set that keeps its order: one seed, one history.
         self._answers: dict[asyncio.Future[Any], None] = {}
         self._lineage = Lineage()
-        self._tasks = TaskScope(f"the link of {host.name}", self._failed)
+        self.tasks = TaskScope(f"the link of {host.name}", self._failed)
         self._is_settling = False
 
     def __repr__(self) -> str:
@@ -101,7 +103,7 @@ class StoreLink(EngineStore["LinkWatch"]):
         self._closed = True
         for answer in self._answers:
             settle(answer, AlreadyClosed(f"the link of {self._host_name} is closed"))
-        await self._tasks.close()
+        await self.tasks.close()
 
     async def grant(self, ttl: float, *, timeout: float | None = STORE_TIMEOUT_S) -> int:
         return await self._ask(lambda _, now: self.store.grant(self._host_name, ttl, now), timeout)
@@ -136,7 +138,7 @@ class StoreLink(EngineStore["LinkWatch"]):
         self._lost(self._lineage.told(0, term, revision, since=mark))
         if self._lineage.is_doubtful and not self._is_settling and not self._closed:
             self._is_settling = True
-            self._tasks.spawn(self._settle(), "settling")
+            self.tasks.spawn(self._settle(), "settling")
         return found
 
     async def poll(self, watch: LinkWatch, interest: WatchInterest, next_revision: int) -> Polled:
@@ -234,7 +236,7 @@ class LinkWatch:
     """A `Watch` over a link. See there.
 
     It asks from the revision it has come to, again and again: so what breaks on the way makes no gap and no
-    repeat, and costs nothing when it is thrown away.
+    repeat, and costs nothing when it is thrown away. For one that calls back a task of the link asks.
     """
 
     def __init__(self, link: StoreLink, interest: WatchInterest, start_revision: int) -> None:
@@ -247,6 +249,8 @@ class LinkWatch:
         self._batches: deque[WatchBatch] = deque()
         self._error: HansaError | None = None
         self._closed = False
+        self._readers = Bell()
+        self._taken = Waiters()
 
     async def ready(self, *, timeout: float | None = STORE_TIMEOUT_S) -> int:
         if self._closed:
@@ -258,8 +262,25 @@ class LinkWatch:
             await self._begin(timeout)
         return self._start_revision
 
+    def take(self) -> WatchBatch | None:
+        if self._closed:
+            return None
+        self._link._check_usable()
+        if self._batches:
+            self._taken.wake_all()
+            return self._batches.popleft()
+        if self._error is not None:
+            raise self._error
+        return None
+
+    def call_back(self, on_news: Callable[[], None]) -> None:
+        self._readers.call_back(on_news)
+        self._link.tasks.spawn(self._hear_all(), "hearing")
+
     def close(self) -> None:
         self._closed = True
+        self._readers.silence()
+        self._taken.wake_all()
         for answer in self.answers:
             settle(answer, AlreadyClosed("this watch is closed"))
 
@@ -268,25 +289,39 @@ class LinkWatch:
 
     async def __anext__(self) -> WatchBatch:
         while not self._closed:
-            self._link._check_usable()
-            if self._batches:
-                return self._batches.popleft()
-            if self._error is not None:
-                raise self._error
-            try:
-                await self._hear()
-            except TimedOut:
-                continue
-            except StoreUnavailable:
-                await asyncio.sleep(self._link.chance.uniform(AGAIN_S_MIN, AGAIN_S_MAX))
-            except AlreadyClosed:
-                if not self._closed:
-                    raise
+            if (batch := self.take()) is not None:
+                return batch
+            await self._hear_some()
         raise StopAsyncIteration
+
+    async def _hear_all(self) -> None:
+        """For who is called back: hear, and hear on when that was taken."""
+        while not self._closed and self._error is None:
+            if self._batches:
+                await self._taken.wait()
+                continue
+            try:
+                await self._hear_some()
+            except AlreadyClosed:
+                return  # With the link, which says so to who is called back.
+            finally:
+                self._readers.wake_all()
+
+    async def _hear_some(self) -> None:
+        try:
+            await self._hear()
+        except TimedOut:
+            return
+        except StoreUnavailable:
+            await asyncio.sleep(self._link.chance.uniform(AGAIN_S_MIN, AGAIN_S_MAX))
+        except AlreadyClosed:
+            if not self._closed:
+                raise
 
     async def _hear(self) -> None:
         if not self._next_revision:
-            await self._begin(POLL_S)
+            with suppress(Compacted):  # It is remembered.
+                await self._begin(POLL_S)
             return
         try:
             batches, next_revision = await self._link.poll(self, self._interest, self._next_revision)

@@ -1,13 +1,15 @@
 """Watches tell what changes, in order, once, without gap, on every engine."""
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 
-from hansa.errors import AlreadyClosed, BadArgument, Compacted, WatchOverrun
+from hansa.errors import AlreadyClosed, BadArgument, Compacted, HansaError, WatchOverrun
 from hansa.limits import STORE_TXN_COUNT_MAX, STORE_WATCH_COUNT_MAX
 from hansa.store.store import Store, Watch
 from hansa.store.values import Delete, EventKind, Put
+from tests.conformance.store.engines import StoreEngine
 
 pytestmark = pytest.mark.spec("CRD-01")
 
@@ -216,4 +218,133 @@ async def test_a_watch_that_cannot_be_is_refused_and_disturbs_no_other(store: St
     first = await watch.ready()
     await store.put("k", b"")
     assert await told(watch, 1) == [(first, [b"k"])]
+    watch.close()
+
+
+# ---- one reader of many watches
+
+
+class Reader:
+    """Reads any number of watches, and has no task."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, int]] = []
+        self.errors: dict[str, HansaError] = {}
+        self._looked = asyncio.Event()
+
+    def read(self, name: str, watch: Watch) -> Watch:
+        def look() -> None:
+            try:
+                while (batch := watch.take()) is not None:
+                    self.told.append((name, batch.revision))
+            except HansaError as error:
+                self.errors[name] = error
+            self._looked.set()
+
+        watch.call_back(look)
+        return watch
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(30):
+            while not condition():
+                self._looked.clear()
+                await self._looked.wait()
+
+
+async def test_one_reader_hears_many_watches_without_a_task_for_any(store: Store) -> None:
+    reader, keys = Reader(), [f"k/{number:03}" for number in range(200)]
+    # With the first one the client of a server begins to listen to it.
+    watches = [reader.read("first", store.watch("first", exact=True))]
+    await watches[0].ready()
+    tasks = len(asyncio.all_tasks())
+    watches += [reader.read(key, store.watch(key, exact=True)) for key in keys]
+    for watch in watches:
+        await watch.ready()
+    assert len(asyncio.all_tasks()) <= tasks
+    revisions = [await store.put(key, b"") for key in keys]
+    await store.put("k/0000", b"nobody's")
+    # One is closed, and one is added, while it reads.
+    watches[1].close()
+    await store.put(keys[0], b"")
+    late = reader.read("late", store.watch("late", exact=True, start_revision=revisions[-1]))
+    last = await store.commit((), [Put(keys[1], b""), Put("late", b"")])
+    expected = [*zip(keys, revisions, strict=True), (keys[1], last.revision), ("late", last.revision)]
+    await reader.until(lambda: len(reader.told) == len(expected))
+    assert sorted(reader.told) == sorted(expected)
+    assert [watch.take() for watch in (*watches, late)] == [None] * 202
+    for watch in (*watches, late):
+        watch.close()
+
+
+async def test_who_is_called_back_late_is_told_what_was_before(store: Store) -> None:
+    reader = Reader()
+    revision = await store.put("k", b"")
+    watch, past = store.watch("k"), store.watch("k", start_revision=revision)
+    first = await watch.ready()
+    assert watch.take() is None
+    for _ in range(3):
+        await store.put("k", b"")
+    # It is there, and nobody was waiting.
+    batch = await anext(watch)
+    reader.read("now", watch)
+    reader.read("past", past)
+    await reader.until(lambda: len(reader.told) == 6)
+    assert batch.revision == first
+    assert sorted(reader.told) == [
+        *(("now", first + number) for number in (1, 2)),
+        *(("past", first + number) for number in (-1, 0, 1, 2)),
+    ]
+    for each in (watch, past):
+        each.close()
+
+
+async def test_who_is_called_back_is_told_of_a_watch_that_ends_and_hears_the_others(store: Store) -> None:
+    reader = Reader()
+    live = reader.read("live", store.watch("k"))
+    first = await live.ready()
+    for _ in range(3):
+        await store.put("k", b"")
+    await store.compact(first + 2)
+    lost = reader.read("lost", store.watch("k", start_revision=first))
+    await reader.until(lambda: "lost" in reader.errors)
+    for _ in range(2):
+        with pytest.raises(Compacted):
+            lost.take()
+    await store.put("k", b"")
+    await reader.until(lambda: len(reader.told) == 4)
+    assert reader.told == [("live", first + number) for number in range(4)]
+    for each in (live, lost):
+        each.close()
+    assert (live.take(), lost.take()) == (None, None)
+
+
+async def test_who_is_called_back_hears_on_when_the_store_is_back(
+    engine: StoreEngine, make_store: Callable[[], Store]
+) -> None:
+    async with make_store() as store:
+        reader = Reader()
+        watch = reader.read("k", store.watch("k"))
+        first = await watch.ready()
+        await store.put("k", b"")
+        await reader.until(lambda: len(reader.told) == 1)
+        engine.pause(store)
+        try:
+            assert watch.take() is None
+            putting = asyncio.ensure_future(store.put("k", b"", timeout=30))
+            await asyncio.sleep(0)
+        finally:
+            engine.resume(store)
+        assert await putting == first + 1
+        await reader.until(lambda: len(reader.told) == 2)
+        assert reader.told == [("k", first), ("k", first + 1)]
+        watch.close()
+
+
+async def test_who_is_called_back_is_told_that_the_store_was_closed(make_store: Callable[[], Store]) -> None:
+    reader = Reader()
+    async with make_store() as store:
+        watch = reader.read("k", store.watch("k"))
+        await watch.ready()
+    await reader.until(lambda: "k" in reader.errors)
+    assert isinstance(reader.errors["k"], AlreadyClosed)
     watch.close()

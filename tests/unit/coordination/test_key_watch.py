@@ -1,7 +1,7 @@
 """Waiting for one key: what is asked again, from where, and after which pause."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,20 +10,11 @@ from hansa.chance import Chance
 from hansa.coordination.following import Following, key_changed
 from hansa.errors import Compacted, HansaError, StoreUnavailable, TimedOut
 from hansa.store.values import KeyValue
-from hansa.testing.loop import SimLoop
 from hansa.transport.environment import Environment
-from tests.support.scripted_store import ScriptedStore, item, put, read
+from tests.support.scripted_store import ScriptedStore, item, play, put, read
 
 BROKEN = StoreUnavailable("the store is away")
 GONE = read(20)
-
-
-def play(scene: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    loop = SimLoop(Chance.seeded(1))
-    try:
-        loop.run_until_complete(scene())
-    finally:
-        loop.close()
 
 
 async def changed(store: ScriptedStore, is_enough: Callable[[KeyValue], bool]) -> KeyValue | None:

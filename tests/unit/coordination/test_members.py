@@ -279,11 +279,13 @@ def test_the_latest_process_with_an_id_wins_and_the_former_one_stops() -> None:
         await a.until(lambda view: view["b"].incarnation == new.me.incarnation, timeout=1)
         down, joined = told(seen)
         assert brief([down, joined]) == [("MemberDown", "b"), ("MemberJoined", "b")]
-        assert down.reason == f"replaced by a newer process (incarnation {new.me.incarnation})"
+        assert down.reason == f"followed by a newer stay (incarnation {new.me.incarnation}): joined"
         while old.is_member:
             await old._changed.wait()
         expelled = [event for event in told(own) if isinstance(event, Expelled)]
-        assert [event.reason for event in expelled] == [down.reason]
+        assert [event.reason for event in expelled] == [
+            f"replaced by a newer process (incarnation {new.me.incarnation})"
+        ]
         # The former one takes nothing along when it goes.
         await stage.passed(30)
         assert told(seen) == []

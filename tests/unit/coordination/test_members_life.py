@@ -22,6 +22,7 @@ from hansa.coordination import (
     MemberSuspected,
     NodeInfo,
     NodeRegistry,
+    Rejoined,
     RoutingTable,
     RoutingTableStore,
     Session,
@@ -134,20 +135,32 @@ def test_leaving_a_store_that_is_away_takes_a_bounded_time() -> None:
     assert MemberStage.play(scene) <= 2.0 + 2.0
 
 
-def test_a_session_that_was_lost_is_followed_by_another_one_in_the_same_stay() -> None:
+@pytest.mark.spec("CRD-06")
+def test_a_session_that_was_lost_is_followed_by_another_one_with_a_higher_incarnation() -> None:
+    """Although its record never went away: what was owned on the former session is not owned any more."""
+
     async def scene(stage: MemberStage) -> None:
         a, b = await stage.join("a"), await stage.join("b")
         await a.until(lambda view: len(view.up()) == 2, timeout=1)
-        incarnation, lease, events = b.me.incarnation, b.me.lease, a.events()
+        incarnation, lease, events, own = b.me.incarnation, b.me.lease, a.events(), b.events()
         assert b._stay is not None
         session = b._stay.session
         assert isinstance(session, Session)
         # Its owner believes no more in it, and the store still does.
         session.end_lost("for the test")
         await a.until(lambda view: view["b"].lease != lease, timeout=5)
-        assert told(events) == []
-        assert a.view["b"].incarnation == incarnation
-        assert b.stats.rejoins_count == 0
+        down, joined = told(events)
+        assert isinstance(down, MemberDown)
+        assert isinstance(joined, MemberJoined)
+        assert down.reason.startswith(f"followed by a newer stay (incarnation {b.me.incarnation}): joined ag")
+        assert "for the test" in joined.reason
+        assert incarnation < b.me.incarnation == a.view["b"].incarnation
+        assert [event.reason for event in told(own) if isinstance(event, Rejoined)] == [joined.reason]
+        assert b.stats.rejoins_count == 1
+        # One put, over the former one.
+        found = await stage.store.get(Keys().node("b"))
+        assert found is not None
+        assert (found.version, found.lease) == (2, b.me.lease)
         # The old lease is ended, and not left to end.
         await stage.passed(1)
         assert await stage.store.lease_info(lease) is None
@@ -456,7 +469,6 @@ def test_a_lease_that_is_not_granted_at_once_is_asked_for_again() -> None:
         async with store:
             a = await stage.join("a", heartbeat_interval=0.5, heartbeat_timeout=2.0)
             b = await stage.join("b", heartbeat_interval=0.5, heartbeat_timeout=2.0)
-            incarnation = b.me.incarnation
             await a.until(lambda view: len(view.up()) == 2, timeout=1)
             assert b._stay is not None
             assert b._stay.session is not None
@@ -464,7 +476,9 @@ def test_a_lease_that_is_not_granted_at_once_is_asked_for_again() -> None:
             b._stay.session.end_lost("for the test")
             await stage.passed(10)
             # Two answers that are lost do not cost the record, though a lease lasts only four seconds.
-            assert (b.me.incarnation, b.is_member, a.stats.downs_count) == (incarnation, True, 0)
+            found = await store.get(Keys().node("b"))
+            assert found is not None
+            assert (found.version, b.is_member, a.stats.downs_count) == (2, True, 1)
             await stage.leave("a")
             await stage.leave("b")
 

@@ -149,6 +149,30 @@ async def test_its_own_record_on_a_lease_that_it_lost_is_no_rival(staying: Stayi
     store.commit = unanswered  # type: ignore[method-assign]
     await staying.joined(2)
     assert not staying.running.done()
+    found = await store.get(KEY)
+    assert found is not None
+    # Over that one, with an incarnation of its own.
+    assert (found.version, found.lease) == (2, staying.stay.session and staying.stay.session.lease)
+    assert found.create_revision <= NodeRecord.decode(found.value).incarnation == staying.stay.incarnation
+
+
+@staying
+async def test_each_session_has_an_incarnation_of_its_own_and_keeps_it(staying: Staying) -> None:
+    """Its record stands all the time, on one lease after the other."""
+    seen = [staying.stay.incarnation]
+    for count in (2, 3):
+        session = staying.stay.session
+        assert session is not None
+        session.end_lost("for the test")
+        await staying.joined(count)
+        seen.append(staying.stay.incarnation)
+        await staying.stay.write(lambda info: replace(info, zone=f"{info.zone}+"), reason="moved")
+        assert staying.stay.incarnation == seen[-1]
+    assert seen == sorted(set(seen))
+    found = await staying.store.get(KEY)
+    assert found is not None
+    assert (found.version, NodeRecord.decode(found.value).incarnation) == (5, seen[-1])
+    assert staying.reasons[1].startswith("joined again: ")
 
 
 @staying

@@ -2,13 +2,14 @@
 
 import inspect
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from hansa import sync
 from mirrors import build
-from mirrors.plan import Attribute, Mirrored, Page
+from mirrors.plan import Attribute, Mirrored, Page, Result
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -150,6 +151,37 @@ def test_help_is_complete() -> None:
 def test_a_class_is_mirrored_as_the_plan_says(planted: Path) -> None:
     assert build.main([]) == 0
     assert (planted / "sync" / "fleet.py").read_text() == MIRROR
+
+
+def test_a_class_may_have_another_mirror_that_a_call_gives(
+    planted: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    berth = Mirrored(
+        name="Berth",
+        of="Cog",
+        module="hansa.ships",
+        owner="harbour",
+        is_made=True,
+        what="a berth",
+        attributes={"port": Attribute(type="str", doc="Where it lies.")},
+        without=frozenset({"deck", "close", "hail", "sail", "cargo"}),
+        bounded={"sunk": "it still floats"},
+    )
+    page = planned(closes=frozenset({"close"}))
+    monkeypatch.setattr(build, "PAGES", (replace(page, classes=(*page.classes, berth)),))
+    monkeypatch.setattr(build, "OWNERS", {"harbour": "Cog | Hulk"})
+    monkeypatch.setattr(build, "RESULTS", {"int": Result(type="Berth", made="Berth({owner}, {inner})")})
+    assert build.main([]) == 0
+    text = (planted / "sync" / "fleet.py").read_text()
+    for expected in (
+        "class Berth:\n",
+        "    def __init__(self, harbour: Cog | Hulk, inner: AsyncCog) -> None:\n",
+        '            lambda: within(timeout, self._inner.sunk, "it still floats"), "sunk of a berth"\n',
+        "    def sail(self, to: str, *, knots: float = 4.5) -> Berth:\n",
+        '        return Berth(self, self._call(lambda: self._inner.sail(to, knots=knots), "sail"))\n',
+        "        self._close(self._inner.close)\n",
+    ):
+        assert expected in text
 
 
 def test_a_mirror_that_is_up_to_date_passes(planted: Path, capsys: pytest.CaptureFixture[str]) -> None:

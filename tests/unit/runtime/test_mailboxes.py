@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from hansa.errors import AlreadyClosed, WouldBlock
-from hansa.runtime.mailboxes import Mailbox
+from hansa.runtime.mailboxes import Bell, Mailbox
 
 
 async def test_items_come_out_in_order_to_whoever_waits() -> None:
@@ -50,3 +50,28 @@ async def test_a_closed_box_gives_what_it_has_and_then_ends() -> None:
     assert await box.get() == 1
     with pytest.raises(AlreadyClosed):
         await box.get()
+
+
+async def test_a_bell_calls_once_for_all_that_rang_it_in_a_turn_of_its_own() -> None:
+    bell, calls = Bell(), []
+    bell.wake_all()
+    bell.call_back(lambda: calls.append(1))
+    bell.wake_all()
+    assert not calls
+    await asyncio.sleep(0)
+    assert calls == [1]
+    waiting = asyncio.ensure_future(bell.wait())
+    await asyncio.sleep(0)
+    bell.wake_all()
+    await waiting
+    assert calls == [1, 1]
+
+
+async def test_a_bell_that_is_silenced_calls_nobody() -> None:
+    bell, calls = Bell(), []
+    bell.call_back(lambda: calls.append(1))
+    bell.silence()
+    bell.wake_all()
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert not calls

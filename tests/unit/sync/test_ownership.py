@@ -9,19 +9,30 @@ from typing import Any
 import pytest
 
 from hansa import sync
-from hansa.coordination import Handover
+from hansa.coordination.claim import TakenClaim
+from hansa.coordination.held import Held
+from hansa.coordination.session import Session
 from hansa.errors import LockLost, TimedOut, UsageError
 from hansa.limits import FAREWELL_STORE_S_MAX
 from hansa.sync.ownership import Ownership
 
 
+class Checked(Held[LockLost]):
+    """What is held, as the test says."""
+
+    def __init__(self, session: Session, check: Callable[[], None]) -> None:
+        claim = TakenClaim(session, b"nightly/", what="nightly", error=LockLost, body=b"")
+        super().__init__("nightly", claim)
+        self._check = check
+
+    def check(self) -> None:
+        self._check()
+
+
 def owned(
     session: sync.Session, check: Callable[[], None], give_back: Callable[[], Coroutine[Any, Any, bool]]
 ) -> Ownership:
-    async def hand_over(*arguments: object, **settings: object) -> Handover:
-        raise AssertionError("nobody hands it over")
-
-    return Ownership(session, check, give_back, lambda thread, step: None, hand_over)
+    return Ownership(session, Checked(session._inner, check), give_back)
 
 
 def test_a_loss_of_another_owner_is_not_held_up_by_a_store_that_does_not_answer() -> None:

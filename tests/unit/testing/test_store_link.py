@@ -22,7 +22,7 @@ from hansa.store.store import Store
 from hansa.store.values import Compare, Delete, Get, Put, WatchBatch
 from hansa.testing import Host, NetworkSettings, Rewind, World
 from hansa.testing.store_host import StoreHost, StoreTrouble
-from hansa.testing.store_link import StoreLink
+from hansa.testing.store_link import POLL_S, LinkWatch, StoreLink
 from hansa.transport import Environment
 
 T = TypeVar("T")
@@ -389,6 +389,106 @@ def test_a_watch_that_falls_behind_a_compaction_says_so_ever_after() -> None:
                 await anext(watch)
 
     stage.play(program)
+
+
+def test_who_is_called_back_hears_through_cuts_and_restarts_and_how_it_ends() -> None:
+    for seed in range(5):
+        stage = Stage(seed)
+        seen: list[int] = []
+        ends: list[str] = []
+
+        async def watcher(
+            link: StoreLink, stage: Stage = stage, seen: list[int] = seen, ends: list[str] = ends
+        ) -> None:
+            ended = asyncio.Event()
+            watch = link.watch("a", start_revision=1, exact=True)
+            watch.call_back(lambda: look(watch, ended))
+            await ended.wait()
+
+        def look(
+            watch: LinkWatch, ended: asyncio.Event, seen: list[int] = seen, ends: list[str] = ends
+        ) -> None:
+            try:
+                while (batch := watch.take()) is not None:
+                    seen.append(batch.revision)
+            except HansaError as error:
+                ends.append(error.code)
+                ended.set()
+
+        async def program(link: StoreLink, stage: Stage = stage, seen: list[int] = seen) -> None:
+            stage.client("watcher", watcher)
+            for number in range(20):
+                if number % 10 == 3:
+                    stage.world.network.cut("store", "watcher", both_ways=number > 10)
+                if number % 10 == 7:
+                    stage.world.network.heal_all()
+                if number == 15:
+                    stage.world.crash("store")
+                    stage.world.restart("store")
+                await again(partial(link.put, "a", bytes([number])))
+                await asyncio.sleep(0.3)
+            await asyncio.sleep(5.0)
+            assert len(seen) == 20
+            # While it hears nothing all is forgotten.
+            stage.world.network.cut("store", "watcher", both_ways=True)
+            await asyncio.sleep(POLL_S)
+            for _ in range(3):
+                revision = await link.put("a", b"")
+            await link.compact(revision)
+            stage.world.network.heal_all()
+            await asyncio.sleep(10.0)
+
+        stage.play(program, seconds=200.0)
+        assert seen == [batch.revision for batch, _ in stage.told][:20]
+        assert ends == ["compacted"]
+
+
+def test_a_watch_that_begins_too_late_calls_back_and_says_so() -> None:
+    stage = Stage()
+    errors: list[object] = []
+
+    async def program(link: StoreLink) -> None:
+        for number in range(5):
+            await link.put("a", bytes([number]))
+        await link.compact(5)
+        watch = link.watch("a", start_revision=2)
+
+        def look() -> None:
+            try:
+                watch.take()
+            except HansaError as error:
+                errors.append(error.code)
+
+        watch.call_back(look)
+        await asyncio.sleep(5.0)
+        watch.close()
+        assert watch.take() is None
+
+    stage.play(program)
+    assert set(errors) == {"compacted"}
+
+
+def test_a_link_that_is_closed_says_so_to_who_is_called_back() -> None:
+    stage = Stage()
+    errors: list[object] = []
+
+    async def program(link: StoreLink) -> None:
+        watch = link.watch("a")
+
+        def look() -> None:
+            try:
+                watch.take()
+            except AlreadyClosed as error:
+                errors.append(error)
+
+        watch.call_back(look)
+        await asyncio.sleep(0.5)
+        assert not errors
+        await link.close()
+        await asyncio.sleep(0.5)
+
+    stage.play(program)
+    assert errors
 
 
 def test_a_closed_link_says_so_also_to_those_who_wait() -> None:

@@ -32,7 +32,7 @@ from hansa.errors import (
     StoreUnavailable,
 )
 from hansa.limits import STORE_TIMEOUT_S, STORE_WATCH_BEAT_S
-from hansa.runtime.mailboxes import Waiters
+from hansa.runtime.mailboxes import Bell, Waiters
 from hansa.runtime.tasks import TaskScope
 from hansa.store.etcd import api_pb2 as api
 from hansa.store.etcd.caller import EtcdCaller, StoreLife, metadata_of
@@ -60,7 +60,7 @@ class EtcdWatches:
         access = caller.access
         self._rotation = Rotation(len(access.endpoints), chance, begins_first=access.begins_first)
         self._book = WatchBook()
-        self._readers: dict[WatchTape, Waiters] = {}
+        self._readers: dict[WatchTape, Bell] = {}
         self._thrown_away: deque[WatchTape] = deque()
         # Rung for the writer, and for the one who asks which revision is now.
         self._bell = Waiters()
@@ -83,10 +83,10 @@ class EtcdWatches:
         """What is in the way of a watch that no member has yet."""
         return (self._begin_trail if self._book.unbegun() else self._stream_trail).last_text
 
-    def add(self, tape: WatchTape) -> Waiters:
+    def add(self, tape: WatchTape) -> Bell:
         """Tell of a watch; gives the line in which those wait who read it."""
         self._drop_thrown_away()
-        readers = Waiters()
+        readers = Bell()
         tape.is_begun = 0 < tape.start_revision <= self.caller.lineage.revision + 1
         if self._broken is not None:
             tape.fail(self._broken)
@@ -335,8 +335,18 @@ class EtcdWatch:
         trail.is_under_way = True
         return await self._watches.life.within(self._ready, timeout, trail)
 
+    def take(self) -> WatchBatch | None:
+        if self._closed:
+            return None
+        self._watches.life.check_usable()
+        return self._tape.take()
+
+    def call_back(self, on_news: Callable[[], None]) -> None:
+        self._readers.call_back(on_news)
+
     def close(self) -> None:
         self._closed = True
+        self._readers.silence()
         self._watches.remove(self._tape)
         self._readers.wake_all()
 
@@ -345,9 +355,7 @@ class EtcdWatch:
 
     async def __anext__(self) -> WatchBatch:
         while not self._closed:
-            self._watches.life.check_usable()
-            batch = self._tape.take()
-            if batch is not None:
+            if (batch := self.take()) is not None:
                 return batch
             await self._readers.wait()
         raise StopAsyncIteration

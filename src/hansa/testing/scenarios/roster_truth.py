@@ -73,6 +73,8 @@ class RosterTruth:
         self.gone: set[tuple[str, int]] = set()
         self.suspected: set[tuple[str, int]] = set()
         self.restored: set[tuple[str, int]] = set()
+        # On which lease each of them was put first.
+        self._leases: dict[tuple[str, int], int] = {}
         self.downs_count = 0
         self.suspicions_count = 0
         self.false_suspicions_count = 0
@@ -131,6 +133,11 @@ class RosterTruth:
 
     def _put(self, name: str, item: KeyValue) -> None:
         record, before = NodeRecord.decode(item.value), self.records.get(name)
+        if self._leases.setdefault((name, record.incarnation), item.lease) != item.lease:
+            self._world.fail(
+                "each session has an incarnation of its own",
+                f"{name} has put its record on another lease with the incarnation {record.incarnation}",
+            )
         if before is not None and record.incarnation != before.incarnation:
             self.gone.add((name, before.incarnation))
         if record.info.status is MemberStatus.LEFT:
