@@ -224,8 +224,6 @@ class SpotNode:
         self._unlisten()
         if not self._was_followed and self._discovery is not None:
             self._discovery.unsubscribe(self.service)
-        if self.mover is not None:
-            await self.mover.close()
         if self.claims is not None:
             self.claims.shut()
         for spot in list(self._spots):
@@ -234,8 +232,12 @@ class SpotNode:
             feed.close()
         try:
             try:
-                if self._steps is not None:
-                    await self._steps.close()
+                try:
+                    if self.mover is not None:
+                        await self.mover.close()
+                finally:
+                    if self._steps is not None:
+                        await self._steps.close()
             finally:
                 # Also when this is cancelled: claims that nobody gives up would be renewed for ever.
                 if self.claims is not None:
