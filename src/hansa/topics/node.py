@@ -224,6 +224,8 @@ class SpotNode:
         self._unlisten()
         if not self._was_followed and self._discovery is not None:
             self._discovery.unsubscribe(self.service)
+        if self.mover is not None:
+            self.mover.shut()
         if self.claims is not None:
             self.claims.shut()
         for spot in list(self._spots):
@@ -232,12 +234,8 @@ class SpotNode:
             feed.close()
         try:
             try:
-                try:
-                    if self.mover is not None:
-                        await self.mover.close()
-                finally:
-                    if self._steps is not None:
-                        await self._steps.close()
+                if self._steps is not None:
+                    await self._steps.close()
             finally:
                 # Also when this is cancelled: claims that nobody gives up would be renewed for ever.
                 if self.claims is not None:
@@ -251,7 +249,11 @@ class SpotNode:
                 try:
                     await self._line.close()
                 finally:
-                    await self._tasks.close()
+                    try:
+                        if self.mover is not None:
+                            await self.mover.close()
+                    finally:
+                        await self._tasks.close()
 
     async def drain(self, timeout: float = DRAIN_S) -> dict[str, bytes]:
         """Before closing: hand its topics to the least loaded nodes that take some; gives who got which.
