@@ -36,7 +36,7 @@ from hansa.errors import (
 )
 from hansa.ids import format_id
 from hansa.keys import topic_name
-from hansa.limits import DRAIN_AT_ONCE_COUNT, TOPIC_FORWARD_S_MAX, TOPIC_HOLD_S_MAX
+from hansa.limits import DRAIN_AT_ONCE_COUNT, TOPIC_FORWARD_S_MAX, TOPIC_HOLD_S_MAX, TOPIC_TAKEN_S_MAX
 from hansa.runtime.tasks import TaskScope
 from hansa.topics.claims import TopicClaims
 from hansa.topics.moving import TopicState
@@ -84,8 +84,13 @@ class TopicMover:
             self._is_leaving = True
         self._tasks.spawn(self._follow(), f"follows the {self._name}")
 
+    def shut(self) -> None:
+        """Give and take nothing any more. What is not sealed is withdrawn."""
+        self._is_leaving = True
+        self._tasks.cancel()
+
     async def close(self) -> None:
-        """Take nothing any more. What is not sealed is withdrawn."""
+        """The same, and wait until it is so."""
         self._is_leaving = True
         await self._tasks.close()
 
@@ -210,7 +215,7 @@ class TopicMover:
         self._mesh.taken(frame)
         self._claims.forget(topic, claim)
         with suppress(TimeoutError):
-            async with asyncio.timeout(TOPIC_HOLD_S_MAX):
+            async with asyncio.timeout(2 * TOPIC_TAKEN_S_MAX):
                 await self._mesh.until_owned_elsewhere(frame)
         return record
 
