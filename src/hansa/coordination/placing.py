@@ -470,7 +470,9 @@ class PlacedMoves:
             with suppress(*TROUBLE):
                 outcome = await self._keeper.store.commit(claim.guards, then=[Get(self._key(claim))])
                 if outcome.is_success:
-                    found = [Handover.decode(item.value, revision=item.mod_revision) for item in outcome.items]
+                    found = [
+                        Handover.decode(item.value, revision=item.mod_revision) for item in outcome.items
+                    ]
                     return found[0] if found else None
             # The entry was written anew, which this node is about to hear.
             await asyncio.sleep(backoff.next_s())
