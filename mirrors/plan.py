@@ -284,7 +284,7 @@ HOLD = Mirrored(
     name="Hold",
     module="hansa.coordination.lock",
     base="Ownership",
-    base_arguments="session, inner.check, inner.release, inner._claim._inside",
+    base_arguments="session, inner.check, inner.release, inner._claim._inside, inner.hand_over",
     owner="session",
     is_made=True,
     what="{self.name!r}",
@@ -294,9 +294,10 @@ HOLD = Mirrored(
     long work. A `with` block gives back when it is left, and raises LockLost if the hold was lost by then.
     """,
     attributes={"name": Attribute(type="str", doc="The name of the lock or semaphore.")},
-    fixed=frozenset({"fence", "guard"}),
+    by_hand=frozenset({"hand_over"}),
+    fixed=frozenset({"fence", "guard", "state"}),
     anywhere=frozenset({"is_held", "check"}),
-    bounded={"lost": "{self.name} is still owned"},
+    bounded={"lost": "{self.name} is still owned", "wanted": "nobody asked for {self.name}"},
     bodies={"release": "return self._give_back()"},
 )
 
@@ -353,7 +354,7 @@ LEADERSHIP = Mirrored(
     name="Leadership",
     module="hansa.coordination.election",
     base="Ownership",
-    base_arguments="session, inner.check, inner.resign, inner._claim._inside",
+    base_arguments="session, inner.check, inner.resign, inner._claim._inside, inner.hand_over",
     owner="session",
     is_made=True,
     what="leadership of {self.name!r}",
@@ -363,9 +364,10 @@ LEADERSHIP = Mirrored(
     of long work. A `with` block resigns when it is left, and raises LeadershipLost if it was lost by then.
     """,
     attributes={"name": Attribute(type="str", doc="The name of the election.")},
-    fixed=frozenset({"term", "guard"}),
+    by_hand=frozenset({"hand_over"}),
+    fixed=frozenset({"term", "guard", "state"}),
     anywhere=frozenset({"is_leading", "check"}),
-    bounded={"lost": "{self.name} is still owned"},
+    bounded={"lost": "{self.name} is still owned", "wanted": "nobody asked for {self.name}"},
     bodies={"resign": "return self._give_back()"},
 )
 

@@ -362,7 +362,7 @@ class Guard:
             )
 
     async def _follow(self, key: bytes, revision: int, on_change: Callable[[KeyValue | None], None]) -> None:
-        following = Following(self._store, key, exact=True)
+        following = Following(self._store, key, exact=True, environment=Environment(chance=self._chance))
         try:
             async for _ in following:
                 item = following.items.get(key)

@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from hansa.coordination.claim import Line as AsyncLine
 from hansa.coordination.election import Election as AsyncElection
 from hansa.coordination.election import LeaderInfo
+from hansa.coordination.handover import Handover
 from hansa.coordination.session import farewell_s
 from hansa.errors import AlreadyClosed, Fenced, HansaError, NotHeld, UsageError
+from hansa.limits import HANDOVER_S
 from hansa.runtime.mailboxes import Mailbox, Waiters
 from hansa.sync.mirror import EndingMirror
 from hansa.sync.streams import EventStream
@@ -33,7 +35,7 @@ O = TypeVar("O", bound="Ownership | None")  # noqa: E741
 
 
 class Ownership:
-    """The `with` block of a hold or a leadership. Made by `obtained`."""
+    """The `with` block of a hold or a leadership, and its hand-over. Made by `obtained`."""
 
     def __init__(
         self,
@@ -41,11 +43,13 @@ class Ownership:
         check: Callable[[], None],
         give_back: Callable[[], Coroutine[Any, Any, bool]],
         count_inside: Callable[[int, int], None],
+        hand_over: Callable[..., Coroutine[Any, Any, Handover]],
     ) -> None:
         self._session = session
         self._check_owned = check
         self._give_back_owned = give_back
         self._count_inside = count_inside
+        self._hand_over = hand_over
         # The threads that are in a block of it.
         self._inside: list[int] = []
 
@@ -72,6 +76,20 @@ class Ownership:
         # Errors of the body's own go first.
         if kind is None and lost is not None:
             raise lost
+
+    def hand_over(
+        self, to: str, *, state: bytes = b"", timeout: float = HANDOVER_S, reason: str = ""
+    ) -> Handover:
+        """Give it to a node that waits for it, ahead of all others who wait, with a state; gives the record.
+
+        Stop the work before: from when the new owner is ready, it is not held here. `to` is the name of a
+        `Session(node=...)`. Raises NoSuccessor and HandoverWithdrawn: then it is held as before. Raises the
+        loss, NotHeld, BadArgument; Conflict while another hand-over is open; TimedOut and StoreUnavailable.
+        Interrupting it withdraws, or, when this owner has stopped to act, lets it come to its end.
+        """
+        return self._session._call(
+            lambda: self._hand_over(to, state=state, timeout=timeout, reason=reason), "handing over"
+        )
 
     def _check_now(self) -> None:
         self._session._check_process()

@@ -35,7 +35,7 @@ class Cast:
     async def join(self, name: str, *, node: str | None = None) -> Session:
         """A node of this name, or one that has another, or none."""
         gate = self.gates[name] = GatedStore(self._stores[len(self.sessions) % len(self._stores)])
-        session = Session(gate, ttl=30.0, node=name if node is None else node)  # type: ignore[arg-type]
+        session = Session(gate, ttl=30.0, node=name if node is None else node)
         self.sessions[name] = await self._stack.enter_async_context(session)
         return session
 
@@ -361,7 +361,7 @@ async def test_an_offer_that_nobody_answers_ends_at_its_deadline_and_blocks_no_o
     await cast.wait("mute")
     cast.gates["mute"].hold(PREPARED)
     named = await cast.wait("named")
-    with pytest.raises(HandoverWithdrawn, match="not there within 0.2 s") as withdrawn:
+    with pytest.raises(HandoverWithdrawn, match=r"not there within 0\.2 s") as withdrawn:
         await first.hand_over("mute", timeout=0.2)
     assert withdrawn.value.step == "offered"
     assert stands(first)
@@ -384,9 +384,9 @@ async def test_a_second_offer_is_refused_while_one_is_open(cast: Cast) -> None:
     await cast.wait("other")
     await cast.handovers.offer("lock", NAME, "named")
     await cast.record(PREPARED)
-    with pytest.raises(Conflict, match="'named' is open .prepared."):
+    with pytest.raises(Conflict, match=r"'named' is open \(prepared\)"):
         await cast.handovers.offer("lock", NAME, "other")
-    with pytest.raises(Conflict, match="'named' is open .prepared."):
+    with pytest.raises(Conflict, match=r"'named' is open \(prepared\)"):
         await first.hand_over("other")
     assert stands(first)
     record = await cast.handovers.withdraw("lock", NAME, reason="not today")

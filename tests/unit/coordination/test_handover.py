@@ -53,8 +53,8 @@ def at(step: HandoverStep) -> Handover:
     return offer(step=step)
 
 
-# For each step and each who looks at it, what it writes when all is well; when it is late; when who looks will
-# not go on; when the old owner, the new one, or both are gone. A dot is nothing.
+# For each step and each who looks at it, what it writes when all is well; when it is late; when who looks
+# will not go on; when the old owner, the new one, or both are gone. A dot is nothing.
 TABLE = """
 OFFERED   OWNER     .         WITHDRAWN WITHDRAWN .         .         .
 OFFERED   TARGET    PREPARED  WITHDRAWN WITHDRAWN PREPARED  PREPARED  PREPARED
@@ -84,7 +84,6 @@ TAKEN     OUTSIDER  .         .         .         .         .         .
 ROWS = [line.split() for line in TABLE.strip().splitlines()]
 
 
-@pytest.mark.spec("OWN-05")
 @pytest.mark.parametrize("row", ROWS, ids=[" ".join(row[:2]) for row in ROWS])
 def test_each_who_looks_at_a_step_writes_what_it_must_and_nothing_else(row: list[str]) -> None:
     record, actor = at(HandoverStep[row[0]]), Actor[row[1]]
