@@ -15,7 +15,8 @@ Around them `node` is a process's part in the mesh, and where its spots come fro
 - `doorkeeper`: which nodes this one stays connected with. `claims`: topics claimed in a store.
 - `moving`: how a topic goes from one owner to another while it is used. `mover` drives that by the store's
 record.
-- `effects`: what these ask for. `events`: what a program is told. `names`: what topics may be called.
+- `lags`: what peers are told that missed messages. `effects`: what these ask for. `events`: what a program is
+told. `names`: what topics may be called.
 
 Beside them: `threads` are spots for threads; `cluster_events` bridges members' events onto a topic.
 """

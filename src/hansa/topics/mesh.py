@@ -17,7 +17,6 @@ through `fanout.receive`; what that leaves comes to `hear`.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import replace
 
 from hansa.errors import BadArgument, Conflict, LimitExceeded, NotOwner, PeerAway, TopicExists
 from hansa.ids import format_id, precedence
@@ -46,7 +45,8 @@ from hansa.topics.events import (
 )
 from hansa.topics.fanout import Exchange, Feed, Outlet, receive
 from hansa.topics.inbox import TopicMessage
-from hansa.topics.moving import Adoption, Hold, Leaving, Moves, TopicState, mark_of
+from hansa.topics.lags import Lags, again, mark_of
+from hansa.topics.moving import Adoption, HeldMessages, Leaving, Moves, TopicState
 from hansa.topics.names import check_topic
 from hansa.topics.owners import Owners, TopicIndex
 from hansa.topics.wants import Subscriber, Wants
@@ -96,6 +96,7 @@ class Mesh:
         # Of topics that are published here and owned elsewhere: the owner, and the topic's frame.
         self._routes: dict[str, tuple[bytes, bytes]] = {}
         self._effects: list[Effect] = []
+        self._lags = Lags(node, exchange, self.peers, self._effects)
         self.wants = Wants(node, exchange, self.owners, self.peers, self.tally, self._effects)
         self.moves = Moves(node, exchange, self.peers, self.tally, self._effects, owner=self.owner)
 
@@ -212,13 +213,6 @@ class Mesh:
         takers = [member for member in self.peers.values() if member.taker]
         return sorted(takers, key=lambda member: (self.owners.count(member.id), precedence(member.id)))
 
-    def is_moving(self, topic: bytes) -> bool:
-        """Whether it is handed over from here, or was handed over to here, and not all have switched."""
-        moves = self.moves
-        leaving = moves.leaving.get(topic)
-        is_leaving = leaving is not None and (not leaving.is_gone or bool(leaving.expected))
-        return is_leaving or topic in moves.arrivals or topic in moves.adoptions
-
     def survey(self) -> list[Effect]:
         """Ask everybody for the counts of their topics."""
         for member in self.peers.values():
@@ -249,7 +243,7 @@ class Mesh:
                 self._ask(member)
                 self._asking.append((now + self._query_interval_s, member))
         if self._lag_at is not None and self._lag_at <= now:
-            self._tell_lagging()
+            self._lags.tell_all(self._claims)
             self._lag_at = now + LAGGING_S if self.exchange.lagging else None
         for hold in self.moves.tick(now=now):
             if hold.is_orphaned:
@@ -395,19 +389,12 @@ class Mesh:
             )
         for peer in list(outlet.subscribers):
             if outlet in self.exchange.lagging.get(self.peers[peer].box, ()):
-                self._tell_lag(self.peers[peer], outlet)
-                self._forget_lag(self.peers[peer], outlet)
+                self._lags.tell(self.peers[peer], outlet, self._claims)
+                self._lags.forget(self.peers[peer], outlet)
         self._routes.pop(outlet.feed.topic, None)
-        self.moves.close(outlet, target, number, claim=self._claims.get(topic, 0))
-        subscribers = [*outlet.subscribers, *([self.node] if topic in self.wants.all else [])]
-        state = TopicState(
-            source=self.node,
-            founder=outlet.founder,
-            epoch=outlet.epoch,
-            sequence=outlet.sequence,
-            retain=outlet.retain,
-            latest=None if outlet.latest is None else outlet.latest.payload,
-            subscribers=tuple(subscribers),
+        is_wanted = topic in self.wants.all
+        state = self.moves.close(
+            outlet, target, number, claim=self._claims.get(topic, 0), is_wanted=is_wanted
         )
         return state, self._done()
 
@@ -451,16 +438,7 @@ class Mesh:
             self.exchange.hold_own(outlet)
         latest = None if state.latest is None else TopicMessage(name, state.latest, state.sequence)
         outlet.go_on(state.sequence, latest)
-        for peer in state.subscribers:
-            member = self.peers.get(peer)
-            if member is not None:
-                outlet.add(peer, member.box)
-                member.subscribed[topic] = None
-        move = Move(step=MoveStep.MOVED, number=adoption.number, node=state.source)
-        for peer in self.peers:
-            mark = mark_of(outlet, self.node, confirm=peer in outlet.subscribers)
-            announce = TopicAnnounce(topic=name, mark=mark, claim=adoption.claim, move=move)
-            self._effects.append(Send(peer=peer, command=announce))
+        self.moves.open(outlet, adoption)
         self._routes.pop(name, None)
         self._index.add(topic)
         self.tally.moved_count += 1
@@ -495,7 +473,7 @@ class Mesh:
         self._effects.append(Tell(event=event, to=outlet.spot))
         self._remove(outlet.frame, outlet)
 
-    def _bury(self, hold: Hold) -> None:
+    def _bury(self, hold: HeldMessages) -> None:
         """The new owner of a topic that was on its way does not come: it has no owner."""
         hold.is_orphaned = False
         self._moved(hold.topic, hold.source, self.owner(hold.topic), is_lost=True)
@@ -534,7 +512,7 @@ class Mesh:
             # A last word for those who miss some of our messages; who heard the winner first ignores it.
             for member in [self.peers[subscriber] for subscriber in outlet.subscribers]:
                 if outlet in self.exchange.lagging.get(member.box, ()):
-                    self._tell_lag(member, outlet)
+                    self._lags.tell(member, outlet, self._claims)
             self._give_up(topic, outlet)
             self.moves.abandon(topic)
             self._effects.append(
@@ -576,7 +554,7 @@ class Mesh:
         for peer in outlet.subscribers:
             member = self.peers[peer]
             del member.subscribed[topic]
-            self._forget_lag(member, outlet)
+            self._lags.forget(member, outlet)
 
     def _moved(
         self,
@@ -762,7 +740,7 @@ class Mesh:
             announce = TopicAnnounce(topic=name, mark=mark, claim=self._claims.get(topic, 0))
             self._effects.append(Send(peer=member.id, command=announce))
         if outlet.latest is not None:
-            self._effects.append(Send(peer=member.id, command=_again(outlet.latest)))
+            self._effects.append(Send(peer=member.id, command=again(outlet.latest)))
 
     def _unsubscribe(self, member: Peer, unsubscribe: Unsubscribe) -> None:
         topic = unsubscribe.topic.encode()
@@ -775,7 +753,7 @@ class Mesh:
         del member.subscribed[topic]
         outlet = self.exchange.outlets[topic]
         outlet.remove(member.id)
-        self._forget_lag(member, outlet)
+        self._lags.forget(member, outlet)
 
     def _publish(self, member: Peer, publish: Publish) -> None:
         topic = publish.topic.encode()
@@ -788,37 +766,6 @@ class Mesh:
             return
         self.tally.refused_count += 1
         self._effects.append(Send(peer=member.id, command=TopicRemove(topic=publish.topic, refused_count=1)))
-
-    def _tell_lagging(self) -> None:
-        exchange = self.exchange
-        members = {member.box: member for member in self.peers.values() if member.box in exchange.lagging}
-        for box, outlets in list(exchange.lagging.items()):
-            member = members.get(box)
-            is_full = box.held_count * 2 > box.count_max or box.held_bytes * 2 > box.bytes_max
-            if member is not None and is_full:
-                continue
-            del exchange.lagging[box]
-            if member is not None and member.is_hansa:
-                for outlet in outlets:
-                    self._tell_lag(member, outlet)
-
-    def _tell_lag(self, member: Peer, outlet: Outlet) -> None:
-        """How far the topic is; of a retained one the latest message again, which must not stay unknown."""
-        latest = outlet.latest
-        mark = mark_of(outlet, self.node)
-        if latest is not None:
-            # As if the latest message were still to come.
-            mark = replace(mark, sequence=mark.sequence - 1)
-        claim = self._claims.get(outlet.frame, 0)
-        announce = TopicAnnounce(topic=outlet.feed.topic, mark=mark, claim=claim)
-        self._effects.append(Send(peer=member.id, command=announce))
-        if latest is not None:
-            self._effects.append(Send(peer=member.id, command=_again(latest)))
-
-    def _forget_lag(self, member: Peer, outlet: Outlet) -> None:
-        lagging = self.exchange.lagging.get(member.box)
-        if lagging is not None:
-            lagging.pop(outlet, None)
 
     # -- small things
 
@@ -835,10 +782,6 @@ class Mesh:
         effects = self._effects[:]
         self._effects.clear()
         return effects
-
-
-def _again(latest: TopicMessage) -> Message:
-    return Message(topic=latest.topic, payload=latest.payload, sequence=latest.sequence)
 
 
 def _counts(outlet: Outlet) -> TopicCounts:
