@@ -41,6 +41,13 @@ class Lags:
                 for outlet in outlets:
                     self.tell(member, outlet, claims)
 
+    def tell_at_once(self, outlet: Outlet, claims: Mapping[bytes, int]) -> None:
+        """To all who lag behind with a topic, whether there is room or not: a last word."""
+        for member in [self._peers[peer] for peer in outlet.subscribers]:
+            if outlet in self._exchange.lagging.get(member.box, ()):
+                self.tell(member, outlet, claims)
+                self.forget(member, outlet)
+
     def tell(self, member: Peer, outlet: Outlet, claims: Mapping[bytes, int]) -> None:
         """How far the topic is; of a retained one the latest message again, which must not stay unknown."""
         latest = outlet.latest

@@ -38,7 +38,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from math import inf
@@ -55,8 +55,9 @@ from hansa.limits import (
     TOPIC_TAKEN_S_MAX,
 )
 from hansa.topics.effects import Effect, MeshTally, Peer, Resume, Send, Tell
-from hansa.topics.events import PublishesRefused
+from hansa.topics.events import PublishesRefused, TopicMoved
 from hansa.topics.fanout import Exchange, Outlet
+from hansa.topics.inbox import TopicMessage
 from hansa.topics.lags import mark_of
 from hansa.wire.topics import (
     Move,
@@ -283,6 +284,12 @@ class Moves:
         )
         self._effects.append(Send(peer=peer, command=announce))
 
+    def tell_all_closed(self, peer: bytes, claims: Mapping[bytes, int]) -> None:
+        """Of all topics that are closed here, to a node that asks what we own."""
+        for topic, leaving in self.leaving.items():
+            if not leaving.is_gone:
+                self.tell_closed(peer, leaving, claim=claims.get(topic, 0))
+
     def reopen(self, leaving: Leaving, *, claim: int) -> None:
         """It is withdrawn: the topic stays. What was kept is published, the others' first."""
         outlet, exchange = leaving.outlet, self._exchange
@@ -298,7 +305,7 @@ class Moves:
         announce = TopicAnnounce(topic=outlet.feed.topic, claim=claim, move=move)
         self._effects += [Send(peer=peer, command=announce) for peer in self._peers]
 
-    def let_go(self, leaving: Leaving) -> None:
+    def let_go(self, leaving: Leaving, *, epoch: int) -> None:
         """The new owner has announced it: say so, and send it what was kept, in order."""
         outlet = leaving.outlet
         leaving.is_gone = True
@@ -311,6 +318,9 @@ class Moves:
         move = Move(step=MoveStep.MOVED, number=leaving.number, node=leaving.target)
         remove = TopicRemove(topic=outlet.feed.topic, mark=mark_of(outlet, self._node), move=move)
         self._effects += [Send(peer=peer, command=remove) for peer in self._peers]
+        self._tally.moved_count += 1
+        event = TopicMoved(topic=outlet.feed.topic, source=self._node, target=leaving.target, epoch=epoch)
+        self._effects.append(Tell(event=event, to=outlet.spot))
         while leaving.forwards:
             self._forward(leaving, leaving.forwards.popleft())
         self._look_for_last(leaving)
@@ -376,6 +386,19 @@ class Moves:
         self._effects.append(Send(peer=leaving.target, command=remove))
 
     # -- what publishers say
+
+    def hear(self, member: Peer, topic: bytes, move: Move) -> bool:
+        """A step that is said behind TOPIC_REMOVE; whether it was all that was meant."""
+        match move.step:
+            case MoveStep.END:
+                self.end(member, topic, move)
+            case MoveStep.LAST:
+                self.last(member, topic, move)
+            case MoveStep.SWITCHED:
+                self.switched(member, topic, move)
+            case _:
+                return False
+        return True
 
     def end(self, member: Peer, topic: bytes, move: Move) -> None:
         """A publisher's END: from itself, or passed on by the old owner. Or a question after it."""
@@ -537,8 +560,15 @@ class Moves:
         return is_leaving or topic in self.arrivals or topic in self.adoptions
 
     def open(self, outlet: Outlet, adoption: Adoption) -> None:
-        """The topic is ours: take its subscribers along, and tell all."""
-        state = adoption.state
+        """The topic is ours: go on counting, take its subscribers along, and tell all."""
+        state, topic, name = adoption.state, adoption.topic, outlet.feed.topic
+        del self.adoptions[topic]
+        # It has come back, before all had switched: nothing is forwarded any more.
+        self.leaving.pop(topic, None)
+        if name in self.holds:
+            self._exchange.hold_own(outlet)
+        latest = None if state.latest is None else TopicMessage(name, state.latest, state.sequence)
+        outlet.go_on(state.sequence, latest)
         for peer in state.subscribers:
             member = self._peers.get(peer)
             if member is not None:
@@ -551,6 +581,17 @@ class Moves:
                 topic=adoption.topic.decode(), mark=mark, claim=adoption.claim, move=move
             )
             self._effects.append(Send(peer=peer, command=announce))
+        self._tally.moved_count += 1
+        event = TopicMoved(topic=name, source=state.source, target=self._node, epoch=adoption.claim)
+        self._effects.append(Tell(event=event, to=adoption.spot))
+        self._effects.append(Resume())
+        self.begin_arrival(topic, state.source, adoption.number, until=adoption.until)
+
+    def say_again(self, outlet: Outlet) -> None:
+        """To who knows nothing of hand-overs, and may have taken the old owner's removal for ours."""
+        announce = TopicAnnounce(topic=outlet.feed.topic, mark=mark_of(outlet, self._node))
+        raw = [peer for peer, member in self._peers.items() if not member.is_hansa]
+        self._effects += [Send(peer=peer, command=announce) for peer in raw]
 
     def is_closed_here(self, adoption: Adoption) -> bool:
         """Whether all that the old owner has published has come here, as far as it ever will."""
@@ -624,6 +665,11 @@ class Moves:
                 given_up.append(hold)
                 self._give_up(hold)
         return given_up
+
+    def overdue(self, *, now: float) -> list[Leaving]:
+        """What was taken, and is still not announced."""
+        closed = [one for one in self.leaving.values() if not one.is_gone]
+        return [one for one in closed if one.until is not None and one.until <= now]
 
     def deadline(self) -> float | None:
         due = [one.until for one in self.arrivals.values()]
