@@ -129,8 +129,8 @@ class Place:
     def before(self) -> KeyValue:
         """The last one ahead that stays ahead until it is gone: the one to wait for.
 
-        Who is named in a sealed hand-over stands ahead of who came before it, and no more if that is withdrawn.
-        Two who both wait for each other would wait for ever.
+        Who is named in a sealed hand-over stands ahead of those who came before it, and behind them again if
+        that is withdrawn: two who wait for each other would wait for ever.
         """
         for item in reversed(self.ahead):
             is_named = self.head is not None and item.key == self.head.next

@@ -470,10 +470,8 @@ class PlacedMoves:
             with suppress(*TROUBLE):
                 outcome = await self._keeper.store.commit(claim.guards, then=[Get(self._key(claim))])
                 if outcome.is_success:
-                    found = [
-                        Handover.decode(item.value, revision=item.mod_revision) for item in outcome.items
-                    ]
-                    return found[0] if found else None
+                    item = next(iter(outcome.items), None)
+                    return None if item is None else Handover.decode(item.value, revision=item.mod_revision)
             # The entry was written anew, which this node is about to hear.
             await asyncio.sleep(backoff.next_s())
 

@@ -261,8 +261,6 @@ class ClaimRecord:
             self.wake()
 
     def _set(self, record: Handover, at: int) -> None:
-        if at < self._known_at:
-            return  # The answer to a step of its own came after news of the next one.
         self.latest, self._revision, self._known_at = record, record.revision, at
         if self._seen[0] != record.number:
             self._seen = record.number, self.session.store.clock.monotonic()

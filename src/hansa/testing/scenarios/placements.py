@@ -282,7 +282,7 @@ class Placements(Scenario):
             if not names or (is_owned and (self._is_calm or chance.flip(0.8))):
                 continue
             name = chance.choose(names)
-            if is_owned and chance.flip(0.8):
+            if before is not None and is_owned and name != before.node and chance.flip(0.8):
                 with suppress(Conflict, NoSuccessor):
                     await placer.offer(key, name, timeout=chance.uniform(0.5, 4.0), reason="for a change")
                 continue

@@ -17,7 +17,7 @@ from contextvars import Context
 from dataclasses import dataclass
 from enum import Enum
 from itertools import product
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from hansa.chance import Chance
 from hansa.coordination.handover import Handover, HandoverStep
@@ -162,7 +162,7 @@ def draw_strike(chance: Chance, cell: Cell, store: str, *, skipped_max: int = 0)
 
 
 class StruckStore(StoreHost):
-    """A store whose transactions are looked at. `hosts_of` names the victims in a hand-over, if there are any.
+    """A store whose transactions are looked at. `hosts_of` names the victims of a hand-over, if any is there.
 
     Programs use it over links that `link` gives.
     """
