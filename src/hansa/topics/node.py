@@ -335,7 +335,7 @@ class SpotNode:
     @property
     def owned(self) -> tuple[str, ...]:
         """Topics that spots of this node own."""
-        return tuple(self.mesh.exchange.outlets_by_name)
+        return tuple(outlet.feed.topic for outlet in self.mesh.exchange.outlets.values())
 
     @property
     def wanted(self) -> dict[str, int]:
@@ -394,6 +394,7 @@ class SpotNode:
             bad_frames=dict(strikes.by_reason),
             expelled_count=strikes.expelled_count,
             taken_over_count=self.mesh.taken_over_count,
+            moved_count=tally.moved_count,
             events_dropped_count=self._events_dropped_count,
             failovers_count=self._machine.tally.failovers_count,
         )

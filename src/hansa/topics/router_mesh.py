@@ -224,10 +224,10 @@ class RouterMesh:
 
     # -- what spots ask for; topics are frames
 
-    def create(self, topic: bytes, spot: object, *, retain: bool, is_claimed: bool) -> None:
+    def create(self, topic: bytes, spot: object, *, retain: bool, claim: int) -> None:
         """Raises TopicExists, BadArgument; UsageError where there are no owners."""
         wall_ms = int(self._clock.wall() * 1000)
-        self._perform(self._mesh.create(topic, spot, retain=retain, wall_ms=wall_ms, is_claimed=is_claimed))
+        self._perform(self._mesh.create(topic, spot, retain=retain, wall_ms=wall_ms, claim=claim))
 
     def lose(self, topic: bytes, reason: str) -> None:
         """The claim of a topic is lost; does nothing where it is not owned."""
@@ -302,7 +302,9 @@ class RouterMesh:
     def topics(self) -> dict[str, bytes]:
         """Every known topic and its owner."""
         known = {topic.decode(): owner for topic, owner in self._mesh.owners.all.items()}
-        return known | dict.fromkeys(self.exchange.outlets_by_name, self._routing_id)
+        return known | dict.fromkeys(
+            (outlet.feed.topic for outlet in self.exchange.outlets.values()), self._routing_id
+        )
 
     @property
     def topics_count(self) -> int:
@@ -352,7 +354,7 @@ class RouterMesh:
         while at < len(messages):
             try:
                 command = decode(messages[at])
-                effects = mesh.hear(peer, command)
+                effects = mesh.hear(peer, command, now=self._now())
             except PeerError as error:
                 if self.strikes.strike(peer, error):
                     self._router.expel(peer, f"too many bad messages, the last: {error}")

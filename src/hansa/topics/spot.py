@@ -94,7 +94,7 @@ class Spot:
         await self._mesh.in_step()
         self._check()
         if self.node.claims is None:
-            self._mesh.create(frame, self, retain=retain, is_claimed=False)
+            self._mesh.create(frame, self, retain=retain, claim=0)
         else:
             await self._create_claimed(self.node.claims, topic, frame, retain=retain)
         self._owned[topic] = None
@@ -108,7 +108,7 @@ class Spot:
             claim.check()
             if is_owned_unclaimed:
                 raise TopicExists(f"topic {topic!r} is owned already, by a node that did not ask the store")
-            self._mesh.create(frame, self, retain=retain, is_claimed=True)
+            self._mesh.create(frame, self, retain=retain, claim=claim.epoch)
             claims.keep(topic, claim)
         except BaseException:
             claims.give_up_later(topic, claim)
