@@ -83,6 +83,10 @@ class Keys:
         """The prefix of the records of all hand-overs."""
         return self.prefix + b"handovers/"
 
+    def topic_handovers(self, service: str) -> bytes:
+        """The prefix of the records of the topics of one mesh."""
+        return self.handovers + b"topic/" + as_name(service, "a service") + b"/"
+
     def handover(self, kind: str, name: str) -> bytes:
         """The record of the hand-overs of one thing. The name of a topic is what `topic_name` gives."""
         named = _topic_name(name) if kind == "topic" else as_name(name, f"a {kind}")

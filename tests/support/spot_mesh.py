@@ -141,9 +141,7 @@ class MeshBench:
     def create(
         self, topic: str, spot: object = None, *, retain: bool = False, claim: int = 0
     ) -> list[Effect]:
-        return self.mesh.create(
-            topic.encode(), spot, retain=retain, wall_ms=self.wall_ms, claim=claim
-        )
+        return self.mesh.create(topic.encode(), spot, retain=retain, wall_ms=self.wall_ms, claim=claim)
 
     def destroy(self, topic: str, spot: object = None) -> list[Effect]:
         return self.mesh.destroy(topic.encode(), spot)

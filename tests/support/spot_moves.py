@@ -1,4 +1,5 @@
-"""Mesh machines that hand a topic from one to the other, and books of who has had what. No sockets, no store."""
+"""Mesh machines that hand a topic from one to the other, and books of who has had what. No sockets, no
+store."""
 
 from __future__ import annotations
 
@@ -44,7 +45,8 @@ class Reader:
 
 
 class MovingCluster(Cluster):
-    """A cluster with one topic, which moves. All are connected when it begins, and everybody is subscribed."""
+    """A cluster with one topic, which moves. All are connected when it begins, and everybody is
+    subscribed."""
 
     def __init__(self, count: int, *, readers: list[int], retain: bool = False) -> None:
         super().__init__(count, outbox_count_max=BIG)
@@ -114,7 +116,6 @@ class MovingCluster(Cluster):
             spot=target,
             state=underway.state,
             claim=self._claim,
-            source=source.id,
             number=underway.number,
             until=self.now + TOPIC_CLOSING_S_MAX,
         )
@@ -160,7 +161,13 @@ class MovingCluster(Cluster):
             assert set(reader.received) == expected, "something was lost"
             self.check_order(reader)
         for kinds in self.events:
-            for kind in ("SubscriptionSuspended", "MessagesMissed", "TopicLost", "PublishesRefused", "TopicRemoved"):
+            for kind in (
+                "SubscriptionSuspended",
+                "MessagesMissed",
+                "TopicLost",
+                "PublishesRefused",
+                "TopicRemoved",
+            ):
                 assert kinds[kind] == 0, f"{kind} was told"
 
     def check_all_is_known(self) -> None:

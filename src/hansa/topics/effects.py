@@ -47,6 +47,8 @@ class Peer:
     def __init__(self, peer: bytes, box: Outbox) -> None:
         self.id = peer
         self.box = box
+        self.taker = ""
+        """The name under which a store knows it, if it takes topics that are handed over."""
         self.is_hansa = False
         """It understands extension frames, and confirms subscriptions."""
         self.heard_count = 0

@@ -7,11 +7,11 @@ QUERY again. QUERY is also repeated slowly, with a digest of what is known, in c
 
 If two nodes own a topic, the lower id wins; the other is demoted and says nothing about it, because everybody
 hears the winner too. A node that comes to believe a claim which had lost before asks whether it still stands.
-Before the ids come the claims in a store: the higher epoch wins, and one that is claimed there over one that is
-not. Who loses that way has lost its own claim, and does not know yet.
+Before the ids come the claims in a store: the higher epoch wins, and one that is claimed there over one that
+is not. Who loses that way has lost its own claim, and does not know yet.
 
-What local subscriptions want is decided in `wants`, how a topic is handed over in `moving`. Messages go through
-`fanout.receive`; what that leaves comes to `hear`.
+What local subscriptions want is decided in `wants`, how a topic is handed over in `moving`. Messages go
+through `fanout.receive`; what that leaves comes to `hear`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from hansa.limits import (
     TOPICS_MAX,
 )
 from hansa.presence.statements import Stamps
-from hansa.topics.effects import Broadcast, Effect, MeshTally, Peer, Send, Tell
+from hansa.topics.effects import Broadcast, Effect, MeshTally, Peer, Resume, Send, Tell
 from hansa.topics.events import (
     PeerJoined,
     PeerLeft,
@@ -76,6 +76,8 @@ class Mesh:
         self.node = node
         self.exchange = exchange
         self.tally = MeshTally()
+        self.taker = ""
+        """The name under which a store knows this node, if it takes topics that are handed over."""
         self.peers: dict[bytes, Peer] = {}
         self.owners = Owners()
         self._query_interval_s = query_interval_s
@@ -195,6 +197,27 @@ class Mesh:
         if end > at:
             member.heard_count += 1
         return end
+
+    def take_topics(self, name: str) -> list[Effect]:
+        """From now on others may hand topics over to this node, which the store knows so; or not any more."""
+        if name == self.taker:
+            return []
+        self.taker = name
+        for member in self.peers.values():
+            self._ask(member)
+        return self._done()
+
+    def takers(self) -> list[Peer]:
+        """Who takes topics, the least loaded first."""
+        takers = [member for member in self.peers.values() if member.taker]
+        return sorted(takers, key=lambda member: (self.owners.count(member.id), precedence(member.id)))
+
+    def is_moving(self, topic: bytes) -> bool:
+        """Whether it is handed over from here, or was handed over to here, and not all have switched."""
+        moves = self.moves
+        leaving = moves.leaving.get(topic)
+        is_leaving = leaving is not None and (not leaving.is_gone or bool(leaving.expected))
+        return is_leaving or topic in moves.arrivals or topic in moves.adoptions
 
     def survey(self) -> list[Effect]:
         """Ask everybody for the counts of their topics."""
@@ -367,7 +390,9 @@ class Mesh:
             raise Conflict(f"topic {outlet.feed.topic!r} is on its way already: try again in a moment")
         member = self.peers.get(target)
         if member is None or not member.is_hansa:
-            raise PeerAway(f"node {format_id(target)} is not connected, and cannot take {outlet.feed.topic!r}")
+            raise PeerAway(
+                f"node {format_id(target)} is not connected, and cannot take {outlet.feed.topic!r}"
+            )
         for peer in list(outlet.subscribers):
             if outlet in self.exchange.lagging.get(self.peers[peer].box, ()):
                 self._tell_lag(self.peers[peer], outlet)
@@ -376,6 +401,7 @@ class Mesh:
         self.moves.close(outlet, target, number, claim=self._claims.get(topic, 0))
         subscribers = [*outlet.subscribers, *([self.node] if topic in self.wants.all else [])]
         state = TopicState(
+            source=self.node,
             founder=outlet.founder,
             epoch=outlet.epoch,
             sequence=outlet.sequence,
@@ -430,7 +456,7 @@ class Mesh:
             if member is not None:
                 outlet.add(peer, member.box)
                 member.subscribed[topic] = None
-        move = Move(step=MoveStep.MOVED, number=adoption.number, node=adoption.source)
+        move = Move(step=MoveStep.MOVED, number=adoption.number, node=state.source)
         for peer in self.peers:
             mark = mark_of(outlet, self.node, confirm=peer in outlet.subscribers)
             announce = TopicAnnounce(topic=name, mark=mark, claim=adoption.claim, move=move)
@@ -438,11 +464,10 @@ class Mesh:
         self._routes.pop(name, None)
         self._index.add(topic)
         self.tally.moved_count += 1
-        event = TopicMoved(
-            topic=name, source=adoption.source, target=self.node, epoch=adoption.claim
-        )
+        event = TopicMoved(topic=name, source=state.source, target=self.node, epoch=adoption.claim)
         self._effects.append(Tell(event=event, to=adoption.spot))
-        self.moves.begin_arrival(topic, adoption.source, adoption.number, until=adoption.until)
+        self._effects.append(Resume())
+        self.moves.begin_arrival(topic, state.source, adoption.number, until=adoption.until)
         self.wants.adopt(outlet)
         self.moves.settle(name)
 
@@ -480,7 +505,7 @@ class Mesh:
     def _claim(
         self, topic: bytes, peer: bytes, epoch: int = 0, *, move: Move | None = None, mark: Mark | None = None
     ) -> None:
-        """A peer says that a topic is its own; by `move` and `mark`, that and how it was handed over to it."""
+        """A peer says that a topic is its own; by `move` and `mark` how it was handed over to it."""
         if self.owners.is_claimed_by(topic, peer) and self.owners.epoch(topic, peer) == epoch:
             return
         if self.owners.count(peer) >= TOPICS_MAX:
@@ -596,6 +621,7 @@ class Mesh:
             known_count=self.owners.count(member.id),
             known_digest=self.owners.digest(member.id),
             is_extended=True,
+            taker=self.taker,
         )
         self.tally.queries_count += 1
         self._effects.append(Send(peer=member.id, command=query))
@@ -604,6 +630,7 @@ class Mesh:
         outlets = self.exchange.outlets
         if query.is_extended:
             member.is_hansa = True
+            member.taker = query.taker
         is_right = query.known_count == len(outlets) and query.known_digest == self._digest
         if query.is_extended and is_right and not query.report_wanted:
             answer = QueryResp(topics=(), is_extended=True, is_unchanged=True)

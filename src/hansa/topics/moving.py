@@ -1,36 +1,37 @@
 """A topic on its way from one owner to another, while it is published to and read. Pure.
 
-Theory of operation. A is the owner, B the node that will be; both share a store, whose record of the hand-over
-says which of them owns (`hansa.coordination.handover`). Everybody else only follows what they say:
+Theory of operation. A is the owner, B the node that will be; both share a store, whose record of the
+hand-over says which of them owns (`hansa.coordination.handover`). Everybody else only follows what they say:
 
     A: CLOSED -- the record is taken, and B announces the topic --> FORWARDING -- all have switched --> gone
        CLOSED -- it is withdrawn: STAYS                         --> open again
 
-*A closes.* When B is prepared A publishes nothing more, and tells every peer MOVING with its last number, N, over
-the connections that have carried the messages up to N. The state that B gets (`TopicState`) is of that moment:
-N, the latest retained message, who was subscribed. What A's own spots publish is held; what others sent before
-they heard MOVING is kept, in order.
+*A closes.* When B is prepared A publishes nothing more, and tells every peer MOVING with its last number, N,
+over the connections that have carried the messages up to N. The state that B gets (`TopicState`) is of that
+moment: N, the latest retained message, who was subscribed. What A's own spots publish is held; what others
+sent before they heard MOVING is kept, in order.
 
 *Publishers.* Each node answers MOVING with END, behind the last that it has sent to A, and holds what it
-publishes from then on (`Hold`). When B has announced the topic A sends it what it has kept, and the ENDs where
-they stand between; B answers an END with ENDED to its publisher, which then sends B what it has held. So one
-node's messages never overtake each other. A says LAST when all ENDs have come, or when it waits no longer.
-Every node says SWITCHED to B when it holds nothing and waits for nothing any more: only then may the topic move on,
-so that nobody ever hears of the next hand-over before this one.
+publishes from then on (`Hold`). When B has announced the topic A sends it what it has kept, and the ENDs
+where they stand between; B answers an END with ENDED to its publisher, which then sends B what it has held.
+So one node's messages never overtake each other. A says LAST when all ENDs have come, or when it waits no
+longer. Every node says SWITCHED to B when it holds nothing and waits for nothing any more: only then may the
+topic move on, so that nobody ever hears of the next hand-over before this one.
 
-*Subscribers.* B takes A's subscribers along: it says so to each with its announcement, before its first message,
-and goes on counting at N + 1. A subscriber takes A's messages up to MOVING, then B's; what B sends before that
-waits (`wants.Crossing`). When A's connection ends before MOVING came the gap is told exactly.
+*Subscribers.* B takes A's subscribers along: it says so to each with its announcement, before its first
+message, and goes on counting at N + 1. A subscriber takes A's messages up to MOVING, then B's; what B sends
+before that waits (`wants.Crossing`). When A's connection ends before MOVING came the gap is told exactly.
 
 *B* opens the topic when it owns it and has heard MOVING itself: its own subscribers come after N, too.
 
 What may go wrong, and what becomes of it: A withdraws, then all that is held goes to A. A's connection to B
-ends, then B says ENDED to all: nothing more can come. A publisher's connection to A ends, then A says END for it,
-and the publisher asks B, which answers when it knows. Somebody else comes to own the topic, as after a crash: then
-what is held goes there. Nobody does: after TOPIC_HOLD_S_MAX the publisher is told how many messages that were.
+ends, then B says ENDED to all: nothing more can come. A publisher's connection to A ends, then A says END for
+it, and the publisher asks B, which answers when it knows. Somebody else comes to own the topic, as after a
+crash: then what is held goes there. Nobody does: after TOPIC_HOLD_S_MAX the publisher is told how many
+messages that were.
 
-Peers that know none of this hear an announcement of B, a removal of A, and B's announcement once more, because
-they may have taken the removal for B's. What they still send to A is forwarded for a while.
+Peers that know none of this hear an announcement of B, a removal of A, and B's announcement once more,
+because they may have taken the removal for B's. What they still send to A is forwarded for a while.
 """
 
 from __future__ import annotations
@@ -69,8 +70,9 @@ from hansa.wire.topics import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicState:
-    """What the new owner needs to go on: sealed in the record of the hand-over."""
+    """What the new owner needs to go on: sealed in the record of the hand-over. `source` is the old owner."""
 
+    source: bytes
     founder: bytes
     epoch: int
     sequence: int
@@ -81,6 +83,7 @@ class TopicState:
     def encode(self) -> bytes:
         """A line of JSON, then the latest retained message, if there is one."""
         head = {
+            "source": self.source.hex(),
             "founder": self.founder.hex(),
             "epoch": self.epoch,
             "sequence": self.sequence,
@@ -97,6 +100,7 @@ class TopicState:
         with suppress(ValueError, TypeError, RecursionError):
             match json.loads(head):
                 case {
+                    "source": str(source),
                     "founder": str(founder),
                     "epoch": int(epoch),
                     "sequence": int(sequence),
@@ -105,6 +109,7 @@ class TopicState:
                     "subscribers": list(subscribers),
                 }:
                     return cls(
+                        source=bytes.fromhex(source),
                         founder=bytes.fromhex(founder),
                         epoch=epoch,
                         sequence=sequence,
@@ -176,10 +181,7 @@ class Leaving:
 
     def put(self, publisher: bytes, payload: bytes) -> bool:
         """Keep a message for the new owner; False when there is no room."""
-        if (
-            self._forward_count >= TOPIC_FORWARD_COUNT_MAX
-            or self._forward_bytes >= TOPIC_FORWARD_BYTES_MAX
-        ):
+        if self._forward_count >= TOPIC_FORWARD_COUNT_MAX or self._forward_bytes >= TOPIC_FORWARD_BYTES_MAX:
             return False
         self.forwards.append((publisher, payload))
         self._forward_count += 1
@@ -208,13 +210,13 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adoption:
-    """A topic that this node owns, and does not publish yet: the old owner's last messages are on their way."""
+    """A topic that this node owns, and does not publish yet: the old owner's last messages are on their
+    way."""
 
     topic: bytes
     spot: object
     state: TopicState
     claim: int
-    source: bytes
     number: int
     until: float
     """It is opened then, whatever has come."""
@@ -312,6 +314,7 @@ class Moves:
         leaving = self.leaving.pop(topic, None)
         if leaving is None:
             return
+        self._effects.append(Resume())
         name = leaving.outlet.feed.topic
         counts: dict[bytes, int] = {}
         for forward in leaving.forwards:
@@ -350,6 +353,7 @@ class Moves:
         if not leaving.is_gone or leaving.expected:
             return
         self._say_last(leaving)
+        self._effects.append(Resume())
         if all(member.is_hansa for member in self._peers.values()):
             self.leaving.pop(leaving.outlet.frame, None)
 
@@ -401,6 +405,7 @@ class Moves:
         arrival = self.arrivals.pop(topic, None)
         if arrival is not None:
             self._end_all(topic, arrival)
+            self._effects.append(Resume())
 
     def _close_if_done(self, topic: bytes, arrival: Arrival) -> None:
         if arrival.is_last and not arrival.expected:
@@ -514,7 +519,7 @@ class Moves:
     def is_closed_here(self, adoption: Adoption) -> bool:
         """Whether all that the old owner has published has come here, as far as it ever will."""
         hold = self.holds.get(adoption.topic.decode())
-        member = self._peers.get(adoption.source)
+        member = self._peers.get(adoption.state.source)
         if member is None:
             return True
         return hold is not None and hold.connection is member and hold.number >= adoption.number
@@ -573,6 +578,7 @@ class Moves:
             elif leaving.until <= now and leaving.is_gone:
                 if leaving.expected:
                     self._say_last(leaving)
+                self._effects.append(Resume())
                 del self.leaving[leaving.outlet.frame]
         given_up = []
         for hold in list(self.holds.values()):

@@ -26,6 +26,7 @@ from hansa.limits import (
     RECONNECT_JITTER,
     RECONNECT_S_MAX,
     RECONNECT_S_MIN,
+    TOPIC_CLOSING_S_MAX,
     WRITE_TURN_BYTES,
 )
 from hansa.presence.provider_info import ProviderInfo
@@ -33,10 +34,11 @@ from hansa.runtime.backoff import Backoff
 from hansa.runtime.mailboxes import Waiters
 from hansa.runtime.tasks import TaskScope
 from hansa.topics.doorkeeper import Doorkeeper
-from hansa.topics.effects import Broadcast, Effect, MeshTally, Peer, Send, Tell
+from hansa.topics.effects import Broadcast, Effect, MeshTally, Peer, Resume, Send, Tell
 from hansa.topics.events import TopicReport
 from hansa.topics.fanout import Exchange
 from hansa.topics.mesh import Mesh
+from hansa.topics.moving import Adoption, Hold, TopicState
 from hansa.topics.wants import Subscriber
 from hansa.transport import (
     Away,
@@ -105,6 +107,8 @@ class RouterMesh:
         # Kept here, because uvloop's handle for a time that is past has none.
         self._timer_at = 0.0
         self._steppers = Waiters()
+        # Publishers and hand-overs that wait for a topic to be where it goes.
+        self._moved = Waiters()
         self._tasks = TaskScope(name, self._task_failed)
         self._is_closed = False
 
@@ -132,6 +136,7 @@ class RouterMesh:
             self._timer = None
         self._listed.clear()
         self._steppers.wake_all()
+        self._moved.wake_all()
         for survey in list(self._surveys):
             survey.end()
         try:
@@ -229,6 +234,61 @@ class RouterMesh:
         wall_ms = int(self._clock.wall() * 1000)
         self._perform(self._mesh.create(topic, spot, retain=retain, wall_ms=wall_ms, claim=claim))
 
+    # -- topics that are handed over
+
+    def take_topics(self, name: str) -> None:
+        """From now on others may hand topics over to this node, which the store knows so; or not any more."""
+        self._perform(self._mesh.take_topics(name))
+
+    def takers(self) -> list[tuple[bytes, str]]:
+        """Connected nodes that take topics, by id and by the store's name, the least loaded first."""
+        return [(member.id, member.taker) for member in self._mesh.takers()]
+
+    def check_room(self) -> None:
+        """Raises BadArgument when this node owns as many topics as it may."""
+        self._mesh.check_room()
+
+    def close_topic(self, topic: bytes, target: bytes, *, number: int) -> TopicState:
+        """Publish nothing more there; `stay` or `taken` follows. Raises NotOwner, PeerAway, Conflict."""
+        state, effects = self._mesh.close(topic, target, number=number)
+        self._perform(effects)
+        return state
+
+    def is_closed(self, topic: bytes) -> bool:
+        """Whether it is on its way from here, and nothing is published."""
+        return topic in self._mesh.moves.leaving
+
+    def stay(self, topic: bytes) -> None:
+        """The hand-over was withdrawn. Changes nothing unless the topic was closed."""
+        self._perform(self._mesh.stay(topic))
+
+    def taken(self, topic: bytes) -> None:
+        """The record says that the topic is the new owner's."""
+        self._perform(self._mesh.taken(topic))
+
+    def adopt(self, topic: bytes, spot: object, state: TopicState, *, claim: int, number: int) -> None:
+        """Own a topic that another node has handed over."""
+        adoption = Adoption(
+            topic=topic,
+            spot=spot,
+            state=state,
+            claim=claim,
+            number=number,
+            until=self._now() + TOPIC_CLOSING_S_MAX,
+        )
+        self._perform(self._mesh.adopt(adoption))
+
+    async def until_owned_elsewhere(self, topic: bytes) -> None:
+        """Wait until this node does not own a topic, not even one that is on its way."""
+        while topic in self.exchange.outlets and not self._is_closed:
+            await self._moved.wait()
+
+    async def until_settled(self, topics: Iterable[bytes]) -> None:
+        """Wait until all have switched to the owners of these topics, which were handed over from or to
+        here."""
+        while any(map(self._mesh.is_moving, topics)) and not self._is_closed:
+            await self._moved.wait()
+
     def lose(self, topic: bytes, reason: str) -> None:
         """The claim of a topic is lost; does nothing where it is not owned."""
         self._perform(self._mesh.lose(topic, reason))
@@ -246,9 +306,17 @@ class RouterMesh:
 
     def post(self, topic: str, payload: bytes) -> None:
         """Publish what has no outlet here. Raises NoOwner, Backlogged, BadArgument."""
-        owner, parts = self._route(topic, payload)
+        route = self._route(topic, payload)
+        if isinstance(route, Hold):
+            if not route.put(payload):
+                raise Backlogged(
+                    f"topic {topic!r} is being handed over, and as many messages wait for it as may: use "
+                    "publish() to wait"
+                )
+            return
+        owner, frame = route
         try:
-            self._router.post(owner, parts)
+            self._router.post(owner, [PUBLISH, frame, payload])
         except Backlogged:
             raise
         except Unavailable as error:
@@ -257,21 +325,44 @@ class RouterMesh:
 
     async def send(self, topic: str, payload: bytes) -> None:
         """As `post`, but waits for room. Cancelling it publishes nothing."""
-        owner, parts = self._route(topic, payload)
-        try:
-            await self._router.send(owner, parts)
-        except Unavailable as error:
-            raise self._no_owner(topic) from error
-        # Counted for the connection it has now, which may have been taken over while this waited for room.
-        self._mesh.published(owner)
+        route = self._route(topic, payload)
+        while True:
+            if isinstance(route, Hold):
+                if route.put(payload):
+                    return
+                await self._moved.wait()
+            else:
+                owner, frame = route
+                lane = self._router.lanes.get(owner)
+                if lane is None:
+                    raise self._no_owner(topic)
+                if lane.is_pressed:
+                    try:
+                        await lane.ready()
+                    except AlreadyClosed as error:
+                        raise self._no_owner(topic) from error
+                # Whoever has waited looks again: nothing may follow an END.
+                if self._mesh.route(topic) is route:
+                    lane.post([PUBLISH, frame, payload])
+                    # Counted for the connection it has now, which may have been taken over meanwhile.
+                    self._mesh.published(owner)
+                    return
+            outlet = self.exchange.outlets_by_name.get(topic)
+            if outlet is not None:
+                outlet.publish(payload, self.exchange)
+                if self.exchange.is_due:
+                    self.flush()
+                return
+            route = self._route(topic, payload)
 
-    def _route(self, topic: str, payload: bytes) -> tuple[bytes, list[bytes]]:
+    def _route(self, topic: str, payload: bytes) -> tuple[bytes, bytes] | Hold:
+        """The owner and the topic's frame, or what holds the topic's messages on its way to another one."""
         if not isinstance(payload, bytes) or len(payload) > self.exchange.payload_bytes_max:
             raise self.exchange.refusal(payload)
-        route = self._mesh.route(topic)
+        route = self._mesh.route(topic) or self._mesh.moves.holds.get(topic)
         if route is None:
             raise self._no_owner(topic)
-        return route[0], [PUBLISH, route[1], payload]
+        return route
 
     def _no_owner(self, topic: str) -> NoOwner:
         return NoOwner(
@@ -454,6 +545,8 @@ class RouterMesh:
                         self._send(peer, frames)
                 case Tell():
                     self._on_tell(effect)
+                case Resume():
+                    self._moved.wake_all()
         if self.exchange.is_due:
             self.flush()
         self._after()

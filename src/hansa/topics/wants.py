@@ -13,9 +13,9 @@ the same. That is why the feed of a topic that only patterns match outlives its 
 that received it. Every matching subscription joins such a topic as if it had an owner, so a spot that
 replaces one subscription by another stays, if the new one begins first.
 
-A topic that is handed over stays ACTIVE: the new owner has taken the subscription along and goes on with the same
-counting. Only the connection changes from which messages are taken, and not before the old owner's last one has
-come over its own (`Crossing`).
+A topic that is handed over stays ACTIVE: the new owner has taken the subscription along and goes on with the
+same counting. Only the connection changes from which messages are taken, and not before the old owner's last
+one has come over its own (`Crossing`).
 """
 
 from __future__ import annotations

@@ -18,7 +18,13 @@ from struct import Struct
 from typing import Final, TypeAlias
 
 from hansa.errors import BadArgument, BadFrame
-from hansa.limits import PARTS_MAX, ROUTING_ID_BYTES_MAX, TOPIC_BYTES_MAX, TOPICS_MAX
+from hansa.limits import (
+    COORDINATION_NAME_BYTES_MAX,
+    PARTS_MAX,
+    ROUTING_ID_BYTES_MAX,
+    TOPIC_BYTES_MAX,
+    TOPICS_MAX,
+)
 from hansa.wire.fields import decode_text, decode_uint, encode_text, encode_uint
 
 PUBLISH: Final = b"\x01"
@@ -31,6 +37,7 @@ TOPIC_REMOVE: Final = b"\x07"
 MESSAGE: Final = b"\x08"
 
 _QUERY_TAG: Final = b"HSQ1"
+_TAKER_TAG: Final = b"HSW1"
 _ANSWER_TAG: Final = b"HSR1"
 _REPORT_TAG: Final = b"HSP1"
 _MARK_TAG: Final = b"HSM1"
@@ -83,12 +90,16 @@ class Unsubscribe:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
-    """To a peer: which topics do you own? A node of hansa's is told what the asker takes them for."""
+    """To a peer: which topics do you own? A node of hansa's is told what the asker takes them for.
+
+    `taker` is the name under which a store knows the asker, if it takes topics that others hand over.
+    """
 
     report_wanted: bool = False
     known_count: int = 0
     known_digest: int = 0
     is_extended: bool = False
+    taker: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -262,7 +273,9 @@ def decode(frames: Sequence[bytes]) -> SpotCommand:
         return Unsubscribe(topic=topic)
     if command == TOPIC_ANNOUNCE:
         claim, move = _decode_claims(frames, 2, 1), _decode_move(frames)
-        return TopicAnnounce(topic=topic, mark=_decode_mark(frames), claim=claim[0] if claim else 0, move=move)
+        return TopicAnnounce(
+            topic=topic, mark=_decode_mark(frames), claim=claim[0] if claim else 0, move=move
+        )
     return TopicRemove(
         topic=topic,
         mark=_decode_mark(frames),
@@ -282,8 +295,9 @@ def _encode_asked(query: Query) -> list[bytes]:
     count = encode_uint(query.known_count, "known count", size=4)
     fields = flags + count + encode_uint(query.known_digest, "known digest", size=8)
     if query.is_extended:
-        return [_QUERY_TAG + fields]
-    if any(fields):
+        taker = [_TAKER_TAG + _taker_frame(query.taker)] if query.taker else []
+        return [_QUERY_TAG + fields, *taker]
+    if any(fields) or query.taker:
         raise BadArgument("what a query says besides asking stands in its extension: it must be extended")
     return []
 
@@ -298,7 +312,22 @@ def _decode_asked(frames: Sequence[bytes]) -> Query:
         known_count=known_count,
         known_digest=known_digest,
         is_extended=True,
+        taker=_decode_taker(frames),
     )
+
+
+def _taker_frame(taker: str) -> bytes:
+    return encode_text(taker, "taker", bytes_min=1, bytes_max=COORDINATION_NAME_BYTES_MAX)
+
+
+def _decode_taker(frames: Sequence[bytes]) -> str:
+    frame = next((frame for frame in frames[1:] if frame.startswith(_TAKER_TAG)), None)
+    if frame is None:
+        return ""
+    taker = decode_text(frame[_TAG_BYTES:], "taker", bytes_min=1, bytes_max=COORDINATION_NAME_BYTES_MAX)
+    if _CONTROL.search(taker):
+        raise BadFrame(f"taker {taker!r} has control characters")
+    return taker
 
 
 def _encode_answer(answer: QueryResp) -> list[bytes]:

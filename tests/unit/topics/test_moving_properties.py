@@ -1,4 +1,5 @@
-"""A topic that moves from node to node under any order of events: nothing is lost, doubled or out of order."""
+"""A topic that moves from node to node under any order of events: nothing is lost, doubled or out of
+order."""
 
 import random
 
