@@ -83,6 +83,10 @@ class Keys:
         """The prefix of the records of all hand-overs."""
         return self.prefix + b"handovers/"
 
+    def handovers_of(self, kind: str) -> bytes:
+        """The prefix of the records of hand-overs of one kind of things."""
+        return self.handovers + as_name(kind, "a kind of things") + b"/"
+
     def topic_handovers(self, service: str) -> bytes:
         """The prefix of the records of the topics of one mesh."""
         return self.handovers + b"topic/" + as_name(service, "a service") + b"/"
@@ -90,7 +94,7 @@ class Keys:
     def handover(self, kind: str, name: str) -> bytes:
         """The record of the hand-overs of one thing. The name of a topic is what `topic_name` gives."""
         named = _topic_name(name) if kind == "topic" else as_name(name, f"a {kind}")
-        return self.handovers + as_name(kind, "a kind of things") + b"/" + named
+        return self.handovers_of(kind) + named
 
     def left(self, lease: int, number: int) -> bytes:
         """There when a session's entry into a line is over for good, however late a request for it comes."""
@@ -129,14 +133,19 @@ class Keys:
 
 def topic_name(service: str, topic: str) -> str:
     """The name of a topic where all things of one kind have names: one slash, between service and topic."""
-    return service + "/" + topic.replace("%", "%25").replace("/", "%2F")
+    return service + "/" + quoted(topic)
+
+
+def quoted(name: str) -> str:
+    """A name without any slash, of one that may have some."""
+    return name.replace("%", "%25").replace("/", "%2F")
 
 
 def _topic_name(name: str) -> bytes:
-    service, slash, quoted = name.partition("/")
-    if not slash or not quoted or "/" in quoted:
+    service, slash, topic = name.partition("/")
+    if not slash or not topic or "/" in topic:
         raise BadArgument(f"a topic is named by its service, a slash, and itself without any: not {name!r}")
-    return as_name(service, "a service") + b"/" + quoted.encode()
+    return as_name(service, "a service") + b"/" + topic.encode()
 
 
 def as_name(name: str, what: str) -> bytes:

@@ -23,6 +23,7 @@ from hansa.errors import (
     LeadershipLost,
     LeaseLost,
     LockLost,
+    NoSuccessor,
     NotHeld,
     SessionLost,
     StaleFence,
@@ -455,3 +456,35 @@ def test_members_see_each_other_come_change_and_leave(store: sync.Store, pool: T
         waiting = pool.submit(list, events)
     assert waiting.result(WITHIN_S) == []
     assert not members.is_member
+
+
+@pytest.mark.spec("OWN-04")
+def test_a_lock_and_an_office_are_handed_over_between_threads(store: sync.Store) -> None:
+    with (
+        sync.Session(store, TTL_S, node="cog") as first,
+        sync.Session(store, TTL_S, node="hulk") as second,
+        ThreadPoolExecutor() as threads,
+    ):
+        lock = sync.Lock(second, "dock")
+        with sync.Lock(first, "dock") as hold:
+            with pytest.raises(TimedOut, match="nobody asked for dock"):
+                hold.wanted(timeout=0.05)
+            waiting = threads.submit(lock.acquire)
+            while not lock.waiting():
+                pass
+            record = hold.hand_over("hulk", state=b"so far", reason="for a test")
+            assert not hold.is_held
+            taken = waiting.result(WITHIN_S)
+        assert (taken.state, taken.is_held) == (b"so far", True)
+        assert taken.fence == record.next_epoch > hold.fence
+        taken.release()
+        leadership = sync.Election(first, "harbour").win()
+        office = threads.submit(sync.Election(second, "harbour").win)
+        while True:
+            try:
+                leadership.hand_over("hulk")
+                break
+            except NoSuccessor:
+                continue  # It does not stand in the line yet.
+        assert office.result(WITHIN_S).is_leading
+        assert not leadership.is_leading

@@ -1,10 +1,19 @@
 """Entries that a leader places, and keepers of sessions: only the owner acts; planted bugs are caught."""
 
+import dataclasses
 from typing import Any
 
 import pytest
 
-from hansa.coordination import PlacedClaim, PlacedClaims, Placement, SessionKeeper
+from hansa.coordination import (
+    HandoverStep,
+    PlacedClaim,
+    PlacedClaims,
+    PlacedMoves,
+    Placement,
+    Placer,
+    SessionKeeper,
+)
 from hansa.coordination.claim import Claim
 from hansa.errors import SessionLost
 from hansa.store.values import Compare, CompareTarget
@@ -32,6 +41,31 @@ def test_without_faults_all_entries_have_owners_that_act() -> None:
 
     for seed in range(3):
         assert isinstance(Simulation(seed, Calm).play(()), Outcome)
+
+
+@pytest.mark.spec("OWN-05")
+def test_what_is_handed_over_comes_to_its_end_under_all_faults() -> None:
+    handed = 0
+
+    class Counted(Placements):
+        """The same, with a look at how much was handed over."""
+
+        def unsettled(self) -> str:
+            nonlocal handed
+            found = super().unsettled()
+            if not found:
+                handed += self.handed_count
+            return found
+
+    for seed in range(10):
+        assert isinstance(Simulation(seed, Counted).run(), Outcome)
+    assert handed > 30
+
+
+@pytest.mark.parametrize("seed", [226, 268])
+def test_a_loss_that_comes_after_the_end_of_a_hand_over_changes_nothing_of_it(seed: int) -> None:
+    """It had two outcomes then, and who gave failed."""
+    Simulation(seed, Placements).run()
 
 
 def broken(seeds_max: int = 60) -> str:
@@ -139,3 +173,34 @@ def test_a_keeper_that_opens_no_second_session_is_caught(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(SessionKeeper, "_keep", keep)
     assert broken() == SETTLED
+
+
+def test_a_leader_that_places_past_what_is_sealed_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = Placer._look
+
+    async def careless(self: Placer, entry: bytes, node: str) -> Any:
+        item, record, revision, lease = await original(self, entry, node)
+        late = record is not None and record.is_open and not record.step.is_early
+        return item, (advanced_away(record) if late else record), revision, lease
+
+    def advanced_away(record: Any) -> Any:
+        return dataclasses.replace(record, step=HandoverStep.DONE)
+
+    monkeypatch.setattr(Placer, "_look", careless)
+    assert broken() == "nothing is placed past what is sealed"
+
+
+def test_an_owner_that_acts_on_after_the_seal_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    def standing(self: Claim[Any]) -> bool:
+        return bool(self.epoch and self.loss.error is None and self.session.is_live)
+
+    monkeypatch.setattr(Claim, "is_standing", property(standing))
+    assert broken() in ("nothing is owned by who has sealed it", SETTLED)
+
+
+def test_a_state_that_the_next_owner_does_not_read_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def nothing(self: PlacedMoves, claim: PlacedClaim) -> bytes:
+        return b""
+
+    monkeypatch.setattr(PlacedMoves, "handed_state", nothing)
+    assert broken() == "what was sealed is what is read"

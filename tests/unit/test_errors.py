@@ -21,6 +21,7 @@ from hansa.errors import (
     Fenced,
     FutureRevision,
     HandlerFailed,
+    HandoverWithdrawn,
     HandshakeRefused,
     HansaError,
     InvariantBroken,
@@ -31,6 +32,7 @@ from hansa.errors import (
     LockLost,
     NoOwner,
     NoProvider,
+    NoSuccessor,
     NotHeld,
     NotOwner,
     NotRegistered,
@@ -102,6 +104,8 @@ LEAVES: list[tuple[type[HansaError], type[HansaError], str, int | None]] = [
     (BadRecord, PeerError, "bad-record", errno.EBADMSG),
     (Conflict, Unavailable, "conflict", errno.EAGAIN),
     (JoinRefused, Unavailable, "join-refused", errno.ECONNREFUSED),
+    (NoSuccessor, Unavailable, "no-successor", errno.EHOSTUNREACH),
+    (HandoverWithdrawn, Unavailable, "handover-withdrawn", errno.ECANCELED),
 ]
 # What a peer may say and mean the same by it as we do.
 FROM_PEERS: set[type[HansaError]] = {

@@ -3,7 +3,7 @@
 import pytest
 
 from hansa.errors import BadArgument
-from hansa.keys import Keys
+from hansa.keys import Keys, topic_name
 
 
 def test_all_of_a_cluster_is_below_its_prefix() -> None:
@@ -22,6 +22,13 @@ def test_all_of_a_cluster_is_below_its_prefix() -> None:
     assert keys.join_request("app", "crane-1") == b"/hansa/docks/join-requests/app/crane-1"
     assert keys.raft_group("app") == b"/hansa/docks/raft/groups/app"
     assert keys.raft_metadata("app") == b"/hansa/docks/raft/metadata/app"
+    assert keys.handover("lock", "x") == b"/hansa/docks/handovers/lock/x"
+    topic = topic_name("mesh", "a/b%")
+    assert keys.handover("topic", topic) == b"/hansa/docks/handovers/topic/mesh/a%2Fb%25"
+    assert keys.line("topic", topic) == keys.topic("mesh", "a/b%")
+    assert (keys.line("lock", "x"), keys.line("leader", "x")) == (keys.lock("x"), keys.leader("x"))
+    assert keys.handover("lock", "x").startswith(keys.handovers_of("lock"))
+    assert keys.handovers_of("lock").startswith(keys.handovers)
     assert keys.node("crane-1").startswith(keys.nodes)
     assert keys.suspect("crane-1").startswith(keys.suspects)
     assert keys.join_request("app", "n").startswith(keys.join_requests("app"))
@@ -49,3 +56,17 @@ def test_bad_names_are_refused_everywhere(name: str) -> None:
             other(name)
     with pytest.raises(BadArgument, match="the name of a node"):
         keys.join_request("app", name)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [("lock", "a/b"), ("lock", ""), ("topic", "mesh"), ("topic", "mesh/"), ("topic", "mesh/a/b"), ("", "x")],
+)
+def test_what_cannot_name_a_hand_over_is_refused(kind: str, name: str) -> None:
+    with pytest.raises(BadArgument):
+        Keys().handover(kind, name)
+
+
+def test_only_some_things_have_a_line() -> None:
+    with pytest.raises(BadArgument, match="nobody stands in line for a 'barrier'"):
+        Keys().line("barrier", "x")

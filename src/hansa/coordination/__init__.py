@@ -10,8 +10,8 @@ async with Session(store, ttl=10) as session:
   losing it or giving it back. `placed`: what is owned because a leader says so. `held`: a claim as its users
   see it.
 - `handover`: the steps by which something passes from one owner to the next, and who may write them.
-  `giving`: how an owner carries them out. `succession`: how those who wait do. `handovers`: all of a cluster,
-  to see them and to ask for one.
+  `giving`: how an owner carries them out. `succession`: how those who wait do. `placing`: how leaders and
+  nodes do it with placed entries. `handovers`: all of a cluster, to see them and to ask for one.
 - `lock` (with the semaphore), `election`, `barrier`: what is taken in turns.
 - `following`: what a prefix of the store holds, kept up to date, and keys that are looked after.
 - `fencing`: storage that only the newest owner writes.
@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from hansa.coordination.members import Members
     from hansa.coordination.nodes import MembershipWatch, MembershipWatcher, NodeRegistry
     from hansa.coordination.placed import PlacedClaim, PlacedClaims, Placement
+    from hansa.coordination.placing import PlacedMoves, Placer
     from hansa.coordination.roster import Roster
     from hansa.coordination.routing_table import RouteEntry, RoutingTable, RoutingTables, RoutingTableStore
     from hansa.coordination.session import Session, SessionKeeper
@@ -77,6 +78,7 @@ else:
             "hansa.coordination.members": "Members",
             "hansa.coordination.nodes": "MembershipWatch MembershipWatcher NodeRegistry",
             "hansa.coordination.placed": "PlacedClaim PlacedClaims Placement",
+            "hansa.coordination.placing": "PlacedMoves Placer",
             "hansa.coordination.roster": "Roster",
             "hansa.coordination.routing_table": "RouteEntry RoutingTable RoutingTables RoutingTableStore",
             "hansa.coordination.session": "Session SessionKeeper",
@@ -125,7 +127,9 @@ __all__ = [
     "PastHandover",
     "PlacedClaim",
     "PlacedClaims",
+    "PlacedMoves",
     "Placement",
+    "Placer",
     "Rejoined",
     "Roster",
     "RouteEntry",

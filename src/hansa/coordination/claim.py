@@ -319,7 +319,9 @@ class TakenClaim(Claim[E]):
 
     async def handed_state(self) -> bytes:
         """What the owner before has handed on; empty if it came here in another way."""
-        return b"" if self.handover is None else self.handover.state
+        if self.handover is not None and self.handover.state:
+            self.state = self.handover.state
+        return self.state
 
     async def finish_handover(self) -> None:
         """Read what was handed on, and say that it was read. However long the store cannot be reached.
@@ -327,7 +329,7 @@ class TakenClaim(Claim[E]):
         Raises the loss. Until then whoever comes after this owner is given the same state.
         """
         if self.handover is not None:
-            self.state = await self.handed_state()
+            await self.handed_state()
             await finish(self)
 
     async def wanted(self) -> Handover:

@@ -120,8 +120,9 @@ class Giving:
             if self._asked is not None:
                 self._number = self._as_asked(now, self._asked).number
                 return
-            # What this owner has offered before is replaced.
-            if now is not None and now.is_open and now.is_of(claim.key.decode()) and now.asked_by:
+            # What this owner itself has offered before is replaced.
+            is_mine = now is not None and now.is_open and now.is_of(claim.key.decode())
+            if now is not None and is_mine and (now.asked_by or not now.step.is_early):
                 if now.target == self.to and now.step.is_early:
                     self._number = now.number
                     return
@@ -216,7 +217,9 @@ class Giving:
             async with GuardedBlock(claim.loss):
                 self._outcome = await self._to_the_end(state)
         except HansaError as error:
-            self._outcome = error
+            # A loss that comes after the end changes nothing of it.
+            if self._outcome is None:
+                self._outcome = error
         finally:
             watching.cancel()
             record.let_go()

@@ -170,8 +170,8 @@ class Handover:
             _check_types(cls, fields)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise BadRecord(f"no hand-over: {error!r:.200}") from error
-        if step is HandoverStep.TAKEN:
-            # Whoever wrote it could not know yet.
+        if step is HandoverStep.TAKEN and not fields["next_epoch"]:
+            # It is the revision of this step: whoever wrote it could not know it yet.
             fields["next_epoch"] = revision
         return cls(**fields, revision=revision)
 

@@ -68,10 +68,16 @@ class PlacedClaim(Claim[Fenced]):
         self.placement, self._revision = placement, item.mod_revision
 
     def drop(self, reason: str) -> None:
-        """The entry is another one's, or gone: lost, unless it was given back before."""
-        if not self.has_left:
+        """The entry is another one's, or gone: lost, unless it was given back before, or over."""
+        if self.is_sealed:
+            self.handed_over()
+        elif not self.has_left:
             self._lose(reason)
             self.session.loss.forget(self._session_lost)
+
+    def handed_over(self) -> None:
+        """For `PlacedMoves`: somebody else owns it now."""
+        self._end()
 
     async def _give_back(self, timeout_s: float) -> None:
         """Own it no more. The entry is its leader's to write: tell the leader."""
@@ -89,6 +95,7 @@ class PlacedClaims(Hanging):
         self, keeper: SessionKeeper, node: str, prefix: bytes, *, on_claim: Callable[[PlacedClaim], None]
     ) -> None:
         self._keeper = keeper
+        self.prefix = prefix
         self._node = node
         self._on_claim = on_claim
         self._following = Following(keeper.store, prefix, environment=keeper.environment)
@@ -130,7 +137,8 @@ class PlacedClaims(Hanging):
             self._drop(item.key, "its entry cannot be read")
             return
         is_mine = session is not None and (placement.node, placement.lease) == (self._node, session.lease)
-        if claim is not None and claim.is_standing and is_mine and claim.epoch == placement.epoch:
+        is_alive = claim is not None and (claim.is_standing or claim.is_sealed)
+        if claim is not None and is_alive and is_mine and claim.epoch == placement.epoch:
             claim.hear(item, placement)
             return
         self._drop(item.key, f"its entry was placed on {placement.node!r} in epoch {placement.epoch}")

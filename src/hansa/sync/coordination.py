@@ -166,7 +166,7 @@ class Hold(Ownership):
     """
 
     def __init__(self, session: Session, inner: AsyncHold) -> None:
-        super().__init__(session, inner, inner.release)
+        super().__init__(session, inner.check, inner.release, inner._claim._inside, inner.hand_over)
         self._inner = inner
 
     @property
@@ -373,7 +373,7 @@ class Leadership(Ownership):
     """
 
     def __init__(self, session: Session, inner: AsyncLeadership) -> None:
-        super().__init__(session, inner, inner.resign)
+        super().__init__(session, inner.check, inner.resign, inner._claim._inside, inner.hand_over)
         self._inner = inner
 
     @property

@@ -11,13 +11,12 @@ from collections.abc import Callable, Coroutine
 from contextlib import aclosing, suppress
 from threading import get_ident
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from hansa.coordination.claim import Line as AsyncLine
 from hansa.coordination.election import Election as AsyncElection
 from hansa.coordination.election import LeaderInfo
 from hansa.coordination.handover import Handover
-from hansa.coordination.held import Held
 from hansa.coordination.session import farewell_s
 from hansa.errors import AlreadyClosed, Fenced, HansaError, NotHeld, UsageError
 from hansa.limits import HANDOVER_S
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     from hansa.sync.coordination import Hold, Leadership, Session
 
 A = TypeVar("A")
-GiveBack: TypeAlias = Callable[[], Coroutine[Any, Any, bool]]
 O = TypeVar("O", bound="Ownership | None")  # noqa: E741
 
 
@@ -39,12 +37,19 @@ O = TypeVar("O", bound="Ownership | None")  # noqa: E741
 class Ownership:
     """The `with` block of a hold or a leadership, and its hand-over. Made by `obtained`."""
 
-    def __init__(self, session: Session, inner: Held[Any], give_back: GiveBack) -> None:
+    def __init__(
+        self,
+        session: Session,
+        check: Callable[[], None],
+        give_back: Callable[[], Coroutine[Any, Any, bool]],
+        count_inside: Callable[[int, int], None],
+        hand_over: Callable[..., Coroutine[Any, Any, Handover]],
+    ) -> None:
         self._session = session
-        self._held = inner
-        self._check_owned = inner.check
+        self._check_owned = check
         self._give_back_owned = give_back
-        self._count_inside = inner._claim._inside
+        self._count_inside = count_inside
+        self._hand_over = hand_over
         # The threads that are in a block of it.
         self._inside: list[int] = []
 
@@ -83,7 +88,7 @@ class Ownership:
         Interrupting it withdraws, or, when this owner has stopped to act, lets it come to its end.
         """
         return self._session._call(
-            lambda: self._held.hand_over(to, state=state, timeout=timeout, reason=reason), "handing over"
+            lambda: self._hand_over(to, state=state, timeout=timeout, reason=reason), "handing over"
         )
 
     def _check_now(self) -> None:

@@ -35,7 +35,7 @@ class Cast:
     async def join(self, name: str, *, node: str | None = None) -> Session:
         """A node of this name, or one that has another, or none."""
         gate = self.gates[name] = GatedStore(self._stores[len(self.sessions) % len(self._stores)])
-        session = Session(gate, ttl=30.0, node=name if node is None else node)  # type: ignore[arg-type]
+        session = Session(gate, ttl=30.0, node=name if node is None else node)
         self.sessions[name] = await self._stack.enter_async_context(session)
         return session
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,19 +18,21 @@ from hansa.coordination import (
     Semaphore,
     Session,
 )
-from hansa.coordination.claim import TakenClaim
+from hansa.coordination.claim import Line, TakenClaim
 from hansa.coordination.handover import Handover, advanced
 from hansa.coordination.line import head_key
+from hansa.coordination.succession import Movable
 from hansa.errors import (
     BadArgument,
     BadRecord,
     Conflict,
+    Fenced,
     HandoverWithdrawn,
     LockLost,
     NotHeld,
     UsageError,
 )
-from hansa.keys import Keys
+from hansa.keys import Keys, topic_name
 from hansa.limits import HANDOVER_GRACE_S, HANDOVER_INLINE_BYTES_MAX, HANDOVER_S_MAX
 from tests.support.gated_store import GatedStore
 from tests.support.virtual_store import TroubledStore, virtual
@@ -49,8 +52,8 @@ class Stage:
         self.waiting: asyncio.Task[Hold]
 
     async def begin(self) -> None:
-        first = await self._stack.enter_async_context(Session(self.owner, 60.0, node="cog"))  # type: ignore[arg-type]
-        second = await self._stack.enter_async_context(Session(self.waiter, 60.0, node="hulk"))  # type: ignore[arg-type]
+        first = await self._stack.enter_async_context(Session(self.owner, 60.0, node="cog"))
+        second = await self._stack.enter_async_context(Session(self.waiter, 60.0, node="hulk"))
         self.hold = await Lock(first, "dock").acquire()
         self.waiting = asyncio.ensure_future(Lock(second, "dock").acquire())
         await asyncio.sleep(0.5)
@@ -148,7 +151,7 @@ async def test_what_cannot_be_handed_over_so_is_refused_before_anything_is_writt
             {"to": "hulk", "state": bytes(HANDOVER_INLINE_BYTES_MAX + 1)},
         ):
             with pytest.raises(BadArgument):
-                await stage.hold.hand_over(**arguments)  # type: ignore[arg-type]
+                await stage.hold.hand_over(**arguments)
         assert await store.get(KEY) is None
         async with Session(store, node="cog") as session:
             place = await Semaphore(session, "berths", 2).acquire()
@@ -398,6 +401,49 @@ async def test_a_head_that_nobody_can_read_is_said(store: TroubledStore) -> None
             await Lock(session, "dock").acquire(timeout=1.0)
 
 
+# ---- what comes when it is named
+
+
+@virtual
+async def test_what_is_not_plain_is_prepared_by_who_comes_and_done_by_who_says_so(
+    store: TroubledStore,
+) -> None:
+    name = topic_name("mesh", "zone/1")
+    record_key = Keys().handover("topic", name)
+
+    def line(session: Session) -> Line[Fenced]:
+        movable = Movable(kind="topic", name=name, is_plain=False)
+        prefix = session.keys.topic("mesh", "zone/1")
+        return Line(session, prefix, what="topic 'zone/1'", error=Fenced, movable=movable)
+
+    handovers = Handovers(store)
+    async with Session(store, node="cog") as first, Session(store, node="hulk") as second:
+        owner = await line(first).acquire(None)
+        # Nobody waits yet: the offer is what brings the new owner.
+        await handovers.offer("topic", name, "hulk")
+        wanted = await owner.wanted()
+        coming = asyncio.ensure_future(line(second).acquire(None))
+        await owner.hand_over(wanted.target, state=b"x")
+        claim = await coming
+        assert (await claim.handed_state(), claim.is_standing, owner.is_standing) == (b"x", True, False)
+        record = await handovers.get("topic", name)
+        assert record is not None
+        assert record.step is TAKEN
+        # Not before it is done: what was handed on would be lost.
+        for asked_by in ("outside", ""):
+            await store.put(record_key, replace(record, asked_by=asked_by).encode())
+            with pytest.raises(Conflict, match="taken"):
+                await claim.hand_over("cog")
+            assert claim.is_standing
+        await claim.finish_handover()
+        record = await handovers.get("topic", name)
+        assert record is not None
+        assert (record.step, record.next_epoch) == (DONE, claim.epoch)
+        # Saying so twice does no harm.
+        await claim.finish_handover()
+        assert claim.state == b"x"
+
+
 # ---- those outside
 
 
@@ -447,7 +493,7 @@ async def test_an_offer_whose_answer_is_lost_is_found_again(store: TroubledStore
         for lost in ("lost_answers", "lost_requests"):
             gate = GatedStore(store)
             getattr(gate, lost).add(OFFERED)
-            record = await Handovers(gate, name="me").offer("lock", "dock", "hulk")  # type: ignore[arg-type]
+            record = await Handovers(gate, name="me").offer("lock", "dock", "hulk")
             assert (record.asked_by, record.revision > 0) == ("me", True)
             assert gate.asked.count(OFFERED) == (1 if lost == "lost_answers" else 2)
             await Handovers(store).withdraw("lock", "dock")

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from hansa import sync
+from hansa.coordination import Handover
 from hansa.errors import LockLost, TimedOut, UsageError
 from hansa.limits import FAREWELL_STORE_S_MAX
 from hansa.sync.ownership import Ownership
@@ -17,7 +18,10 @@ from hansa.sync.ownership import Ownership
 def owned(
     session: sync.Session, check: Callable[[], None], give_back: Callable[[], Coroutine[Any, Any, bool]]
 ) -> Ownership:
-    return Ownership(session, check, give_back, lambda thread, step: None)
+    async def hand_over(*arguments: object, **settings: object) -> Handover:
+        raise AssertionError("nobody hands it over")
+
+    return Ownership(session, check, give_back, lambda thread, step: None, hand_over)
 
 
 def test_a_loss_of_another_owner_is_not_held_up_by_a_store_that_does_not_answer() -> None:

@@ -2,13 +2,16 @@
 
 Three to five nodes, each with one keeper of sessions, on which all of it hangs: the node's record, its
 candidacy, and what is placed on it. Whoever leads gives every entry whose lease is not that of its node's
-record to a node that is there, and now and then one that has an owner to another. Owners write under the
-guards of their claims. Nodes are paused, cut off, killed and started again, and clocks run up to a hundredth
-fast or slow; in some runs the store goes back in time.
+record to a node that is there, and now and then one that has an owner to another: at once, or by a hand-over,
+for which the owner seals a state. Owners write under the guards of their claims. Nodes are paused, cut off,
+killed and started again, and clocks run up to a hundredth fast or slow; in some runs the store goes back in
+time.
 
 Always: whoever writes for an entry is its owner at that instant, by the entry and by the record; the epoch of
-an entry grows with each owner; a claim is on the session that its entry names; and of a keeper's sessions all
-parts are told in turn: first each part of the loss, when each claim knows it, and then each of the next one.
+an entry grows with each owner; a claim is on the session that its entry names; what was sealed is what the
+next owner reads, unless the store went back, and nothing is placed past it; nothing is owned by who has
+sealed it; and of a keeper's sessions all parts are told in turn: first each part of the loss, when each claim
+knows it, and then each of the next one.
 
 When the faults are over: each entry has an owner that is there, which writes, and nobody else believes to.
 """
@@ -16,25 +19,38 @@ When the faults are over: each entry has an owner that is there, which writes, a
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
 from itertools import pairwise
 from typing import ClassVar
 
 from hansa.chance import Chance
 from hansa.coordination import (
     Election,
-    Leadership,
     Members,
     NodeInfo,
     PlacedClaim,
     PlacedClaims,
+    PlacedMoves,
     Placement,
+    Placer,
     Session,
     SessionKeeper,
 )
+from hansa.coordination.handover import Handover, HandoverStep
 from hansa.coordination.session import Hanging
-from hansa.errors import Fenced, SessionLost, StoreUnavailable, TimedOut
+from hansa.errors import (
+    Conflict,
+    Fenced,
+    HandoverWithdrawn,
+    NoSuccessor,
+    NotHeld,
+    SessionLost,
+    StoreUnavailable,
+    TimedOut,
+)
 from hansa.keys import Keys
-from hansa.store.values import Compare, EventKind, Put, WatchBatch
+from hansa.store.values import EventKind, KeyValue, Put, WatchBatch
 from hansa.testing.faults import FaultPlan
 from hansa.testing.host import Host
 from hansa.testing.life import Life
@@ -54,6 +70,8 @@ ENTRIES = tuple(PREFIX + name for name in (b"amber", b"cloth", b"herring", b"sal
 INTERVAL_S = 0.5
 TIMEOUT_S = 1.5
 LOOK_S = 0.3
+KIND = "entry"
+RECORDS = KEYS.handovers_of(KIND)
 
 
 class Part(Hanging):
@@ -106,9 +124,13 @@ class Placements(Scenario):
     def __init__(self, world: World) -> None:
         super().__init__(world)
         chance = world.chance.fork("placements")
-        self.store = StoreHost(world, witness=self._witness)
+        self.store = StoreHost(world, witness=self._witness, rewound=self._rewound)
         self.names = [f"n{number}" for number in range(1, 4 + chance.below(3))]
         self.acts_count = 0
+        self.handed_count = 0
+        # What was sealed for an entry, by the epoch of who is to read it.
+        self._sealed: dict[tuple[bytes, int], bytes] = {}
+        self._has_gone_back = False
         self._is_calm = False
         # The newest epoch of each entry, over all that a store has forgotten.
         self._epochs: dict[bytes, int] = {}
@@ -166,14 +188,19 @@ class Placements(Scenario):
                 host.record(f"owns {claim.key.decode()} {claim.epoch}")
                 if claim.placement.lease != claim.session.lease:
                     self.world.fail("a claim is on the session that its entry names", f"{host.life}: {claim}")
-                tasks.create_task(self._act(host, link, claim, chance), name=f"acts for {claim.key!r}")
+                tasks.create_task(self._own(host, link, moves, claim, chance), name=f"acts for {claim.key!r}")
+
+            def give(claim: PlacedClaim, record: Handover) -> None:
+                tasks.create_task(self._give(host, moves, claim, chance), name=f"gives {claim.key!r}")
 
             claims = PlacedClaims(keeper, host.name, PREFIX, on_claim=own)
+            moves = PlacedMoves(keeper, host.name, claims, kind=KIND, on_wanted=give)
             self._claims[host.name] = host.life, claims
             told = PartsLog(host, claims)
             for part in told.parts:
                 keeper.hang_on(part)
             tasks.create_task(claims.run(), name="following entries")
+            tasks.create_task(moves.run(), name="following hand-overs")
             tasks.create_task(self._campaign(host, link, keeper, chance), name="campaigning")
             async with Members(
                 link,
@@ -185,10 +212,38 @@ class Placements(Scenario):
             ):
                 await asyncio.Event().wait()
 
-    async def _act(self, host: Host, link: StoreLink, claim: PlacedClaim, chance: Chance) -> None:
-        """Write for an entry, as long as it is owned, and once more."""
-        while claim.is_standing or chance.flip(0.2):
+    async def _own(
+        self, host: Host, link: StoreLink, moves: PlacedMoves, claim: PlacedClaim, chance: Chance
+    ) -> None:
+        """Read what was handed on, and write for the entry, as long as it is owned, and once more."""
+        state = await moves.handed_state(claim)
+        sealed = self._sealed.get((claim.key, claim.epoch))
+        if sealed is not None and state != sealed and claim.is_standing and not self._has_gone_back:
+            self.world.fail(
+                "what was sealed is what is read", f"{host.life}: {state!r} and not {sealed!r} of {claim}"
+            )
+        if state:
+            self.handed_count += 1
+            host.record(f"is handed {state!r}")
+        with suppress(Fenced, NotHeld):
+            await moves.finish(claim)
+        await self._act(link, host, claim, chance)
+
+    async def _give(self, host: Host, moves: PlacedMoves, claim: PlacedClaim, chance: Chance) -> None:
+        await asyncio.sleep(chance.uniform(0.0, 0.5))
+        try:
+            await moves.seal(claim, b"%s of %d" % (claim.key, claim.epoch))
+            if claim.is_standing:
+                self.world.fail("nothing is owned by who has sealed it", f"{host.life}: {claim}")
+            host.record(f"gave {claim.key.decode()}")
+        except (HandoverWithdrawn, Fenced, NotHeld) as error:
+            host.record(f"did not give {claim.key.decode()}: {error.code}")
+
+    async def _act(self, link: StoreLink, host: Host, claim: PlacedClaim, chance: Chance) -> None:
+        while claim.is_standing or claim.is_sealed or chance.flip(0.2):
             await asyncio.sleep(chance.uniform(0.0, 0.5))
+            if claim.is_sealed:
+                continue
             value = b"%s %d %d" % (host.name.encode(), claim.session.lease, claim.epoch)
             try:
                 await link.commit(claim.guards, [Put(ACTS + claim.key, value)], timeout=TIMEOUT_S / 2)
@@ -200,30 +255,31 @@ class Placements(Scenario):
         while True:
             try:
                 async with election.campaign() as leadership:
+                    placer = Placer(link, PREFIX, kind=KIND, guard=leadership.guard, node=host.name)
                     while True:
-                        await self._place(host, link, leadership, chance)
+                        await self._place(link, placer, chance)
                         await asyncio.sleep(LOOK_S)
             except (StoreUnavailable, TimedOut, Fenced) as error:
                 host.record(f"does not lead: {error.code}")
                 await asyncio.sleep(chance.uniform(0.1, 0.5))
 
-    async def _place(self, host: Host, link: StoreLink, leadership: Leadership, chance: Chance) -> None:
-        """Look at all entries, and give an owner to those that have none."""
-        nodes = {item.key.removeprefix(KEYS.nodes): item for item in (await link.scan(KEYS.nodes)).items}
-        scan = await link.scan(PREFIX)
-        found = {item.key: item for item in scan.items}
+    async def _place(self, link: StoreLink, placer: Placer, chance: Chance) -> None:
+        """Drive what is under way; then look at all entries, and give an owner to those that have none."""
+        nodes = await placer.nodes()
+        names = sorted(nodes)
+        await placer.drive(lambda record: chance.choose(names) if names else None)
+        found = {item.key: item for item in (await link.scan(PREFIX)).items}
         for key in ENTRIES:
             before = Placement.decode(found[key].value) if key in found else None
-            node = nodes.get(before.node.encode()) if before is not None else None
-            is_owned = before is not None and node is not None and node.lease == before.lease
-            if not nodes or (is_owned and (self._is_calm or chance.flip(0.9))):
+            is_owned = before is not None and nodes.get(before.node) == before.lease
+            if not names or (is_owned and (self._is_calm or chance.flip(0.8))):
                 continue
-            name = chance.choose(sorted(nodes))
-            placement = Placement(node=name.decode(), lease=nodes[name].lease, epoch=scan.revision + 1)
-            revision = found[key].mod_revision if key in found else 0
-            await link.commit(
-                [leadership.guard, Compare.revision(key, "=", revision)], [Put(key, placement.encode())]
-            )
+            name = chance.choose(names)
+            if is_owned and chance.flip(0.8):
+                with suppress(Conflict, NoSuccessor):
+                    await placer.offer(key, name, timeout=chance.uniform(0.5, 4.0), reason="for a change")
+                continue
+            await placer.place(key, name)
 
     # The judge.
 
@@ -236,11 +292,21 @@ class Placements(Scenario):
                 self._check_placed(key, Placement.decode(event.item.value))
             elif key.startswith(ACTS):
                 self._check_act(key.removeprefix(ACTS), event.item.value)
+            elif key.startswith(RECORDS):
+                record = Handover.decode(event.item.value, revision=event.item.mod_revision)
+                if record.step is HandoverStep.TAKEN:
+                    self._sealed[PREFIX + record.name.encode(), record.next_epoch] = record.state
+
+    def _rewound(self, items: Sequence[KeyValue], revision: int) -> None:
+        self._has_gone_back = True
 
     def _check_placed(self, key: bytes, placement: Placement) -> None:
         if placement.epoch <= self._epochs.get(key, 0):
             self.world.fail("epochs grow", f"{key!r}: {placement} after {self._epochs[key]}")
         self._epochs[key] = placement.epoch
+        item = self.store.item(RECORDS + key.removeprefix(PREFIX))
+        if item is not None and Handover.decode(item.value).step is HandoverStep.SEALED:
+            self.world.fail("nothing is placed past what is sealed", f"{key!r}: {placement}")
 
     def _check_act(self, key: bytes, value: bytes) -> None:
         node, lease, epoch = value.decode().split()
