@@ -78,12 +78,13 @@ class Ownership:
             raise lost
 
     def hand_over(
-        self, to: str, *, state: bytes = b"", timeout: float = HANDOVER_S, reason: str = ""
+        self, to: str | Handover, *, state: bytes = b"", timeout: float = HANDOVER_S, reason: str = ""
     ) -> Handover:
         """Give it to a node that waits for it, ahead of all others who wait, with a state; gives the record.
 
         Stop the work before: from when the new owner is ready, it is not held here. `to` is the name of a
-        `Session(node=...)`. Raises NoSuccessor and HandoverWithdrawn: then it is held as before. Raises the
+        `Session(node=...)`, or the record that `wanted` gave: then that hand-over, and no other one if it is
+        over meanwhile. Raises NoSuccessor and HandoverWithdrawn: then it is held as before. Raises the
         loss, NotHeld, BadArgument; Conflict while another hand-over is open; TimedOut and StoreUnavailable.
         Interrupting it withdraws, or, when this owner has stopped to act, lets it come to its end.
         """

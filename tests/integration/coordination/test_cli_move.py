@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
 from collections.abc import Callable, Iterator
@@ -10,6 +11,9 @@ from typing import Any
 
 import pytest
 
+from hansa.coordination.claim import Standing
+from hansa.keys import Keys
+from hansa.store import open_store
 from tests.support.commands import Command, run, run_here
 from tests.support.etcd_servers import wipe
 from tests.support.store_process import StoreProcess
@@ -44,11 +48,23 @@ def leads(start: Start, node: str, *options: str, script: str = RUNS, ttl: tuple
     return start("lead", "harbour", "--node", node, *ttl, "--json", *options, "--", "sh", "-c", script)
 
 
-def waits(start: Start, node: str, *, script: str = RUNS, ttl: tuple[str, ...] = LONG) -> Command:
+def waits(
+    start: Start, where: dict[str, str], node: str, *, script: str = RUNS, ttl: tuple[str, ...] = LONG
+) -> Command:
     """One more in the line."""
     candidate = leads(start, node, script=script, ttl=ttl)
+    # It says so just before it enters the line.
     candidate.news("campaigning")
+    asyncio.run(until_it_stands(where, node))
     return candidate
+
+
+async def until_it_stands(where: dict[str, str], node: str) -> None:
+    async with open_store(where["HANSA_STORE"]) as store:
+        while True:
+            line = Standing.of((await store.scan(Keys().leader("harbour"))).items)
+            if any(one.signed.node == node for one in line):
+                return
 
 
 def move(where: dict[str, str], node: str, *options: str, kind: str = "lead") -> tuple[int, str, str]:
@@ -69,9 +85,9 @@ def test_a_leader_is_moved_past_others_who_wait_and_waits_again_itself(
 ) -> None:
     first = leads(start, "host-1")
     term, pid = first.line().split()
-    second = waits(start, "host-2")
+    second = waits(start, where, "host-2")
     # It would say so if its command ran beside the one before.
-    third = waits(start, "host-3", script=f"kill -0 {pid} 2>/dev/null && echo both; {RUNS}")
+    third = waits(start, where, "host-3", script=f"kill -0 {pid} 2>/dev/null && echo both; {RUNS}")
     watcher = start("handovers", "--watch", "--json")
     assert watcher.event("ready")["handovers"] == []
     status, out, err = move(where, "host-3", "--reason", "a new kernel", "--node", "ops")
@@ -106,7 +122,7 @@ def test_a_leader_is_moved_past_others_who_wait_and_waits_again_itself(
 def test_steps_are_told_as_sentences_too(start: Start, where: dict[str, str]) -> None:
     first = leads(start, "host-1")
     first.line()
-    waits(start, "host-2")
+    waits(start, where, "host-2")
     watcher = start("handovers", "--watch")
     assert watcher.line() == "watching cluster default: no hand-overs"
     status, out, _ = move(where, "host-2", "--json")
@@ -124,7 +140,7 @@ def test_steps_are_told_as_sentences_too(start: Start, where: dict[str, str]) ->
 def test_a_leader_that_shall_lead_once_ends_when_it_is_moved(start: Start, where: dict[str, str]) -> None:
     first = leads(start, "host-1", "--once")
     first.line()
-    second = waits(start, "host-2")
+    second = waits(start, where, "host-2")
     assert move(where, "host-2")[0] == 0
     assert first.end()[0] == 75
     assert second.line()
@@ -158,7 +174,7 @@ def test_what_cannot_be_moved_is_told_in_a_sentence(start: Start, where: dict[st
     assert status == 1
     refused = "hansa lead: leader 'harbour' stays where it is: node 'host-2' does not wait for it; "
     assert err == f"{refused}nobody does\n"
-    waits(start, "host-3")
+    waits(start, where, "host-3")
     status, _, err = move(where, "host-2")
     assert status == 1
     assert err == f"{refused}these do: host-3\n"
@@ -171,7 +187,7 @@ def test_what_cannot_be_moved_is_told_in_a_sentence(start: Start, where: dict[st
 def test_a_leader_that_does_not_answer_keeps_it(start: Start, where: dict[str, str]) -> None:
     first = leads(start, "host-1")
     term, _ = first.line().split()
-    waits(start, "host-2")
+    waits(start, where, "host-2")
     first.process.send_signal(signal.SIGSTOP)
     status, out, err = move(where, "host-2", "--within", "1")
     first.process.send_signal(signal.SIGCONT)
@@ -188,7 +204,7 @@ def test_a_leader_that_does_not_answer_keeps_it(start: Start, where: dict[str, s
 def test_whoever_gives_up_asking_takes_it_back(start: Start, where: dict[str, str]) -> None:
     first = leads(start, "host-1")
     first.line()
-    waits(start, "host-2")
+    waits(start, where, "host-2")
     watcher = start("handovers", "--watch", "--json")
     watcher.event("ready")
     first.process.send_signal(signal.SIGSTOP)
@@ -203,7 +219,9 @@ def test_whoever_gives_up_asking_takes_it_back(start: Start, where: dict[str, st
 def test_a_command_that_cares_for_no_signal_is_killed_and_moved(start: Start, where: dict[str, str]) -> None:
     first = leads(start, "host-1", script="trap '' TERM; echo $$; while :; do sleep 0.05; done")
     pid = first.line()
-    second = waits(start, "host-2", script=f"kill -0 {pid} 2>/dev/null && echo both; echo one; sleep 1000")
+    second = waits(
+        start, where, "host-2", script=f"kill -0 {pid} 2>/dev/null && echo both; echo one; sleep 1000"
+    )
     assert move(where, "host-2", "--within", "2")[0] == 0
     assert second.line() == "one"
 
@@ -213,7 +231,7 @@ def test_a_command_is_run_again_when_its_successor_is_gone(start: Start, where: 
     script = f"{ENDS_SLOWLY}; echo $HANSA_TERM; while :; do sleep 0.05; done"
     first = leads(start, "host-1", script=script)
     term = first.line()
-    second = waits(start, "host-2", ttl=("--ttl", "1"))
+    second = waits(start, where, "host-2", ttl=("--ttl", "1"))
     asking = start("lead", "harbour", "--move", "host-2")
     assert first.line() == "ending"
     second.process.kill()
@@ -232,7 +250,7 @@ def test_a_signal_while_the_command_is_stopped_to_be_moved_ends_the_leader(
     script = f"{ENDS_SLOWLY}; echo ready; while :; do sleep 0.05; done"
     first = leads(start, "host-1", script=script)
     first.line()
-    second = waits(start, "host-2")
+    second = waits(start, where, "host-2")
     asking = start("lead", "harbour", "--move", "host-2")
     assert first.line() == "ending"
     first.process.send_signal(signal.SIGINT)
