@@ -324,6 +324,8 @@ def _decode_taker(frames: Sequence[bytes]) -> str:
     frame = next((frame for frame in frames[1:] if frame.startswith(_TAKER_TAG)), None)
     if frame is None:
         return ""
+    if len(frame) > _TAG_BYTES + COORDINATION_NAME_BYTES_MAX:
+        raise BadFrame(f"a taker's name has {len(frame) - _TAG_BYTES} bytes, which are too many")
     taker = decode_text(frame[_TAG_BYTES:], "taker", bytes_min=1, bytes_max=COORDINATION_NAME_BYTES_MAX)
     if _CONTROL.search(taker):
         raise BadFrame(f"taker {taker!r} has control characters")
