@@ -152,6 +152,7 @@ class TopicMover:
         outcome: asyncio.Future[Handover] = asyncio.get_running_loop().create_future()
         work = self._carry_out(outcome, topic, target, name, timeout, reason)
         task = self._giving[topic] = self._tasks.spawn(work, f"hands over {topic}")
+        task.add_done_callback(lambda _: self._given(outcome, topic))
         try:
             return await asyncio.shield(outcome)
         except asyncio.CancelledError:
@@ -175,14 +176,15 @@ class TopicMover:
             if not outcome.done():
                 outcome.set_exception(error)
                 outcome.exception()  # Who asked may not wait for it any more.
-        except BaseException:
-            outcome.cancel()
-            raise
         else:
             if not outcome.done():
                 outcome.set_result(record)
-        finally:
-            del self._giving[topic]
+
+    def _given(self, outcome: asyncio.Future[Handover], topic: str) -> None:
+        del self._giving[topic]
+        if not outcome.done():
+            outcome.set_exception(AlreadyClosed(f"{self._name}: the node is closed, and {topic!r} with it"))
+            outcome.exception()
 
     async def _seal(self, topic: str, target: bytes, name: str, timeout: float, reason: str) -> Handover:
         frame = check_topic(topic)

@@ -415,7 +415,8 @@ class Moves:
     def _end_all(self, topic: bytes, arrival: Arrival) -> None:
         """Nothing more comes through the old owner."""
         arrival.is_last = True
-        for peer in [self._node, *self._peers]:
+        told = [peer for peer, member in self._peers.items() if member.is_hansa]
+        for peer in [self._node, *told]:
             if peer not in arrival.ended:
                 self._say_ended(topic, arrival.number, peer)
 
