@@ -80,6 +80,7 @@ def listed(where: dict[str, str]) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.spec("OWN-06")
 def test_a_leader_is_moved_past_others_who_wait_and_waits_again_itself(
     start: Start, where: dict[str, str]
 ) -> None:
@@ -244,20 +245,23 @@ def test_a_command_is_run_again_when_its_successor_is_gone(start: Start, where: 
     assert listed(where)["step"] == "withdrawn"
 
 
+@pytest.mark.parametrize("is_moved", [True, False])
 def test_a_signal_while_the_command_is_stopped_to_be_moved_ends_the_leader(
-    start: Start, where: dict[str, str]
+    start: Start, where: dict[str, str], is_moved: bool
 ) -> None:
+    """Whoever sends it means that no other command shall be run here, whether it moves or stays."""
     script = f"{ENDS_SLOWLY}; echo ready; while :; do sleep 0.05; done"
     first = leads(start, "host-1", script=script)
     first.line()
-    second = waits(start, where, "host-2")
+    second = waits(start, where, "host-2", ttl=LONG if is_moved else ("--ttl", "1"))
     asking = start("lead", "harbour", "--move", "host-2")
     assert first.line() == "ending"
     first.process.send_signal(signal.SIGINT)
+    if not is_moved:
+        second.process.kill()
     first.write("go on")
-    assert asking.end()[0] == 0
-    assert second.line()
-    assert first.end()[0] == 130
+    assert asking.end()[0] == (0 if is_moved else 1)
+    assert first.end()[:2] == (130, "")
 
 
 def test_options_that_do_not_go_together_are_refused(where: dict[str, str]) -> None:
