@@ -167,6 +167,17 @@ async def test_a_node_that_leaves_hands_its_topics_to_the_least_loaded_and_its_r
         assert sorted(await payloads(reader, 12)) == sorted(topic.encode() for topic in topics)
 
 
+async def test_few_topics_of_a_node_that_leaves_are_spread_too(store: Store) -> None:
+    async with TopicCast() as cast, asyncio.timeout(WITHIN_S):
+        nodes = await cast.mesh(await cast.registry(), 1, 5, 9, store=store)
+        spot = nodes[0].spot()
+        # Fewer than are handed over at once: none of them is announced before the last one is on its way.
+        for number in range(4):
+            await spot.create_topic(f"room:{number}")
+        assert len(await nodes[0].drain()) == 4
+        assert [len(node.owned) for node in nodes] == [0, 2, 2]
+
+
 async def test_while_the_record_waits_publishers_wait_and_when_it_is_withdrawn_all_goes_on(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
