@@ -171,8 +171,9 @@ class ClaimRecord:
 
     async def read(self) -> int:
         """Look at it; gives the store's revision. Waits for the store."""
-        look = partial(self.session.store.scan, self.key, b"")
+        look, known_at = partial(self.session.store.scan, self.key, b""), self._known_at
         scan = await patiently(look, self.session.environment.chance)
+        self._check_time(scan.revision, known_at)
         self._believe(scan.items[0] if scan.items else None, scan.revision)
         return scan.revision
 
@@ -195,7 +196,7 @@ class ClaimRecord:
 
         Raises `TimedOut` and `StoreUnavailable`: the same again does no harm. `SessionLost` without a lease.
         """
-        session = self.session
+        session, known_at = self.session, self._known_at
         try:
             outcome = await session.store.commit(
                 [Compare.revision(self.key, "=", self._revision), *compares],
@@ -205,9 +206,12 @@ class ClaimRecord:
         except LeaseLost as gone:
             session.end_lost("the store ended the lease")
             raise SessionLost(f"{record.what}: {gone}") from gone
+        self._check_time(outcome.revision, known_at)
         if outcome.is_success:
-            next_epoch = outcome.revision if record.step is HandoverStep.TAKEN else record.next_epoch
-            self._set(replace(record, revision=outcome.revision, next_epoch=next_epoch), outcome.revision)
+            # The news of what somebody else made of it may have come before this answer.
+            if outcome.revision > self._known_at:
+                next_epoch = outcome.revision if record.step is HandoverStep.TAKEN else record.next_epoch
+                self._set(replace(record, revision=outcome.revision, next_epoch=next_epoch), outcome.revision)
         else:
             found = [item for item in outcome.items if item.key == self.key]
             self._believe(found[0] if found else None, outcome.revision)
@@ -235,6 +239,11 @@ class ClaimRecord:
                 await self._news.wait()
         except TimeoutError:
             return
+
+    def _check_time(self, revision: int, known_at: int) -> None:
+        """A store that answers with an older revision than was known when it was asked went back."""
+        if revision < known_at:
+            self._known_at = 0
 
     def _believe(self, item: KeyValue | None, at: int) -> None:
         if at < self._known_at:

@@ -200,6 +200,19 @@ async def test_one_owner_hands_over_once_at_a_time(store: TroubledStore) -> None
         assert (await stage.waiting).is_held
 
 
+@virtual
+async def test_news_that_overtake_the_answer_to_a_step_are_not_forgotten(store: TroubledStore) -> None:
+    """The new owner was prepared before the old one had read that its offer was written."""
+    for step in (OFFERED, SEALED):
+        async with AsyncExitStack() as stack:
+            stage = await staged(stack, store)
+            stage.owner.slow_answers[step] = 1.0
+            await stage.hold.hand_over("hulk", state=b"x", timeout=20.0)
+            hold = await stage.waiting
+            assert hold.state == b"x"
+            await hold.release()
+
+
 # ---- cancellation and loss
 
 
