@@ -171,6 +171,28 @@ def test_a_topic_claimed_in_a_store_has_one_owner_among_nodes_that_do_not_hear_e
 
 
 @pytest.mark.spec("SPT-12")
+@pytest.mark.spec("OWN-03")
+def test_who_is_ended_hands_its_topics_over_and_their_publishers_and_readers_go_on(
+    stack: ExitStack, where: Where
+) -> None:
+    store = stack.enter_context(StoreProcess(None))
+    url = f"etcd://{store.address}"
+    subscriber = subscribe(stack, where, "state")
+    heir = own(stack, where, "other", "--store", url)
+    leaving = own(stack, where, "state", "--retain", "--store", url)
+    assert message(subscriber) == ("state", "first")
+    status, _, err = leaving.stop()
+    assert (status, "state is handed over to 01:" in err) == (0, True)
+    assert run("publish", "state", "second", env=where)[0] == 0
+    assert message(subscriber) == ("state", "second")
+    # The latest message has gone along, and nobody is left to take anything.
+    assert (
+        json.loads(run("subscribe", "state", "--count", "1", "--json", env=where)[1])["payload"] == "second"
+    )
+    status, _, err = heir.stop()
+    assert (status, "handed over" in err) == (0, False)
+
+
 def test_who_holds_a_topic_fails_when_its_claim_is_lost(stack: ExitStack, where: Where) -> None:
     store = stack.enter_context(StoreProcess(None))
     owner = own(stack, where, "state", "--store", f"etcd://{store.address}")
