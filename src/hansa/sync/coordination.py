@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 
 from hansa.coordination.barrier import Barrier as AsyncBarrier
 from hansa.coordination.election import Election as AsyncElection
@@ -22,7 +22,7 @@ from hansa.coordination.roster import Roster
 from hansa.coordination.session import Session as AsyncSession
 from hansa.errors import LeadershipLost, LockLost, SessionLost
 from hansa.keys import Keys
-from hansa.limits import HANDOVER_S, MEMBER_HEARTBEAT_INTERVAL_S, MEMBER_HEARTBEAT_TIMEOUT_S, STORE_TIMEOUT_S
+from hansa.limits import MEMBER_HEARTBEAT_INTERVAL_S, MEMBER_HEARTBEAT_TIMEOUT_S, STORE_TIMEOUT_S
 from hansa.store.values import Compare
 from hansa.sync.mirror import EndingMirror, within
 from hansa.sync.ownership import Contest, Line, Ownership, check_outside, obtained
@@ -166,7 +166,7 @@ class Hold(Ownership):
     """
 
     def __init__(self, session: Session, inner: AsyncHold) -> None:
-        super().__init__(session, inner.check, inner.release, inner._claim._inside)
+        super().__init__(session, inner.check, inner.release, inner._claim._inside, inner.hand_over)
         self._inner = inner
 
     @property
@@ -204,37 +204,18 @@ class Hold(Ownership):
     @property
     def state(self) -> bytes:
         """What the owner before handed on to this one; empty if there was no hand-over, or nothing."""
-        return self._session._ask(lambda: self._inner.state)
+        return self._inner.state
 
-    def wanted(self) -> Handover:
+    def wanted(self, timeout: float | None = None) -> Handover:
         """Wait until somebody asks to have it at another node, as `hansa lead --move` does; gives the record.
 
-        Then stop the work, and `hand_over(record.target)`: the record says how long it may take. Whoever does
-        not keeps it, and the hand-over ends by its deadline. Raises the loss, `NotHeld` and `UsageError`.
-        """
-        return self._session._call(self._inner.wanted, f"wanted of {self.name!r}")
-
-    def hand_over(
-        self,
-        to: str,
-        *,
-        state: bytes | Callable[[], Awaitable[bytes]] = b"",
-        timeout: float = HANDOVER_S,
-        reason: str = "",
-    ) -> Handover:
-        """Give it to a node that waits for it, ahead of all others who wait, with a state; gives the record.
-
-        When the new owner is ready `state` is called, if it can be. From its return on this owner acts no
-        more: it is not held then, and no block of it is interrupted. `to` is the name of a
-        `Session(node=...)`.
-
-        Raises `NoSuccessor` and `HandoverWithdrawn`: then it is held as before. Raises the loss, `NotHeld`,
-        `BadArgument`; `Conflict` while another hand-over is open; `TimedOut` and `StoreUnavailable`.
-        Interrupting it withdraws, or, when this owner has stopped to act, lets it come to its end.
+        Then stop the work, and `hand_over(record)`: the record says how long it may take. Whoever does not
+        keeps it, and the hand-over ends by its deadline. Raises the loss, `NotHeld` and `UsageError`. Raises
+        TimedOut, and AlreadyClosed when the session is closed.
         """
         return self._session._call(
-            lambda: self._inner.hand_over(to, state=state, timeout=timeout, reason=reason),
-            f"hand_over of {self.name!r}",
+            lambda: within(timeout, self._inner.wanted, f"nobody asked for {self.name}"),
+            f"wanted of {self.name!r}",
         )
 
     @property
@@ -392,7 +373,7 @@ class Leadership(Ownership):
     """
 
     def __init__(self, session: Session, inner: AsyncLeadership) -> None:
-        super().__init__(session, inner.check, inner.resign, inner._claim._inside)
+        super().__init__(session, inner.check, inner.resign, inner._claim._inside, inner.hand_over)
         self._inner = inner
 
     @property
@@ -431,37 +412,18 @@ class Leadership(Ownership):
     @property
     def state(self) -> bytes:
         """What the owner before handed on to this one; empty if there was no hand-over, or nothing."""
-        return self._session._ask(lambda: self._inner.state)
+        return self._inner.state
 
-    def wanted(self) -> Handover:
+    def wanted(self, timeout: float | None = None) -> Handover:
         """Wait until somebody asks to have it at another node, as `hansa lead --move` does; gives the record.
 
-        Then stop the work, and `hand_over(record.target)`: the record says how long it may take. Whoever does
-        not keeps it, and the hand-over ends by its deadline. Raises the loss, `NotHeld` and `UsageError`.
-        """
-        return self._session._call(self._inner.wanted, f"wanted of leadership of {self.name!r}")
-
-    def hand_over(
-        self,
-        to: str,
-        *,
-        state: bytes | Callable[[], Awaitable[bytes]] = b"",
-        timeout: float = HANDOVER_S,
-        reason: str = "",
-    ) -> Handover:
-        """Give it to a node that waits for it, ahead of all others who wait, with a state; gives the record.
-
-        When the new owner is ready `state` is called, if it can be. From its return on this owner acts no
-        more: it is not held then, and no block of it is interrupted. `to` is the name of a
-        `Session(node=...)`.
-
-        Raises `NoSuccessor` and `HandoverWithdrawn`: then it is held as before. Raises the loss, `NotHeld`,
-        `BadArgument`; `Conflict` while another hand-over is open; `TimedOut` and `StoreUnavailable`.
-        Interrupting it withdraws, or, when this owner has stopped to act, lets it come to its end.
+        Then stop the work, and `hand_over(record)`: the record says how long it may take. Whoever does not
+        keeps it, and the hand-over ends by its deadline. Raises the loss, `NotHeld` and `UsageError`. Raises
+        TimedOut, and AlreadyClosed when the session is closed.
         """
         return self._session._call(
-            lambda: self._inner.hand_over(to, state=state, timeout=timeout, reason=reason),
-            f"hand_over of leadership of {self.name!r}",
+            lambda: within(timeout, self._inner.wanted, f"nobody asked for {self.name}"),
+            f"wanted of leadership of {self.name!r}",
         )
 
     @property
