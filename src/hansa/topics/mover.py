@@ -138,7 +138,8 @@ class TopicMover:
                 except Unavailable:
                     loads[taker.node] -= 1
                     refused.add(taker.node)
-                except (Fenced, NotOwner):
+                except (Fenced, NotOwner, BadArgument):
+                    # Lost meanwhile, or more than can be handed on: the others go on.
                     loads[taker.node] -= 1
                     break
                 else:
