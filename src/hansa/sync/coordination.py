@@ -209,9 +209,9 @@ class Hold(Ownership):
     def wanted(self, timeout: float | None = None) -> Handover:
         """Wait until somebody asks to have it at another node, as `hansa lead --move` does; gives the record.
 
-        Then stop the work, and `hand_over(record.target)`: the record says how long it may take. Whoever does
-        not keeps it, and the hand-over ends by its deadline. Raises the loss, `NotHeld` and `UsageError`.
-        Raises TimedOut, and AlreadyClosed when the session is closed.
+        Then stop the work, and `hand_over(record)`: the record says how long it may take. Whoever does not
+        keeps it, and the hand-over ends by its deadline. Raises the loss, `NotHeld` and `UsageError`. Raises
+        TimedOut, and AlreadyClosed when the session is closed.
         """
         return self._session._call(
             lambda: within(timeout, self._inner.wanted, f"nobody asked for {self.name}"),
@@ -417,9 +417,9 @@ class Leadership(Ownership):
     def wanted(self, timeout: float | None = None) -> Handover:
         """Wait until somebody asks to have it at another node, as `hansa lead --move` does; gives the record.
 
-        Then stop the work, and `hand_over(record.target)`: the record says how long it may take. Whoever does
-        not keeps it, and the hand-over ends by its deadline. Raises the loss, `NotHeld` and `UsageError`.
-        Raises TimedOut, and AlreadyClosed when the session is closed.
+        Then stop the work, and `hand_over(record)`: the record says how long it may take. Whoever does not
+        keeps it, and the hand-over ends by its deadline. Raises the loss, `NotHeld` and `UsageError`. Raises
+        TimedOut, and AlreadyClosed when the session is closed.
         """
         return self._session._call(
             lambda: within(timeout, self._inner.wanted, f"nobody asked for {self.name}"),
