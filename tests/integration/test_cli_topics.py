@@ -186,7 +186,9 @@ def test_who_is_ended_hands_its_topics_over_and_their_publishers_and_readers_go_
     assert run("publish", "state", "second", env=where)[0] == 0
     assert message(subscriber) == ("state", "second")
     # The latest message has gone along, and nobody is left to take anything.
-    assert json.loads(run("subscribe", "state", "--count", "1", "--json", env=where)[1])["payload"] == "second"
+    assert (
+        json.loads(run("subscribe", "state", "--count", "1", "--json", env=where)[1])["payload"] == "second"
+    )
     status, _, err = heir.stop()
     assert (status, "handed over" in err) == (0, False)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any
 
 from hansa.errors import Conflict, PeerAway
 from hansa.limits import TOPIC_CLOSING_S_MAX
@@ -13,7 +12,8 @@ from hansa.topics.effects import Effect, Tell
 from hansa.topics.events import SpotEvent
 from hansa.topics.moving import Adoption, TopicState
 from hansa.wire.topics import Publish, encode
-from tests.support.spot_cluster import BIG, Cluster, Node
+from tests.support.spot_cluster import Cluster, Node
+from tests.support.spot_mesh import BIG
 
 TOPIC = "t:1"
 
@@ -56,9 +56,7 @@ class MovingCluster(Cluster):
         self.events: list[Counter[str]] = [Counter() for _ in self.nodes]
         self.moves_count = 0
         self._claim = 100
-        self._inboxes: list[Any] = []
         self.come_to_rest()
-        self.nodes[0].exchange  # noqa: B018
         self._perform(
             self.nodes[0],
             self.nodes[0].mesh.create(

@@ -84,8 +84,13 @@ class TopicMover:
             self._is_leaving = True
         self._tasks.spawn(self._follow(), f"follows the {self._name}")
 
+    def shut(self) -> None:
+        """Give and take nothing any more. What is not sealed is withdrawn."""
+        self._is_leaving = True
+        self._tasks.cancel()
+
     async def close(self) -> None:
-        """Take nothing any more. What is not sealed is withdrawn."""
+        """The same, and wait until it is so."""
         self._is_leaving = True
         await self._tasks.close()
 

@@ -225,7 +225,7 @@ class SpotNode:
         if not self._was_followed and self._discovery is not None:
             self._discovery.unsubscribe(self.service)
         if self.mover is not None:
-            await self.mover.close()
+            self.mover.shut()
         if self.claims is not None:
             self.claims.shut()
         for spot in list(self._spots):
@@ -249,7 +249,11 @@ class SpotNode:
                 try:
                     await self._line.close()
                 finally:
-                    await self._tasks.close()
+                    try:
+                        if self.mover is not None:
+                            await self.mover.close()
+                    finally:
+                        await self._tasks.close()
 
     async def drain(self, timeout: float = DRAIN_S) -> dict[str, bytes]:
         """Before closing: hand its topics to the least loaded nodes that take some; gives who got which.

@@ -2,17 +2,19 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from functools import partial
 from uuid import uuid4
 
 import pytest
 
-from hansa import Store, UsageError, open_store
+from hansa import SpotNode, Store, UsageError, open_store
 from hansa.coordination.handover import HandoverStep
 from hansa.coordination.handovers import Handovers
 from hansa.errors import AlreadyClosed, Backlogged, HandoverWithdrawn, NoSuccessor, NotOwner
 from hansa.ids import format_id, routing_id
 from hansa.keys import topic_name
 from hansa.topics import MessagesMissed, SubscriptionSuspended, TopicLost, TopicMoved, TopicRemoved
+from hansa.topics.router_mesh import RouterMesh
 from tests.support.discovery_cast import WITHIN_S, until
 from tests.support.peer_process import PeerProcess
 from tests.support.topics_cast import TopicCast, payloads
@@ -22,6 +24,14 @@ ROOM = "chat:room/1 100%"
 NAME = topic_name("spot-node", ROOM)
 
 pytestmark = [pytest.mark.timeout(60)]
+
+
+def _owns_nothing(node: SpotNode) -> bool:
+    return node.owned == ()
+
+
+def _has_peer(node: SpotNode, peer: bytes) -> bool:
+    return peer in node.peers
 
 
 @pytest.fixture
@@ -134,7 +144,7 @@ async def test_a_topic_is_moved_from_outside(store: Store) -> None:
             to = format_id(nodes[target].routing_id)
             record = await handovers.move("topic", NAME, to, timeout=WITHIN_S)
             assert (record.step, record.asked_by) == (HandoverStep.DONE, "somebody")
-            await until(lambda source=source: nodes[source].owned == (), "the old owner has let go")
+            await until(partial(_owns_nothing, nodes[source]), "the old owner has let go")
             assert nodes[target].owned == (ROOM,)
         moved = await heard.wait(TopicMoved)
         assert (moved.source, moved.target) == (nodes[0].routing_id, nodes[1].routing_id)
@@ -190,7 +200,9 @@ async def test_while_the_record_waits_publishers_wait_and_when_it_is_withdrawn_a
         monkeypatch.setattr(store, "commit", hold_back)
         giving = asyncio.ensure_future(spots[0].hand_over(ROOM, to=nodes[1].routing_id, timeout=1.0))
         await sealed.wait()
-        await until(lambda: ROOM in nodes[2].mesh._mesh.moves.holds, "the publisher has heard of it")
+        mesh = nodes[2].mesh
+        assert isinstance(mesh, RouterMesh)
+        await until(lambda: ROOM in mesh._mesh.moves.holds, "the publisher has heard of it")
         for spot in (spots[0], spots[2]):
             for number in range(3):
                 await spot.publish(ROOM, b"%d" % number)
@@ -243,7 +255,7 @@ async def test_a_libzmq_node_that_forgets_on_every_removal_still_publishes_to_th
         arguments = (f"--pub={registry.pub}", f"--router={registry.router}", "--number=5")
         async with PeerProcess("topics/raw_node.py", *arguments) as raw:
             for node in nodes:
-                await until(lambda node=node: routing_id(5) in node.peers, "they are connected")
+                await until(partial(_has_peer, node, routing_id(5)), "they are connected")
             spot = nodes[0].spot()
             await spot.create_topic("chat:room1")
             subscription = await nodes[1].spot().subscribe("chat:room1")

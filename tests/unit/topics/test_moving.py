@@ -29,7 +29,7 @@ from hansa.wire.topics import (
     TopicRemove,
     Unsubscribe,
 )
-from tests.support.spot_mesh import EPOCH, NODE, A, B, MeshBench, X, Y, sent, told
+from tests.support.spot_mesh import EPOCH, NODE, A, B, FakeSubscriber, MeshBench, X, Y, sent, told
 
 T = b"t"
 STATE = TopicState(source=X, founder=X, epoch=EPOCH, sequence=7, retain=False, latest=None, subscribers=())
@@ -177,7 +177,7 @@ def test_a_hand_over_that_is_withdrawn_publishes_what_was_kept_and_lets_all_go_o
     confirmed = [command for to, command in sent(effects) if to == X and command.mark is not None]
     assert [one.mark.confirm for one in confirmed] == [True]
     assert set(bench.exchange.outlets_by_name) == {"t"}
-    assert bench.mesh.moves.holds == bench.mesh.moves.leaving == {}
+    assert (bench.mesh.moves.holds, bench.mesh.moves.leaving) == ({}, {})
     assert bench.mesh.stay(T) == []
 
 
@@ -423,7 +423,7 @@ def test_a_state_that_cannot_be_read_is_refused(value: bytes) -> None:
 # -- subscribers
 
 
-def reading(sequence: int = 3) -> tuple[MeshBench, object]:
+def reading(sequence: int = 3) -> tuple[MeshBench, FakeSubscriber]:
     bench = MeshBench()
     one = bench.subscribe("t")
     bench.join(X)
