@@ -14,7 +14,7 @@ What it owes both sides:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 
@@ -41,7 +41,7 @@ from hansa.runtime.tasks import TaskScope
 from hansa.topics.claims import TopicClaims
 from hansa.topics.moving import TopicState
 from hansa.topics.names import check_topic
-from hansa.topics.router_mesh import RouterMesh
+from hansa.topics.router_mesh import RouterMesh, Taker
 from hansa.transport.environment import Environment
 
 
@@ -112,42 +112,51 @@ class TopicMover:
         try:
             async with asyncio.timeout(timeout):
                 waiting = list(self._claims.topics)
+                loads: dict[bytes, int] = {}
                 async with asyncio.TaskGroup() as group:
                     for _ in range(DRAIN_AT_ONCE_COUNT):
                         group.create_task(
-                            self._drain(waiting, moved, timeout), name=f"drains for {self._name}"
+                            self._drain(waiting, loads, moved, timeout), name=f"drains for {self._name}"
                         )
                 await self._mesh.until_settled([check_topic(topic) for topic in moved])
         except TimeoutError:
             pass  # What is left is destroyed when the node closes.
         return moved
 
-    async def _drain(self, waiting: list[str], moved: dict[str, bytes], timeout: float) -> None:
+    async def _drain(
+        self, waiting: list[str], loads: dict[bytes, int], moved: dict[str, bytes], timeout: float
+    ) -> None:
+        """Hand over what waits, one after the other. `loads` has what each taker owns or is being given."""
         while waiting:
             topic = waiting.pop(0)
             # One that cannot take it says so; then it is the next one's turn, once each.
             refused: set[bytes] = set()
-            while (taker := self._least_loaded(moved.values(), refused)) is not None:
+            while (taker := self._least_loaded(loads, refused)) is not None:
+                loads[taker.node] += 1
                 try:
-                    await self._give(topic, *taker, timeout, "the node leaves")
+                    await self._give(topic, taker.node, taker.name, timeout, "the node leaves")
                 except Unavailable:
-                    refused.add(taker[0])
-                except (Fenced, NotOwner):
+                    loads[taker.node] -= 1
+                    refused.add(taker.node)
+                except (Fenced, NotOwner, BadArgument):
+                    # Lost meanwhile, or more than can be handed on: the others go on.
+                    loads[taker.node] -= 1
                     break
                 else:
-                    moved[topic] = taker[0]
+                    moved[topic] = taker.node
                     break
 
-    def _least_loaded(self, given: Iterable[bytes], refused: set[bytes]) -> tuple[bytes, str] | None:
-        takers = [one for one in self._mesh.takers() if one[0] not in refused]
-        given = list(given)
-        # They stand in the order of what they have; what is on its way there is not counted yet.
-        return min(takers, key=lambda one: given.count(one[0]), default=None)
+    def _least_loaded(self, loads: dict[bytes, int], refused: set[bytes]) -> Taker | None:
+        takers = [one for one in self._mesh.takers() if one.node not in refused]
+        for one in takers:
+            # Counted here from then on: what is on its way there has not been announced.
+            loads.setdefault(one.node, one.owned_count)
+        return min(takers, key=lambda one: loads[one.node], default=None)
 
     def _taker(self, topic: str, to: str | bytes) -> tuple[bytes, str]:
-        for peer, name in self._mesh.takers():
-            if to in (peer, name, format_id(peer)):
-                return peer, name
+        for taker in self._mesh.takers():
+            if to in (taker.node, taker.name, format_id(taker.node)):
+                return taker.node, taker.name
         whom = format_id(to) if isinstance(to, bytes) else repr(to)
         raise NoSuccessor(
             f"topic {topic!r} stays here: {whom} is no connected node with a store that takes topics"

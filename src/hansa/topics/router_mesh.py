@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from hansa.endpoint import Endpoint
 from hansa.errors import AlreadyClosed, Backlogged, BadArgument, BadEndpoint, NoOwner, PeerError, Unavailable
@@ -55,6 +55,15 @@ from hansa.transport.connection import Lane
 from hansa.transport.events import CloseReason
 from hansa.transport.outbox import BURST, ROUSE, Outbox
 from hansa.wire.topics import PUBLISH, QueryResp, TopicCounts, decode, encode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taker:
+    """A connected node that takes topics: its id, its name in the store, and how many it owns."""
+
+    node: bytes
+    name: str
+    owned_count: int
 
 
 class RouterMesh:
@@ -240,9 +249,13 @@ class RouterMesh:
         """From now on others may hand topics over to this node, which the store knows so; or not any more."""
         self._perform(self._mesh.take_topics(name))
 
-    def takers(self) -> list[tuple[bytes, str]]:
-        """Connected nodes that take topics, by id and by the store's name, the least loaded first."""
-        return [(member.id, member.taker) for member in self._mesh.takers()]
+    def takers(self) -> list[Taker]:
+        """Connected nodes that take topics, the least loaded first."""
+        count = self._mesh.owners.count
+        return [
+            Taker(node=member.id, name=member.taker, owned_count=count(member.id))
+            for member in self._mesh.takers()
+        ]
 
     def check_room(self) -> None:
         """Raises BadArgument when this node owns as many topics as it may."""

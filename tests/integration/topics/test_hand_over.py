@@ -13,6 +13,7 @@ from hansa.coordination.handovers import Handovers
 from hansa.errors import AlreadyClosed, Backlogged, HandoverWithdrawn, NoSuccessor, NotOwner
 from hansa.ids import format_id, routing_id
 from hansa.keys import topic_name
+from hansa.limits import DRAIN_AT_ONCE_COUNT, HANDOVER_INLINE_BYTES_MAX
 from hansa.topics import MessagesMissed, SubscriptionSuspended, TopicLost, TopicMoved, TopicRemoved
 from hansa.topics.router_mesh import RouterMesh
 from tests.support.discovery_cast import WITHIN_S, until
@@ -175,6 +176,30 @@ async def test_a_node_that_leaves_hands_its_topics_to_the_least_loaded_and_its_r
         for topic in topics:
             await sender.publish(topic, topic.encode())
         assert sorted(await payloads(reader, 12)) == sorted(topic.encode() for topic in topics)
+
+
+async def test_few_topics_of_a_node_that_leaves_are_spread_too(store: Store) -> None:
+    async with TopicCast() as cast, asyncio.timeout(WITHIN_S):
+        nodes = await cast.mesh(await cast.registry(), 1, 5, 9, store=store)
+        spot = nodes[0].spot()
+        # Fewer than are handed over at once: none of them is announced before the last one is on its way.
+        for number in range(4):
+            await spot.create_topic(f"room:{number}")
+        assert len(await nodes[0].drain()) == 4
+        assert [len(node.owned) for node in nodes] == [0, 2, 2]
+
+
+async def test_a_topic_that_cannot_be_handed_on_keeps_no_other_from_leaving(store: Store) -> None:
+    async with TopicCast() as cast, asyncio.timeout(WITHIN_S):
+        nodes = await cast.mesh(await cast.registry(), 1, 5, store=store)
+        spot = nodes[0].spot()
+        await spot.create_topic("large", retain=True)
+        await spot.publish("large", bytes(2 * HANDOVER_INLINE_BYTES_MAX))
+        small = {f"room:{number}" for number in range(2 * DRAIN_AT_ONCE_COUNT)}
+        for topic in small:
+            await spot.create_topic(topic)
+        assert set(await nodes[0].drain()) == small
+        assert nodes[0].owned == ("large",)
 
 
 async def test_while_the_record_waits_publishers_wait_and_when_it_is_withdrawn_all_goes_on(
