@@ -249,6 +249,8 @@ TOPIC_FORWARD_BYTES_MAX: Final = 32 * MIB
 # The new owner opens the topic after so long, though the old one has not said over their connection that it
 # has closed it: it said so before the hand-over could come so far.
 TOPIC_CLOSING_S_MAX: Final = 1.0
+# One that has taken a topic and does not announce it is waited for so long by the old owner; then it is lost.
+TOPIC_TAKEN_S_MAX: Final = 5.0
 # The old owner forwards for so long after it has handed a topic over, unless all have switched before.
 TOPIC_FORWARD_S_MAX: Final = 5.0
 # A node that leaves hands so many topics over at a time: each takes a few answers of the store,

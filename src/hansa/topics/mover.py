@@ -36,7 +36,7 @@ from hansa.errors import (
 )
 from hansa.ids import format_id
 from hansa.keys import topic_name
-from hansa.limits import DRAIN_AT_ONCE_COUNT, TOPIC_FORWARD_S_MAX, TOPIC_HOLD_S_MAX
+from hansa.limits import DRAIN_AT_ONCE_COUNT, TOPIC_FORWARD_S_MAX, TOPIC_HOLD_S_MAX, TOPIC_TAKEN_S_MAX
 from hansa.runtime.tasks import TaskScope
 from hansa.topics.claims import TopicClaims
 from hansa.topics.moving import TopicState
@@ -224,7 +224,7 @@ class TopicMover:
         self._mesh.taken(frame)
         self._claims.forget(topic, claim)
         with suppress(TimeoutError):
-            async with asyncio.timeout(TOPIC_HOLD_S_MAX):
+            async with asyncio.timeout(2 * TOPIC_TAKEN_S_MAX):
                 await self._mesh.until_owned_elsewhere(frame)
         return record
 

@@ -52,6 +52,7 @@ from hansa.limits import (
     TOPIC_HOLD_BYTES_MAX,
     TOPIC_HOLD_COUNT_MAX,
     TOPIC_HOLD_S_MAX,
+    TOPIC_TAKEN_S_MAX,
 )
 from hansa.topics.effects import Effect, MeshTally, Peer, Resume, Send, Tell
 from hansa.topics.events import PublishesRefused
@@ -575,7 +576,7 @@ class Moves:
             self.close_arrival(topic)
         for leaving in list(self.leaving.values()):
             if leaving.until is None:
-                leaving.until = now + (TOPIC_FORWARD_S_MAX if leaving.is_gone else TOPIC_HOLD_S_MAX)
+                leaving.until = now + (TOPIC_FORWARD_S_MAX if leaving.is_gone else TOPIC_TAKEN_S_MAX)
             elif leaving.until <= now and leaving.is_gone:
                 if leaving.expected:
                     self._say_last(leaving)

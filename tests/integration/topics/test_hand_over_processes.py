@@ -1,6 +1,7 @@
 """A topic goes from process to process under load: nothing is lost, doubled or out of order."""
 
 import asyncio
+import random
 from contextlib import AsyncExitStack
 from pathlib import Path
 from statistics import quantiles
@@ -79,3 +80,60 @@ async def test_a_topic_moves_under_load_and_nobody_loses_doubles_or_reorders_any
             median_ms, worst_ms = quantiles(pauses_ms, n=100)[49], quantiles(pauses_ms, n=100)[98]
             print(f"published {sum(published):,}; pause p50 {median_ms:.1f} ms, p99 {worst_ms:.1f} ms")
             assert worst_ms < 5_000.0
+
+
+@pytest.mark.parametrize(
+    ("victim", "way"),
+    [("old owner", "killed"), ("new owner", "killed"), ("new owner", "stopped")],
+)
+async def test_whoever_dies_on_the_way_one_owner_is_left_and_every_gap_is_told(
+    tmp_path: Path, victim: str, way: str
+) -> None:
+    """It dies at any moment of the hand-over: each time the test runs, at another one."""
+    with StoreProcess(tmp_path) as store:
+        async with TopicCast() as cast, AsyncExitStack() as stack, asyncio.timeout(4 * WITHIN_S):
+            registry = await cast.registry(heartbeat_timeout=1.5)
+            where = str(registry.pub), str(registry.router)
+            owner, heir, publisher, subscriber = [
+                await stack.enter_async_context(
+                    NodeProcess(number, *where, store=f"etcd://{store.address}", claim_ttl=2.0)
+                )
+                for number in (3, 70, 20, 30)
+            ]
+            for node in (owner, heir, publisher, subscriber):
+                await node.ready()
+            await owner.do("create", topic=ROOM)
+            await subscriber.do("subscribe", text=ROOM, count_max=1_000_000)
+            await subscriber.do("active", text=ROOM)
+            await publisher.do("stream", topic=ROOM, rate=500.0)
+            await owner.begin("hand_over", topic=ROOM, to=format_id(routing_id(70)), timeout=3.0)
+            dead = owner if victim == "old owner" else heir
+            await asyncio.sleep(random.random() * 0.03)
+            if way == "killed":
+                await dead.kill()
+            else:
+                dead.freeze()
+            # One that was to take it, or still has it, does; or the topic is free for the next one.
+            async with asyncio.timeout(WITHIN_S):
+                while True:
+                    left = heir if victim == "old owner" else owner
+                    if ROOM in (await left.do("topics"))["owned"]:
+                        break
+                    if (await left.do("create", topic=ROOM)).get("code") is None:
+                        break
+                    await asyncio.sleep(0.1)
+            await subscriber.do("active", text=ROOM)
+            known = (await subscriber.do("topics"))["topics"]
+            assert known == {ROOM: format_id(routing_id(left.number))}
+            if way == "stopped":
+                dead.thaw()
+                await asyncio.sleep(0.5)
+                assert (await subscriber.do("topics"))["topics"] == known
+                assert (await dead.do("topics"))["owned"] == []
+            before = (await subscriber.do("books", text=ROOM))["received"]
+            await publisher.do("publish", topic=ROOM, first=1_000_000, count=10)
+            async with asyncio.timeout(WITHIN_S):
+                while (facts := await subscriber.do("books", text=ROOM))["last"] != 1_000_009:
+                    await asyncio.sleep(0.05)
+            assert facts["received"] > before
+            assert facts["is_in_order"]

@@ -6,7 +6,13 @@ from dataclasses import replace
 import pytest
 
 from hansa.errors import BadRecord, Conflict, NotOwner, PeerAway, PeerError
-from hansa.limits import TOPIC_CLOSING_S_MAX, TOPIC_FORWARD_S_MAX, TOPIC_HOLD_COUNT_MAX, TOPIC_HOLD_S_MAX
+from hansa.limits import (
+    TOPIC_CLOSING_S_MAX,
+    TOPIC_FORWARD_S_MAX,
+    TOPIC_HOLD_COUNT_MAX,
+    TOPIC_HOLD_S_MAX,
+    TOPIC_TAKEN_S_MAX,
+)
 from hansa.topics.effects import Effect, Resume
 from hansa.topics.events import (
     MessagesMissed,
@@ -174,8 +180,8 @@ def test_a_hand_over_that_is_withdrawn_publishes_what_was_kept_and_lets_all_go_o
     effects = bench.mesh.stay(T)
     assert [moves_to(effects, peer) for peer in (X, Y)] == [[MoveStep.STAYS]] * 2
     assert [one.payload for one in bench.posted(Y) if isinstance(one, Message)] == [b"theirs", b"ours"]
-    confirmed = [command for to, command in sent(effects) if to == X and command.mark is not None]
-    assert [one.mark.confirm for one in confirmed] == [True]
+    announced = [command for to, command in sent(effects) if to == X and isinstance(command, TopicAnnounce)]
+    assert [one.mark.confirm for one in announced if one.mark is not None] == [True]
     assert set(bench.exchange.outlets_by_name) == {"t"}
     assert (bench.mesh.moves.holds, bench.mesh.moves.leaving) == ({}, {})
     assert bench.mesh.stay(T) == []
@@ -199,7 +205,7 @@ def test_a_new_owner_that_never_comes_is_waited_for_in_bounds_and_the_refused_ar
     bench.mesh.taken(T)
     assert bench.mesh.deadline() == 0.0
     bench.tick(0)
-    effects = bench.tick(TOPIC_HOLD_S_MAX)
+    effects = bench.tick(TOPIC_TAKEN_S_MAX)
     assert [type(event) for event in told(effects) if isinstance(event, TopicLost)] == [TopicLost]
     assert (X, TopicRemove(topic="t", refused_count=1)) in sent(effects)
     assert bench.exchange.outlets == {}
