@@ -63,6 +63,11 @@ def took_s(record: Handover) -> float:
     return record.times.get(record.step, 0.0) - record.times.get(HandoverStep.OFFERED, 0.0)
 
 
+def pause_s(record: Handover) -> float:
+    """For how long nobody acted: from sealed to taken, by the clocks of those who wrote them."""
+    return record.times.get(HandoverStep.TAKEN, 0.0) - record.times.get(HandoverStep.SEALED, 0.0)
+
+
 def _steps_after(record: Handover) -> str:
     """When the steps after the first one were, counted from it."""
     began = record.times.get(HandoverStep.OFFERED, 0.0)

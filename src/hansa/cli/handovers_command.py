@@ -39,7 +39,7 @@ def handovers(
     """Show what is handed over from node to node: what, from whom to whom, how far, since when, and why.
 
     A lock, a leadership or a topic stands here from its first hand-over on, with the last one, for a while
-    after the end of that. `hansa lead --move` and `hansa lock --move` ask for one.
+    after the end of that. `hansa lead --move`, `hansa lock --move` and `hansa topics move` ask for one.
 
     Examples:
 
