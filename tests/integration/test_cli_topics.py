@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from hansa import sync
+from hansa.coordination.claim import TakenClaim
+from hansa.errors import Fenced
 from hansa.ids import format_id
 from hansa.keys import Keys
+from hansa.store import Store, open_store
+from hansa.topics.claims import TopicClaims
 from hansa.topics.names import SERVICE
+from hansa.transport import Environment
 from tests.support.certificates import Authority
 from tests.support.commands import ANY, NOBODY, RUN_S_MAX, Command, run, run_here, start_registry
 from tests.support.store_process import StoreProcess
@@ -571,31 +577,50 @@ def test_what_topics_cannot_be_moved_is_told_in_a_sentence(stack: ExitStack, sto
     assert run("handovers", env=stored)[1] == "cluster default: no hand-overs\n"
 
 
-def test_a_topic_whose_owner_does_not_answer_stays_there(stack: ExitStack, stored: Where) -> None:
-    owner, source = own_in(stack, stored, "state")
+async def test_a_topic_whose_owner_does_not_answer_stays_there(stack: ExitStack, stored: Where) -> None:
     _, target = own_in(stack, stored, "other")
-    # Not before the one who asks knows all: a node that stands still is waited for.
     watcher = stack.enter_context(Command("handovers", "--watch", "--json", env=stored))
     watcher.event("ready")
-    owner.process.send_signal(signal.SIGSTOP)
-    try:
-        status, out, err = run(
-            "topics", "move", "state", target, "--within", "1", "--timeout", "1", env=stored
-        )
+    move = ("topics", "move", "state", target)
+    async with open_store(stored["HANSA_STORE"]) as store, owned_in_silence(store, "state") as claim:
+        status, out, err = await asyncio.to_thread(run, *move, "--within", "0.5", env=stored)
         assert (status, out) == (1, "")
-        assert "withdrawn after" in err
-        assert "the old owner did not give it within 1 s" in err
-        asking = stack.enter_context(Command("topics", "move", "state", target, "--timeout", "1", env=stored))
-        while watcher.event("step")["number"] < 2:
+        assert err.startswith("hansa topics move: topic spot-node/state: withdrawn after ")
+        assert err.endswith(", when it was prepared: the old owner did not give it within 0.5 s\n")
+        asking = stack.enter_context(Command(*move, env=stored))
+        while (await asyncio.to_thread(watcher.event, "step"))["number"] < 2:
             continue
-        assert asking.stop()[:2] == (130, "")
-        while (step := watcher.event("step"))["step"] != "withdrawn":
+        assert (await asyncio.to_thread(asking.stop))[:2] == (130, "")
+        while (step := await asyncio.to_thread(watcher.event, "step"))["step"] != "withdrawn":
             continue
         assert step["trouble"].endswith(" took it back")
+        assert claim.is_standing
+
+
+@asynccontextmanager
+async def owned_in_silence(store: Store, topic: str) -> AsyncIterator[TakenClaim[Fenced]]:
+    """A topic is claimed, and nobody looks at what is asked of its owner."""
+
+    def fail(*wrong: object) -> None:
+        raise AssertionError(wrong)
+
+    claims = TopicClaims(
+        store,
+        cluster="default",
+        service=SERVICE,
+        node=b"silent",
+        ttl_s=60.0,
+        keeper=None,
+        environment=Environment(),
+        on_lost=fail,
+        on_failure=fail,
+    )
+    claim = await claims.claim(topic)
+    claims.keep(topic, claim)
+    try:
+        yield claim
     finally:
-        owner.process.send_signal(signal.SIGCONT)
-    assert owner_of(stored, "state") == source
-    assert run("topics", "move", "state", target, env=stored)[0] == 0
+        await claims.close()
 
 
 def test_what_of_a_move_cannot_work_is_refused_before_anybody_is_asked() -> None:
