@@ -462,7 +462,7 @@ def test_watching_topics_ends_when_its_reader_has_left(stack: ExitStack, where: 
 
 
 def owner_of(where: Where, topic: str) -> str:
-    return next(one["owner"] for one in shown_topics(where)["topics"] if one["topic"] == topic)
+    return {one["topic"]: str(one["owner"]) for one in shown_topics(where)["topics"]}[topic]
 
 
 def shown_topics(where: Where) -> dict[str, Any]:
