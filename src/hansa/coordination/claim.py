@@ -68,6 +68,9 @@ _MARK_TRIES_COUNT: Final = 8
 class Claim(Generic[E]):
     """What is owned through a session. `what` names it in errors, which are of the type `error`."""
 
+    is_sealed = False
+    """Whether a hand-over has come so far that its owner acts no more."""
+
     def __init__(self, session: Session, *, what: str, error: type[E]) -> None:
         self.session = session
         self.what = what
@@ -77,8 +80,6 @@ class Claim(Generic[E]):
         self._error = error
         self.has_left = False
         """Whether it was given back, or over."""
-        self.is_sealed = False
-        """Whether a hand-over has come so far that its owner acts no more."""
         self._lost_when_leaving: E | None = None
         self._blocks: dict[asyncio.Task[object], GuardedBlock] = {}
 
@@ -219,6 +220,14 @@ class TakenClaim(Claim[E]):
     `admit` is given all keys of the line, and raises when this owner should not stand there.
     """
 
+    # What only a hand-over sets: a claim without pays nothing for it.
+    handover: Handover | None = None
+    """How it came to this owner, if the one before has handed it over."""
+    state = b""
+    """What came along, once it was read."""
+    giving: Giving | None = None
+    record: ClaimRecord | None = None
+
     def __init__(
         self,
         session: Session,
@@ -244,12 +253,6 @@ class TakenClaim(Claim[E]):
         self._put_revision = 0
         self.prefix = prefix
         self.movable = movable
-        self.handover: Handover | None = None
-        """How it came to this owner, if the one before has handed it over."""
-        self.state = b""
-        """What came along, once `finish_handover` has read it."""
-        self.giving: Giving | None = None
-        self.record: ClaimRecord | None = None
         self._value = Signed(node=session.node, since=session.store.clock.wall(), body=body)
         self._turns_count = turns_count
         self._admit = admit

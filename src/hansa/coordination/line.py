@@ -91,7 +91,10 @@ def has_head(items: Iterable[KeyValue]) -> bool:
 def in_order(items: Iterable[KeyValue]) -> list[KeyValue]:
     """The keys of a line, the first one first, without the head. Raises `BadRecord`."""
     items = tuple(items)
-    head = head_of(items)
+    return _ordered(items, head_of(items))
+
+
+def _ordered(items: Iterable[KeyValue], head: Head | None) -> list[KeyValue]:
     if head is None:
         return sorted(items, key=lambda item: (item.create_revision, item.key))
 
@@ -146,7 +149,7 @@ def place_of(key: bytes, items: Iterable[KeyValue], *, revision: int, turns_coun
     items = tuple(items)
     head = head_of(items)
     ahead: list[KeyValue] = []
-    for item in in_order(items):
+    for item in _ordered(items, head):
         if item.key == key:
             return Place(
                 revision=revision,
