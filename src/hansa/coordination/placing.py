@@ -313,7 +313,11 @@ class PlacedMoves:
         return found
 
     async def handed_state(self, claim: PlacedClaim) -> bytes:
-        """What its last owner has handed on to this claim; empty if it came in another way. Waits."""
+        """What its last owner has handed on to this claim; empty if it came in another way.
+
+        It waits for the store, and raises the loss if the entry is another one's by now: who reads nothing
+        because the next owner has read it must not take that for a beginning.
+        """
         record = await self._read(claim)
         return record.state if record is not None and _is_taken_by(record, claim) else b""
 
@@ -459,9 +463,19 @@ class PlacedMoves:
         await self._wait(self._changes_count, self._keeper.store.clock.monotonic() + 0.1)
 
     async def _read(self, claim: PlacedClaim) -> Handover | None:
-        look = partial(self._keeper.store.get, self._key(claim))
-        item = await patiently(look, self._keeper.environment.chance)
-        return None if item is None else Handover.decode(item.value, revision=item.mod_revision)
+        """The record as it is while the claim is owned. Waits for the store. Raises the loss."""
+        backoff = patient_backoff(self._keeper.environment.chance)
+        while True:
+            claim.check()
+            with suppress(*TROUBLE):
+                outcome = await self._keeper.store.commit(claim.guards, then=[Get(self._key(claim))])
+                if outcome.is_success:
+                    found = [
+                        Handover.decode(item.value, revision=item.mod_revision) for item in outcome.items
+                    ]
+                    return found[0] if found else None
+            # The entry was written anew, which this node is about to hear.
+            await asyncio.sleep(backoff.next_s())
 
     def _is_over_time(self, key: bytes, record: Handover) -> bool:
         seen_s = self._seen.get(key, (0, 0.0))[1]
