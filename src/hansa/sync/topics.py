@@ -169,6 +169,14 @@ class SpotNode(Mirror[AsyncSpotNode]):
         return self._ask(lambda: self._inner.peers)
 
     @property
+    def takers(self) -> dict[bytes, str]:
+        """Of `peers`, those that take topics which others hand over: each with its name in their store.
+
+        The least loaded comes first.
+        """
+        return self._ask(lambda: self._inner.takers)
+
+    @property
     def topics(self) -> dict[str, bytes]:
         """Every known topic and the routing id of its owner, this node's own included."""
         return self._ask(lambda: self._inner.topics)

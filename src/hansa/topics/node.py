@@ -370,6 +370,15 @@ class SpotNode:
         return self.mesh.peers
 
     @property
+    def takers(self) -> dict[bytes, str]:
+        """Of `peers`, those that take topics which others hand over: each with its name in their store.
+
+        The least loaded comes first.
+        """
+        takers = self.mesh.takers() if isinstance(self.mesh, RouterMesh) else ()
+        return {one.node: one.name for one in takers}
+
+    @property
     def topics(self) -> dict[str, bytes]:
         """Every known topic and the routing id of its owner, this node's own included."""
         return self.mesh.topics
