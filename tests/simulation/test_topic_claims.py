@@ -57,7 +57,8 @@ def test_nodes_come_to_own_topics_and_lose_some() -> None:
 class WakingTogether(TopicClaiming):
     """Two nodes go on in one instant: the loser, whose lease ended in the pause, and the topic's next owner.
 
-    The next owner is paused when the store has its claim, before it hears so. The seed says whose turn is first.
+    The next owner is paused when the store has its claim, before it hears so. The seed says whose turn is
+    first.
     """
 
     chaos_s = 0.0
