@@ -94,6 +94,40 @@ FAILOVER_FIGURES = {
     "failover_s_max": Figure(title="until another leads, longest", show=_seconds_text, is_headline=True),
 }
 
+MOVE_FIGURES = {
+    "move_rate": Figure(title="messages a second, as they came", show=rate_text),
+    "moves": Figure(title="moves", show=count_text),
+    "pause_s": Figure(
+        title="longest gap between deliveries around a move, p50", show=_seconds_text, is_headline=True
+    ),
+    "pause_p99_s": Figure(title="longest gap around a move, p99", show=_seconds_text, is_headline=True),
+    "lane_pause_s": Figure(title="longest gap between one publisher's, p50", show=_seconds_text),
+    "lane_pause_p99_s": Figure(title="the same, p99", show=_seconds_text),
+    "still_s": Figure(title="longest gap in as long a time without a move, p50", show=_seconds_text),
+    "still_p99_s": Figure(title="the same, p99", show=_seconds_text),
+    "sealed_s": Figure(title="from sealed to taken, by the record, p50", show=_seconds_text),
+    "sealed_p99_s": Figure(title="the same, p99", show=_seconds_text),
+    "whole_s": Figure(title="the whole of `hand_over`, p50", show=_seconds_text),
+    "whole_p99_s": Figure(title="the same, p99", show=_seconds_text),
+    "missed": Figure(title="messages missed", show=count_text, is_headline=True),
+    "twice": Figure(title="messages twice", show=count_text, is_headline=True),
+    "disordered": Figure(title="messages out of order", show=count_text),
+    "refused": Figure(title="publishes refused or in doubt", show=count_text),
+    "moves_apart": Figure(title="moves told apart, as the machine was late", show=count_text),
+    "pause_apart_s": Figure(title="longest gap of these", show=_seconds_text),
+    "still_apart_s": Figure(title="longest gap without a move, told apart too", show=_seconds_text),
+}
+
+LEAD_FIGURES = {
+    "moves": Figure(title="moves", show=count_text),
+    "term_gap_s": Figure(title="nobody leads, p50", show=_seconds_text, is_headline=True),
+    "term_gap_p99_s": Figure(title="nobody leads, p99", show=_seconds_text, is_headline=True),
+    "term_whole_s": Figure(title="from asking until the next one leads, p50", show=_seconds_text),
+    "term_whole_p99_s": Figure(title="the same, p99", show=_seconds_text),
+    "moves_apart": Figure(title="moves told apart, as the machine was late", show=count_text),
+    "term_gap_apart_s": Figure(title="nobody leads, longest of these", show=_seconds_text),
+}
+
 BEAT_FIGURES = {
     "member_cpu_us": Figure(title="a member, CPU a second", show=time_text, is_headline=True),
     "store_member_cpu_us": Figure(title="the store, CPU a second a member", show=time_text),
@@ -116,6 +150,8 @@ FIGURES = (
     | TOPIC_MEMORY_FIGURES
     | SLOW_FIGURES
     | FAILOVER_FIGURES
+    | MOVE_FIGURES
+    | LEAD_FIGURES
     | BEAT_FIGURES
     | START_FIGURES
 )

@@ -19,6 +19,8 @@ class Job:
     """host:port of the server, the publisher or the broker of this trial."""
     second_address: str
     """Another, for what listens at two places."""
+    third_address: str
+    """A third one, for a store beside a registry."""
     index: int
     """Which of the workers with the same role this is, from 0."""
 

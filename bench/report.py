@@ -8,7 +8,9 @@ from bench.figures import (
     BEAT_FIGURES,
     FAILOVER_FIGURES,
     FIGURES,
+    LEAD_FIGURES,
     MEMORY_FIGURES,
+    MOVE_FIGURES,
     SCALE_FIGURES,
     SLOW_FIGURES,
     START_FIGURES,
@@ -48,6 +50,14 @@ watches of another client: deliveries. In brackets: the multiple of bare calls t
 FAILOVER_TEXT = """\
 Three candidates with sessions of 2 s, the shortest that etcd grants. The leader gets SIGKILL; another one
 comes and stands in line."""
+MOVE_TEXT = """\
+Two publishers, nodes that do not own the topic, send 100,000 messages a second in all; two nodes with a
+`hansa store` own it in turns; so many subscribers read, and each looks at its gaps. All are processes.
+Told apart is what happened while a process that only sleeps was woken up more than 50 ms too late."""
+LEAD_TEXT = """\
+Three candidates, each a process. The leader hands over to one of the two that wait, by turns the first and
+the last in the line, and stands in line again. Nobody leads from the moment at which the old leader has
+stopped until the new one's `win()` returns. Told apart as above."""
 BEATS_TEXT = """\
 Members in two processes that only stay. At most a hundred have a view of all, renew every second and look
 after others. The rest, registered nodes, renew every 3.3 s: two processes cannot hold a thousand views."""
@@ -97,6 +107,10 @@ def case_title(case: Case) -> str:
             return f"a change told to {case.width:,} watches, {size}"
         case "failover":
             return f"{case.width:,} leaders killed"
+        case "move":
+            return f"a topic that moves, 2->{case.width}, {size}"
+        case "lead":
+            return f"{case.width:,} leaderships handed over"
         case "start":
             return f"median of {case.width:,} starts"
         case "beats":
@@ -172,6 +186,10 @@ def markdown(summaries: Sequence[Summary], *, baseline: str, run: Mapping[str, A
         parts += ["## Store and locks", "", STORE_TEXT, "", *_overview(store, baseline), ""]
     if failover := _of_kinds(summaries, "failover"):
         parts += ["## Failover of a leader", "", FAILOVER_TEXT, "", *_figures(failover, FAILOVER_FIGURES), ""]
+    if moves := _of_kinds(summaries, "move"):
+        parts += ["## A topic that moves", "", MOVE_TEXT, "", *_figures(moves, MOVE_FIGURES), ""]
+    if leads := _of_kinds(summaries, "lead"):
+        parts += ["## A leadership that moves", "", LEAD_TEXT, "", *_figures(leads, LEAD_FIGURES), ""]
     if beats := _of_kinds(summaries, "beats"):
         parts += ["## Heartbeats", "", BEATS_TEXT, "", *_figures(beats, BEAT_FIGURES), ""]
     if starts := _of_kinds(summaries, "start"):

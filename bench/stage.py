@@ -135,7 +135,7 @@ class Stage:
         self.case = case
         self.facts: dict[str, Any] = {}
         """What the workers said they run on."""
-        self._addresses = tuple(f"127.0.0.1:{port}" for port in _free_ports(2))
+        self._addresses = tuple(f"127.0.0.1:{port}" for port in _free_ports(3))
         self._workers: list[Worker] = []
         self._profiles = profiles
 

@@ -1,6 +1,6 @@
 """One process of a trial, started by the conductor.
 
-`python -m bench.worker ROLE PEER CASE ADDRESS SECOND_ADDRESS INDEX`
+`python -m bench.worker ROLE PEER CASE ADDRESS SECOND_ADDRESS THIRD_ADDRESS INDEX`
 """
 
 import asyncio
@@ -21,9 +21,16 @@ from bench.peers import PEERS
 
 def main(arguments: list[str]) -> None:
     """Run one role until the conductor closes the line."""
-    role_name, peer_name, case_name, address, second_address, index = arguments
+    role_name, peer_name, case_name, address, second_address, third_address, index = arguments
     peer, case = PEERS[peer_name], Case.parse(case_name)
-    job = Job(peer=peer, case=case, address=address, second_address=second_address, index=int(index))
+    job = Job(
+        peer=peer,
+        case=case,
+        address=address,
+        second_address=second_address,
+        third_address=third_address,
+        index=int(index),
+    )
     link = Link(case)
     threading.Thread(target=link.listen, name="line", daemon=True).start()
     if folder := os.environ.get(PROFILES):

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from bench.case import KIB, Case
-from bench.kinds import local, memory, publish, request_reply, scale, slow, start, store
+from bench.kinds import local, memory, move, publish, request_reply, scale, slow, start, store
 from bench.measurement import Measurement
 from bench.stage import Stage
 from bench.window import Window
@@ -35,6 +35,7 @@ KINDS = {
     "local": Kind(measure=local.measure, cases=_cases("local", (64,), (10, 100, 1_000))),
     "slow": Kind(measure=slow.measure_spot, cases=_cases("slow", (64,), (100,)), rounds_max=3),
     "stop": Kind(measure=slow.measure_node, cases=_cases("stop", (64,), (4,)), rounds_max=3),
+    "move": Kind(measure=move.measure_topic, cases=_cases("move", (64,), (4,)), rounds_max=1),
     "scale": Kind(measure=scale.measure, cases=_cases("scale", (0,), (100, 1_000, 10_000)), rounds_max=3),
     "single": Kind(measure=scale.measure_changes, cases=_cases("single", (0,), (10_000,)), rounds_max=3),
     "put": Kind(measure=store.measure, cases=_cases("put", (64,), (1, 100))),
@@ -42,6 +43,7 @@ KINDS = {
     "lock": Kind(measure=store.measure, cases=_cases("lock", (0,), (1,))),
     "fan": Kind(measure=store.measure_fan, cases=_cases("fan", (64,), (1_000,))),
     "failover": Kind(measure=store.measure_failover, cases=_cases("failover", (0,), (50,)), rounds_max=1),
+    "lead": Kind(measure=move.measure_leader, cases=_cases("lead", (0,), (300,)), rounds_max=1),
     "beats": Kind(measure=store.measure_beats, cases=_cases("beats", (0,), (10, 100, 1_000)), rounds_max=1),
     "start": Kind(measure=start.measure, cases=_cases("start", (0,), (20,)), rounds_max=1),
     "idle": Kind(measure=memory.measure_idle, cases=_cases("idle", (0,), (1_000,)), rounds_max=3),

@@ -15,8 +15,11 @@ from bench.kinds.store import CROWDS_COUNT
 from bench.link import Link
 from bench.load import keep_in_flight
 from bench.peers import store_server
-from hansa.coordination import Election, Lock, Members, NodeInfo, NodeRegistry, Session
+from bench.peers.control import control
+from hansa.coordination import Election, Leadership, Lock, Members, NodeInfo, NodeRegistry, Session
 from hansa.store import Store, Watch, open_store
+
+__all__ = ["broker", "candidate", "control", "crowd", "fan", "get", "lock", "put", "successor"]
 
 KEY, LOCK, ELECTION = "/bench/key", "bench", "bench"
 SESSION_S = 2.0
@@ -121,22 +124,52 @@ class _Told:
 
 async def candidate(job: Job, link: Link) -> None:
     """Stands in line for a leadership, and leads until it is killed."""
-    async with _opened(job) as store, Session(store, ttl=SESSION_S) as session:
+    async with _opened(job) as store, Session(store, ttl=SESSION_S) as session, asyncio.TaskGroup() as tasks:
         link.ready()
-        assert await link.order() == ["stand"]
-        async with asyncio.TaskGroup() as tasks:
-            winning = tasks.create_task(Election(session, ELECTION).win(), name="campaign")
-            watch = store.watch(session.keys.leader(ELECTION), start_revision=1)
-            async for batch in watch:
-                # Its own key is there: those who come later stand behind it.
-                if any(event.item.lease == session.lease for event in batch.events):
-                    break
-            watch.close()
-            link.done()
-            assert await link.order() == ["lead"]
-            await winning
-            link.done(at_s=time.monotonic())
-            await asyncio.Event().wait()
+        await _lead(session, tasks, link)
+        await asyncio.Event().wait()
+
+
+async def _lead(session: Session, tasks: asyncio.TaskGroup, link: Link) -> Leadership:
+    """Stand in line when told to, and say when it leads."""
+    assert await link.order() == ["stand"]
+    line = session.keys.leader(ELECTION)
+    before = await session.store.scan(line, timeout=TIMEOUT_S)
+    winning = tasks.create_task(Election(session, ELECTION).win(), name="campaign")
+    watch = session.store.watch(line, start_revision=before.revision + 1)
+    async for batch in watch:
+        # Its own key is there: those who come later stand behind it.
+        if any(event.item.lease == session.lease for event in batch.events):
+            break
+    watch.close()
+    link.done()
+    assert await link.order() == ["lead"]
+    leadership = await winning
+    link.done(at_s=time.monotonic())
+    return leadership
+
+
+async def successor(job: Job, link: Link) -> None:
+    """Leads until it is told to whom to hand over, and stands in line again."""
+    async with (
+        _opened(job) as store,
+        Session(store, node=str(job.index)) as session,
+        asyncio.TaskGroup() as tasks,
+    ):
+        link.ready()
+        while True:
+            leadership = await _lead(session, tasks, link)
+            give, to = await link.order()
+            assert give == "give"
+            stopped_s: list[float] = []
+
+            async def stop(stopped_s: list[float] = stopped_s) -> bytes:
+                stopped_s.append(time.monotonic())
+                return b""
+
+            begun_s = time.monotonic()
+            await leadership.hand_over(to, state=stop)
+            link.done(begun_s=begun_s, stopped_s=stopped_s[0])
 
 
 async def crowd(job: Job, link: Link) -> None:

@@ -15,7 +15,7 @@ import hansa.topics.fanout
 from bench.job import Job
 from bench.link import Link
 from bench.load import keep_in_flight, keep_publishing
-from hansa import Discovery, Registry, Spot, SpotNode
+from hansa import Discovery, Registry, Spot, SpotNode, Store
 
 TOPIC, BACK_TOPIC = "topic", "back"
 START_S_MAX = 20.0
@@ -28,11 +28,12 @@ def facts() -> dict[str, bool]:
 
 
 @asynccontextmanager
-async def mesh_node(job: Job) -> AsyncIterator[SpotNode]:
+async def mesh_node(job: Job, store: Store | None = None) -> AsyncIterator[SpotNode]:
     """A node that registers, follows the registry, and knows everyone listed."""
+    registries = [f"tcp://{job.second_address}"]
     async with (
         Discovery([f"tcp://{job.address}"]) as discovery,
-        SpotNode("tcp://127.0.0.1:0", [f"tcp://{job.second_address}"], discovery=discovery) as node,
+        SpotNode("tcp://127.0.0.1:0", registries, discovery=discovery, store=store) as node,
     ):
         await node.registered(START_S_MAX)
         await node.in_step(START_S_MAX)

@@ -87,6 +87,10 @@ class Keys:
         """The prefix of the records of hand-overs of one kind of things."""
         return self.handovers + as_name(kind, "a kind of things") + b"/"
 
+    def topic_handovers(self, service: str) -> bytes:
+        """The prefix of the records of the topics of one mesh."""
+        return self.handovers_of("topic") + as_name(service, "a service") + b"/"
+
     def handover(self, kind: str, name: str) -> bytes:
         """The record of the hand-overs of one thing. The name of a topic is what `topic_name` gives."""
         named = _topic_name(name) if kind == "topic" else as_name(name, f"a {kind}")

@@ -204,8 +204,8 @@ ID_DRAWS_MAX: Final = 64
 # Messages and bytes that wait in one subscription: a burst of a fast publisher, not an archive.
 SUBSCRIPTION_COUNT_MAX: Final = 10_000
 SUBSCRIPTION_BYTES_MAX: Final = 64 * 1024 * 1024
-# Topics that one node owns: all fit in one answer to QUERY, with room for two extension frames.
-OWNED_TOPICS_MAX: Final = TOPICS_MAX - 2
+# Topics that one node owns: all fit in one answer to QUERY, with room for three extension frames.
+OWNED_TOPICS_MAX: Final = TOPICS_MAX - 3
 # Topics that a node knows of, over all peers: ten times what a mesh is measured with, and a few hundred MiB.
 CLAIMS_MAX: Final = 1_000_000
 # Local subscriptions of one node: a thousand spots with some patterns each.
@@ -236,6 +236,30 @@ LAGGING_S: Final = 0.1
 FORMER_TOPICS_MAX: Final = 10_000
 # Owners of one topic, before the last one, of which a subscriber knows how far they were: those that compete.
 FORMER_OWNERS_MAX: Final = 2
+# What a node publishes of a topic that is on its way to another owner is held for so long at most: longer
+# than a hand-over takes that goes wrong, and is withdrawn.
+TOPIC_HOLD_S_MAX: Final = 30.0
+# Held messages and bytes of one topic; beyond it `publish` waits. A second of a fast publisher's.
+TOPIC_HOLD_COUNT_MAX: Final = 20_000
+TOPIC_HOLD_BYTES_MAX: Final = 16 * MIB
+# Messages of others that reach the old owner meanwhile, and are forwarded: what is on its way when they are
+# told, and of nodes that cannot be told. Beyond it they are refused.
+TOPIC_FORWARD_COUNT_MAX: Final = 50_000
+TOPIC_FORWARD_BYTES_MAX: Final = 32 * MIB
+# The new owner opens the topic after so long, though the old one has not said over their connection that it
+# has closed it: it said so before the hand-over could come so far.
+TOPIC_CLOSING_S_MAX: Final = 1.0
+# One that has taken a topic and does not announce it is waited for so long by the old owner; then it is lost.
+TOPIC_TAKEN_S_MAX: Final = 5.0
+# The old owner forwards for so long after it has handed a topic over, unless all have switched before.
+TOPIC_FORWARD_S_MAX: Final = 5.0
+# A node that leaves hands so many topics over at a time: each takes a few answers of the store,
+DRAIN_AT_ONCE_COUNT: Final = 8
+# and all of them so long, unless told otherwise; what is left then is destroyed.
+DRAIN_S: Final = 10.0
+# Messages and bytes that come from the new owner before the last ones of the old owner: they wait for these.
+TOPIC_CROSSING_COUNT_MAX: Final = 20_000
+TOPIC_CROSSING_BYTES_MAX: Final = 16 * MIB
 # A publisher that never waits lets the loop run after so many messages: no local inbox fills up before.
 PUBLISH_TURN_COUNT: Final = 256
 # When nobody keeps up it lets the loop run so often: for messages of several reads' size, too.

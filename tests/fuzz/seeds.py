@@ -1,5 +1,7 @@
 """Valid input to start from, made here rather than stored: a changed format leaves no stale seeds behind."""
 
+from dataclasses import replace
+
 from hansa.wire import business, listing, publication, registry, topics
 from tests.support import zmtp_bytes as zmtp
 
@@ -8,6 +10,7 @@ WORDS = [
     *(b"READY", b"ERROR", b"SUBSCRIBE", b"CANCEL", b"PING", b"PONG", b"NULL", b"Socket-Type", b"Identity"),
     *(b"ROUTER", b"DEALER", b"PUB", b"SUB", b"REQ", b"REP", b"XPUB", b"XSUB"),
     *(b"HTK1", b"HCL1", b"HTS1", b"HST1", b"HSQ1", b"HSR1", b"HSP1", b"HSM1", b"HSX1"),
+    *(b"HSC1", b"HSF1", b"HSV1", b"HSW1"),
     *(zmtp.greeting(), zmtp.SIGNATURE, b"\x02" + bytes(7) + b"\xff", b"\x03" + b"\xff" * 8),
 ]
 
@@ -115,6 +118,7 @@ def spot_seeds() -> list[bytes]:
     """Every command of the topic mesh, bare and with each of its extension frames."""
     counts = topics.TopicCounts(subscribers_count=3, published_count=2**40, dropped_count=1)
     mark = topics.Mark(epoch=2**50, sequence=7, retain=True, confirm=True)
+    move = topics.Move(step=topics.MoveStep.MOVED, number=3, node=b"\x01\x00\x00\x00\x09")
     commands: list[topics.SpotCommand] = [
         topics.Publish(topic="zone:12", payload=b"x"),
         topics.Subscribe(topic="zone:12"),
@@ -131,6 +135,10 @@ def spot_seeds() -> list[bytes]:
         topics.TopicAnnounce(topic="zone:12", mark=mark),
         topics.TopicRemove(topic="zone:12", mark=mark),
         topics.TopicRemove(topic="zone:12", refused_count=1),
+        topics.Query(is_extended=True, taker="01:0000000a"),
+        topics.QueryResp(topics=("zone:12",), is_extended=True, claims=(2**40,)),
+        topics.TopicAnnounce(topic="zone:12", mark=replace(mark, founder=b"\x01a"), claim=2**40, move=move),
+        topics.TopicRemove(topic="zone:12", move=move),
     ]
     return [pack(topics.encode(command)) for command in commands]
 

@@ -12,7 +12,9 @@ from bench.case import Case
 from bench.figures import (
     BEAT_FIGURES,
     FAILOVER_FIGURES,
+    LEAD_FIGURES,
     MEMORY_FIGURES,
+    MOVE_FIGURES,
     SCALE_FIGURES,
     SLOW_FIGURES,
     TOPIC_MEMORY_FIGURES,
@@ -174,6 +176,29 @@ async def test_leaders_are_killed_and_members_beat(name: str, figures: dict[str,
     # Nobody leads before the lease of the one that was killed has ended: two seconds less what it had lost.
     assert measurement.figures.get("failover_s_min", 1.0) > 0.5
     assert measurement.figures.get("unseen_members", 0) == 0
+
+
+@pytest.mark.timeout(60)
+async def test_a_topic_moves_under_load_and_every_message_is_accounted_for() -> None:
+    case = Case.parse("move-64B-x2")
+    async with Stage(PEERS["hansa-movers"], case) as stage:
+        measurement = await KINDS[case.kind].measure(stage, Window(warmup_s=0.1, measured_s=0.04))
+    figures = measurement.figures
+    assert set(figures) <= set(MOVE_FIGURES)
+    assert figures["moves"] == 4
+    assert figures["moves_apart"] == 4 or figures["pause_s"] > 0 < figures["sealed_s"]
+    assert [figures[name] for name in ("missed", "twice", "disordered", "refused")] == [0, 0, 0, 0]
+
+
+@pytest.mark.timeout(60)
+async def test_a_leadership_moves_from_candidate_to_candidate() -> None:
+    case = Case.parse("lead-x4")
+    async with Stage(PEERS["hansa-store"], case) as stage:
+        measurement = await KINDS[case.kind].measure(stage, Window(warmup_s=0.0, measured_s=0.0))
+    figures = measurement.figures
+    assert set(figures) <= set(LEAD_FIGURES)
+    assert figures["moves"] == 4
+    assert figures["moves_apart"] == 4 or 0 < figures["term_gap_s"] < figures["term_whole_s"] < 2.0
 
 
 async def test_frozen_worker_answers_when_it_goes_on() -> None:

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from hansa import sync
+from hansa.coordination.claim import TakenClaim
+from hansa.errors import Fenced
+from hansa.ids import format_id
 from hansa.keys import Keys
+from hansa.store import Store, open_store
+from hansa.topics.claims import TopicClaims
 from hansa.topics.names import SERVICE
+from hansa.transport import Environment
 from tests.support.certificates import Authority
 from tests.support.commands import ANY, NOBODY, RUN_S_MAX, Command, run, run_here, start_registry
 from tests.support.store_process import StoreProcess
@@ -171,6 +179,28 @@ def test_a_topic_claimed_in_a_store_has_one_owner_among_nodes_that_do_not_hear_e
 
 
 @pytest.mark.spec("SPT-12")
+@pytest.mark.spec("OWN-03")
+def test_who_is_ended_hands_its_topics_over_and_their_publishers_and_readers_go_on(
+    stack: ExitStack, where: Where
+) -> None:
+    store = stack.enter_context(StoreProcess(None))
+    url = f"etcd://{store.address}"
+    subscriber = subscribe(stack, where, "state")
+    heir = own(stack, where, "other", "--store", url)
+    leaving = own(stack, where, "state", "--retain", "--store", url)
+    assert message(subscriber) == ("state", "first")
+    status, _, err = leaving.stop()
+    assert (status, "state is handed over to 01:" in err) == (0, True)
+    assert run("publish", "state", "second", env=where)[0] == 0
+    assert message(subscriber) == ("state", "second")
+    # The latest message has gone along, and nobody is left to take anything.
+    assert (
+        json.loads(run("subscribe", "state", "--count", "1", "--json", env=where)[1])["payload"] == "second"
+    )
+    status, _, err = heir.stop()
+    assert (status, "handed over" in err) == (0, False)
+
+
 def test_who_holds_a_topic_fails_when_its_claim_is_lost(stack: ExitStack, where: Where) -> None:
     store = stack.enter_context(StoreProcess(None))
     owner = own(stack, where, "state", "--store", f"etcd://{store.address}")
@@ -426,6 +456,187 @@ def test_watching_topics_ends_when_its_reader_has_left(stack: ExitStack, where: 
     watching.process.stdout.close()
     own(stack, where, "state")
     assert watching.process.wait(RUN_S_MAX) == 0
+
+
+# ---- hansa topics move --------------------------------------------------------------------------
+
+
+def owner_of(where: Where, topic: str) -> str:
+    return {one["topic"]: str(one["owner"]) for one in shown_topics(where)["topics"]}[topic]
+
+
+def shown_topics(where: Where) -> dict[str, Any]:
+    shown: dict[str, Any] = json.loads(run("topics", "--json", "--interval", "0.1", env=where)[1])
+    return shown
+
+
+@pytest.fixture
+def stored(stack: ExitStack, where: Where) -> Where:
+    """The same with a store."""
+    store = stack.enter_context(StoreProcess(None))
+    return {**where, "HANSA_STORE": f"etcd://{store.address}"}
+
+
+def own_in(stack: ExitStack, stored: Where, topic: str, *options: str) -> tuple[Command, str]:
+    """An owner with a store, and its id."""
+    owner = own(stack, stored, topic, "--store", stored["HANSA_STORE"], *options)
+    return owner, owner_of(stored, topic)
+
+
+@pytest.mark.spec("SPT-12")
+@pytest.mark.spec("OWN-03")
+def test_a_topic_is_moved_while_it_is_published_and_its_reader_misses_nothing(
+    stack: ExitStack, stored: Where
+) -> None:
+    subscriber = subscribe(stack, stored, "state")
+    _, source = own_in(stack, stored, "state", "--retain")
+    _, target = own_in(stack, stored, "other")
+    assert message(subscriber) == ("state", "first")
+    # What is to be typed is shown.
+    assert {one["node"] for one in shown_topics(stored)["takers"]} == {source, target}
+    table = run("topics", "--interval", "0.1", env={**stored, "COLUMNS": "120"})[1]
+    assert "takes topics" in table
+    assert table.count(target) == 2
+    publisher = stack.enter_context(Command("publish", "state", "--lines", env=stored))
+    count = 0
+    with ThreadPoolExecutor() as pool:
+        order = ("topics", "move", "state", target, "--reason", "a new kernel", "--json")
+        moving = pool.submit(run, *order, env=stored)
+        is_last = False
+        while not is_last:
+            is_last = moving.done()
+            numbers = [str(number) for number in range(count, count + 100)]
+            publisher.write(*numbers)
+            assert [message(subscriber)[1] for _ in numbers] == numbers
+            count += len(numbers)
+    status, out, err = moving.result()
+    assert (status, err) == (0, "")
+    told = json.loads(out)
+    assert (told["topic"], told["step"], told["reason"]) == ("state", "done", "a new kernel")
+    assert (told["source"], told["target"], told["taken_by"]) == (source, target, target)
+    assert told["next_epoch"] > told["epoch"] > 0
+    assert 0 < told["pause_s"] < told["took_s"]
+    assert owner_of(stored, "state") == target
+    status, _, err = subscriber.stop()
+    ended = json.loads(err.splitlines()[-1])
+    assert (ended["messages_count"], ended["missed_count"], ended["dropped_count"]) == (count + 1, 0, 0)
+    # And back, in a sentence.
+    status, out, err = run("topics", "move", "state", source, env=stored)
+    assert (status, err) == (0, "")
+    assert out.startswith(f"topic spot-node/state: handed over from {target} to {source} in ")
+    assert "; nobody owned it for 0." in out
+    assert owner_of(stored, "state") == source
+
+
+def test_a_node_is_named_as_the_store_knows_it_or_by_its_id(stack: ExitStack, stored: Where) -> None:
+    _, source = own_in(stack, stored, "state")
+    with (
+        sync.open_store(stored["HANSA_STORE"]) as store,
+        sync.SessionKeeper(store, node="host-2") as keeper,
+        sync.Discovery([stored["HANSA_PUB"]]) as discovery,
+        sync.SpotNode(ANY, [stored["HANSA_ROUTER"]], discovery=discovery, session=keeper) as node,
+    ):
+        node.registered(RUN_S_MAX)
+        target = format_id(node.routing_id)
+        assert {"node": target, "name": "host-2"} in shown_topics(stored)["takers"]
+        status, out, err = run("topics", "move", "state", "host-2", env=stored)
+        assert (status, err) == (0, "")
+        assert f"from {source} to host-2" in out
+        assert node.owned == ("state",)
+        assert run("topics", "move", "state", source, env=stored)[0] == 0
+        assert run("topics", "move", "state", target, env=stored)[0] == 0
+        assert node.owned == ("state",)
+
+
+def test_what_topics_cannot_be_moved_is_told_in_a_sentence(stack: ExitStack, stored: Where) -> None:
+    def refused(*arguments: str) -> str:
+        status, out, err = run("topics", "move", *arguments, env=stored)
+        assert (status, out) == (1, "")
+        return err
+
+    reader = subscribe(stack, stored, "plain")
+    own(stack, stored, "plain")
+    plain = reader.news("active")["owner"]
+    stays = "hansa topics move: topic 'plain' stays where it is: "
+    nobody = (
+        "; no node of this mesh does, because none has a store (`hansa publish --hold --store ADDRESS`)\n"
+    )
+    assert refused("plain", "host-2") == f"{stays}no node 'host-2' that takes topics is connected{nobody}"
+    _, source = own_in(stack, stored, "state")
+    assert refused("plain", plain) == f"{stays}node {plain!r} takes no topics; these take topics: {source}\n"
+    assert f"stays at node {plain}, which has not claimed it in this store" in refused("plain", source)
+    assert "nobody owns topic 'stat' now. Did you mean state?" in refused("stat", source)
+    assert f"node {source!r} owns it already" in refused("state", source)
+    _, target = own_in(stack, stored, "other")
+    assert "which has not claimed it in this store, cluster 'blue'" in refused(
+        "state", target, "--cluster", "blue"
+    )
+    status, out, _ = run("topics", "move", "state", "nowhere", "--json", env=stored)
+    assert (status, json.loads(out)["error"]) == (1, "no-successor")
+    # Nothing was asked of anybody.
+    assert run("handovers", env=stored)[1] == "cluster default: no hand-overs\n"
+
+
+async def test_a_topic_whose_owner_does_not_answer_stays_there(stack: ExitStack, stored: Where) -> None:
+    _, target = own_in(stack, stored, "other")
+    watcher = stack.enter_context(Command("handovers", "--watch", "--json", env=stored))
+    watcher.event("ready")
+    move = ("topics", "move", "state", target)
+    async with open_store(stored["HANSA_STORE"]) as store, owned_in_silence(store, "state") as claim:
+        status, out, err = await asyncio.to_thread(run, *move, "--within", "0.5", env=stored)
+        assert (status, out) == (1, "")
+        assert err.startswith("hansa topics move: topic spot-node/state: withdrawn after ")
+        assert err.endswith(", when it was prepared: the old owner did not give it within 0.5 s\n")
+        asking = stack.enter_context(Command(*move, env=stored))
+        while (await asyncio.to_thread(watcher.event, "step"))["number"] < 2:
+            continue
+        assert (await asyncio.to_thread(asking.stop))[:2] == (130, "")
+        while (step := await asyncio.to_thread(watcher.event, "step"))["step"] != "withdrawn":
+            continue
+        assert step["trouble"].endswith(" took it back")
+        assert claim.is_standing
+
+
+@asynccontextmanager
+async def owned_in_silence(store: Store, topic: str) -> AsyncIterator[TakenClaim[Fenced]]:
+    """A topic is claimed, and nobody looks at what is asked of its owner."""
+
+    def fail(*wrong: object) -> None:
+        raise AssertionError(wrong)
+
+    claims = TopicClaims(
+        store,
+        cluster="default",
+        service=SERVICE,
+        node=b"silent",
+        ttl_s=60.0,
+        keeper=None,
+        environment=Environment(),
+        on_lost=fail,
+        on_failure=fail,
+    )
+    claim = await claims.claim(topic)
+    claims.keep(topic, claim)
+    try:
+        yield claim
+    finally:
+        await claims.close()
+
+
+def test_what_of_a_move_cannot_work_is_refused_before_anybody_is_asked() -> None:
+    for arguments in (
+        ["state"],
+        ["*", "host-2"],
+        ["state", "a/b"],
+        ["state", "host-2", "--within", "0"],
+        ["state", "host-2", "--reason", "x" * 501],
+        ["state", "host-2", "--mesh", "pubsub"],
+        ["state", "host-2", "--store", "memory://"],
+        ["state", "host-2", "--service", "blue"],
+    ):
+        status, out, err = run_here("topics", "move", *arguments)
+        assert (status, out) == (2, ""), err
+        assert err.startswith("hansa topics move: ")
 
 
 # ---- over TLS -----------------------------------------------------------------------------------

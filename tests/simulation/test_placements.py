@@ -43,7 +43,6 @@ def test_without_faults_all_entries_have_owners_that_act() -> None:
         assert isinstance(Simulation(seed, Calm).play(()), Outcome)
 
 
-@pytest.mark.spec("OWN-05")
 def test_what_is_handed_over_comes_to_its_end_under_all_faults() -> None:
     handed = 0
 

@@ -1,15 +1,24 @@
 """Topics claimed in a store under every fault: an owner has a claim, a claim an owner; bugs are caught."""
 
+import asyncio
+from contextvars import Context
 from typing import Any
 
 import pytest
 
+from hansa.chance import Chance
 from hansa.coordination.claim import Claim, Line, TakenClaim
 from hansa.coordination.session import SessionKeeper, SessionTimes
 from hansa.errors import Fenced
-from hansa.testing import Failure, Outcome, Simulation
+from hansa.store.values import WatchBatch
+from hansa.testing import Failure, Host, Outcome, Simulation, World
+from hansa.testing.faults import FaultPlan
 from hansa.testing.scenarios import TopicClaiming
+from hansa.testing.scenarios.topic_claims import TOPICS, NodeLife
+from hansa.testing.store_link import StoreLink
+from hansa.topics import SpotNode
 from hansa.topics.claims import TopicClaims
+from hansa.transport import Environment
 from tests.support.gate_seeds import gate_seeds
 
 # Of a planted bug.
@@ -43,6 +52,73 @@ def test_nodes_come_to_own_topics_and_lose_some() -> None:
         assert isinstance(Simulation(seed, Counted).run(), Outcome)
     assert counts["owned"] > 100
     assert counts["lost"] > 3
+
+
+class WakingTogether(TopicClaiming):
+    """Two nodes go on in one instant: the loser, whose lease ended in the pause, and the topic's next owner.
+
+    The next owner is paused when the store has its claim, before it hears so. The seed says whose turn is
+    first.
+    """
+
+    chaos_s = 0.0
+    quiet_s = 30.0
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self.names = ["loser", "owner"]
+        self.has_woken = False
+
+    def plan(self, chance: Chance) -> FaultPlan:
+        return ()
+
+    def unsettled(self) -> str:
+        return "" if self.has_woken and self.owned_count == 2 else "nobody else has the topic"
+
+    async def _be_node(self, host: Host, link: StoreLink, environment: Environment) -> None:
+        is_loser = host.name == "loser"
+        ttl_s = 1.0 if is_loser else 10.0
+        async with (
+            SpotNode(store=link, claim_ttl=ttl_s, environment=environment) as node,
+            node.spot() as spot,
+        ):
+            self._nodes.append(NodeLife(host, node))
+            while not (is_loser or self.owned_count):
+                await asyncio.sleep(0.1)
+            while not await self._owns(host, spot, TOPICS[0], environment.chance):
+                await asyncio.sleep(0.1)
+            if is_loser:
+                self.world.pause("loser")
+            await asyncio.Event().wait()
+
+    def _witness(self, batch: WatchBatch, origin: str) -> None:
+        super()._witness(batch, origin)
+        has_lost = "loser" not in self.store.living_leases().values()
+        if origin == "owner" and has_lost and self._standing[TOPICS[0]] and not self.has_woken:
+            self.world.pause("owner")
+            # By then the store's answer is there, and waits.
+            self.world.loop.call_later(1.0, self._wake, context=Context())
+
+    def _wake(self) -> None:
+        self.has_woken = True
+        for name in self.names:
+            self.world.resume(name)
+
+
+def test_who_goes_on_after_a_pause_has_its_turn_before_it_is_judged() -> None:
+    """Seed 2144454: the next owner had its turn first, and was judged before the other one had its own."""
+    for seed in range(20):
+        assert isinstance(Simulation(seed, WakingTogether).run(), Outcome)
+
+
+def test_who_goes_on_after_a_pause_and_does_not_learn_of_its_loss_is_caught(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(TopicClaims, "_lost", lambda *_arguments: None)
+    for seed in range(20):
+        failure = Simulation(seed, WakingTogether).play()
+        assert isinstance(failure, Failure)
+        assert failure.broken.invariant == ONE_OWNER
 
 
 def _first_failure(planted: object, **bugs: Any) -> Failure:

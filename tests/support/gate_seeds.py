@@ -30,19 +30,19 @@ def commit_here() -> str:
     return found.stdout.strip()
 
 
-def seeds_for(commit: str, times: int = 1) -> list[int]:
-    """All seeds of the gate at this commit, or so many times as many."""
+def seeds_for(commit: str, first_count: int = FIRST_COUNT) -> list[int]:
+    """All seeds of the gate at this commit. The window has a quarter as many as the first ones."""
     number = int(commit[:12] or "0", 16) % WINDOWS_COUNT
-    window_count = times * WINDOW_COUNT
+    window_count = first_count * WINDOW_COUNT // FIRST_COUNT
     first = WINDOW_FROM + number * window_count
-    return [*range(times * FIRST_COUNT), *range(first, first + window_count)]
+    return [*range(first_count), *range(first, first + window_count)]
 
 
-def gate_seeds(times: int = 1) -> pytest.MarkDecorator:
+def gate_seeds(first_count: int = FIRST_COUNT) -> pytest.MarkDecorator:
     """`@gate_seeds()`: the test gets `seeds`, a part of them at a time, so that parts run side by side.
 
-    A scenario that has something else for each of many seeds is played so many `times` as often.
+    A scenario in which each of many seeds has something of its own says how many these are.
     """
-    seeds = seeds_for(commit_here(), times)
+    seeds = seeds_for(commit_here(), first_count)
     parts = [seeds[part::PARTS_COUNT] for part in range(PARTS_COUNT)]
     return pytest.mark.parametrize("seeds", parts, ids=[f"part{part}" for part in range(PARTS_COUNT)])

@@ -20,6 +20,8 @@ class GatedStore:
         self._reached: dict[HandoverStep, asyncio.Event] = {}
         self.lost_answers: set[HandoverStep] = set()
         self.lost_requests: set[HandoverStep] = set()
+        # So long the answer to a step is under way, when the store has carried it out.
+        self.slow_answers: dict[HandoverStep, float] = {}
         # Each step that was asked for, as often as it was.
         self.asked: list[HandoverStep] = []
 
@@ -56,6 +58,8 @@ class GatedStore:
                 self.lost_requests.remove(step)
                 raise TimedOut("the request was lost")
         outcome = await self._store.commit(compares, then, otherwise, timeout=timeout)
+        if step is not None:
+            await asyncio.sleep(self.slow_answers.pop(step, 0.0))
         if step in self.lost_answers:
             self.lost_answers.remove(step)
             raise TimedOut("the answer was lost")

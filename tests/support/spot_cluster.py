@@ -155,7 +155,7 @@ class Cluster:
             if receive(other.exchange, other.mesh.peers[one.id], [frames], 0):
                 self._perform(other, [])
             else:
-                self._perform(other, other.mesh.hear(one.id, decode(frames)))
+                self._perform(other, other.mesh.hear(one.id, decode(frames), now=self.now))
         return done
 
     def pass_time(self, seconds: float) -> None:

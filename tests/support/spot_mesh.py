@@ -102,7 +102,7 @@ class MeshBench:
         frames = encode(command)
         if receive(self.exchange, self.mesh.peers.get(peer), [frames], 0):
             return []
-        return self.mesh.hear(peer, decode(frames))
+        return self.mesh.hear(peer, decode(frames), now=self.now)
 
     def confirm(
         self, peer: bytes, topic: str, sequence: int = 0, *, epoch: int = EPOCH, retain: bool = False
@@ -139,11 +139,9 @@ class MeshBench:
         return one
 
     def create(
-        self, topic: str, spot: object = None, *, retain: bool = False, is_claimed: bool = False
+        self, topic: str, spot: object = None, *, retain: bool = False, claim: int = 0
     ) -> list[Effect]:
-        return self.mesh.create(
-            topic.encode(), spot, retain=retain, wall_ms=self.wall_ms, is_claimed=is_claimed
-        )
+        return self.mesh.create(topic.encode(), spot, retain=retain, wall_ms=self.wall_ms, claim=claim)
 
     def destroy(self, topic: str, spot: object = None) -> list[Effect]:
         return self.mesh.destroy(topic.encode(), spot)

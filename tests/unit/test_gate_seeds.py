@@ -16,8 +16,8 @@ def test_one_commit_has_one_window_and_a_tree_without_git_has_one_too() -> None:
     assert seeds_for("")[FIRST_COUNT] == WINDOW_FROM
 
 
-def test_a_scenario_with_many_cells_has_more_of_both() -> None:
-    once, thrice = seeds_for("a" * 40), seeds_for("a" * 40, times=3)
-    assert len(thrice) == len(set(thrice)) == 3 * len(once)
-    assert thrice[: 3 * FIRST_COUNT] == list(range(3 * FIRST_COUNT))
-    assert set(thrice[3 * FIRST_COUNT :]).isdisjoint(seeds_for("b" * 40, times=3))
+def test_a_scenario_that_asks_for_more_gets_more_of_both() -> None:
+    more = seeds_for("a" * 40, 240)
+    assert more[:240] == list(range(240))
+    assert len(more) == len(set(more)) == 300
+    assert set(more[240:]).isdisjoint(seeds_for("b" * 40, 240))

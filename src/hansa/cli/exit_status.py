@@ -17,8 +17,8 @@ USAGE = 2
 INTERRUPTED = 130
 """Ctrl-C, as shells count it."""
 
-ON_A_STORE: Final = frozenset({"lock", "lead", "handovers", "members"})
-"""The commands that take --store."""
+ON_A_STORE: Final = frozenset({"lock", "lead", "handovers", "members", "topics move"})
+"""The commands that cannot do without a store."""
 
 
 def status_of(error: HansaError) -> int:

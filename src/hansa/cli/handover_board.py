@@ -14,14 +14,23 @@ if TYPE_CHECKING:
 
 _STYLES: Final = {HandoverStep.DONE: "green", HandoverStep.WITHDRAWN: "bold red"}
 _OPEN_STYLE: Final = "bold yellow"
+_ALWAYS: Final = ("what", "from", "to", "step")
+# What may take several lines in a column, and how wide that is at least.
+_SENTENCES: Final = ("then", "asked by", "why", "trouble")
+_SENTENCE_WIDTH: Final = 22
 
 
-def as_table(records: Sequence[Handover]) -> Table:
-    """A row for each thing, a column for what any of them has."""
+def as_table(records: Sequence[Handover], width: int) -> Table:
+    """A row for each thing, a column for what any of them has; too wide, each thing has several rows."""
+    from rich.cells import cell_len
     from rich.table import Table
     from rich.text import Text
 
     columns: dict[str, Callable[[Handover], str]] = {
+        "what": named,
+        "from": lambda one: one.source,
+        "to": lambda one: one.target,
+        "step": lambda one: one.step.value,
         "epochs": epochs,
         "offered": lambda one: moment_of(one.times.get(HandoverStep.OFFERED, 0.0)),
         "then": _steps_after,
@@ -30,22 +39,38 @@ def as_table(records: Sequence[Handover]) -> Table:
         "why": lambda one: one.reason,
         "trouble": lambda one: one.trouble,
     }
-    columns = {title: of for title, of in columns.items() if any(of(one) for one in records)}
-    table = Table(expand=False)
-    for title in ("what", "from", "to", "step", *columns):
-        # What is short stays in one piece on a narrow terminal.
-        short = title in ("step", "epochs", "offered", "size")
-        table.add_column(title, overflow="fold", no_wrap=short)
-    for one in sorted(records, key=_latest_first):
-        table.add_row(
-            # Text and not str: names come from peers, and are never markup.
-            Text(visible(named(one)), "bold"),
-            Text(visible(one.source) or "-"),
-            Text(visible(one.target) or "-"),
-            Text(one.step.value, _STYLES.get(one.step, _OPEN_STYLE)),
-            *(Text(visible(of(one)) or "-") for of in columns.values()),
-        )
+    columns = {
+        title: of for title, of in columns.items() if title in _ALWAYS or any(of(one) for one in records)
+    }
+    # Text and not str: names come from peers, and are never markup.
+    rows = [
+        {title: Text(visible(of(one)) or "-", _style(title, one)) for title, of in columns.items()}
+        for one in sorted(records, key=_latest_first)
+    ]
+    widths = {title: max(cell_len(title), *(row[title].cell_len for row in rows)) for title in columns}
+    widths |= {title: min(widths[title], _SENTENCE_WIDTH) for title in _SENTENCES if title in widths}
+    if sum(widths.values()) + 3 * len(widths) + 1 <= width:
+        table = Table(expand=False)
+        for title, of_column in widths.items():
+            table.add_column(title, overflow="fold", min_width=of_column)
+        for row in rows:
+            table.add_row(*row.values())
+        return table
+    table = Table(expand=False, show_header=False)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for row in rows:
+        for title, text in row.items():
+            if title in _ALWAYS or text.plain != "-":
+                table.add_row(title, text)
+        table.add_section()
     return table
+
+
+def _style(title: str, record: Handover) -> str:
+    if title == "step":
+        return _STYLES.get(record.step, _OPEN_STYLE)
+    return "bold" if title == "what" else ""
 
 
 def named(record: Handover) -> str:
@@ -61,6 +86,11 @@ def epochs(record: Handover) -> str:
 def took_s(record: Handover) -> float:
     """From the first step to the present one, by the clocks of those who wrote them."""
     return record.times.get(record.step, 0.0) - record.times.get(HandoverStep.OFFERED, 0.0)
+
+
+def pause_s(record: Handover) -> float:
+    """For how long nobody acted: from sealed to taken, by the clocks of those who wrote them."""
+    return record.times.get(HandoverStep.TAKEN, 0.0) - record.times.get(HandoverStep.SEALED, 0.0)
 
 
 def _steps_after(record: Handover) -> str:

@@ -39,7 +39,7 @@ def handovers(
     """Show what is handed over from node to node: what, from whom to whom, how far, since when, and why.
 
     A lock, a leadership or a topic stands here from its first hand-over on, with the last one, for a while
-    after the end of that. `hansa lead --move` and `hansa lock --move` ask for one.
+    after the end of that. `hansa lead --move`, `hansa lock --move` and `hansa topics move` ask for one.
 
     Examples:
 
@@ -75,15 +75,16 @@ async def show(store: Store, cluster: str, *, watch: bool, as_json: bool) -> Non
         elif as_json:
             print(json.dumps(as_object(await view.all(), cluster=cluster)), flush=True)
         else:
-            console().print(_screen(await view.all(), cluster))
+            out = console()
+            out.print(_screen(await view.all(), cluster, out.width))
 
 
-def _screen(records: Sequence[Handover], cluster: str, trouble: str = "") -> Group | Text:
+def _screen(records: Sequence[Handover], cluster: str, width: int, trouble: str = "") -> Group | Text:
     from rich.console import Group
     from rich.text import Text
 
     last = Text(visible(summary(records, cluster=cluster) + trouble))
-    return Group(as_table(records), last) if records else last
+    return Group(as_table(records, width), last) if records else last
 
 
 async def draw(view: Handovers, cluster: str, to: Console) -> None:
@@ -94,7 +95,7 @@ async def draw(view: Handovers, cluster: str, to: Console) -> None:
     with Live(console=to, auto_refresh=False) as live:
         trouble = ""
         while True:
-            live.update(_screen(records, cluster, trouble), refresh=True)
+            live.update(_screen(records, cluster, to.width, trouble), refresh=True)
             await asyncio.sleep(DRAW_INTERVAL_S)
             try:
                 records, trouble = await view.all(), ""

@@ -48,11 +48,17 @@ class MeshOptions:
 
     @asynccontextmanager
     async def joined(
-        self, name: str, environment: Environment, *, store: Store | None = None, cluster: str = "default"
+        self,
+        name: str,
+        environment: Environment,
+        *,
+        store: Store | None = None,
+        cluster: str = "default",
+        takes_topics: bool = False,
     ) -> AsyncIterator[SpotNode]:
         """A node that has registered and knows the topics of the others, for as long as the block.
 
-        With a store it claims there what it creates.
+        With a store it claims there what it creates; with `takes_topics` others may hand theirs over to it.
 
         Raises BadArgument and BadEndpoint for options that cannot work, TimedOut without a registry.
         """
@@ -66,6 +72,7 @@ class MeshOptions:
             advertise=self.advertise,
             store=store,
             cluster=cluster,
+            takes_topics=takes_topics,
             environment=environment,
             name=name,
         )

@@ -23,6 +23,7 @@ from hansa.runtime.loops import run
 
 # Which command is there for a kind of things.
 COMMANDS: Final = {"leader": "lead", "lock": "lock"}
+WITHIN: Final = Parameter(metavar="SECONDS", validator=Number(gt=0, lte=HANDOVER_S_MAX))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,9 +42,7 @@ class MoveOptions:
 
     to: Annotated[str | None, Parameter(name="--move", metavar="NODE")] = None
     reason: str = ""
-    within: Annotated[
-        float | None, Parameter(metavar="SECONDS", validator=Number(gt=0, lte=HANDOVER_S_MAX))
-    ] = None
+    within: Annotated[float | None, WITHIN] = None
 
     def is_asked(self, command: Sequence[str]) -> bool:
         """Whether something is to be moved, and no command to be run. Raises `BadArgument`."""
@@ -62,15 +61,19 @@ def ask_to_move(
 ) -> int:
     """Ask for it, wait, and say how it went; the status."""
     try:
-        record = run(_moved(kind, name, move, options, tls))
+        record = run(_moved_in_line(kind, name, move, options, tls))
     except HansaError as error:
         return complain(COMMANDS[kind], error, as_json=as_json)
     print(json.dumps(facts(record)) if as_json else visible(sentence(record)), flush=True)
-    # Whoever was next has it when both are gone on the way, the old owner and the new one.
+    return status_of_move(record)
+
+
+def status_of_move(record: Handover) -> int:
+    """Whoever was next has it when both are gone on the way, the old owner and the new one."""
     return OK if record.taken_by in ("", record.target) else FAILED
 
 
-async def _moved(
+async def _moved_in_line(
     kind: str, name: str, move: MoveOptions, options: SessionOptions, tls: TlsOptions
 ) -> Handover:
     """The record of what was moved. Raises `HandoverWithdrawn` when it stays, and as `Handovers.move`."""
@@ -78,13 +81,20 @@ async def _moved(
     async with options.open(tls) as store:
         handovers = Handovers(store, cluster=options.cluster, name=options.who)
         try:
-            record = await handovers.move(
-                kind, name, to, timeout=move.within or HANDOVER_S, reason=move.reason
+            return await moved(
+                handovers, kind, name, to, within=move.within or HANDOVER_S, reason=move.reason
             )
         except NoSuccessor as error:
             line = Standing.of((await store.scan(Keys(options.cluster).line(kind, name))).items)
             who = ", ".join(sorted({one.signed.node for one in line[1:] if one.signed.node}))
             raise NoSuccessor(f"{error}; {f'these do: {who}' if who else 'nobody does'}") from error
+
+
+async def moved(
+    handovers: Handovers, kind: str, name: str, to: str, *, within: float, reason: str
+) -> Handover:
+    """Ask, and wait. Raises `HandoverWithdrawn` when it stays, and as `Handovers.move`."""
+    record = await handovers.move(kind, name, to, timeout=within, reason=reason)
     if record.step is HandoverStep.WITHDRAWN:
         raise HandoverWithdrawn(sentence(record), record.reached.value, record.trouble)
     return record

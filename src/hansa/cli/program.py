@@ -33,6 +33,7 @@ COMMANDS: Final = {
     "services": ("hansa.cli.services_command:services", SERVICES),
     "call": ("hansa.cli.call_command:call", SERVICES),
     "topics": ("hansa.cli.topics_command:topics", TOPICS),
+    "topics move": ("hansa.cli.topics_move_command:move", TOPICS),
     "publish": ("hansa.cli.publish_command:publish", TOPICS),
     "subscribe": ("hansa.cli.subscribe_command:subscribe", TOPICS),
     "lock": ("hansa.cli.lock_command:lock", COORDINATION),
@@ -70,8 +71,8 @@ def load(name: str) -> Callable[..., int | None]:
 
 
 def named(typed: Sequence[str]) -> tuple[str, Sequence[str]] | None:
-    """The command that the first words name, and the words behind its name."""
-    for count in (1, 2):
+    """The command that the first words name, and the words behind its name: `topics`, or `topics move`."""
+    for count in (2, 1):
         name = " ".join(typed[:count])
         if name in COMMANDS:
             return name, typed[count:]
@@ -94,8 +95,7 @@ def _run(typed: Sequence[str]) -> int:
         command = load(name)
         declared = Declaration(command)
         if wants_help:
-            print(declared.described(name, _width()))
-            return OK
+            return _tell(declared.described(name, _width()))
         words, options = declared.read(rest, os.environ)
     except BadArgument as error:
         advice = f"`hansa {name} --help` lists what can be given" if name else "`hansa --help` lists them"
@@ -120,7 +120,14 @@ def _find(typed: Sequence[str], *, wants_help: bool) -> int:
         raise BadArgument(
             f'Unknown command "{word}".{guess(word, known)} Available commands: {", ".join(known)}.'
         )
-    print(_overview(family))
+    return _tell(_overview(family))
+
+
+def _tell(help_: str) -> int:
+    try:
+        print(help_, flush=True)
+    except BrokenPipeError:
+        reader_left()  # It is long, and `head` has seen enough.
     return OK
 
 
@@ -128,7 +135,9 @@ def _listed(family: str) -> dict[str, str]:
     """The words that may follow, each with its heading."""
     if family:
         return {name.removeprefix(f"{family} "): "Commands" for name in COMMANDS if name.startswith(family)}
-    return {name.partition(" ")[0]: heading for name, (_, heading) in COMMANDS.items()}
+    firsts = {name: name.partition(" ")[0] for name in COMMANDS}
+    # `topics move` stands beside `topics`; of a family only its name.
+    return {first if first in FAMILIES else name: COMMANDS[name][1] for name, first in firsts.items()}
 
 
 def _overview(family: str) -> str:

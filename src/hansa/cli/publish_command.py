@@ -19,7 +19,7 @@ from hansa.cli.payload_argument import read_payload
 from hansa.cli.registry_options import NO_TLS, AsJson, TlsOptions, Whole
 from hansa.cli.session_options import ClusterName, open_shared_store
 from hansa.cli.standard_streams import read_lines
-from hansa.cli.stop_signals import until_stopped
+from hansa.cli.stop_signals import Interruption, until_stopped
 from hansa.errors import BadArgument, Fenced, HansaError, NoOwner, TimedOut, TopicExists
 from hansa.ids import format_id
 from hansa.runtime.loops import run
@@ -176,7 +176,8 @@ def publish(
         or --mesh pubsub. When not given, one is waited for, and all others that subscribe along with it.
     hold
         Keep the topic after the last message, until Ctrl-C or SIGTERM, and fail if it is lost
-        meanwhile; with --create.
+        meanwhile; with --create. With --store other nodes may hand their topics over to this one, and it
+        hands its own over to them when it is ended, if one takes it.
     lines
         Publish each line of standard input, without its end, as soon as it comes.
     count
@@ -228,14 +229,21 @@ async def carry_out(
     Raises what joining, creating and publishing raise, and TimedOut when the owner does not answer.
     """
     async with AsyncExitStack() as stack:
-        await stack.enter_async_context(until_stopped())
+        cut = await stack.enter_async_context(until_stopped())
         store = None
         if order.store is not None:
             store = await stack.enter_async_context(open_shared_store(order.store, tls))
         node = await stack.enter_async_context(
-            mesh.joined("publish", tls.environment(), store=store, cluster=order.cluster)
+            mesh.joined(
+                "publish",
+                tls.environment(),
+                store=store,
+                cluster=order.cluster,
+                takes_topics=order.hold,
+            )
         )
         spot = await stack.enter_async_context(node.spot())
+        stack.push_async_callback(drain_if, cut, node)
         if order.create:
             await spot.create_topic(order.topic, retain=order.retain)
             if order.stays:
@@ -249,6 +257,13 @@ async def carry_out(
         tell(outcome, is_brief=not order.lines and order.count is None, as_json=as_json)
         if order.hold:
             await until_lost(node, order.topic)
+
+
+async def drain_if(cut: Interruption, node: SpotNode) -> None:
+    """Hand over what this node owns, if a signal ends it: who ends by itself takes its topics along."""
+    if cut.was_made:
+        for topic, owner in (await node.drain()).items():
+            print(visible(f"{topic} is handed over to {format_id(owner)}"), file=sys.stderr, flush=True)
 
 
 async def messages(order: Publishing, content: bytes | None) -> AsyncIterator[bytes]:
@@ -281,9 +296,12 @@ async def await_subscribers(node: SpotNode, order: Publishing, *, timeout_s: flo
 
 
 async def until_lost(node: SpotNode, topic: str) -> None:
-    """Hold a topic for as long as it is this node's. Raises Fenced when it is no more."""
+    """Hold a topic for as long as it is this node's. Raises Fenced when it is no more, and was lost.
+
+    After it was handed over the node lives on: others may have handed it theirs.
+    """
     events = node.events()
-    if topic not in node.owned:
+    if node.topics.get(topic) is None:
         raise Fenced(f"{topic!r} was lost before the last message")
     async for event in events:
         if isinstance(event, TopicLost) and event.topic == topic:

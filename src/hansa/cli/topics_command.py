@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
@@ -22,7 +23,6 @@ from hansa.transport import Environment
 if TYPE_CHECKING:
     from rich.console import Console, Group
     from rich.table import Table
-    from rich.text import Text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,10 +109,30 @@ def as_table(topics: Topics) -> Table:
     return table
 
 
-def as_object(topics: Topics, peers: Sequence[bytes]) -> dict[str, Any]:
+def takers_table(takers: Mapping[bytes, str], topics: Topics) -> Table:
+    """A row per node to which topics can be moved, with what has to be typed for it."""
+    from rich.table import Table
+    from rich.text import Text
+
+    owned = Counter(owner for _, owner in topics)
+    rows = [(format_id(peer), name) for peer, name in takers.items()]
+    are_named = any(name != node for node, name in rows)
+    table = Table(expand=False)
+    table.add_column("takes topics", overflow="fold")
+    if are_named:
+        table.add_column("in the store", overflow="fold")
+    table.add_column("owns", justify="right")
+    for node, name in rows:
+        names = [Text(visible(name))] if are_named else []
+        table.add_row(Text(node), *names, number(owned[node]))
+    return table
+
+
+def as_object(topics: Topics, peers: Sequence[bytes], takers: Mapping[bytes, str]) -> dict[str, Any]:
     """Everything as one JSON object."""
     return {
         "nodes": [format_id(peer) for peer in peers],
+        "takers": [{"node": format_id(peer), "name": name} for peer, name in takers.items()],
         "topics": [line.facts() for line in topics.values()],
     }
 
@@ -167,11 +187,13 @@ def topics(
     """Show the topics of a mesh: owner, subscribers, messages per second, dropped, published in total.
 
     Joins the mesh as a node of its own and asks every other one. Dropped is what subscribers' nodes were too
-    slow to take from the owner's; a dash stands where an owner does not tell.
+    slow to take from the owner's; a dash stands where an owner does not tell. Nodes with a store take topics
+    that others hand over, and stand in a table of their own: `hansa topics move TOPIC NODE` moves one there.
 
     Examples:
 
         hansa topics
+        hansa topics move --help
         hansa topics --watch
         hansa topics --pub tcp://host:5550 --router tcp://host:5551 --bind tcp://0.0.0.0:0 --json
 
@@ -207,7 +229,7 @@ async def show(
             await survey.look()
             await survey.look()
             if as_json:
-                print(json.dumps(as_object(survey.topics, node.peers)), flush=True)
+                print(json.dumps(as_object(survey.topics, node.peers, node.takers)), flush=True)
             else:
                 console().print(survey.screen())
 
@@ -232,12 +254,14 @@ class Survey:
         before, self.topics = self.topics, self._rates.look(reports, self.node.topics, now=loop.time())
         return before
 
-    def screen(self) -> Group | Text:
+    def screen(self) -> Group:
         from rich.console import Group
         from rich.text import Text
 
-        last = Text(summary(self.topics, self.node.peers))
-        return Group(as_table(self.topics), last) if self.topics else last
+        takers = self.node.takers
+        shown = [as_table(self.topics)] if self.topics else []
+        shown += [takers_table(takers, self.topics)] if takers else []
+        return Group(*shown, Text(summary(self.topics, self.node.peers)))
 
 
 async def _draw(survey: Survey, to: Console) -> None:

@@ -74,6 +74,9 @@ _MARK_TRIES_COUNT: Final = 8
 class Claim(Generic[E]):
     """What is owned through a session. `what` names it in errors, which are of the type `error`."""
 
+    is_sealed = False
+    """Whether a hand-over has come so far that its owner acts no more."""
+
     def __init__(self, session: Session, *, what: str, error: type[E]) -> None:
         self.session = session
         self.what = what
@@ -83,8 +86,6 @@ class Claim(Generic[E]):
         self._error = error
         self.has_left = False
         """Whether it was given back, or over."""
-        self.is_sealed = False
-        """Whether a hand-over has come so far that its owner acts no more."""
         self._lost_when_leaving: E | None = None
         self._blocks: dict[asyncio.Task[object], GuardedBlock] = {}
 
@@ -225,6 +226,14 @@ class TakenClaim(Claim[E]):
     `admit` is given all keys of the line, and raises when this owner should not stand there.
     """
 
+    # What only a hand-over sets: a claim without pays nothing for it.
+    handover: Handover | None = None
+    """How it came to this owner, if the one before has handed it over."""
+    _state = b""
+    _state_loss: StoreCorrupt | None = None
+    giving: Giving | None = None
+    record: ClaimRecord | None = None
+
     def __init__(
         self,
         session: Session,
@@ -250,12 +259,6 @@ class TakenClaim(Claim[E]):
         self._put_revision = 0
         self.prefix = prefix
         self.movable = movable
-        self.handover: Handover | None = None
-        """How it came to this owner, if the one before has handed it over."""
-        self._state = b""
-        self._state_loss: StoreCorrupt | None = None
-        self.giving: Giving | None = None
-        self.record: ClaimRecord | None = None
         self._value = Signed(node=session.node, since=session.store.clock.wall(), body=body)
         self._turns_count = turns_count
         self._admit = admit
@@ -325,7 +328,7 @@ class TakenClaim(Claim[E]):
 
     @property
     def state(self) -> bytes:
-        """What came along, once `finish_handover` has read it. Raises `StoreCorrupt` for what was lost."""
+        """What came along, once it was read. Raises `StoreCorrupt` for what was lost."""
         if self._state_loss is not None:
             # A new one each time: one object that is raised twice would tell of both ways.
             raise StoreCorrupt(str(self._state_loss)) from self._state_loss.__cause__
@@ -659,6 +662,10 @@ class Line(Generic[E]):
     async def _finish(self, claim: TakenClaim[E]) -> None:
         if claim.movable is not None and claim.movable.is_plain:
             await claim.finish_handover()
+        else:
+            # Who says by itself when it is done has it at hand, too.
+            with suppress(StoreCorrupt):
+                await claim.handed_state()
 
     async def standing(self) -> list[Standing]:
         """Everybody in the line, in order. Raises what the store raises."""

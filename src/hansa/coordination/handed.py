@@ -1,9 +1,9 @@
 """What an owner hands on to the next one: in the record itself if it is small, else as a blob that it names.
 
-A blob is put before the seal is sent, and the seal compares that it is there. Whoever writes a record over one
-that names a blob, and names it no more, deletes the blob in the same transaction: `dropped` says how. So a blob
-goes with the DONE or WITHDRAWN that ends its hand-over. One that no record has named is deleted by who put it,
-if it still can, else by `Handovers.sweep` at the end of its lifetime.
+A blob is put before the seal is sent, and the seal compares that it is there. Whoever writes a record over
+one that names a blob, and names it no more, deletes the blob in the same transaction: `dropped` says how. So
+a blob goes with the DONE or WITHDRAWN that ends its hand-over. One that no record has named is deleted by who
+put it, if it still can, else by `Handovers.sweep` at the end of its lifetime.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def as_state(state: bytes) -> bytes:
 
 
 def dropped(blobs: Blobs, before: Handover | None, after: Handover | None) -> list[Operation]:
-    """What must be done along when one record is written over the other: delete a blob that is named no more."""
+    """What goes along when one record is written over the other: delete a blob that is named no more."""
     if before is None or not before.blob or (after is not None and after.blob == before.blob):
         return []
     try:
@@ -52,7 +52,10 @@ def blobs_of(session: Session | SessionKeeper) -> Blobs:
 
 
 async def read_state(session: Session | SessionKeeper, record: Handover) -> bytes:
-    """What the record hands on. Waits for the store. Raises `StoreCorrupt` for a blob that is gone or damaged."""
+    """What the record hands on. Waits for the store.
+
+    Raises `StoreCorrupt` for a blob that is gone or damaged.
+    """
     if not record.blob:
         return record.state
     try:
@@ -64,7 +67,10 @@ async def read_state(session: Session | SessionKeeper, record: Handover) -> byte
 
 
 class HandedState:
-    """The state of one hand-over, from its owner's side. `on_news` is called when it is ready, or never will be."""
+    """The state of one hand-over, from its owner's side.
+
+    `on_news` is called when it is ready, or never will be.
+    """
 
     def __init__(self, session: Session, data: bytes, on_news: Callable[[], None]) -> None:
         self._session = session
@@ -97,7 +103,7 @@ class HandedState:
         return len(self._data) <= HANDOVER_INLINE_BYTES_MAX
 
     def prepare(self, deadline_s: float) -> None:
-        """Get it ready in the background, until this time of the store's clock at most. Twice is as good as once."""
+        """Get it ready in the background, by this time of the store's clock. Twice is as good as once."""
         if self._putting is None:
             self._putting = self._session.spawn(self._put(deadline_s), "puts what is handed on")
 

@@ -160,7 +160,7 @@ class Handovers:
 
         Raises `NoOwner`; `NoSuccessor` for a lock or an office for which the node does not wait; `Conflict`
         while another hand-over of it is open; `BadArgument`, and what the store raises: then it may have been
-        offered.
+        offered. Cancelling it takes it back.
         """
         checked_offer(to, timeout, reason)
         key, prefix = self._keys.handover(kind, name), self._keys.line(kind, name)
@@ -171,8 +171,8 @@ class Handovers:
             items = [item for item in found.items if item.key != key]
             item = next((item for item in found.items if item.key == key), None)
             before = None if item is None else self._read(item)
-            if before is not None and before == sent:
-                return before
+            if before is not None and sent is not None and _is_same(before, sent):
+                return before  # It may have come further than that by now.
             head, line = head_of(items), in_order(items)
             owner = line[0] if line else None
             epoch = 0 if owner is None else epoch_of(owner, head)
@@ -208,6 +208,9 @@ class Handovers:
                 )
             except TimedOut:
                 continue  # Whether it was offered, the record says.
+            except asyncio.CancelledError:
+                await self._take_back(offer)
+                raise
             if outcome.is_success:
                 return replace(offer, revision=outcome.revision)
         raise Conflict(f"{kind} {name!r}: its line changes all the time")
@@ -250,7 +253,7 @@ class Handovers:
                             f"{record.what} was {record.step.value} to {to!r}, and was not done in time"
                         ) from None
                     is_late = True
-                    late = partial(self._end, kind, name, Facts(is_over_time=True))
+                    late = partial(self._end, kind, name, Facts(is_over_time=True), record)
                     await patiently(late, self._environment.chance)
                     continue
                 item = following.items.get(key)
@@ -261,10 +264,7 @@ class Handovers:
                 if not record.is_open:
                     return record
         except asyncio.CancelledError:
-            try:
-                await self._end(kind, name, Facts(refusal=f"{self._name} took it back"))
-            except TROUBLE as error:
-                logger.info("%s is not taken back, it ends by its deadline: %s", record.what, error)
+            await self._take_back(record)
             raise
         finally:
             following.close()
@@ -350,7 +350,7 @@ class Handovers:
     ) -> None:
         record = one.record
         try:
-            ended = await self._end(record.kind, record.name, Facts(is_over_time=True))
+            ended = await self._end(record.kind, record.name, Facts(is_over_time=True), record)
         except (*TROUBLE, Conflict) as error:
             logger.info("the hand-over of %s is overdue, and is looked at again: %s", record.what, error)
             self._open[key] = replace(one, due_s=self._store.clock.monotonic() + HANDOVER_GRACE_S)
@@ -384,12 +384,22 @@ class Handovers:
                 deletes.append(Delete(head_key(prefix)))
         return (await self._store.commit(compares, then=deletes)).is_success
 
-    async def _end(self, kind: str, name: str, facts: Facts) -> Handover | None:
-        """Withdraw it, if an outsider may; gives the record as it is then."""
+    async def _take_back(self, offer: Handover) -> None:
+        """Withdraw it, if it is there and an outsider still may: in a bounded time, or by its deadline."""
+        try:
+            await self._end(offer.kind, offer.name, Facts(refusal=f"{self._name} took it back"), offer)
+        except (*TROUBLE, Conflict) as error:
+            logger.info("%s is not taken back, it ends by its deadline: %s", offer.what, error)
+
+    async def _end(self, kind: str, name: str, facts: Facts, only: Handover | None = None) -> Handover | None:
+        """Withdraw it, if an outsider may, and if it is no other one; gives the record as it is then."""
         key = self._keys.handover(kind, name)
         for _ in range(COMMIT_TRIES_MAX):
             record = await self.get(kind, name)
-            if record is None or (decision := decide(record, Actor.OUTSIDER, facts)) is None:
+            if record is None or (only is not None and not _is_same(record, only)):
+                return record
+            decision = decide(record, Actor.OUTSIDER, facts)
+            if decision is None:
                 return record
             at = self._store.clock.wall()
             ended = advanced(record, HandoverStep.WITHDRAWN, at=at, trouble=decision.trouble)
@@ -407,3 +417,14 @@ class Handovers:
             logger.warning("%r: %s", item.key, error)
             self._stats = replace(self._stats, bad_records_count=self._stats.bad_records_count + 1)
             return None
+
+
+def _is_same(record: Handover, other: Handover) -> bool:
+    """Whether both tell of one hand-over, however far. Two who ask at once would give it one number."""
+    offered_at = record.times.get(HandoverStep.OFFERED), other.times.get(HandoverStep.OFFERED)
+    return (record.number, record.asked_by, record.target, offered_at[0]) == (
+        other.number,
+        other.asked_by,
+        other.target,
+        offered_at[1],
+    )

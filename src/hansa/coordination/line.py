@@ -91,7 +91,10 @@ def has_head(items: Iterable[KeyValue]) -> bool:
 def in_order(items: Iterable[KeyValue]) -> list[KeyValue]:
     """The keys of a line, the first one first, without the head. Raises `BadRecord`."""
     items = tuple(items)
-    head = head_of(items)
+    return _ordered(items, head_of(items))
+
+
+def _ordered(items: Iterable[KeyValue], head: Head | None) -> list[KeyValue]:
     if head is None:
         return sorted(items, key=lambda item: (item.create_revision, item.key))
 
@@ -126,8 +129,8 @@ class Place:
     def before(self) -> KeyValue:
         """The last one ahead that stays ahead until it is gone: the one to wait for.
 
-        Who is named in a sealed hand-over stands ahead of who came before it, and no more if that is withdrawn.
-        Two who both wait for each other would wait for ever.
+        Who is named in a sealed hand-over stands ahead of those who came before it, and behind them again if
+        that is withdrawn: two who wait for each other would wait for ever.
         """
         for item in reversed(self.ahead):
             is_named = self.head is not None and item.key == self.head.next
@@ -146,7 +149,7 @@ def place_of(key: bytes, items: Iterable[KeyValue], *, revision: int, turns_coun
     items = tuple(items)
     head = head_of(items)
     ahead: list[KeyValue] = []
-    for item in in_order(items):
+    for item in _ordered(items, head):
         if item.key == key:
             return Place(
                 revision=revision,

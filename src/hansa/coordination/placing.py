@@ -318,9 +318,11 @@ class PlacedMoves:
         return found
 
     async def handed_state(self, claim: PlacedClaim) -> bytes:
-        """What its last owner has handed on to this claim; empty if it came in another way. Waits.
+        """What its last owner has handed on to this claim; empty if it came in another way.
 
-        Raises `StoreCorrupt` when that is gone or damaged; `finish` has the record say so.
+        It waits for the store, and raises the loss if the entry is another one's by now: who reads nothing
+        because the next owner has read it must not take that for a beginning.
+        Raises `StoreCorrupt` when what was handed on is gone or damaged; `finish` has the record say so.
         """
         record = await self._read(claim)
         if record is None or not _is_taken_by(record, claim):
@@ -406,9 +408,7 @@ class PlacedMoves:
         finally:
             handed.close(key, is_given=any(isinstance(found, Handover) for found in outcome))
 
-    async def _seal(
-        self, claim: PlacedClaim, key: bytes, record: Handover, handed: HandedState
-    ) -> Handover:
+    async def _seal(self, claim: PlacedClaim, key: bytes, record: Handover, handed: HandedState) -> Handover:
         session = claim.session
         backoff = patient_backoff(session.environment.chance)
         while True:
@@ -486,9 +486,17 @@ class PlacedMoves:
         await self._wait(self._changes_count, self._keeper.store.clock.monotonic() + 0.1)
 
     async def _read(self, claim: PlacedClaim) -> Handover | None:
-        look = partial(self._keeper.store.get, self._key(claim))
-        item = await patiently(look, self._keeper.environment.chance)
-        return None if item is None else Handover.decode(item.value, revision=item.mod_revision)
+        """The record as it is while the claim is owned. Waits for the store. Raises the loss."""
+        backoff = patient_backoff(self._keeper.environment.chance)
+        while True:
+            claim.check()
+            with suppress(*TROUBLE):
+                outcome = await self._keeper.store.commit(claim.guards, then=[Get(self._key(claim))])
+                if outcome.is_success:
+                    item = next(iter(outcome.items), None)
+                    return None if item is None else Handover.decode(item.value, revision=item.mod_revision)
+            # The entry was written anew, which this node is about to hear.
+            await asyncio.sleep(backoff.next_s())
 
     def _is_over_time(self, key: bytes, record: Handover) -> bool:
         seen_s = self._seen.get(key, (0, 0.0))[1]

@@ -159,8 +159,9 @@ class ClaimRecord:
 
     async def read(self) -> int:
         """Look at it; gives the store's revision. Waits for the store."""
-        look = partial(self.session.store.scan, self.key, b"")
+        look, known_at = partial(self.session.store.scan, self.key, b""), self._known_at
         scan = await patiently(look, self.session.environment.chance)
+        self._check_time(scan.revision, known_at)
         self._believe(scan.items[0] if scan.items else None, scan.revision)
         return scan.revision
 
@@ -183,7 +184,7 @@ class ClaimRecord:
 
         Raises `TimedOut` and `StoreUnavailable`: the same again does no harm. `SessionLost` without a lease.
         """
-        session = self.session
+        session, known_at = self.session, self._known_at
         drops = dropped(blobs_of(session), self.latest, record)
         try:
             outcome = await session.store.commit(
@@ -194,9 +195,12 @@ class ClaimRecord:
         except LeaseLost as gone:
             session.end_lost("the store ended the lease")
             raise SessionLost(f"{record.what}: {gone}") from gone
+        self._check_time(outcome.revision, known_at)
         if outcome.is_success:
-            next_epoch = outcome.revision if record.step is HandoverStep.TAKEN else record.next_epoch
-            self._set(replace(record, revision=outcome.revision, next_epoch=next_epoch), outcome.revision)
+            # The news of what somebody else made of it may have come before this answer.
+            if outcome.revision > self._known_at:
+                next_epoch = outcome.revision if record.step is HandoverStep.TAKEN else record.next_epoch
+                self._set(replace(record, revision=outcome.revision, next_epoch=next_epoch), outcome.revision)
         else:
             found = [item for item in outcome.items if item.key == self.key]
             self._believe(found[0] if found else None, outcome.revision)
@@ -225,6 +229,11 @@ class ClaimRecord:
         except TimeoutError:
             return
 
+    def _check_time(self, revision: int, known_at: int) -> None:
+        """A store that answers with an older revision than was known when it was asked went back."""
+        if revision < known_at:
+            self._known_at = 0
+
     def _believe(self, item: KeyValue | None, at: int) -> None:
         if at < self._known_at:
             return  # An answer, or news, that was overtaken.
@@ -241,8 +250,6 @@ class ClaimRecord:
             self.wake()
 
     def _set(self, record: Handover, at: int) -> None:
-        if at < self._known_at:
-            return  # The answer to a step of its own came after news of the next one.
         self.latest, self._revision, self._known_at = record, record.revision, at
         if self._seen[0] != record.number:
             self._seen = record.number, self.session.store.clock.monotonic()
@@ -450,7 +457,10 @@ async def _try_to_take(claim: TakenClaim[Any], place: Place) -> tuple[Place, Han
 
 
 async def finish(claim: TakenClaim[Any], trouble: str) -> None:
-    """Say that what was handed on was read, or why not. However long the store cannot be reached. Raises the loss."""
+    """Say that what was handed on was read, or why not. However long the store cannot be reached.
+
+    Raises the loss.
+    """
     handover, session = claim.handover, claim.session
     if handover is None:
         return

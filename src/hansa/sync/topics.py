@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from hansa.endpoint import Endpoint
-from hansa.limits import CLAIM_TTL_S, JOIN_S_MAX, QUERY_INTERVAL_S, REGISTER_TIMEOUT_S, SURVEY_S
+from hansa.limits import CLAIM_TTL_S, DRAIN_S, JOIN_S_MAX, QUERY_INTERVAL_S, REGISTER_TIMEOUT_S, SURVEY_S
 from hansa.sync.mirror import Mirror
 from hansa.sync.services import Discovery
 from hansa.sync.sessions import SessionKeeper
@@ -33,7 +33,8 @@ class SpotNode(Mirror[AsyncSpotNode]):
     With a `store` a topic is claimed there before it is created, on a lease of `claim_ttl`, under `cluster`
     and `service`: two nodes of a mesh in which all have that store never own one topic. A node that cannot
     renew the lease gives its topics up before another one can claim them, and tells it by `TopicLost`; the
-    topics of one that was killed are free when the lease ends.
+    topics of one that was killed are free when the lease ends. Nodes with a store hand topics over to each
+    other (`Spot.hand_over`, `drain`); one with `takes_topics=False` gets none.
 
     It is used once. Leaving the block closes its spots in the order in which they were made, tells the other
     nodes and the registry, and ends every connection.
@@ -56,6 +57,7 @@ class SpotNode(Mirror[AsyncSpotNode]):
         cluster: str = "default",
         claim_ttl: float = CLAIM_TTL_S,
         session: SessionKeeper | None = None,
+        takes_topics: bool = True,
         environment: Environment | None = None,
         name: str = "node",
     ) -> None:
@@ -80,6 +82,7 @@ class SpotNode(Mirror[AsyncSpotNode]):
                 cluster=cluster,
                 claim_ttl=claim_ttl,
                 session=None if session is None else session._inner,
+                takes_topics=takes_topics,
                 environment=environment,
                 name=name,
             ),
@@ -101,6 +104,20 @@ class SpotNode(Mirror[AsyncSpotNode]):
         Interrupting it takes away the time to tell others: claims in a store then end with their lease.
         """
         self.__exit__(None, None, None)
+
+    def drain(self, timeout: float = DRAIN_S) -> dict[str, bytes]:
+        """Before closing: hand its topics to the least loaded nodes that take some; gives who got which.
+
+        It takes none any more. What nobody takes in time is this node's still, and is destroyed when it
+        closes. Without a store it does nothing. Raises UsageError, AlreadyClosed. Interrupting it leaves the
+        rest here.
+        """
+        return self._call(lambda: self._inner.drain(timeout), "drain")
+
+    @property
+    def heir(self) -> ThreadsafeSpot:
+        """The spot that owns the topics which other nodes hand over to this one. It closes with the node."""
+        return self._ask(lambda: ThreadsafeSpot(self._inner.heir, self._held()))
 
     def spot(self, name: str = "") -> ThreadsafeSpot:
         """A new spot, for any number of threads. Raises UsageError before entering, AlreadyClosed later."""
@@ -150,6 +167,14 @@ class SpotNode(Mirror[AsyncSpotNode]):
     def peers(self) -> tuple[bytes, ...]:
         """Nodes that are connected now."""
         return self._ask(lambda: self._inner.peers)
+
+    @property
+    def takers(self) -> dict[bytes, str]:
+        """Of `peers`, those that take topics which others hand over: each with its name in their store.
+
+        The least loaded comes first.
+        """
+        return self._ask(lambda: self._inner.takers)
 
     @property
     def topics(self) -> dict[str, bytes]:

@@ -28,7 +28,7 @@ class LifeState(Enum):
 class Life:
     """One run of a host's program. The loop alone changes its state."""
 
-    __slots__ = ("held", "name", "number", "state")
+    __slots__ = ("held", "name", "number", "resumed_s", "state")
 
     def __init__(self, name: str, number: int) -> None:
         self.name = name
@@ -36,6 +36,8 @@ class Life:
         self.state = LifeState.RUNNING
         # What came due while paused, or can never run because of a crash; bounded by the loop's step limit.
         self.held: list[ScheduledCall] = []
+        self.resumed_s: float | None = None
+        """When its last pause ended, by the loop's time. What the pause held back runs at that instant."""
 
     def __repr__(self) -> str:
         return f"<Life {self} {self.state.value}>"

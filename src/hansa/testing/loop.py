@@ -267,6 +267,7 @@ class SimLoop(RealWorldRefused):
     def resume(self, life: Life) -> None:
         """Run what was held back, and go on, as SIGCONT does."""
         life.turn(LifeState.RUNNING)
+        life.resumed_s = self._now_s
         held, life.held = life.held, []
         self._ready.extend(held)
 

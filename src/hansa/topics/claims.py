@@ -9,8 +9,10 @@ from functools import partial
 
 from hansa.coordination.claim import Line, TakenClaim, give_back_all
 from hansa.coordination.session import SessionKeeper
+from hansa.coordination.succession import Movable
 from hansa.errors import AlreadyClosed, Fenced, TopicExists
 from hansa.ids import format_id
+from hansa.keys import Keys, topic_name
 from hansa.limits import STORE_TIMEOUT_S
 from hansa.runtime.tasks import TaskScope
 from hansa.store.store import Store
@@ -39,7 +41,7 @@ class TopicClaims:
         on_failure: Callable[[BaseException], None],
     ) -> None:
         """Raises BadArgument."""
-        self._service = service
+        self.service = service
         self._node = node
         self._name = f"topics of node {format_id(node)}"
         self._own_keeper = keeper is None
@@ -59,6 +61,19 @@ class TopicClaims:
         self._tasks = TaskScope(self._name, on_failure)
         self._is_closed = False
 
+    @property
+    def taker(self) -> str:
+        """The name under which the store knows this node; without one nothing can be handed over to it."""
+        return self._keeper.node
+
+    @property
+    def store(self) -> Store:
+        return self._keeper.store
+
+    @property
+    def keys(self) -> Keys:
+        return self._keeper.keys
+
     async def claim(self, topic: str) -> TakenClaim[Fenced]:
         """Claim it for a spot that is about to create it, and then calls `keep` or `give_up_later`.
 
@@ -67,26 +82,55 @@ class TopicClaims:
         """
         while (leaving := self._leaving.get(topic)) is not None:
             await asyncio.wait([leaving])
-        if self._is_closed:
-            raise AlreadyClosed(f"{self._name}: the node is closed")
-        if not self._has_keeper_begun:
-            self._has_keeper_begun = True
-            await self._keeper.__aenter__()
-        line = Line(
-            self._keeper,
-            self._keeper.keys.topic(self._service, topic),
-            what=f"topic {topic!r}",
-            error=Fenced,
-            body=self._node,
-            # It must be known at once: its peers are asked before the topic is created.
-            is_brief=False,
-        )
+        await self._begin()
+        line = self._line(topic)
         claim = await line.try_acquire(timeout=STORE_TIMEOUT_S)
         if claim is None:
             standing = await line.standing()
             whose = f"node {format_id(standing[0].signed.body)}" if standing else "another node"
             raise TopicExists(f"topic {topic!r} is owned by {whose} already, as the store has it")
         return claim
+
+    async def take_over(self, topic: str, timeout: float) -> TakenClaim[Fenced]:
+        """Stand in line for a topic that is handed over to this node, and then call `keep`.
+
+        Cancelling it leaves the line. Raises TimedOut, AlreadyClosed, Fenced as `claim` does.
+        """
+        await self._begin()
+        return await self._line(topic).acquire(timeout)
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """Topics that this node owns."""
+        return tuple(self._claims)
+
+    def of(self, topic: str) -> TakenClaim[Fenced] | None:
+        """The claim of a topic that this node owns."""
+        return self._claims.get(topic)
+
+    def forget(self, topic: str, claim: TakenClaim[Fenced]) -> None:
+        """It was handed over: there is nothing to give up any more."""
+        if self._claims.get(topic) is claim:
+            del self._claims[topic]
+
+    async def _begin(self) -> None:
+        if self._is_closed:
+            raise AlreadyClosed(f"{self._name}: the node is closed")
+        if not self._has_keeper_begun:
+            self._has_keeper_begun = True
+            await self._keeper.__aenter__()
+
+    def _line(self, topic: str) -> Line[Fenced]:
+        return Line(
+            self._keeper,
+            self._keeper.keys.topic(self.service, topic),
+            what=f"topic {topic!r}",
+            error=Fenced,
+            body=self._node,
+            # It must be known at once: its peers are asked before the topic is created.
+            is_brief=False,
+            movable=Movable(kind="topic", name=topic_name(self.service, topic), is_plain=False),
+        )
 
     def keep(self, topic: str, claim: TakenClaim[Fenced]) -> None:
         """The topic was created under this claim, just now: tell when it is lost."""

@@ -33,7 +33,12 @@ class Tell:
     to: object = None
 
 
-Effect: TypeAlias = Send | Broadcast | Tell
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """Publishers that wait because their topic was handed over may try again."""
+
+
+Effect: TypeAlias = Send | Broadcast | Tell | Resume
 
 
 class Peer:
@@ -42,6 +47,8 @@ class Peer:
     def __init__(self, peer: bytes, box: Outbox) -> None:
         self.id = peer
         self.box = box
+        self.taker = ""
+        """The name under which a store knows it, if it takes topics that are handed over."""
         self.is_hansa = False
         """It understands extension frames, and confirms subscriptions."""
         self.heard_count = 0
@@ -50,6 +57,8 @@ class Peer:
         """Topics of ours that it receives."""
         self.asked: dict[bytes, int] = {}
         """Topics of its that we asked for, and how many of those questions have no answer yet."""
+        self.left: dict[bytes, None] = {}
+        """Topics of which it was told last that we want them no more; the oldest are forgotten."""
         self.published_count = 0
         """PUBLISH that it was sent and has not refused."""
 
@@ -75,5 +84,6 @@ class MeshTally:
     subscribes_refused_count: int = 0
     publishes_refused_count: int = 0
     publishes_in_doubt_count: int = 0
+    moved_count: int = 0
     unlisted_count: int = 0
     strangers_count: int = 0

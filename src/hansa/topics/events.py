@@ -72,6 +72,20 @@ class TopicLost:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TopicMoved:
+    """A topic was handed over, from one node to another, and goes on there: nothing is lost, nothing waits.
+
+    The spots that owned it and that own it now are told this, and every node. `epoch` is the new owner's, of
+    its claim in the store.
+    """
+
+    topic: str
+    source: bytes
+    target: bytes
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PublishesRefused:
     """The node that was taken for the owner was not: so many publishes reached nobody."""
 
@@ -126,6 +140,7 @@ SpotEvent: TypeAlias = (
     | MessagesDropped
     | TopicDemoted
     | TopicLost
+    | TopicMoved
     | PublishesRefused
     | PublishesInDoubt
     | PeerJoined
@@ -144,7 +159,8 @@ class SpotStats:
     dropped `inbox_dropped_count`; `missed_count` were lost on their way here. `refused_count` publishes of
     others were for topics that are not ours, `publishes_refused_count` and `publishes_in_doubt_count` are
     our own that an owner refused or may not have got. `taken_over_count` connections were replaced by
-    another one of the same id; if it keeps growing, two nodes have one id. `unwanted_count` messages came
+    another one of the same id; if it keeps growing, two nodes have one id. `moved_count` topics were handed
+    over, to this node or away from it. `unwanted_count` messages came
     for nobody, as after an unsubscribe; `duplicates_count` came twice. `bad_frames` counts by reason what
     made no sense. `unlisted_count` peers were let go, or not let in, because they are not listed (any more)
     or this node has unregistered; `strangers_count` because they do not speak as nodes do.
@@ -174,6 +190,7 @@ class SpotStats:
     bad_frames: dict[str, int]
     expelled_count: int
     taken_over_count: int
+    moved_count: int
     events_dropped_count: int
     failovers_count: int
 

@@ -47,7 +47,11 @@ class Exchange:
         self.payload_bytes_max = payload_bytes_max
         self.feeds: dict[bytes, Feed] = {}
         self.outlets: dict[bytes, Outlet] = {}
+        """Of all topics that this node owns."""
+        self.open_outlets: dict[bytes, Outlet] = {}
+        """Those where messages are published; not of topics that are being handed over."""
         self.outlets_by_name: dict[str, Outlet] = {}
+        """Those where the node's own spots publish, too."""
         self.readers: list[Reader] = []
         """To be woken."""
         self.boxes: list[Outbox] = []
@@ -68,7 +72,9 @@ class Exchange:
 
     @property
     def published_count(self) -> int:
-        return self._published_count + sum([outlet.sequence for outlet in self.outlets.values()])
+        return self._published_count + sum(
+            [outlet.sequence - outlet.began_at for outlet in self.outlets.values()]
+        )
 
     @property
     def dropped_count(self) -> int:
@@ -77,14 +83,28 @@ class Exchange:
 
     def open(self, outlet: "Outlet") -> None:
         """This node owns the outlet's topic from now on."""
-        self.outlets[outlet.frame] = self.outlets_by_name[outlet.feed.topic] = outlet
+        self.outlets[outlet.frame] = outlet
+        self.resume(outlet)
 
     def close(self, outlet: "Outlet") -> None:
         """This node owns the outlet's topic no more."""
-        self._published_count += outlet.sequence
+        self._published_count += outlet.sequence - outlet.began_at
         self._dropped_count += outlet.dropped_count
+        self.hold(outlet)
         del self.outlets[outlet.frame]
-        del self.outlets_by_name[outlet.feed.topic]
+
+    def hold(self, outlet: "Outlet") -> None:
+        """Publish nothing there until `resume`: whoever publishes finds no outlet and asks the machine."""
+        self.open_outlets.pop(outlet.frame, None)
+        self.outlets_by_name.pop(outlet.feed.topic, None)
+
+    def hold_own(self, outlet: "Outlet") -> None:
+        """Publish there what others send; what this node's spots publish comes later."""
+        self.outlets_by_name.pop(outlet.feed.topic, None)
+
+    def resume(self, outlet: "Outlet") -> None:
+        """Undo `hold`, or `hold_own`."""
+        self.open_outlets[outlet.frame] = self.outlets_by_name[outlet.feed.topic] = outlet
 
     def count_published(self) -> None:
         """A message was published without an outlet."""
@@ -125,9 +145,12 @@ class Feed:
         self.source: object = None
         """The connection that messages are taken from; None while there is none, or the owner is here."""
         self.owner = b""
+        self.founder = b""
+        """The node that began to count the messages: the owner, or one that has handed the topic over."""
         self.epoch = 0
+        """Which of the founder's countings it is."""
         self.last = 0
-        """The number of the last message, of this owner and epoch."""
+        """The number of the last message, in this counting."""
         self.retain = False
         self.kept: TopicMessage | None = None
         """The last message of a topic that retains it."""
@@ -145,13 +168,19 @@ class Feed:
 class Outlet:
     """A topic that this node owns."""
 
-    def __init__(self, frame: bytes, feed: Feed, spot: object, epoch: int, retain: bool) -> None:
+    def __init__(
+        self, frame: bytes, feed: Feed, spot: object, founder: bytes, epoch: int, retain: bool
+    ) -> None:
         self.frame = frame
         self.feed = feed
         self.spot = spot
+        self.founder = founder
+        """The node that began to count the messages: this one, unless the topic was handed over."""
         self.epoch = epoch
         self.retain = retain
         self.sequence = 0
+        self.began_at = 0
+        """The number that was the last one when this node came to own the topic."""
         self.dropped_count = 0
         """Messages that subscribed nodes missed because their outboxes were full."""
         self.latest: TopicMessage | None = None
@@ -172,6 +201,11 @@ class Outlet:
     def remove(self, peer: bytes) -> None:
         self.subscribers.pop(peer, None)
         self._boxes = list(self.subscribers.values())
+
+    def go_on(self, sequence: int, latest: TopicMessage | None) -> None:
+        """Number messages from here on: another node has published those before."""
+        self.sequence = self.began_at = sequence
+        self.latest = latest
 
     def publish(self, payload: Any, exchange: Exchange) -> None:
         """Number it, and give it to all. Raises BadArgument, with nothing published."""
@@ -255,7 +289,7 @@ def publish(exchange: Exchange, topic: str, payload: Any) -> int:
 def receive(exchange: Exchange, source: object, messages: list[list[bytes]], at: int) -> int:
     """Handle messages of one peer from `at` on; the number of the first one that the machine must decide."""
     feeds = exchange.feeds
-    outlets = exchange.outlets
+    outlets = exchange.open_outlets
     end = len(messages)
     while at < end:
         parts = messages[at]

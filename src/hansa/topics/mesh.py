@@ -7,17 +7,18 @@ QUERY again. QUERY is also repeated slowly, with a digest of what is known, in c
 
 If two nodes own a topic, the lower id wins; the other is demoted and says nothing about it, because everybody
 hears the winner too. A node that comes to believe a claim which had lost before asks whether it still stands.
-A topic that is claimed in a store yields to nobody: its rival has lost its own claim and does not know yet.
+Before the ids come the claims in a store: the higher epoch wins, and one that is claimed there over one that
+is not. Who loses that way has lost its own claim, and does not know yet.
 
-What local subscriptions want is decided in `wants`. Messages go through `fanout.receive`; what that leaves
-comes to `hear`.
+What local subscriptions want is decided in `wants`, how a topic is handed over in `moving`. Messages go
+through `fanout.receive`; what that leaves comes to `hear`.
 """
 
 from __future__ import annotations
 
 from collections import deque
 
-from hansa.errors import BadArgument, LimitExceeded, NotOwner, TopicExists
+from hansa.errors import BadArgument, Conflict, LimitExceeded, NotOwner, PeerAway, TopicExists
 from hansa.ids import format_id, precedence
 from hansa.limits import (
     CLAIMS_MAX,
@@ -39,10 +40,12 @@ from hansa.topics.events import (
     TopicAnnounced,
     TopicDemoted,
     TopicLost,
+    TopicMoved,
     TopicRemoved,
 )
 from hansa.topics.fanout import Exchange, Feed, Outlet, receive
-from hansa.topics.inbox import TopicMessage
+from hansa.topics.lags import Lags, again, mark_of
+from hansa.topics.moving import Adoption, HeldMessages, Leaving, Moves, TopicState
 from hansa.topics.names import check_topic
 from hansa.topics.owners import Owners, TopicIndex
 from hansa.topics.wants import Subscriber, Wants
@@ -50,6 +53,8 @@ from hansa.transport.outbox import Outbox
 from hansa.wire.topics import (
     Mark,
     Message,
+    Move,
+    MoveStep,
     Publish,
     Query,
     QueryResp,
@@ -70,14 +75,16 @@ class Mesh:
         self.node = node
         self.exchange = exchange
         self.tally = MeshTally()
+        self.taker = ""
+        """The name under which a store knows this node, if it takes topics that are handed over."""
         self.peers: dict[bytes, Peer] = {}
         self.owners = Owners()
         self._query_interval_s = query_interval_s
         self._stamps = Stamps()
         self._index = TopicIndex()
         self._digest = 0
-        # Topics of ours that are claimed in a store.
-        self._claimed: dict[bytes, None] = {}
+        # Topics of ours that are claimed in a store, and the epochs of these claims.
+        self._claims: dict[bytes, int] = {}
         self._awaited: dict[bytes, float] = {}
         # Of these, who has connected and may turn out to be no node.
         self._silent: dict[bytes, float] = {}
@@ -88,7 +95,9 @@ class Mesh:
         # Of topics that are published here and owned elsewhere: the owner, and the topic's frame.
         self._routes: dict[str, tuple[bytes, bytes]] = {}
         self._effects: list[Effect] = []
+        self._lags = Lags(node, exchange, self.peers, self._effects)
         self.wants = Wants(node, exchange, self.owners, self.peers, self.tally, self._effects)
+        self.moves = Moves(node, exchange, self.peers, self.tally, self._effects, owner=self.owner)
 
     # -- what is
 
@@ -142,6 +151,12 @@ class Mesh:
             self.exchange.outlets[topic].remove(peer)
         for topic in list(self.owners.claims(peer)):
             self._disclaim(topic, peer, is_lost=True)
+        self.wants.source_gone(member)
+        self.moves.peer_gone(peer)
+        for hold in [one for one in self.moves.holds.values() if one.is_orphaned and one.target == peer]:
+            self._bury(hold)
+        for adoption in list(self.moves.adoptions.values()):
+            self._try_to_open(adoption)
         doubtful_count = min(in_doubt_count, member.published_count)
         if doubtful_count:
             self.tally.publishes_in_doubt_count += doubtful_count
@@ -149,7 +164,7 @@ class Mesh:
         self._tell(PeerLeft(peer=peer, reason=reason))
         return self._done()
 
-    def hear(self, peer: bytes, command: SpotCommand) -> list[Effect]:
+    def hear(self, peer: bytes, command: SpotCommand, *, now: float) -> list[Effect]:
         """What a peer says. Raises LimitExceeded for a claim too many."""
         member = self.peers.get(peer)
         if member is None:
@@ -163,15 +178,15 @@ class Mesh:
             case Publish():
                 self._publish(member, command)
             case Subscribe():
-                self._subscribe(member, command.topic)
+                self._subscribe(member, command)
             case Unsubscribe():
-                self._unsubscribe(member, command.topic.encode())
+                self._unsubscribe(member, command)
             case Query():
                 self._answer(member, command)
             case QueryResp():
                 self._answered(member, command)
             case TopicAnnounce():
-                self._announced(member, command)
+                self._announced(member, command, now=now)
             case TopicRemove():
                 self._removed(member, command)
         return self._done()
@@ -182,6 +197,20 @@ class Mesh:
         if end > at:
             member.heard_count += 1
         return end
+
+    def take_topics(self, name: str) -> list[Effect]:
+        """From now on others may hand topics over to this node, which the store knows so; or not any more."""
+        if name == self.taker:
+            return []
+        self.taker = name
+        for member in self.peers.values():
+            self._ask(member)
+        return self._done()
+
+    def takers(self) -> list[Peer]:
+        """Who takes topics, the least loaded first."""
+        takers = [member for member in self.peers.values() if member.taker]
+        return sorted(takers, key=lambda member: (self.owners.count(member.id), precedence(member.id)))
 
     def survey(self) -> list[Effect]:
         """Ask everybody for the counts of their topics."""
@@ -213,8 +242,16 @@ class Mesh:
                 self._ask(member)
                 self._asking.append((now + self._query_interval_s, member))
         if self._lag_at is not None and self._lag_at <= now:
-            self._tell_lagging()
+            self._lags.tell_all(self._claims)
             self._lag_at = now + LAGGING_S if self.exchange.lagging else None
+        for hold in self.moves.tick(now=now):
+            if hold.is_orphaned:
+                self._bury(hold)
+        for leaving in self.moves.overdue(now=now):
+            reason = f"node {format_id(leaving.target)} has taken it over, and cannot be reached"
+            self._lose(leaving.outlet, reason)
+        for adoption in list(self.moves.adoptions.values()):
+            self._try_to_open(adoption, is_late=adoption.until <= now)
         return self._done()
 
     def deadline(self) -> float | None:
@@ -226,14 +263,19 @@ class Mesh:
             due.append(self._asking[0][0])
         if self._lag_at is not None:
             due.append(self._lag_at)
+        if (moves_due := self.moves.deadline()) is not None:
+            due.append(moves_due)
         return min(due, default=None)
 
     # -- what the program asks for
 
     def route(self, topic: str) -> tuple[bytes, bytes] | None:
-        """The other node that owns a topic, and the topic's frame. Raises BadArgument."""
+        """The other node that owns a topic, and the topic's frame; None too while it is on its way.
+
+        Raises BadArgument.
+        """
         route = self._routes.get(topic)
-        if route is None:
+        if route is None and topic not in self.moves.holds:
             frame = check_topic(topic)
             owner = self.owners.owner(frame)
             if owner is not None:
@@ -245,30 +287,43 @@ class Mesh:
         self.peers[owner].published_count += 1
 
     def create(
-        self, topic: bytes, spot: object, *, retain: bool, wall_ms: int, is_claimed: bool = False
+        self, topic: bytes, spot: object, *, retain: bool, wall_ms: int, claim: int = 0
     ) -> list[Effect]:
         """Raises TopicExists, BadArgument.
 
-        `is_claimed`: a store says that nobody else may own it, whatever a peer said before.
+        `claim` is the epoch of its claim in a store, which says that nobody else may own it, whatever a peer
+        said before; 0 for one that is not claimed.
         """
         name = topic.decode()
         owner = self.owner(topic)
-        if owner == self.node or (owner is not None and not is_claimed):
+        if owner == self.node or (owner is not None and not claim):
             whose = "this node" if owner == self.node else f"node {format_id(owner)}"
             raise TopicExists(f"topic {name!r} is owned by {whose} already")
-        outlets = self.exchange.outlets
-        if len(outlets) >= OWNED_TOPICS_MAX:
-            raise BadArgument(f"this node owns {len(outlets)} topics, which is the most: use another node")
-        want = self.wants.all.get(topic)
-        feed = Feed(name) if want is None else want.feed
-        outlet = Outlet(topic, feed, spot, self._stamps.next(wall_ms), retain)
-        self.exchange.open(outlet)
-        if is_claimed:
-            self._claimed[topic] = None
-        self._digest ^= topic_digest(topic)
-        self._effects.append(Broadcast(command=TopicAnnounce(topic=name, mark=_mark(outlet))))
+        self.check_room()
+        outlet = self._open(topic, spot, self.node, self._stamps.next(wall_ms), retain=retain, claim=claim)
+        announce = TopicAnnounce(topic=name, mark=mark_of(outlet, self.node), claim=claim)
+        self._effects.append(Broadcast(command=announce))
         self._moved(topic, owner, self.node)
         return self._done()
+
+    def check_room(self) -> None:
+        """Raises BadArgument when this node owns as many topics as it may."""
+        count = len(self.exchange.outlets) + len(self.moves.adoptions)
+        if count >= OWNED_TOPICS_MAX:
+            raise BadArgument(f"this node owns {count} topics, which is the most: use another node")
+
+    def _open(
+        self, topic: bytes, spot: object, founder: bytes, epoch: int, *, retain: bool, claim: int
+    ) -> Outlet:
+        """We own it from now on."""
+        want = self.wants.all.get(topic)
+        feed = Feed(topic.decode()) if want is None else want.feed
+        outlet = Outlet(topic, feed, spot, founder, epoch, retain)
+        self.exchange.open(outlet)
+        if claim:
+            self._claims[topic] = claim
+        self._digest ^= topic_digest(topic)
+        return outlet
 
     def destroy(self, topic: bytes, spot: object) -> list[Effect]:
         """Raises NotOwner."""
@@ -286,9 +341,12 @@ class Mesh:
         outlet = self.exchange.outlets.get(topic)
         if outlet is None:
             return []
-        self._effects.append(Tell(event=TopicLost(topic=outlet.feed.topic, reason=reason), to=outlet.spot))
-        self._remove(topic, outlet)
+        self._lose(outlet, reason)
         return self._done()
+
+    def _lose(self, outlet: Outlet, reason: str) -> None:
+        self._effects.append(Tell(event=TopicLost(topic=outlet.feed.topic, reason=reason), to=outlet.spot))
+        self._remove(outlet.frame, outlet)
 
     def subscribe(self, subscriber: Subscriber) -> list[Effect]:
         """Raises BadArgument."""
@@ -313,31 +371,120 @@ class Mesh:
             self.wants.leave(want, subscriber)
         return self._done()
 
+    # -- topics that are handed over
+
+    def close(self, topic: bytes, target: bytes, *, number: int) -> tuple[TopicState, list[Effect]]:
+        """Publish nothing more there, and give what the new owner needs; `stay` or `taken` follows.
+
+        Raises NotOwner; PeerAway when this node is not connected with the target; Conflict while it is
+        handed over already, or was handed over to this node a moment ago.
+        """
+        outlet = self.exchange.outlets.get(topic)
+        if outlet is None:
+            raise NotOwner(f"topic {topic.decode()!r} is not this node's to hand over")
+        if topic in self.moves.leaving or topic in self.moves.arrivals:
+            raise Conflict(f"topic {outlet.feed.topic!r} is on its way already: try again in a moment")
+        member = self.peers.get(target)
+        if member is None or not member.is_hansa:
+            raise PeerAway(f"node {format_id(target)} is not connected: {outlet.feed.topic!r} stays here")
+        self._lags.tell_at_once(outlet, self._claims)
+        self._routes.pop(outlet.feed.topic, None)
+        is_wanted = topic in self.wants.all
+        state = self.moves.close(
+            outlet, target, number, claim=self._claims.get(topic, 0), is_wanted=is_wanted
+        )
+        return state, self._done()
+
+    def stay(self, topic: bytes) -> list[Effect]:
+        """The hand-over was withdrawn: go on. Changes nothing unless the topic was closed."""
+        leaving = self.moves.leaving.get(topic)
+        if leaving is not None and not leaving.is_gone:
+            self.moves.reopen(leaving, claim=self._claims.get(topic, 0))
+            for peer, said in leaving.said:
+                if isinstance(said, Subscribe):
+                    self._subscribe(self.peers[peer], said)
+                else:
+                    self._unsubscribe(self.peers[peer], said)
+        return self._done()
+
+    def taken(self, topic: bytes) -> list[Effect]:
+        """The record says that it is the new owner's: wait for its announcement, and no longer than that."""
+        leaving = self.moves.leaving.get(topic)
+        if leaving is not None and not leaving.is_gone:
+            leaving.until = None
+        return self._done()
+
+    def adopt(self, adoption: Adoption) -> list[Effect]:
+        """Own a topic that another node has handed over: at once, or when its last messages have come."""
+        self.moves.adoptions[adoption.topic] = adoption
+        self._try_to_open(adoption)
+        return self._done()
+
+    def _try_to_open(self, adoption: Adoption, *, is_late: bool = False) -> None:
+        topic, state = adoption.topic, adoption.state
+        if not is_late and not self.moves.is_closed_here(adoption):
+            return
+        outlet = self._open(
+            topic, adoption.spot, state.founder, state.epoch, retain=state.retain, claim=adoption.claim
+        )
+        self.moves.open(outlet, adoption)
+        self._routes.pop(outlet.feed.topic, None)
+        self._index.add(topic)
+        self.wants.adopt(outlet)
+        self.moves.settle(outlet.feed.topic)
+
+    def _let_go(self, leaving: Leaving, peer: bytes, mark: Mark | None) -> None:
+        """The new owner has announced what was ours."""
+        outlet = leaving.outlet
+        topic, name = outlet.frame, outlet.feed.topic
+        self._give_up(topic, outlet)
+        self.moves.let_go(leaving, epoch=self.owners.epoch(topic, peer))
+        if mark is None:
+            self.wants.moved(topic, peer, is_lost=True)
+        else:
+            self.wants.handed_over(topic, self.peers[peer], mark, leaving.number)
+        self.moves.settle(name)
+
+    def _bury(self, hold: HeldMessages) -> None:
+        """The new owner of a topic that was on its way does not come: it has no owner."""
+        hold.is_orphaned = False
+        self._moved(hold.topic, hold.source, self.owner(hold.topic), is_lost=True)
+
     # -- owners
 
-    def _claim(self, topic: bytes, peer: bytes) -> None:
-        if self.owners.is_claimed_by(topic, peer):
+    def _claim(
+        self, topic: bytes, peer: bytes, epoch: int = 0, *, move: Move | None = None, mark: Mark | None = None
+    ) -> None:
+        """A peer says that a topic is its own; by `move` and `mark` how it was handed over to it."""
+        if self.owners.is_claimed_by(topic, peer) and self.owners.epoch(topic, peer) == epoch:
             return
         if self.owners.count(peer) >= TOPICS_MAX:
             raise LimitExceeded(f"{format_id(peer)} claims more than {TOPICS_MAX} topics")
         if self.owners.claims_count >= CLAIMS_MAX:
             raise LimitExceeded(f"all peers together claim {CLAIMS_MAX} topics, which is the most")
         before = self.owners.owner(topic)
-        self.owners.claim(topic, peer)
+        self.owners.claim(topic, peer, epoch)
         outlet = self.exchange.outlets.get(topic)
         if outlet is None:
             after = self.owners.owner(topic)
-            if after != before:
-                self._moved(topic, before, after)
+            hold = self.moves.holds.get(topic.decode())
+            if before is None and hold is not None and hold.is_orphaned:
+                self._moved(topic, hold.source, after, move=move, mark=mark)
+            elif after != before:
+                self._moved(topic, before, after, move=move, mark=mark)
+            return
+        leaving = self.moves.leaving.get(topic)
+        # A lower one is of a time before, when the topic was there already.
+        if leaving is not None and leaving.target == peer and epoch > self._claims.get(topic, 0):
+            self._let_go(leaving, peer, mark)
             return
         self.tally.conflicts_count += 1
-        if topic not in self._claimed and precedence(peer) < precedence(self.node):
+        if (-epoch, precedence(peer)) < (-self._claims.get(topic, 0), precedence(self.node)):
             self.tally.demotions_count += 1
             # A last word for those who miss some of our messages; who heard the winner first ignores it.
-            for member in [self.peers[subscriber] for subscriber in outlet.subscribers]:
-                if outlet in self.exchange.lagging.get(member.box, ()):
-                    self._tell_lag(member, outlet)
+            self._lags.tell_at_once(outlet, self._claims)
             self._give_up(topic, outlet)
+            self.moves.abandon(topic)
             self._effects.append(
                 Tell(event=TopicDemoted(topic=outlet.feed.topic, winner=peer), to=outlet.spot)
             )
@@ -360,33 +507,59 @@ class Mesh:
 
     def _remove(self, topic: bytes, outlet: Outlet) -> None:
         """We own it no more, and say so."""
-        self._effects.append(Broadcast(command=TopicRemove(topic=outlet.feed.topic, mark=_mark(outlet))))
+        remove = TopicRemove(topic=outlet.feed.topic, mark=mark_of(outlet, self.node))
+        self._effects.append(Broadcast(command=remove))
         self._give_up(topic, outlet)
+        self.moves.abandon(topic)
         self._fall_to(topic, self.node, self.owners.owner(topic))
 
     def _give_up(self, topic: bytes, outlet: Outlet) -> None:
         """We own it no more."""
-        self._claimed.pop(topic, None)
+        self._claims.pop(topic, None)
+        self.wants.leave_here(outlet)
+        # Who comes to own it next may have had messages through us.
+        self.moves.close_arrival(topic)
         self.exchange.close(outlet)
         self._digest ^= topic_digest(topic)
         for peer in outlet.subscribers:
             member = self.peers[peer]
             del member.subscribed[topic]
-            self._forget_lag(member, outlet)
+            self._lags.forget(member, outlet)
 
     def _moved(
-        self, topic: bytes, before: bytes | None, after: bytes | None, *, is_lost: bool = False
+        self,
+        topic: bytes,
+        before: bytes | None,
+        after: bytes | None,
+        *,
+        is_lost: bool = False,
+        move: Move | None = None,
+        mark: Mark | None = None,
     ) -> None:
         """The topic has another owner than before, or none."""
         name = topic.decode()
         self._routes.pop(name, None)
+        hold = self.moves.holds.get(name)
         if after is None:
+            if hold is not None and hold.source == before and hold.target in (self.node, *self.peers):
+                # Its next owner is about to announce it: until then nothing has happened.
+                hold.is_orphaned = True
+                return
             self._index.discard(topic)
             self._tell(TopicRemoved(topic=name, owner=before or b""))
         else:
+            if hold is not None:
+                hold.is_orphaned = False
             self._index.add(topic)
+            if move is not None and before == move.node and mark is not None:
+                epoch = self.owners.epoch(topic, after)
+                self._tell(TopicMoved(topic=name, source=before, target=after, epoch=epoch))
+                self.wants.handed_over(topic, self.peers[after], mark, move.number)
+                self.moves.settle(name)
+                return
             self._tell(TopicAnnounced(topic=name, owner=after))
         self.wants.moved(topic, after, is_lost=is_lost)
+        self.moves.settle(name)
 
     # -- what peers say
 
@@ -396,6 +569,7 @@ class Mesh:
             known_count=self.owners.count(member.id),
             known_digest=self.owners.digest(member.id),
             is_extended=True,
+            taker=self.taker,
         )
         self.tally.queries_count += 1
         self._effects.append(Send(peer=member.id, command=query))
@@ -404,39 +578,94 @@ class Mesh:
         outlets = self.exchange.outlets
         if query.is_extended:
             member.is_hansa = True
+            member.taker = query.taker
         is_right = query.known_count == len(outlets) and query.known_digest == self._digest
         if query.is_extended and is_right and not query.report_wanted:
             answer = QueryResp(topics=(), is_extended=True, is_unchanged=True)
         else:
+            claims = [self._claims.get(topic, 0) for topic in outlets]
             answer = QueryResp(
                 topics=tuple(outlet.feed.topic for outlet in outlets.values()),
                 is_extended=query.is_extended,
                 report=tuple(map(_counts, outlets.values())) if query.report_wanted else None,
+                claims=tuple(claims) if query.is_extended and any(claims) else None,
             )
+        if query.is_extended:
+            # Before the answer: who hears of a topic only by that may take it for one that stays.
+            self.moves.tell_all_closed(member.id, self._claims)
         self._effects.append(Send(peer=member.id, command=answer))
 
     def _answered(self, member: Peer, answer: QueryResp) -> None:
         self._awaited.pop(member.id, None)
         if answer.is_unchanged:
             return
-        topics = dict.fromkeys(topic.encode() for topic in answer.topics)
+        claims = answer.claims or (0,) * len(answer.topics)
+        topics = {topic.encode(): claim for topic, claim in zip(answer.topics, claims, strict=True)}
         gone = [topic for topic in self.owners.claims(member.id) if topic not in topics]
         # Before anything is changed: half an answer would be neither what was before nor what is.
         if self.owners.claims_count - self.owners.count(member.id) + len(topics) > CLAIMS_MAX:
             raise LimitExceeded(f"all peers together claim more than {CLAIMS_MAX} topics")
         for topic in gone:
             self._disclaim(topic, member.id)
-        for topic in topics:
-            self._claim(topic, member.id)
+        for topic, claim in topics.items():
+            self._claim(topic, member.id, claim)
+            hold = self.moves.holds.get(topic.decode())
+            if hold is not None and hold.connection is not member:
+                # It has come back, and says nothing of handing it over.
+                self.moves.stays(member, hold.name, None)
 
-    def _announced(self, member: Peer, announced: TopicAnnounce) -> None:
-        topic, mark = announced.topic.encode(), announced.mark
-        self._claim(topic, member.id)
-        if mark is not None:
+    def _announced(self, member: Peer, announced: TopicAnnounce, *, now: float) -> None:
+        topic, mark, move = announced.topic.encode(), announced.mark, announced.move
+        step = None if move is None else move.step
+        if move is not None and step is MoveStep.ENDED:
+            if move.node == self.node:
+                self.moves.ended(topic, move.number)
+            return
+        if move is not None and step is MoveStep.MOVED:
+            self._arrived(member, announced, move, now=now)
+            return
+        self._claim(topic, member.id, announced.claim)
+        if move is not None and step is MoveStep.MOVING:
+            self.wants.drain(member, topic, mark, move.number)
+            self._closed(member, topic, move, now=now)
+        elif move is not None and step is MoveStep.STAYS:
+            self.wants.undrain(topic)
+            self.moves.stays(member, announced.topic, move.number)
+        elif mark is not None:
             self.wants.marked(member, topic, mark)
 
+    def _closed(self, member: Peer, topic: bytes, move: Move, *, now: float) -> None:
+        """The owner hands the topic over: say so behind what it was sent, and hold the rest."""
+        hold = self.moves.holds.get(topic.decode())
+        is_known = hold is not None and hold.connection is member and hold.number >= move.number
+        if not is_known and self.owner(topic) == member.id:
+            self._routes.pop(topic.decode(), None)
+            self.moves.begin_hold(topic, member, move.node, move.number, now=now)
+        adoption = self.moves.adoptions.get(topic)
+        if adoption is not None:
+            self._try_to_open(adoption)
+
+    def _arrived(self, member: Peer, announced: TopicAnnounce, move: Move, *, now: float) -> None:
+        """A node announces what was handed over to it. The old owner may not have told us of that yet."""
+        topic, source = announced.topic.encode(), self.peers.get(move.node)
+        name = announced.topic
+        hold = self.moves.holds.get(name)
+        is_heard = hold is not None and hold.number >= move.number
+        if source is not None and self.owner(topic) == source.id and not is_heard:
+            self._routes.pop(name, None)
+            self.moves.begin_hold(topic, source, member.id, move.number, now=now)
+        is_news = not self.owners.is_claimed_by(topic, member.id)
+        self._claim(topic, member.id, announced.claim, move=move, mark=announced.mark)
+        if source is not None:
+            # The old owner says it by LAST.
+            self.moves.switching[topic] = (member.id, move.number)
+        if not is_news and member.is_hansa and announced.mark is not None:
+            self.wants.marked(member, topic, announced.mark)
+
     def _removed(self, member: Peer, removed: TopicRemove) -> None:
-        topic = removed.topic.encode()
+        topic, move = removed.topic.encode(), removed.move
+        if move is not None and self.moves.hear(member, topic, move):
+            return
         if removed.mark is not None:
             self.wants.marked(member, topic, removed.mark)
         if removed.refused_count == 0:
@@ -448,10 +677,16 @@ class Mesh:
             self.tally.publishes_refused_count += refused_count
             self._tell(PublishesRefused(topic=removed.topic, owner=member.id, count=refused_count))
         self._disclaim(topic, member.id)
-
-    def _subscribe(self, member: Peer, name: str) -> None:
-        topic = name.encode()
         outlet = self.exchange.outlets.get(topic)
+        if move is not None and move.step is MoveStep.MOVED and outlet is not None:
+            self.moves.say_again(outlet)
+
+    def _subscribe(self, member: Peer, subscribe: Subscribe) -> None:
+        topic, name = subscribe.topic.encode(), subscribe.topic
+        outlet = self.exchange.outlets.get(topic)
+        if outlet is not None and topic in self.moves.leaving:
+            self.moves.leaving[topic].said.append((member.id, subscribe))
+            return
         if outlet is None:
             self.tally.subscribes_refused_count += 1
             self._effects.append(Send(peer=member.id, command=TopicRemove(topic=name, refused_count=0)))
@@ -459,52 +694,36 @@ class Mesh:
         outlet.add(member.id, member.box)
         member.subscribed[topic] = None
         if member.is_hansa:
-            mark = _mark(outlet, confirm=True)
-            self._effects.append(Send(peer=member.id, command=TopicAnnounce(topic=name, mark=mark)))
+            mark = mark_of(outlet, self.node, confirm=True)
+            announce = TopicAnnounce(topic=name, mark=mark, claim=self._claims.get(topic, 0))
+            self._effects.append(Send(peer=member.id, command=announce))
         if outlet.latest is not None:
-            self._effects.append(Send(peer=member.id, command=_again(outlet.latest)))
+            self._effects.append(Send(peer=member.id, command=again(outlet.latest)))
 
-    def _unsubscribe(self, member: Peer, topic: bytes) -> None:
+    def _unsubscribe(self, member: Peer, unsubscribe: Unsubscribe) -> None:
+        topic = unsubscribe.topic.encode()
+        leaving = self.moves.leaving.get(topic)
+        if leaving is not None and not leaving.is_gone:
+            leaving.said.append((member.id, unsubscribe))
+            return
         if topic not in member.subscribed:
             return
         del member.subscribed[topic]
         outlet = self.exchange.outlets[topic]
         outlet.remove(member.id)
-        self._forget_lag(member, outlet)
+        self._lags.forget(member, outlet)
 
     def _publish(self, member: Peer, publish: Publish) -> None:
-        outlet = self.exchange.outlets.get(publish.topic.encode())
-        if outlet is not None:
+        topic = publish.topic.encode()
+        leaving = self.moves.leaving.get(topic)
+        if leaving is not None:
+            if self.moves.forward(leaving, member.id, publish.payload):
+                return
+        elif (outlet := self.exchange.outlets.get(topic)) is not None:
             outlet.publish(publish.payload, self.exchange)
             return
         self.tally.refused_count += 1
         self._effects.append(Send(peer=member.id, command=TopicRemove(topic=publish.topic, refused_count=1)))
-
-    def _tell_lagging(self) -> None:
-        exchange = self.exchange
-        members = {member.box: member for member in self.peers.values() if member.box in exchange.lagging}
-        for box, outlets in list(exchange.lagging.items()):
-            member = members.get(box)
-            is_full = box.held_count * 2 > box.count_max or box.held_bytes * 2 > box.bytes_max
-            if member is not None and is_full:
-                continue
-            del exchange.lagging[box]
-            if member is not None and member.is_hansa:
-                for outlet in outlets:
-                    self._tell_lag(member, outlet)
-
-    def _tell_lag(self, member: Peer, outlet: Outlet) -> None:
-        """How far the topic is; of a retained one the latest message again, which must not stay unknown."""
-        latest = outlet.latest
-        mark = _mark(outlet) if latest is None else _mark_before(outlet)
-        self._effects.append(Send(peer=member.id, command=TopicAnnounce(topic=outlet.feed.topic, mark=mark)))
-        if latest is not None:
-            self._effects.append(Send(peer=member.id, command=_again(latest)))
-
-    def _forget_lag(self, member: Peer, outlet: Outlet) -> None:
-        lagging = self.exchange.lagging.get(member.box)
-        if lagging is not None:
-            lagging.pop(outlet, None)
 
     # -- small things
 
@@ -513,24 +732,14 @@ class Mesh:
 
     def _done(self) -> list[Effect]:
         for peer in self._doubted:
-            self._ask(self.peers[peer])
+            if peer in self.peers:
+                self._ask(self.peers[peer])
         self._doubted.clear()
+        if self.moves.switching:
+            self.moves.say_switched(crossing=self.wants.crossings)
         effects = self._effects[:]
         self._effects.clear()
         return effects
-
-
-def _mark(outlet: Outlet, *, confirm: bool = False) -> Mark:
-    return Mark(epoch=outlet.epoch, sequence=outlet.sequence, retain=outlet.retain, confirm=confirm)
-
-
-def _mark_before(outlet: Outlet) -> Mark:
-    """As if the latest message were still to come."""
-    return Mark(epoch=outlet.epoch, sequence=outlet.sequence - 1, retain=outlet.retain)
-
-
-def _again(latest: TopicMessage) -> Message:
-    return Message(topic=latest.topic, payload=latest.payload, sequence=latest.sequence)
 
 
 def _counts(outlet: Outlet) -> TopicCounts:

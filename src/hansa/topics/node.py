@@ -25,6 +25,7 @@ from hansa.errors import (
 from hansa.ids import check_routing_id, new_routing_id
 from hansa.limits import (
     CLAIM_TTL_S,
+    DRAIN_S,
     EVENTS_COUNT_MAX,
     FAILOVER_S_MAX,
     FAREWELL_S_MAX,
@@ -46,6 +47,7 @@ from hansa.store.store import Store
 from hansa.topics.claims import TopicClaims
 from hansa.topics.effects import Tell
 from hansa.topics.events import SpotEvent, SpotStats, TopicReport
+from hansa.topics.mover import TopicMover
 from hansa.topics.names import SERVICE, check_service, check_topic
 from hansa.topics.pubsub_mesh import PubSubMesh
 from hansa.topics.router_mesh import RouterMesh
@@ -70,7 +72,8 @@ class SpotNode:
     With a `store` a topic is claimed there before it is created, on a lease of `claim_ttl`, under `cluster`
     and `service`: two nodes of a mesh in which all have that store never own one topic. A node that cannot
     renew the lease gives its topics up before another one can claim them, and tells it by `TopicLost`; the
-    topics of one that was killed are free when the lease ends.
+    topics of one that was killed are free when the lease ends. Nodes with a store hand topics over to each
+    other (`Spot.hand_over`, `drain`); one with `takes_topics=False` gets none.
 
     It belongs to the event loop in which it was entered, and is used once. Leaving the block closes its spots
     in the order in which they were made, tells the other nodes and the registry, and ends every connection.
@@ -93,6 +96,7 @@ class SpotNode:
         cluster: str = "default",
         claim_ttl: float = CLAIM_TTL_S,
         session: SessionKeeper | None = None,
+        takes_topics: bool = True,
         environment: Environment | None = None,
         name: str = "node",
     ) -> None:
@@ -152,6 +156,19 @@ class SpotNode:
             )
         )
         """Where topics are claimed before they are created; for spots."""
+        self.mover: TopicMover | None = None
+        """What hands topics over, with a store; for spots."""
+        self._takes_topics = takes_topics
+        self._heir: Spot | None = None
+        if self.claims is not None and isinstance(self.mesh, RouterMesh) and bind is not None:
+            self.mover = TopicMover(
+                self.claims,
+                self.mesh,
+                node=self.routing_id,
+                heir=lambda: self.heir,
+                environment=environment.fork("mover"),
+                on_failure=self._task_failed,
+            )
         self._machine = Registrations(
             map(self._checked_registry, registries),
             heartbeat_interval_s=heartbeat_interval,
@@ -176,6 +193,8 @@ class SpotNode:
             if self._bound is not None:
                 self._advertised = str(advertised(self._bound, self._advertise, default_route_host))
             self._line.start()
+            if self.mover is not None:
+                self.mover.start(takes_topics=self._takes_topics)
             if self._machine.registries:
                 self._begin_registering()
             if self._discovery is not None:
@@ -205,6 +224,8 @@ class SpotNode:
         self._unlisten()
         if not self._was_followed and self._discovery is not None:
             self._discovery.unsubscribe(self.service)
+        if self.mover is not None:
+            self.mover.shut()
         if self.claims is not None:
             self.claims.shut()
         for spot in list(self._spots):
@@ -228,9 +249,30 @@ class SpotNode:
                 try:
                     await self._line.close()
                 finally:
-                    await self._tasks.close()
+                    try:
+                        if self.mover is not None:
+                            await self.mover.close()
+                    finally:
+                        await self._tasks.close()
+
+    async def drain(self, timeout: float = DRAIN_S) -> dict[str, bytes]:
+        """Before closing: hand its topics to the least loaded nodes that take some; gives who got which.
+
+        It takes none any more. What nobody takes in time is this node's still, and is destroyed when it
+        closes. Without a store it does nothing. Raises UsageError, AlreadyClosed. Cancelling it leaves the
+        rest here.
+        """
+        self._check_open()
+        return {} if self.mover is None else await self.mover.drain(timeout)
 
     # -- spots
+
+    @property
+    def heir(self) -> Spot:
+        """The spot that owns the topics which other nodes hand over to this one. It closes with the node."""
+        if self._heir is None or self._heir.is_closed:
+            self._heir = self.spot("heir")
+        return self._heir
 
     def spot(self, name: str = "") -> Spot:
         """A new spot, for the node's own thread. Raises UsageError, AlreadyClosed after closing."""
@@ -328,6 +370,15 @@ class SpotNode:
         return self.mesh.peers
 
     @property
+    def takers(self) -> dict[bytes, str]:
+        """Of `peers`, those that take topics which others hand over: each with its name in their store.
+
+        The least loaded comes first.
+        """
+        takers = self.mesh.takers() if isinstance(self.mesh, RouterMesh) else ()
+        return {one.node: one.name for one in takers}
+
+    @property
     def topics(self) -> dict[str, bytes]:
         """Every known topic and the routing id of its owner, this node's own included."""
         return self.mesh.topics
@@ -335,7 +386,7 @@ class SpotNode:
     @property
     def owned(self) -> tuple[str, ...]:
         """Topics that spots of this node own."""
-        return tuple(self.mesh.exchange.outlets_by_name)
+        return tuple(outlet.feed.topic for outlet in self.mesh.exchange.outlets.values())
 
     @property
     def wanted(self) -> dict[str, int]:
@@ -394,6 +445,7 @@ class SpotNode:
             bad_frames=dict(strikes.by_reason),
             expelled_count=strikes.expelled_count,
             taken_over_count=self.mesh.taken_over_count,
+            moved_count=tally.moved_count,
             events_dropped_count=self._events_dropped_count,
             failovers_count=self._machine.tally.failovers_count,
         )

@@ -2,7 +2,8 @@
 
 The claims of a peer are what it said last, over one connection, in order. Two peers may claim the same topic,
 for a while or for as long as they do not hear each other: the lower id owns it for every node that hears
-both. The other claim is kept, because its peer may turn out to be the only one left.
+both. The other claim is kept, because its peer may turn out to be the only one left. A claim that was made in
+a store tells its epoch: the highest owns the topic, whatever the ids, and what is not claimed there has 0.
 
 `TopicIndex` finds known topics by their beginning. All topics stand in one sorted list, so those with a
 common beginning stand side by side and two bisections find them. The list is sorted only for a look-up:
@@ -34,6 +35,8 @@ class Owners:
         self.claims_count = 0
         """Of all peers together."""
         self._owner: dict[bytes, bytes] = {}
+        # Only of claims in a store: their epochs.
+        self._epochs: dict[tuple[bytes, bytes], int] = {}
         # Only of topics with more than one claim: those that lost, in order.
         self._rivals: dict[bytes, list[bytes]] = {}
         self._claims: dict[bytes, dict[bytes, None]] = {}
@@ -67,22 +70,38 @@ class Owners:
         """Of all claims of this peer, as the peer can say it of what it owns."""
         return self._digests.get(peer, 0)
 
-    def claim(self, topic: bytes, peer: bytes) -> None:
-        """This peer says that the topic is its own; saying it again changes nothing."""
+    def epoch(self, topic: bytes, peer: bytes) -> int:
+        """Of this peer's claim in a store; 0 without one."""
+        return self._epochs.get((topic, peer), 0)
+
+    def claim(self, topic: bytes, peer: bytes, epoch: int = 0) -> None:
+        """This peer says that the topic is its own, in this epoch; saying it again changes nothing else."""
         claims = self._claims.setdefault(peer, {})
         if topic in claims:
+            if epoch != self.epoch(topic, peer):
+                self._set_epoch(topic, peer, epoch)
+                if topic in self._rivals:
+                    self._choose(topic, [self._owner[topic], *self._rivals[topic]])
             return
         claims[topic] = None
         self.claims_count += 1
         self._digests[peer] = self._digests.get(peer, 0) ^ topic_digest(topic)
+        self._set_epoch(topic, peer, epoch)
         owner = self._owner.get(topic)
         if owner is None:
             self._owner[topic] = peer
-            return
-        rivals = self._rivals.setdefault(topic, [])
-        rivals += (owner, peer)
-        rivals.sort(key=precedence)
+        else:
+            self._choose(topic, [owner, *self._rivals.get(topic, ()), peer])
+
+    def _set_epoch(self, topic: bytes, peer: bytes, epoch: int) -> None:
+        self._epochs.pop((topic, peer), None)
+        if epoch:
+            self._epochs[topic, peer] = epoch
+
+    def _choose(self, topic: bytes, rivals: list[bytes]) -> None:
+        rivals.sort(key=lambda peer: (-self.epoch(topic, peer), precedence(peer)))
         self._owner[topic] = rivals.pop(0)
+        self._rivals[topic] = rivals
 
     def disclaim(self, topic: bytes, peer: bytes) -> None:
         """This peer claims the topic no more."""
@@ -91,6 +110,7 @@ class Owners:
             return
         del claims[topic]
         self.claims_count -= 1
+        self._epochs.pop((topic, peer), None)
         self._digests[peer] ^= topic_digest(topic)
         if not claims:
             del self._claims[peer]

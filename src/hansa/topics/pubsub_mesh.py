@@ -164,7 +164,7 @@ class PubSubMesh:
 
     # -- what spots ask for
 
-    def create(self, topic: bytes, spot: object, *, retain: bool, is_claimed: bool) -> None:
+    def create(self, topic: bytes, spot: object, *, retain: bool, claim: int) -> None:
         raise self._ownerless(topic, "create")
 
     def lose(self, topic: bytes, reason: str) -> None:

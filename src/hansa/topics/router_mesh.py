@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from hansa.endpoint import Endpoint
 from hansa.errors import AlreadyClosed, Backlogged, BadArgument, BadEndpoint, NoOwner, PeerError, Unavailable
@@ -26,6 +26,7 @@ from hansa.limits import (
     RECONNECT_JITTER,
     RECONNECT_S_MAX,
     RECONNECT_S_MIN,
+    TOPIC_CLOSING_S_MAX,
     WRITE_TURN_BYTES,
 )
 from hansa.presence.provider_info import ProviderInfo
@@ -33,10 +34,11 @@ from hansa.runtime.backoff import Backoff
 from hansa.runtime.mailboxes import Waiters
 from hansa.runtime.tasks import TaskScope
 from hansa.topics.doorkeeper import Doorkeeper
-from hansa.topics.effects import Broadcast, Effect, MeshTally, Peer, Send, Tell
+from hansa.topics.effects import Broadcast, Effect, MeshTally, Peer, Resume, Send, Tell
 from hansa.topics.events import TopicReport
 from hansa.topics.fanout import Exchange
 from hansa.topics.mesh import Mesh
+from hansa.topics.moving import Adoption, HeldMessages, TopicState
 from hansa.topics.wants import Subscriber
 from hansa.transport import (
     Away,
@@ -53,6 +55,15 @@ from hansa.transport.connection import Lane
 from hansa.transport.events import CloseReason
 from hansa.transport.outbox import BURST, ROUSE, Outbox
 from hansa.wire.topics import PUBLISH, QueryResp, TopicCounts, decode, encode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taker:
+    """A connected node that takes topics: its id, its name in the store, and how many it owns."""
+
+    node: bytes
+    name: str
+    owned_count: int
 
 
 class RouterMesh:
@@ -105,6 +116,8 @@ class RouterMesh:
         # Kept here, because uvloop's handle for a time that is past has none.
         self._timer_at = 0.0
         self._steppers = Waiters()
+        # Publishers and hand-overs that wait for a topic to be where it goes.
+        self._moved = Waiters()
         self._tasks = TaskScope(name, self._task_failed)
         self._is_closed = False
 
@@ -132,6 +145,7 @@ class RouterMesh:
             self._timer = None
         self._listed.clear()
         self._steppers.wake_all()
+        self._moved.wake_all()
         for survey in list(self._surveys):
             survey.end()
         try:
@@ -224,10 +238,69 @@ class RouterMesh:
 
     # -- what spots ask for; topics are frames
 
-    def create(self, topic: bytes, spot: object, *, retain: bool, is_claimed: bool) -> None:
+    def create(self, topic: bytes, spot: object, *, retain: bool, claim: int) -> None:
         """Raises TopicExists, BadArgument; UsageError where there are no owners."""
         wall_ms = int(self._clock.wall() * 1000)
-        self._perform(self._mesh.create(topic, spot, retain=retain, wall_ms=wall_ms, is_claimed=is_claimed))
+        self._perform(self._mesh.create(topic, spot, retain=retain, wall_ms=wall_ms, claim=claim))
+
+    # -- topics that are handed over
+
+    def take_topics(self, name: str) -> None:
+        """From now on others may hand topics over to this node, which the store knows so; or not any more."""
+        self._perform(self._mesh.take_topics(name))
+
+    def takers(self) -> list[Taker]:
+        """Connected nodes that take topics, the least loaded first."""
+        count = self._mesh.owners.count
+        return [
+            Taker(node=member.id, name=member.taker, owned_count=count(member.id))
+            for member in self._mesh.takers()
+        ]
+
+    def check_room(self) -> None:
+        """Raises BadArgument when this node owns as many topics as it may."""
+        self._mesh.check_room()
+
+    def close_topic(self, topic: bytes, target: bytes, *, number: int) -> TopicState:
+        """Publish nothing more there; `stay` or `taken` follows. Raises NotOwner, PeerAway, Conflict."""
+        state, effects = self._mesh.close(topic, target, number=number)
+        self._perform(effects)
+        return state
+
+    def is_closed(self, topic: bytes) -> bool:
+        """Whether it is on its way from here, and nothing is published."""
+        return topic in self._mesh.moves.leaving
+
+    def stay(self, topic: bytes) -> None:
+        """The hand-over was withdrawn. Changes nothing unless the topic was closed."""
+        self._perform(self._mesh.stay(topic))
+
+    def taken(self, topic: bytes) -> None:
+        """The record says that the topic is the new owner's."""
+        self._perform(self._mesh.taken(topic))
+
+    def adopt(self, topic: bytes, spot: object, state: TopicState, *, claim: int, number: int) -> None:
+        """Own a topic that another node has handed over."""
+        adoption = Adoption(
+            topic=topic,
+            spot=spot,
+            state=state,
+            claim=claim,
+            number=number,
+            until=self._now() + TOPIC_CLOSING_S_MAX,
+        )
+        self._perform(self._mesh.adopt(adoption))
+
+    async def until_owned_elsewhere(self, topic: bytes) -> None:
+        """Wait until this node does not own a topic, not even one that is on its way."""
+        while topic in self.exchange.outlets and not self._is_closed:
+            await self._moved.wait()
+
+    async def until_settled(self, topics: Iterable[bytes]) -> None:
+        """Wait until all have switched to the owners of these topics, which were handed over from or to
+        here."""
+        while any(map(self._mesh.moves.is_moving, topics)) and not self._is_closed:
+            await self._moved.wait()
 
     def lose(self, topic: bytes, reason: str) -> None:
         """The claim of a topic is lost; does nothing where it is not owned."""
@@ -246,9 +319,17 @@ class RouterMesh:
 
     def post(self, topic: str, payload: bytes) -> None:
         """Publish what has no outlet here. Raises NoOwner, Backlogged, BadArgument."""
-        owner, parts = self._route(topic, payload)
+        route = self._route(topic, payload)
+        if isinstance(route, HeldMessages):
+            if not route.put(payload):
+                raise Backlogged(
+                    f"topic {topic!r} is being handed over, and as many messages wait for it as may: use "
+                    "publish() to wait"
+                )
+            return
+        owner, frame = route
         try:
-            self._router.post(owner, parts)
+            self._router.post(owner, [PUBLISH, frame, payload])
         except Backlogged:
             raise
         except Unavailable as error:
@@ -257,21 +338,44 @@ class RouterMesh:
 
     async def send(self, topic: str, payload: bytes) -> None:
         """As `post`, but waits for room. Cancelling it publishes nothing."""
-        owner, parts = self._route(topic, payload)
-        try:
-            await self._router.send(owner, parts)
-        except Unavailable as error:
-            raise self._no_owner(topic) from error
-        # Counted for the connection it has now, which may have been taken over while this waited for room.
-        self._mesh.published(owner)
+        route = self._route(topic, payload)
+        while True:
+            if isinstance(route, HeldMessages):
+                if route.put(payload):
+                    return
+                await self._moved.wait()
+            else:
+                owner, frame = route
+                lane = self._router.lanes.get(owner)
+                if lane is None:
+                    raise self._no_owner(topic)
+                if lane.is_pressed:
+                    try:
+                        await lane.ready()
+                    except AlreadyClosed as error:
+                        raise self._no_owner(topic) from error
+                # Whoever has waited looks again: nothing may follow an END.
+                if self._mesh.route(topic) is route:
+                    lane.post([PUBLISH, frame, payload])
+                    # Counted for the connection it has now, which may have been taken over meanwhile.
+                    self._mesh.published(owner)
+                    return
+            outlet = self.exchange.outlets_by_name.get(topic)
+            if outlet is not None:
+                outlet.publish(payload, self.exchange)
+                if self.exchange.is_due:
+                    self.flush()
+                return
+            route = self._route(topic, payload)
 
-    def _route(self, topic: str, payload: bytes) -> tuple[bytes, list[bytes]]:
+    def _route(self, topic: str, payload: bytes) -> tuple[bytes, bytes] | HeldMessages:
+        """The owner and the topic's frame, or what holds the topic's messages on its way to another one."""
         if not isinstance(payload, bytes) or len(payload) > self.exchange.payload_bytes_max:
             raise self.exchange.refusal(payload)
-        route = self._mesh.route(topic)
+        route = self._mesh.route(topic) or self._mesh.moves.holds.get(topic)
         if route is None:
             raise self._no_owner(topic)
-        return route[0], [PUBLISH, route[1], payload]
+        return route
 
     def _no_owner(self, topic: str) -> NoOwner:
         return NoOwner(
@@ -302,7 +406,9 @@ class RouterMesh:
     def topics(self) -> dict[str, bytes]:
         """Every known topic and its owner."""
         known = {topic.decode(): owner for topic, owner in self._mesh.owners.all.items()}
-        return known | dict.fromkeys(self.exchange.outlets_by_name, self._routing_id)
+        return known | dict.fromkeys(
+            (outlet.feed.topic for outlet in self.exchange.outlets.values()), self._routing_id
+        )
 
     @property
     def topics_count(self) -> int:
@@ -352,7 +458,7 @@ class RouterMesh:
         while at < len(messages):
             try:
                 command = decode(messages[at])
-                effects = mesh.hear(peer, command)
+                effects = mesh.hear(peer, command, now=self._now())
             except PeerError as error:
                 if self.strikes.strike(peer, error):
                     self._router.expel(peer, f"too many bad messages, the last: {error}")
@@ -452,6 +558,8 @@ class RouterMesh:
                         self._send(peer, frames)
                 case Tell():
                     self._on_tell(effect)
+                case Resume():
+                    self._moved.wake_all()
         if self.exchange.is_due:
             self.flush()
         self._after()

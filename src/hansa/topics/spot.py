@@ -7,18 +7,26 @@ from _thread import get_ident
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
-from hansa.errors import AlreadyClosed, BadArgument, TimedOut, TopicExists, UsageError, WouldBlock
-from hansa.limits import SUBSCRIPTION_BYTES_MAX, SUBSCRIPTION_COUNT_MAX, SURVEY_S
+from hansa.errors import AlreadyClosed, BadArgument, NotOwner, TimedOut, TopicExists, UsageError, WouldBlock
+from hansa.limits import HANDOVER_S, SUBSCRIPTION_BYTES_MAX, SUBSCRIPTION_COUNT_MAX, SURVEY_S
 from hansa.runtime.mailboxes import EventFeed, EventStream, Waiters
 from hansa.topics.claims import TopicClaims
 from hansa.topics.effects import Tell
-from hansa.topics.events import MessagesDropped, SpotEvent, SubscriptionState, TopicDemoted, TopicLost
+from hansa.topics.events import (
+    MessagesDropped,
+    SpotEvent,
+    SubscriptionState,
+    TopicDemoted,
+    TopicLost,
+    TopicMoved,
+)
 from hansa.topics.fanout import DUE, ELSEWHERE, REST, publish
 from hansa.topics.inbox import Inbox, Reader, TopicMessage, WhenSlow
 from hansa.topics.names import check_pattern, check_topic, is_pattern
 from hansa.topics.wants import Want, WantState
 
 if TYPE_CHECKING:
+    from hansa.coordination.handover import Handover
     from hansa.topics.node import MeshDriver, SpotNode
 
 NOBODY: Final = 0
@@ -94,7 +102,7 @@ class Spot:
         await self._mesh.in_step()
         self._check()
         if self.node.claims is None:
-            self._mesh.create(frame, self, retain=retain, is_claimed=False)
+            self._mesh.create(frame, self, retain=retain, claim=0)
         else:
             await self._create_claimed(self.node.claims, topic, frame, retain=retain)
         self._owned[topic] = None
@@ -108,7 +116,11 @@ class Spot:
             claim.check()
             if is_owned_unclaimed:
                 raise TopicExists(f"topic {topic!r} is owned already, by a node that did not ask the store")
-            self._mesh.create(frame, self, retain=retain, is_claimed=True)
+            if self.node.mover is None or claim.handover is None:
+                self._mesh.create(frame, self, retain=retain, claim=claim.epoch)
+            else:
+                # Who handed it over and who took it are both gone: it goes on where they were.
+                self.node.mover.own(topic, self, claim, retain=retain)
             claims.keep(topic, claim)
         except BaseException:
             claims.give_up_later(topic, claim)
@@ -121,6 +133,28 @@ class Spot:
         self._owned.pop(topic, None)
         if self.node.claims is not None:
             await self.node.claims.release(topic)
+
+    async def hand_over(
+        self, topic: str, to: str | bytes, *, timeout: float = HANDOVER_S, reason: str = ""
+    ) -> Handover:
+        """Give a topic to another node, while it is published to and read; gives the record.
+
+        Nobody sees an error, misses a message, gets one twice or in another order; `publish` may wait a
+        moment. There the spot `node.heir` owns it. `to` is a routing id, or the node's name in the store. The
+        node must be connected, have the same store, and take topics. Afterwards this spot publishes through
+        it.
+
+        Raises NoSuccessor and HandoverWithdrawn: then the topic stays. Raises NotOwner, UsageError without a
+        store, BadArgument, Fenced when the claim is lost, Conflict while it is handed over already; TimedOut
+        and StoreUnavailable. Cancelling it withdraws, or, when it is closed already, lets it come to its end.
+        """
+        self._check()
+        check_topic(topic)
+        if self.node.mover is None:
+            raise UsageError(f"{self} cannot hand over {topic!r}: its node needs a store and a ROUTER mesh")
+        if topic not in self._owned:
+            raise NotOwner(f"topic {topic!r} is not this spot's to hand over")
+        return await self.node.mover.hand_over(topic, to, timeout=timeout, reason=reason)
 
     @property
     def owned(self) -> tuple[str, ...]:
@@ -309,6 +343,11 @@ class Spot:
         """It concerns this spot."""
         if isinstance(event, TopicDemoted | TopicLost):
             self._owned.pop(event.topic, None)
+        elif isinstance(event, TopicMoved):
+            if event.target == self.node.routing_id:
+                self._owned[event.topic] = None
+            else:
+                self._owned.pop(event.topic, None)
         for feed in list(self._feeds or ()):
             feed.put(event)
 

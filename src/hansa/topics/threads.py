@@ -25,15 +25,18 @@ from collections.abc import Callable, Coroutine
 from sys import maxsize
 from time import monotonic
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from hansa.errors import AlreadyClosed, Backlogged, HansaError, InvariantBroken, TimedOut, WouldBlock
-from hansa.limits import SUBSCRIPTION_BYTES_MAX, SUBSCRIPTION_COUNT_MAX
+from hansa.limits import HANDOVER_S, SUBSCRIPTION_BYTES_MAX, SUBSCRIPTION_COUNT_MAX
 from hansa.runtime.mailboxes import EventStream
 from hansa.runtime.steps import Job, LooseStep, Steps, wait_for
 from hansa.topics.events import SpotEvent, SubscriptionState
 from hansa.topics.inbox import TopicMessage, WhenSlow
 from hansa.topics.spot import Spot, Subscription
+
+if TYPE_CHECKING:
+    from hansa.coordination.handover import Handover
 
 T = TypeVar("T")
 
@@ -97,6 +100,14 @@ class ThreadsafeSpot:
     def destroy_topic(self, topic: str) -> None:
         """Own it no more; its subscriptions wait for the next owner. Raises NotOwner, AlreadyClosed."""
         self._call(lambda: self._inner.destroy_topic(topic), "destroy_topic")
+
+    def hand_over(
+        self, topic: str, to: str | bytes, *, timeout: float = HANDOVER_S, reason: str = ""
+    ) -> Handover:
+        """Give a topic to another node, while it is published to and read. As `Spot.hand_over`."""
+        return self._call(
+            lambda: self._inner.hand_over(topic, to, timeout=timeout, reason=reason), "hand_over"
+        )
 
     @property
     def owned(self) -> tuple[str, ...]:

@@ -12,6 +12,10 @@ feed that is asked for again after a broken connection knows exactly what it mis
 the same. That is why the feed of a topic that only patterns match outlives its owner, as long as a spot stays
 that received it. Every matching subscription joins such a topic as if it had an owner, so a spot that
 replaces one subscription by another stays, if the new one begins first.
+
+A topic that is handed over stays ACTIVE: the new owner has taken the subscription along and goes on with the
+same counting. Only the connection changes from which messages are taken, and not before the old owner's last
+one has come over its own (`Crossing`).
 """
 
 from __future__ import annotations
@@ -22,10 +26,15 @@ from enum import Enum, auto
 from typing import Protocol
 
 from hansa.errors import invariant
-from hansa.limits import FORMER_OWNERS_MAX, FORMER_TOPICS_MAX
+from hansa.limits import (
+    FORMER_OWNERS_MAX,
+    FORMER_TOPICS_MAX,
+    TOPIC_CROSSING_BYTES_MAX,
+    TOPIC_CROSSING_COUNT_MAX,
+)
 from hansa.topics.effects import Effect, MeshTally, Peer, Send, Tell
 from hansa.topics.events import MessagesMissed, SubscriptionActivated, SubscriptionSuspended
-from hansa.topics.fanout import Exchange, Feed
+from hansa.topics.fanout import Exchange, Feed, Outlet
 from hansa.topics.inbox import Inbox, TopicMessage
 from hansa.topics.owners import Owners, TopicIndex
 from hansa.transport.subscriptions import Subscriptions
@@ -41,12 +50,35 @@ class WantState(Enum):
 
 
 class Former:
-    """How far an owner's topic had come here when that owner was lost, and which spots had received it."""
+    """How far a counting had come here when its owner was lost, and which spots had received it."""
 
     def __init__(self, last: int, kept: TopicMessage | None, spots_before: dict[int, None]) -> None:
         self.last = last
         self.kept = kept
         self.spots_before = spots_before
+
+
+class Crossing:
+    """A new owner sends already, and the old one's last messages have not come: the new one's wait here.
+
+    What finds no room is lost, and told as missed by the next one that is taken.
+    """
+
+    def __init__(self, member: Peer, sequence: int, number: int) -> None:
+        self.member = member
+        self.number = number
+        """Of the hand-over."""
+        self.sequence = sequence
+        """The old owner's last."""
+        self.drained = 0
+        """The number of the next hand-over, if the new owner has said that it sends nothing more."""
+        self.came: list[Message | Mark] = []
+        self._held_bytes = 0
+
+    def put(self, message: Message | Mark) -> None:
+        if self._held_bytes < TOPIC_CROSSING_BYTES_MAX and len(self.came) < TOPIC_CROSSING_COUNT_MAX:
+            self.came.append(message)
+            self._held_bytes += len(message.payload) if isinstance(message, Message) else 0
 
 
 class Want:
@@ -63,7 +95,10 @@ class Want:
         self.owner: bytes | None = None
         self.spots_before: dict[int, None] = {}
         """Spots that received when the owner was lost, and stayed: only these miss what comes meanwhile."""
-        # By owner and epoch, of owners before the last one. Most topics never have another.
+        self.drained = 0
+        """The number of the hand-over for which the owner has said that it sends nothing more."""
+        self.crossing: Crossing | None = None
+        # By founder and epoch, of countings before the last one. Most topics never have another.
         self._formers: dict[tuple[bytes, int], Former] | None = None
         self._spots: Counter[int] = Counter()
 
@@ -72,13 +107,13 @@ class Want:
         feed = self.feed
         if self._formers is None:
             self._formers = {}
-        self._formers[feed.owner, feed.epoch] = Former(feed.last, feed.kept, self.spots_before)
+        self._formers[feed.founder, feed.epoch] = Former(feed.last, feed.kept, self.spots_before)
         if len(self._formers) > FORMER_OWNERS_MAX:
             del self._formers[next(iter(self._formers))]
 
-    def take_former(self, owner: bytes, epoch: int) -> Former | None:
+    def take_former(self, founder: bytes, epoch: int) -> Former | None:
         """What is known of an owner that returns."""
-        return self._formers.pop((owner, epoch), None) if self._formers else None
+        return self._formers.pop((founder, epoch), None) if self._formers else None
 
     def holds(self, spot: object) -> bool:
         """Whether a subscription of this spot is among those that want it."""
@@ -236,6 +271,8 @@ class Wants:
         self._tally = tally
         self._effects = effects
         self._ownerless = TopicIndex()
+        self.crossings: dict[bytes, Want] = {}
+        """Of these the old owner's last messages are on their way, and a new owner has announced itself."""
         # Of these the wants of patterns only: the oldest is forgotten first.
         self._former: dict[bytes, None] = {}
 
@@ -314,11 +351,12 @@ class Wants:
             one.matched.pop(topic, None)
         del self.all[topic]
         del self._exchange.feeds[topic]
+        self.crossings.pop(topic, None)
         self._ownerless.discard(topic)
         self._former.pop(topic, None)
         want.feed.inboxes = []
         if want.owner is not None and want.owner != self._node:
-            self._effects.append(Send(peer=want.owner, command=Unsubscribe(topic=want.feed.topic)))
+            self._unsubscribe(want.owner, topic)
 
     # -- owners
 
@@ -353,23 +391,40 @@ class Wants:
         self._former.pop(want.topic, None)
         if owner == self._node:
             outlet = self._exchange.outlets[want.topic]
-            self._activate(want, owner, epoch=outlet.epoch, last=outlet.sequence, retain=False)
+            self._activate(
+                want, owner, outlet.founder, epoch=outlet.epoch, last=outlet.sequence, retain=False
+            )
             return
         member = self._peers[owner]
-        self._effects.append(Send(peer=owner, command=Subscribe(topic=want.feed.topic)))
+        self._subscribe(member, want.topic)
         if member.is_hansa:
             want.state = WantState.ASKED
-            member.asked[want.topic] = member.asked.get(want.topic, 0) + 1
             return
         want.feed.source = member
-        self._activate(want, owner, epoch=0, last=0, retain=False)
+        self._activate(want, owner, owner, epoch=0, last=0, retain=False)
 
-    def _activate(self, want: Want, owner: bytes, *, epoch: int, last: int, retain: bool) -> None:
+    def _subscribe(self, member: Peer, topic: bytes) -> None:
+        self._effects.append(Send(peer=member.id, command=Subscribe(topic=topic.decode())))
+        member.left.pop(topic, None)
+        if member.is_hansa:
+            member.asked[topic] = member.asked.get(topic, 0) + 1
+
+    def _unsubscribe(self, owner: bytes, topic: bytes) -> None:
+        self._effects.append(Send(peer=owner, command=Unsubscribe(topic=topic.decode())))
+        member = self._peers.get(owner)
+        if member is not None:
+            member.left[topic] = None
+            if len(member.left) > FORMER_TOPICS_MAX:
+                del member.left[next(iter(member.left))]
+
+    def _activate(
+        self, want: Want, owner: bytes, founder: bytes, *, epoch: int, last: int, retain: bool
+    ) -> None:
         feed = want.feed
-        if (feed.owner, feed.epoch) != (owner, epoch):
+        if (feed.founder, feed.epoch) != (founder, epoch):
             self._put_by(want)
             feed.kept = None
-        feed.owner, feed.epoch, feed.last, feed.retain = owner, epoch, last, retain
+        feed.owner, feed.founder, feed.epoch, feed.last, feed.retain = owner, founder, epoch, last, retain
         want.state = WantState.ACTIVE
         for one in self.interests.matching(want.topic):
             self._tell_active(want, one)
@@ -391,11 +446,12 @@ class Wants:
         if member is not None and (
             self._owners.is_claimed_by(want.topic, owner) or want.topic in member.asked
         ):
-            self._effects.append(Send(peer=owner, command=Unsubscribe(topic=want.feed.topic)))
+            self._unsubscribe(owner, want.topic)
         was_active = want.state is WantState.ACTIVE
         want.state = WantState.PENDING
         want.owner = None
-        want.feed.source = None
+        want.drained, want.feed.source, want.crossing = 0, None, None
+        self.crossings.pop(want.topic, None)
         self._ownerless.add(want.topic)
         if not was_active:
             return
@@ -413,47 +469,170 @@ class Wants:
         want = self.all.get(topic)
         if want is None or want.owner != member.id:
             return
-        if want.state is WantState.ACTIVE:
+        if want.crossing is not None:
+            want.crossing.put(mark)
+        elif want.state is WantState.ACTIVE:
             feed = want.feed
-            if mark.epoch > feed.epoch:
+            founder = mark.founder or member.id
+            if founder != feed.founder or mark.epoch > feed.epoch:
                 # It was demoted, by one that we do not hear, and owns the topic again: without us.
                 self._suspend(want)
                 self._seek(want, member.id)
             elif mark.epoch == feed.epoch and mark.sequence > feed.last:
-                missed_count = mark.sequence - feed.last
-                feed.last = mark.sequence
-                # It is the latest no more; of a retained topic that one follows.
-                feed.kept = None
-                self._missed(want, missed_count)
+                self._skip_to(want, mark.sequence)
         elif mark.confirm:
             self._confirmed(want, member, mark)
+
+    def _skip_to(self, want: Want, sequence: int) -> None:
+        feed = want.feed
+        missed_count = sequence - feed.last
+        feed.last = sequence
+        # It is the latest no more; of a retained topic that one follows.
+        feed.kept = None
+        self._missed(want, missed_count)
+
+    # -- an owner that hands its topic over
+
+    def drain(self, member: Peer, topic: bytes, mark: Mark | None, number: int) -> None:
+        """The owner sends nothing more for now: all up to its mark has come, or will never come."""
+        want = self.all.get(topic)
+        if want is None or want.state is not WantState.ACTIVE:
+            return
+        if want.crossing is not None and want.crossing.member is member:
+            # It hands the topic on already: that comes behind what it has sent itself.
+            if mark is not None:
+                want.crossing.put(mark)
+            want.crossing.drained = number
+            return
+        if want.feed.source is not member:
+            return
+        if mark is not None and self._is_same(want, member, mark) and mark.sequence > want.feed.last:
+            self._skip_to(want, mark.sequence)
+        want.drained = number
+        if want.crossing is not None and want.crossing.number == number:
+            self._cross(want, want.crossing)
+
+    def undrain(self, topic: bytes) -> None:
+        """The owner stays, and goes on."""
+        want = self.all.get(topic)
+        if want is not None:
+            want.drained = 0
+
+    def source_gone(self, member: Peer) -> None:
+        """A connection has ended: nothing more comes from an old owner."""
+        for topic in [topic for topic, want in self.crossings.items() if want.feed.source is member]:
+            want = self.crossings[topic]
+            if want.crossing is not None:
+                self._cross(want, want.crossing)
+
+    def handed_over(self, topic: bytes, member: Peer, mark: Mark, number: int) -> None:
+        """A new owner has taken the topic over, and us along if its mark confirms that."""
+        want = self.all.get(topic)
+        if want is None:
+            if mark.confirm:
+                self._unsubscribe(member.id, topic)
+            elif self.interests.count(topic):
+                self.begin(topic, member.id)
+            return
+        can_cross = mark.confirm and want.state is WantState.ACTIVE and self._is_same(want, member, mark)
+        if not can_cross or want.crossing is not None:
+            # The same gap is told when the new owner confirms; two hand-overs at once are one too many.
+            self.moved(topic, member.id, is_lost=True)
+            return
+        if topic in member.left:
+            # It may read that UNSUBSCRIBE only now.
+            self._subscribe(member, topic)
+        want.owner = member.id
+        crossing = want.crossing = Crossing(member, mark.sequence, number)
+        source = want.feed.source
+        if source is None or want.drained == number or source not in self._peers.values():
+            self._cross(want, crossing)
+        else:
+            self.crossings[topic] = want
+
+    def leave_here(self, outlet: Outlet) -> None:
+        """We own it no more: whoever goes on with our counting goes on where our own messages ended."""
+        want = self.all.get(outlet.frame)
+        if want is not None:
+            want.feed.last, want.feed.kept, want.feed.retain = outlet.sequence, outlet.latest, outlet.retain
+
+    def adopt(self, outlet: Outlet) -> None:
+        """This node owns a topic that was handed over to it."""
+        want = self.all.get(outlet.frame)
+        if want is None:
+            self.moved(outlet.frame, self._node, is_lost=True)
+            return
+        feed, latest = want.feed, outlet.latest
+        self._recall(want, outlet.founder, outlet.epoch)
+        is_same = (feed.founder, feed.epoch) == (outlet.founder, outlet.epoch)
+        behind_count = max(outlet.sequence - feed.last, 0) if is_same else 0
+        stays = is_same and want.state is WantState.ACTIVE
+        if stays:
+            want.owner = feed.owner = self._node
+            want.drained, feed.source, want.crossing = 0, None, None
+            self.crossings.pop(want.topic, None)
+        else:
+            self.moved(outlet.frame, self._node, is_lost=True)
+        missed_count = behind_count - (latest is not None)
+        if missed_count > 0:
+            self._missed(want, missed_count, before_only=not stays)
+        for one in self.interests.targets(want.topic):
+            has_latest = not behind_count and (stays or want.was_there(one.spot))
+            if latest is not None and not has_latest:
+                self._hand(latest, one.inbox)
+        want.spots_before = {}
+
+    def _is_same(self, want: Want, member: Peer, mark: Mark) -> bool:
+        """Whether it is the counting that we have followed."""
+        return (want.feed.founder, want.feed.epoch) == (mark.founder or member.id, mark.epoch)
+
+    def _cross(self, want: Want, crossing: Crossing) -> None:
+        """Nothing more comes from the old owner: take the messages of the new one."""
+        feed = want.feed
+        self.crossings.pop(want.topic, None)
+        want.drained, want.crossing = 0, None
+        feed.source, feed.owner = crossing.member, crossing.member.id
+        if crossing.sequence > feed.last:
+            if feed.retain:
+                # The latest message may be among those that were lost: the owner sends it again.
+                self._suspend(want)
+                self._seek(want, crossing.member.id)
+                return
+            self._skip_to(want, crossing.sequence)
+        for came in crossing.came:
+            if isinstance(came, Message):
+                self._take(want, came)
+            else:
+                self.marked(crossing.member, want.topic, came)
+        want.drained = crossing.drained
 
     def _put_by(self, want: Want) -> None:
         """Another owner takes over. Of ourselves we miss nothing, and raw owners have no epoch to know."""
         if want.feed.epoch and want.feed.owner != self._node:
             want.keep_former()
 
-    def _recall(self, want: Want, owner: bytes, epoch: int) -> None:
+    def _recall(self, want: Want, founder: bytes, epoch: int) -> None:
         """Owners change and change back: go on from where this one was left."""
-        former = want.take_former(owner, epoch)
+        former = want.take_former(founder, epoch)
         if former is None:
             return
         self._put_by(want)
         feed = want.feed
-        feed.owner, feed.epoch, feed.last, feed.kept = owner, epoch, former.last, former.kept
+        feed.founder, feed.epoch, feed.last, feed.kept = founder, epoch, former.last, former.kept
         want.spots_before = former.spots_before
 
     def _confirmed(self, want: Want, member: Peer, mark: Mark) -> None:
         feed = want.feed
-        self._recall(want, member.id, mark.epoch)
+        founder = mark.founder or member.id
+        self._recall(want, founder, mark.epoch)
         # The owner sends a retained message again: the next one for this feed, unless it had it.
         last = mark.sequence - 1 if mark.retain and mark.sequence else mark.sequence
         missed_count = 0
-        if (feed.owner, feed.epoch) == (member.id, mark.epoch) and mark.sequence >= feed.last:
+        if (feed.founder, feed.epoch) == (founder, mark.epoch) and mark.sequence >= feed.last:
             last = max(last, feed.last)
             missed_count = last - feed.last
         feed.source = member
-        self._activate(want, member.id, epoch=mark.epoch, last=last, retain=mark.retain)
+        self._activate(want, member.id, founder, epoch=mark.epoch, last=last, retain=mark.retain)
         if missed_count and want.spots_before:
             self._missed(want, missed_count, before_only=True)
         if feed.kept is not None and last == mark.sequence:
@@ -466,9 +645,14 @@ class Wants:
     def message(self, member: Peer, message: Message) -> None:
         """One that `receive` left: a gap, a duplicate, one without a number, or one that nobody wants."""
         want = self.all.get(message.topic.encode())
-        if want is None or want.feed.source is not member:
+        if want is not None and want.feed.source is member:
+            self._take(want, message)
+        elif want is not None and want.crossing is not None and want.crossing.member is member:
+            want.crossing.put(message)
+        else:
             self._tally.unwanted_count += 1
-            return
+
+    def _take(self, want: Want, message: Message) -> None:
         feed, sequence = want.feed, message.sequence or 0
         if sequence:
             if sequence <= feed.last and feed.epoch:

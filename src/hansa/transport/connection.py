@@ -81,6 +81,21 @@ class Lane:
 
         Raises AlreadyClosed when the lane is closed meanwhile, with nothing taken.
         """
+        if self.is_pressed:
+            await self.ready()
+        return self.post(parts)
+
+    @property
+    def is_pressed(self) -> bool:
+        """Whether a sender who can wait has something to wait for."""
+        outbox = self.outbox
+        return self._breathe or outbox.stalled or not outbox.has_room() or bool(self._senders)
+
+    async def ready(self) -> None:
+        """What `send` does before it takes the message, for who must decide only then what to do with it.
+
+        Raises AlreadyClosed.
+        """
         if self._breathe or self.outbox.stalled:
             # A turn's worth has just been written, or the peer is slow: let the others run. This comes before
             # the message is taken, because a task can be cancelled here.
@@ -89,7 +104,6 @@ class Lane:
         if self._overflow is Overflow.BLOCK:
             await self._room()
         self._check_open()
-        return self.post(parts)
 
     async def drained(self) -> None:
         """Wait until nothing is held here any more."""

@@ -4,19 +4,27 @@ Frame 0 is the command (one byte; the ROUTER's envelope before it is the transpo
 Frames after those a command is known to have are ignored. MESSAGE may carry one field more than the
 specification: the owner's per-topic sequence (u64), which makes gaps countable and which other nodes ignore.
 
-Nodes of hansa's say more in extension frames, behind a command's own: a tag, then fields of fixed size. A tag
-that is not known for its command is passed over, so that later versions may add some; unknown flags likewise.
+Nodes of hansa's say more in extension frames, behind a command's own: a tag, then fields of fixed size, and
+behind these a routing id where one is told. A tag that is not known for its command is passed over, so that
+later versions may add some; unknown flags and steps likewise.
 """
 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 from hashlib import blake2b
 from struct import Struct
 from typing import Final, TypeAlias
 
 from hansa.errors import BadArgument, BadFrame
-from hansa.limits import PARTS_MAX, TOPIC_BYTES_MAX, TOPICS_MAX
+from hansa.limits import (
+    COORDINATION_NAME_BYTES_MAX,
+    PARTS_MAX,
+    ROUTING_ID_BYTES_MAX,
+    TOPIC_BYTES_MAX,
+    TOPICS_MAX,
+)
 from hansa.wire.fields import decode_text, decode_uint, encode_text, encode_uint
 
 PUBLISH: Final = b"\x01"
@@ -29,20 +37,28 @@ TOPIC_REMOVE: Final = b"\x07"
 MESSAGE: Final = b"\x08"
 
 _QUERY_TAG: Final = b"HSQ1"
+_TAKER_TAG: Final = b"HSW1"
 _ANSWER_TAG: Final = b"HSR1"
 _REPORT_TAG: Final = b"HSP1"
 _MARK_TAG: Final = b"HSM1"
 _REFUSAL_TAG: Final = b"HSX1"
+_CLAIM_TAG: Final = b"HSC1"
+_FOUNDER_TAG: Final = b"HSF1"
+_MOVE_TAG: Final = b"HSV1"
 _TAG_BYTES: Final = 4
 
 _CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f]")
 
-# What follows each tag; a report has one of its structures for each topic.
+# What follows each tag; a report, and the claims of an answer, have one of theirs for each topic.
 _QUERY_FIELDS: Final = Struct("<BIQ")
 _ANSWER_FIELDS: Final = Struct("<B")
 _REPORT_FIELDS: Final = Struct("<IQQ")
 _MARK_FIELDS: Final = Struct("<BQQ")
 _REFUSAL_FIELDS: Final = Struct("<I")
+_CLAIM_FIELDS: Final = Struct("<Q")
+# Behind these the routing id, which is all that follows a founder's tag.
+_FOUNDER_FIELDS: Final = Struct("")
+_MOVE_FIELDS: Final = Struct("<BI")
 
 _REPORT_WANTED: Final = 1
 _UNCHANGED: Final = 1
@@ -74,12 +90,16 @@ class Unsubscribe:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
-    """To a peer: which topics do you own? A node of hansa's is told what the asker takes them for."""
+    """To a peer: which topics do you own? A node of hansa's is told what the asker takes them for.
+
+    `taker` is the name under which a store knows the asker, if it takes topics that others hand over.
+    """
 
     report_wanted: bool = False
     known_count: int = 0
     known_digest: int = 0
     is_extended: bool = False
+    taker: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,34 +115,76 @@ class TopicCounts:
 class QueryResp:
     """From a peer: all topics that it owns, or that they are those which the asker knows.
 
-    A report has the counts of each topic, in the order of the topics.
+    A report has the counts of each topic, `claims` the epoch of its claim in a store, in the order of the
+    topics.
     """
 
     topics: tuple[str, ...]
     is_extended: bool = False
     is_unchanged: bool = False
     report: tuple[TopicCounts, ...] | None = None
+    claims: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
     """Where an owner stands with a topic: the sequence of its last message, 0 before the first.
 
-    `epoch` tells one ownership of the topic from the next. `confirm` answers SUBSCRIBE.
+    `founder` and `epoch` tell one counting of the topic's messages from the next: the node that began it, if
+    that is another one than who says this, and which of its countings it is. A topic that is handed over goes
+    on with its counting. `confirm` says that the reader is subscribed: it answers SUBSCRIBE.
     """
 
     epoch: int
     sequence: int
     retain: bool = False
     confirm: bool = False
+    founder: bytes = b""
+
+
+class MoveStep(IntEnum):
+    """What is said while a topic is handed over. `Move.node` is named in brackets."""
+
+    MOVING = 1
+    """From the old owner, with its last mark: nothing more is published here for now (the new owner)."""
+    STAYS = 2
+    """From the old owner: the topic stays, and is published again (who would have been the new owner)."""
+    MOVED = 3
+    """From the new owner: it is mine (the old one). From the old owner: no more mine (the new one)."""
+    END = 4
+    """To the old owner, which passes it on to the new one: all that this node published there came before.
+    To the new owner: has it come? (the publisher)."""
+    ENDED = 5
+    """From the new owner to a publisher: your END has come (the publisher)."""
+    LAST = 6
+    """From the old owner to the new one: no END comes any more (the old owner)."""
+    SWITCHED = 7
+    """To the new owner: for this node it is done, and the topic may move on (who says it)."""
+
+
+_MOVE_STEPS: Final = frozenset(MoveStep)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Move:
+    """One step of a topic's hand-over, and the number of that hand-over."""
+
+    step: MoveStep
+    number: int
+    node: bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicAnnounce:
-    """From the owner: this topic is mine now. To one subscribed node also: so far have I come with it."""
+    """From the owner: this topic is mine now. To one subscribed node also: so far have I come with it.
+
+    `claim` is the epoch of the owner's claim in a store; 0 is none, and any claim beats it.
+    """
 
     topic: str
     mark: Mark | None = None
+    claim: int = 0
+    move: Move | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,6 +197,7 @@ class TopicRemove:
     topic: str
     mark: Mark | None = None
     refused_count: int | None = None
+    move: Move | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,10 +233,13 @@ def encode(command: SpotCommand) -> list[bytes]:
         case QueryResp():
             return _encode_answer(command)
         case TopicAnnounce():
-            return [TOPIC_ANNOUNCE, _topic_frame(command.topic), *_encode_mark(command.mark)]
+            mark, move = _encode_mark(command.mark), _encode_move(command.move)
+            claim = _encode_claims((command.claim,)) if command.claim else []
+            return [TOPIC_ANNOUNCE, _topic_frame(command.topic), *mark, *claim, *move]
         case TopicRemove():
             mark, refusal = _encode_mark(command.mark), _encode_refusal(command.refused_count)
-            return [TOPIC_REMOVE, _topic_frame(command.topic), *mark, *refusal]
+            move = _encode_move(command.move)
+            return [TOPIC_REMOVE, _topic_frame(command.topic), *mark, *refusal, *move]
 
 
 def topic_digest(frame: bytes) -> int:
@@ -206,8 +272,16 @@ def decode(frames: Sequence[bytes]) -> SpotCommand:
     if command == UNSUBSCRIBE:
         return Unsubscribe(topic=topic)
     if command == TOPIC_ANNOUNCE:
-        return TopicAnnounce(topic=topic, mark=_decode_mark(frames))
-    return TopicRemove(topic=topic, mark=_decode_mark(frames), refused_count=_decode_refusal(frames))
+        claim, move = _decode_claims(frames, 2, 1), _decode_move(frames)
+        return TopicAnnounce(
+            topic=topic, mark=_decode_mark(frames), claim=claim[0] if claim else 0, move=move
+        )
+    return TopicRemove(
+        topic=topic,
+        mark=_decode_mark(frames),
+        refused_count=_decode_refusal(frames),
+        move=_decode_move(frames),
+    )
 
 
 def _topic_frame(topic: str) -> bytes:
@@ -221,8 +295,9 @@ def _encode_asked(query: Query) -> list[bytes]:
     count = encode_uint(query.known_count, "known count", size=4)
     fields = flags + count + encode_uint(query.known_digest, "known digest", size=8)
     if query.is_extended:
-        return [_QUERY_TAG + fields]
-    if any(fields):
+        taker = [_TAKER_TAG + _taker_frame(query.taker)] if query.taker else []
+        return [_QUERY_TAG + fields, *taker]
+    if any(fields) or query.taker:
         raise BadArgument("what a query says besides asking stands in its extension: it must be extended")
     return []
 
@@ -237,7 +312,24 @@ def _decode_asked(frames: Sequence[bytes]) -> Query:
         known_count=known_count,
         known_digest=known_digest,
         is_extended=True,
+        taker=_decode_taker(frames),
     )
+
+
+def _taker_frame(taker: str) -> bytes:
+    return encode_text(taker, "taker", bytes_min=1, bytes_max=COORDINATION_NAME_BYTES_MAX)
+
+
+def _decode_taker(frames: Sequence[bytes]) -> str:
+    frame = next((frame for frame in frames[1:] if frame.startswith(_TAKER_TAG)), None)
+    if frame is None:
+        return ""
+    if len(frame) > _TAG_BYTES + COORDINATION_NAME_BYTES_MAX:
+        raise BadFrame(f"a taker's name has {len(frame) - _TAG_BYTES} bytes, which are too many")
+    taker = decode_text(frame[_TAG_BYTES:], "taker", bytes_min=1, bytes_max=COORDINATION_NAME_BYTES_MAX)
+    if _CONTROL.search(taker):
+        raise BadFrame(f"taker {taker!r} has control characters")
+    return taker
 
 
 def _encode_answer(answer: QueryResp) -> list[bytes]:
@@ -253,6 +345,10 @@ def _encode_answer(answer: QueryResp) -> list[bytes]:
         if len(answer.report) != count:
             raise BadArgument(f"a report of {len(answer.report)} topics does not fit {count} topics")
         frames.append(b"".join([_REPORT_TAG, *map(_encode_counts, answer.report)]))
+    if answer.claims is not None:
+        if len(answer.claims) != count:
+            raise BadArgument(f"the claims of {len(answer.claims)} topics do not fit {count} topics")
+        frames += _encode_claims(answer.claims)
     if len(frames) > PARTS_MAX:
         raise BadArgument(f"{count} topics leave no room for extension frames")
     return frames
@@ -277,6 +373,7 @@ def _decode_answer(frames: Sequence[bytes]) -> QueryResp:
         is_extended=extension is not None,
         is_unchanged=is_unchanged,
         report=None if report is None else _decode_report(report),
+        claims=_decode_claims(frames, at, len(topics)),
     )
 
 
@@ -292,7 +389,10 @@ def _encode_mark(mark: Mark | None) -> list[bytes]:
         return []
     flags = bytes(((_RETAIN if mark.retain else 0) | (_CONFIRM if mark.confirm else 0),))
     epoch = encode_uint(mark.epoch, "epoch", size=8)
-    return [_MARK_TAG + flags + epoch + encode_uint(mark.sequence, "sequence", size=8)]
+    frames = [_MARK_TAG + flags + epoch + encode_uint(mark.sequence, "sequence", size=8)]
+    if mark.founder:
+        frames.append(_FOUNDER_TAG + _checked_id(mark.founder))
+    return frames
 
 
 def _decode_mark(frames: Sequence[bytes]) -> Mark | None:
@@ -300,7 +400,49 @@ def _decode_mark(frames: Sequence[bytes]) -> Mark | None:
     if frame is None:
         return None
     flags, epoch, sequence = _MARK_FIELDS.unpack_from(frame, _TAG_BYTES)
-    return Mark(epoch=epoch, sequence=sequence, retain=bool(flags & _RETAIN), confirm=bool(flags & _CONFIRM))
+    founder = _find_with_id(frames, 2, _FOUNDER_TAG, _FOUNDER_FIELDS)
+    return Mark(
+        epoch=epoch,
+        sequence=sequence,
+        retain=bool(flags & _RETAIN),
+        confirm=bool(flags & _CONFIRM),
+        founder=b"" if founder is None else founder[_TAG_BYTES:],
+    )
+
+
+def _encode_claims(claims: Sequence[int]) -> list[bytes]:
+    return [b"".join([_CLAIM_TAG, *(encode_uint(claim, "claim", size=8) for claim in claims)])]
+
+
+def _decode_claims(frames: Sequence[bytes], at: int, count: int) -> tuple[int, ...] | None:
+    frame = _find(frames, at, _CLAIM_TAG, _CLAIM_FIELDS, count)
+    if frame is None:
+        return None
+    return tuple(claim for (claim,) in _CLAIM_FIELDS.iter_unpack(frame[_TAG_BYTES:]))
+
+
+def _encode_move(move: Move | None) -> list[bytes]:
+    if move is None:
+        return []
+    number = encode_uint(move.number, "number of a hand-over", size=4)
+    return [_MOVE_TAG + bytes((move.step,)) + number + _checked_id(move.node)]
+
+
+def _decode_move(frames: Sequence[bytes]) -> Move | None:
+    frame = _find_with_id(frames, 2, _MOVE_TAG, _MOVE_FIELDS)
+    if frame is None:
+        return None
+    step, number = _MOVE_FIELDS.unpack_from(frame, _TAG_BYTES)
+    if step not in _MOVE_STEPS:
+        return None
+    node = frame[_TAG_BYTES + _MOVE_FIELDS.size :]
+    return Move(step=MoveStep(step), number=number, node=node)
+
+
+def _checked_id(node: bytes) -> bytes:
+    if not 1 <= len(node) <= ROUTING_ID_BYTES_MAX:
+        raise BadArgument(f"a node's id has {len(node)} bytes instead of 1 to {ROUTING_ID_BYTES_MAX}")
+    return node
 
 
 def _encode_refusal(refused_count: int | None) -> list[bytes]:
@@ -320,6 +462,18 @@ def _find(frames: Sequence[bytes], at: int, tag: bytes, fields: Struct, count: i
         frame = frames[place]
         if frame.startswith(tag):
             if len(frame) != _TAG_BYTES + fields.size * count:
+                raise BadFrame(f"extension {tag.decode()} has {len(frame)} bytes, which do not fit")
+            return frame
+    return None
+
+
+def _find_with_id(frames: Sequence[bytes], at: int, tag: bytes, fields: Struct) -> bytes | None:
+    """The same for a frame that ends with a routing id, whose fields it says."""
+    size = _TAG_BYTES + fields.size
+    for place in range(at, len(frames)):
+        frame = frames[place]
+        if frame.startswith(tag):
+            if not size + 1 <= len(frame) <= size + ROUTING_ID_BYTES_MAX:
                 raise BadFrame(f"extension {tag.decode()} has {len(frame)} bytes, which do not fit")
             return frame
     return None

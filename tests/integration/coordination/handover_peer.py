@@ -2,10 +2,10 @@
 
     python tests/integration/coordination/handover_peer.py STORE CLUSTER NODE
 
-The locks are called by the steps at which they stand still: with `offered` the offer is committed, and whoever
-writes the next step holds it back until it hears `open`. It tells what happens in lines of JSON. Input, a line
-each: `acquire`; `give NODE` hands all over; `open`; `write` tries to write under each fence that it ever had,
-and tells what it holds and what it could write.
+The locks are called by the steps at which they stand still: of `offered` the offer is committed, and whoever
+writes the next step holds it back until it hears `open`. It tells what happens in lines of JSON. Input, a
+line each: `acquire`; `give NODE` hands all over; `open`; `write` tries to write under each fence that it ever
+had, and tells what it holds and what it could write.
 """
 
 from __future__ import annotations

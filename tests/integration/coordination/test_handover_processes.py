@@ -28,8 +28,8 @@ HEIR_LEASE_S: Final = 10.0
 LOOK_S: Final = 0.02
 WAIT_S_MAX: Final = 40.0
 
-# By the process that comes to harm: for each lock who owns it in the end, whether with the state, and what the
-# record says.
+# By the process that comes to harm: for each lock who owns it in the end, whether with the state, and what
+# the record says.
 OLD_GONE: Final = {
     "offered": ("new", False, "withdrawn"),
     "prepared": ("new", False, "withdrawn"),

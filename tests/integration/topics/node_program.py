@@ -28,6 +28,7 @@ from hansa import (  # noqa: E402
     WhenSlow,
     open_store,
 )
+from hansa.errors import AlreadyClosed  # noqa: E402
 from hansa.ids import format_id, routing_id  # noqa: E402
 from hansa.limits import CLAIM_TTL_S, OUTGOING_BYTES_MAX, OUTGOING_COUNT_MAX  # noqa: E402
 from hansa.runtime.loops import run  # noqa: E402
@@ -36,6 +37,7 @@ from hansa.transport import Environment, SocketOptions  # noqa: E402
 from tests.integration.faults.orders import orders, rss_kib, tell  # noqa: E402
 
 STREAM_TICK_S = 0.005
+FLOW_TICK_S = 0.001
 
 
 class Books:
@@ -44,10 +46,28 @@ class Books:
     def __init__(self, subscription: Subscription) -> None:
         self.subscription = subscription
         self.numbers: list[int] = []
+        self.gap_s_max = 0.0
+        self._came_at = 0.0
 
     async def keep(self) -> None:
-        async for message in self.subscription:
-            self.numbers.append(int(message.payload.split(b" ", 1)[0]))
+        clock = asyncio.get_running_loop().time
+        while True:
+            try:
+                messages = await self.subscription.recv_all()
+            except AlreadyClosed:
+                return
+            now = clock()
+            if self._came_at:
+                self.gap_s_max = max(self.gap_s_max, now - self._came_at)
+            self._came_at = now
+            self.numbers += [int(message.payload.split(b" ", 1)[0]) for message in messages]
+
+    def lanes(self, count: int) -> list[dict[str, Any]]:
+        """Of publishers that share the numbers out among them: how many came of each, and whether all did."""
+        of_each = [
+            [number // count for number in self.numbers if number % count == at] for at in range(count)
+        ]
+        return [{"count": len(lane), "is_whole": lane == list(range(len(lane)))} for lane in of_each]
 
     def facts(self) -> dict[str, Any]:
         subscription, numbers = self.subscription, self.numbers
@@ -121,6 +141,30 @@ class Obeying:
         self._streaming.cancel()
         return {"count": self._streamed_count}
 
+    async def do_flow(self, topic: str, rate: float, lane: int, lanes: int) -> None:
+        """As `stream`, by `publish`, with every so manieth number."""
+        self._streaming = self._tasks.spawn(self._flow(topic, rate, lane, lanes), f"flow of {topic}")
+
+    async def do_lanes(self, text: str, lanes: int) -> dict[str, Any]:
+        return {"lanes": self._books[text].lanes(lanes)}
+
+    async def do_gap(self, text: str) -> dict[str, Any]:
+        """The longest time in which nothing came, since this was asked last."""
+        books = self._books[text]
+        gap_s, books.gap_s_max = books.gap_s_max, 0.0
+        return {"gap_ms": gap_s * 1000}
+
+    async def do_hand_over(self, topic: str, to: str, **settings: Any) -> dict[str, Any]:
+        loop = asyncio.get_running_loop()
+        began_at = loop.time()
+        source = self._spot if topic in self._spot.owned else self._node.heir
+        record = await source.hand_over(topic, to, **settings)
+        return {"step": record.step.value, "took_ms": (loop.time() - began_at) * 1000}
+
+    async def do_drain(self) -> dict[str, Any]:
+        moved = await self._node.drain()
+        return {"moved": {topic: format_id(node) for topic, node in moved.items()}}
+
     async def do_books(self, text: str) -> dict[str, Any]:
         return self._books[text].facts()
 
@@ -151,6 +195,15 @@ class Obeying:
                 self._spot.post(topic, b"%d " % self._streamed_count)
                 self._streamed_count += 1
             await asyncio.sleep(STREAM_TICK_S)
+
+    async def _flow(self, topic: str, rate: float, lane: int, lanes: int) -> None:
+        loop = asyncio.get_running_loop()
+        began_at = loop.time()
+        while True:
+            while self._streamed_count < (loop.time() - began_at) * rate:
+                await self._spot.publish(topic, b"%d " % (self._streamed_count * lanes + lane))
+                self._streamed_count += 1
+            await asyncio.sleep(FLOW_TICK_S)
 
     async def _listen(self) -> None:
         async for event in self._node.events():

@@ -274,7 +274,8 @@ def test_unchanged_lists_are_not_repeated_between_changes_that_come_one_by_one(c
 @pytest.mark.parametrize("kind", ["scale", "single"])
 def test_providers_of_a_crowd_have_keys_of_their_own(kind: str) -> None:
     case = Case(kind=kind, width=1_000)
-    job = Job(peer=PEERS["hansa-registry"], case=case, address="", second_address="", index=0)
+    nowhere = {"address": "", "second_address": "", "third_address": ""}
+    job = Job(peer=PEERS["hansa-registry"], case=case, index=0, **nowhere)
     crowd = Crowd(job)
     keys = {(crowd.service(number), crowd.endpoint(number)) for number in range(2_000)}
     assert len(keys) == 2_000

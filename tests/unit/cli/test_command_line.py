@@ -151,7 +151,7 @@ def test_json_that_another_program_is_asked_for_is_not_ours(
 
 
 def test_who_finds_no_store_is_told_how_to_get_one(capsys: pytest.CaptureFixture[str]) -> None:
-    for command in ("lock", "lead", "handovers", "members"):
+    for command in ("lock", "lead", "handovers", "members", "topics move"):
         assert complain(command, StoreUnavailable("silent")) == FAILED
         assert "`hansa store`" in capsys.readouterr().err
     complain("store", StoreUnavailable("in use"))
@@ -167,8 +167,21 @@ def test_the_list_of_commands_says_what_each_does(
         program.main()
     assert ended.value.code == 0
     listed = capsys.readouterr().out.splitlines()
-    for command in FAMILIES.keys() | {name for name in COMMANDS if " " not in name}:
+    for command in FAMILIES.keys() | {name for name in COMMANDS if name.partition(" ")[0] not in FAMILIES}:
         assert any(re.match(rf"  {command} +[A-Z]\w+ \w", line) for line in listed), command
+
+
+def test_a_command_of_two_words_is_found_beside_the_one_of_its_first(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for typed, said in (
+        (["topics", "--nonsense"], "hansa topics: Unknown option: --nonsense."),
+        (["topics", "move", "zone:12"], "hansa topics move: NODE requires an argument."),
+    ):
+        monkeypatch.setattr("sys.argv", ["hansa", *typed])
+        with pytest.raises(SystemExit):
+            program.main()
+        assert capsys.readouterr().err.startswith(said)
 
 
 @pytest.mark.parametrize("typed", [["raft"], ["raft", "--help"]])

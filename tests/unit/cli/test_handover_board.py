@@ -34,9 +34,9 @@ def record(step: HandoverStep = HandoverStep.DONE, *, name: str = "scheduler", *
     return Handover(step=step, name=name, **fields)  # type: ignore[arg-type]
 
 
-def shown(*records: Handover) -> str:
+def shown(*records: Handover, width: int = 240) -> str:
     out = io.StringIO()
-    Console(file=out, width=240).print(as_table(records))
+    Console(file=out, width=width).print(as_table(records, width))
     return out.getvalue()
 
 
@@ -72,6 +72,21 @@ def test_what_nobody_has_takes_no_column_and_what_one_lacks_is_a_dash() -> None:
     both = shown(record(HandoverStep.WITHDRAWN, trouble="the old owner is gone"), record(name="other"))
     assert "the old owner is gone" in both
     assert "withdrawn +0.010 s" in both
+
+
+def test_on_a_narrow_terminal_names_and_epochs_stay_in_one_piece() -> None:
+    epoch = 1_882_263_673_867_676
+    one = record(name="spot-node/state", epoch=epoch, next_epoch=epoch + 6, reason="a new kernel on host-1")
+    lines = shown(one, record(name="other"), width=80).splitlines()
+    cells = [[cell.strip() for cell in line.split("│")[1:-1]] for line in lines]
+    assert ["what", "leader spot-node/state"] in cells
+    assert ["epochs", f"{epoch} -> {epoch + 6}"] in cells
+    assert ["why", "a new kernel on host-1"] in cells
+    assert max(map(len, lines)) <= 80
+    assert len([line for line in lines if line.startswith("├")]) == 1
+    wide = shown(record(), width=120)
+    assert "what" in wide.splitlines()[1]
+    assert "from" in wide.splitlines()[1]
 
 
 def test_what_is_open_stands_first_then_the_latest() -> None:

@@ -8,9 +8,19 @@ from typing import Any
 
 import pytest
 from rich.console import Console
+from rich.table import Table
 
 from hansa.cli.log_lines import LogLines
-from hansa.cli.topics_command import Rates, Topics, as_object, as_table, number, summary, tell_changes
+from hansa.cli.topics_command import (
+    Rates,
+    Topics,
+    as_object,
+    as_table,
+    number,
+    summary,
+    takers_table,
+    tell_changes,
+)
 from hansa.topics import TopicReport
 
 OWNER = b"\x01abcd"
@@ -57,7 +67,7 @@ def test_an_owner_that_tells_no_counts_has_a_line_without_numbers() -> None:
     raw = report(published_count=None, subscribers_count=None, dropped_count=None)
     topics = looked([raw], [raw])
     assert only_rate(topics) is None
-    assert as_object(topics, [OWNER])["topics"][0]["published_count"] is None
+    assert as_object(topics, [OWNER], {})["topics"][0]["published_count"] is None
     assert "-" in shown(topics)
 
 
@@ -76,8 +86,12 @@ def test_two_owners_of_one_topic_are_both_shown_and_one_topic() -> None:
 
 
 def shown(topics: Topics) -> str:
+    return printed(as_table(topics))
+
+
+def printed(table: Table) -> str:
     console = Console(width=120, file=io.StringIO(), record=True)
-    console.print(as_table(topics))
+    console.print(table)
     return console.export_text()
 
 
@@ -91,9 +105,20 @@ def test_the_table_shows_every_number_and_what_peers_wrote_never_as_markup() -> 
     assert summary(topics, [OWNER]) == "1 topic at 1 node, 1,500 messages/s"
 
 
+def test_nodes_that_take_topics_stand_with_what_one_types_to_name_them() -> None:
+    topics = looked([report("a"), report("b"), report("c", owner=OTHER)])
+    rows = printed(takers_table({OTHER: "[red]x\x1b", OWNER: "01:61626364"}, topics)).splitlines()
+    words = [[cell.strip() for cell in row.split("│")[1:-1]] for row in rows if "01:" in row]
+    assert words == [["01:7a7a7a7a", r"[red]x\x1b", "1"], ["01:61626364", "01:61626364", "2"]]
+    # A name that is the id itself is shown once.
+    assert printed(takers_table({OWNER: "01:61626364"}, topics)).count("01:61626364") == 1
+
+
 def test_topics_as_json() -> None:
-    plain = json.loads(json.dumps(as_object(looked([report()], [report(published_count=3)]), [OTHER])))
+    topics = looked([report()], [report(published_count=3)])
+    plain = json.loads(json.dumps(as_object(topics, [OTHER], {OTHER: "host-2"})))
     assert plain["nodes"] == ["01:7a7a7a7a"]
+    assert plain["takers"] == [{"node": "01:7a7a7a7a", "name": "host-2"}]
     assert plain["topics"] == [
         {
             "topic": "chat:room1",

@@ -1,10 +1,15 @@
-"""Handing over what was asked for from outside: that very hand-over, and no other one when it is over."""
+"""Asking for a hand-over, and giving what was asked for: that very hand-over, and no other one."""
+
+import asyncio
+from typing import Any, cast
 
 import pytest
 
 from hansa.coordination import Election, Handovers, HandoverStep, Leadership, Session
-from hansa.errors import HandoverWithdrawn
+from hansa.errors import HandoverWithdrawn, TimedOut
 from hansa.store.memory import MemoryStore
+from hansa.store.store import Store
+from hansa.store.values import Outcome
 from tests.support.virtual_store import TroubledStore, virtual
 
 
@@ -58,8 +63,82 @@ async def _win(session: Session) -> None:
     await Election(session, "harbour").win()
 
 
+async def _until_it_waits(store: TroubledStore) -> None:
+    """Until the other one stands in the line."""
+    async with asyncio.timeout(10.0):
+        while len(await store.keys("/hansa/default/leader/")) < 2:
+            await asyncio.sleep(0.01)
+
+
 async def _when_it_waits(store: TroubledStore, leadership: Leadership) -> int:
-    """Ask for it as soon as the other one stands in the line."""
-    while len(await store.keys("/hansa/default/leader/")) < 2:
-        pass
+    await _until_it_waits(store)
     return await asked_for(store, leadership, "host-2")
+
+
+class LateAnswers:
+    """A way to a store on which the answer to each change is under way for a second, and then is lost."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def commit(self, compares: Any, then: Any = (), **options: Any) -> Outcome:
+        outcome = await self._store.commit(compares, then, **options)
+        if compares:
+            await asyncio.sleep(1.0)
+            raise TimedOut("the answer was lost")
+        return outcome
+
+
+@virtual
+async def test_a_lost_answer_is_found_though_the_new_owner_was_quicker(store: TroubledStore) -> None:
+    """It is prepared when whoever asked looks for it, and is not somebody else's for that."""
+    async with Session(store, node="host-1") as one, Session(store, node="host-2") as two:
+        leadership = await Election(one, "harbour").win()
+        waiting = one.spawn(_win(two), "waits")
+        await _until_it_waits(store)
+        far = cast(Store, LateAnswers(store))
+        record = await Handovers(far).offer("leader", "harbour", "host-2")
+        assert (record.number, record.step) == (1, HandoverStep.PREPARED)
+        await leadership.hand_over(record)
+        await waiting
+
+
+@virtual
+async def test_whoever_gives_up_before_the_answer_came_takes_it_back_too(store: TroubledStore) -> None:
+    async with Session(store, node="host-1") as one, Session(store, node="host-2") as two:
+        await Election(one, "harbour").win()
+        waiting = one.spawn(_win(two), "waits")
+        await _until_it_waits(store)
+        far = cast(Store, LateAnswers(store))
+        asking = asyncio.ensure_future(Handovers(far, name="ops").move("leader", "harbour", "host-2"))
+        await asyncio.sleep(0.5)
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+        found = await Handovers(store).get("leader", "harbour")
+        assert found is not None
+        assert (found.step, found.trouble) == (HandoverStep.WITHDRAWN, "ops took it back")
+        waiting.cancel()
+
+
+@virtual
+async def test_whoever_gives_up_leaves_what_another_one_asked_for_since(store: TroubledStore) -> None:
+    async with Session(store, node="host-1") as one, Session(store, node="host-2") as two:
+        await Election(one, "harbour").win()
+        waiting = one.spawn(_win(two), "waits")
+        await _until_it_waits(store)
+        far = cast(Store, LateAnswers(store))
+        asking = asyncio.ensure_future(Handovers(far).move("leader", "harbour", "host-2"))
+        await asyncio.sleep(0.5)
+        # Both before it hears of them.
+        await Handovers(store).withdraw("leader", "harbour")
+        again = await Handovers(store).offer("leader", "harbour", "host-2")
+        asking.cancel()
+        await asyncio.wait([asking])
+        found = await Handovers(store).get("leader", "harbour")
+        assert found is not None
+        assert (found.number, found.is_open) == (again.number, True)
+        waiting.cancel()

@@ -1,4 +1,4 @@
-"""States that are too large for a record: each way in which their blobs may fail, and what is left of them."""
+"""States that are too large for a record: each way in which their blobs may fail, and what is left."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

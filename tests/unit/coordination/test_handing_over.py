@@ -21,7 +21,7 @@ from hansa.coordination import (
 from hansa.coordination.claim import Line, TakenClaim
 from hansa.coordination.handover import Handover, advanced
 from hansa.coordination.line import head_key
-from hansa.coordination.succession import Movable
+from hansa.coordination.succession import Movable, record_of
 from hansa.errors import (
     BadArgument,
     BadRecord,
@@ -198,6 +198,44 @@ async def test_one_owner_hands_over_once_at_a_time(store: TroubledStore) -> None
         stage.waiter.open(PREPARED)
         await giving
         assert (await stage.waiting).is_held
+
+
+@virtual
+async def test_news_that_overtake_the_answer_to_a_step_are_not_forgotten(store: TroubledStore) -> None:
+    """The new owner was prepared before the old one had read that its offer was written."""
+    for step in (OFFERED, SEALED):
+        async with AsyncExitStack() as stack:
+            stage = await staged(stack, store)
+            stage.owner.slow_answers[step] = 1.0
+            await stage.hold.hand_over("hulk", state=b"x", timeout=20.0)
+            hold = await stage.waiting
+            assert hold.state == b"x"
+            await hold.release()
+
+
+@virtual
+async def test_an_owner_that_hears_nothing_until_the_next_hand_over_knows_what_became_of_its_own(
+    store: TroubledStore,
+) -> None:
+    async with AsyncExitStack() as stack:
+        stage = await staged(stack, store)
+        claim = stage.hold._claim
+        giving = asyncio.ensure_future(stage.hold.hand_over("hulk", state=b"x", timeout=20.0))
+        await stage.owner.reached(SEALED)
+        record = record_of(claim)
+        record.hear = lambda item: None  # type: ignore[method-assign]
+        hold = await stage.waiting
+        waiting = asyncio.ensure_future(Lock(claim.session, "dock").acquire())
+        await asyncio.sleep(0.5)
+        onward = asyncio.ensure_future(hold.hand_over("cog", timeout=20.0))
+        while (await stage.record()).number == 1:
+            await asyncio.sleep(0.01)
+        await record.read()
+        given = await giving
+        assert (given.number, given.target, given.step, given.next_epoch) == (1, "hulk", DONE, hold.fence)
+        assert (given.state, claim.loss.error, stage.hold.is_held) == (b"", None, False)
+        await onward
+        assert (await waiting).is_held
 
 
 # ---- cancellation and loss

@@ -84,7 +84,6 @@ TAKEN     OUTSIDER  .         .         .         .         .         .
 ROWS = [line.split() for line in TABLE.strip().splitlines()]
 
 
-@pytest.mark.spec("OWN-05")
 @pytest.mark.parametrize("row", ROWS, ids=[" ".join(row[:2]) for row in ROWS])
 def test_each_who_looks_at_a_step_writes_what_it_must_and_nothing_else(row: list[str]) -> None:
     record, actor = at(HandoverStep[row[0]]), Actor[row[1]]

@@ -28,8 +28,8 @@ def box_of(count_max: int = BIG, bytes_max: int = BIG) -> Outbox:
 
 
 def outlet_of(exchange: Exchange, topic: str = "t", *, retain: bool = False) -> Outlet:
-    outlet = Outlet(topic.encode(), Feed(topic), object(), 1, retain)
-    exchange.outlets[topic.encode()] = outlet
+    outlet = Outlet(topic.encode(), Feed(topic), object(), b"n", 1, retain)
+    exchange.open(outlet)
     return outlet
 
 
@@ -168,7 +168,7 @@ def test_what_is_due_is_taken_once_and_names_each_box_once() -> None:
 
 def test_a_rest_begins_counting_anew_and_is_longer_once_when_nobody_keeps_up() -> None:
     exchange, box = exchange_of(), box_of(count_max=4)
-    outlet = Outlet(b"t", Feed("t"), object(), 1, False)
+    outlet = Outlet(b"t", Feed("t"), object(), b"n", 1, False)
     exchange.open(outlet)
     outlet.add(b"peer", box)
     results = [publish(exchange, "t", b"x") for _ in range(5)]
@@ -179,7 +179,7 @@ def test_a_rest_begins_counting_anew_and_is_longer_once_when_nobody_keeps_up() -
 
 def test_a_topic_that_is_given_up_stays_in_the_counts() -> None:
     exchange, box = exchange_of(), box_of(count_max=1)
-    outlet = Outlet(b"t", Feed("t"), object(), 1, False)
+    outlet = Outlet(b"t", Feed("t"), object(), b"n", 1, False)
     exchange.open(outlet)
     outlet.add(b"peer", box)
     for _ in range(3):

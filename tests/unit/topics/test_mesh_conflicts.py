@@ -135,7 +135,7 @@ def test_a_node_owns_so_many_topics_and_no_more(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize("way", ["announce", "answer"])
 def test_a_topic_that_is_claimed_in_a_store_yields_to_no_lower_id(way: str) -> None:
     bench = MeshBench()
-    bench.create("t", is_claimed=True)
+    bench.create("t", claim=7)
     bench.join(A)
     if way == "announce":
         assert bench.announce(A, "t") == []
@@ -154,17 +154,17 @@ def test_a_topic_that_is_claimed_in_a_store_yields_to_no_lower_id(way: str) -> N
 def test_a_claim_in_a_store_counts_more_than_what_a_peer_said_before() -> None:
     bench = MeshBench()
     bench.join(A, "t")
-    effects = bench.create("t", is_claimed=True)
+    effects = bench.create("t", claim=7)
     assert told(effects) == [TopicAnnounced(topic="t", owner=NODE)]
     assert bench.mesh.owner(b"t") == NODE
     with pytest.raises(TopicExists, match="this node"):
-        bench.create("t", is_claimed=True)
+        bench.create("t", claim=7)
 
 
 def test_a_lost_claim_ends_the_topic_and_tells_the_spot_and_every_peer() -> None:
     bench = MeshBench()
     spot = object()
-    bench.create("t", spot, is_claimed=True)
+    bench.create("t", spot, claim=7)
     mark = Mark(epoch=bench.outlet("t").epoch, sequence=0)
     bench.join(X)
     effects = bench.mesh.lose(b"t", "no lease")
@@ -177,7 +177,7 @@ def test_a_lost_claim_ends_the_topic_and_tells_the_spot_and_every_peer() -> None
 
 def test_a_lost_claim_leaves_the_topic_to_a_peer_that_claims_it_and_asks_that_one() -> None:
     bench = MeshBench()
-    bench.create("t", is_claimed=True)
+    bench.create("t", claim=7)
     bench.join(A)
     bench.announce(A, "t")
     effects = bench.mesh.lose(b"t", "no lease")

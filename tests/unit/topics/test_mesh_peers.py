@@ -91,7 +91,7 @@ def test_a_raw_query_is_answered_with_all_topics_and_no_extension_every_time() -
 
 def test_what_a_stranger_says_has_no_effect() -> None:
     bench = MeshBench()
-    assert bench.mesh.hear(X, QueryResp(topics=("t",))) == []
+    assert bench.mesh.hear(X, QueryResp(topics=("t",)), now=bench.now) == []
     assert bench.mesh.owner(b"t") is None
 
 

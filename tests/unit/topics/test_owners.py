@@ -66,6 +66,22 @@ def test_a_claim_that_lost_wins_when_the_better_ones_go() -> None:
     assert owners.owner(b"t") is None
 
 
+@pytest.mark.parametrize("first", [A, C])
+def test_a_claim_in_a_store_beats_one_that_is_none_and_the_higher_epoch_the_lower_id(first: bytes) -> None:
+    owners = Owners()
+    owners.claim(b"t", A, 0)
+    owners.claim(b"t", first, 7 if first == A else 8)
+    owners.claim(b"t", B, 9 if first == A else 7)
+    assert owners.owner(b"t") == (B if first == A else C)
+    # The same peer takes it again: its new epoch counts.
+    owners.claim(b"t", A, 10)
+    assert (owners.owner(b"t"), owners.epoch(b"t", A)) == (A, 10)
+    owners.claim(b"t", A, 0)
+    assert owners.owner(b"t") == (B if first == A else C)
+    owners.disclaim(b"t", A)
+    assert owners.epoch(b"t", A) == 0
+
+
 def test_saying_it_twice_counts_once_and_disclaiming_what_was_never_claimed_does_nothing() -> None:
     owners = Owners()
     owners.claim(b"t", A)
@@ -93,25 +109,31 @@ steps = st.lists(
         st.booleans(),
         st.sampled_from([b"t", b"u", b"v"]),
         st.sampled_from([A, B, C, b"raw", bytes.fromhex("0000000002")]),
+        st.sampled_from([0, 0, 1, 2]),
     )
 )
 
 
 @pytest.mark.spec("SPT-12")
 @given(steps)
-def test_after_any_claims_the_owner_is_the_lowest_of_those_who_claim(
-    steps: list[tuple[bool, bytes, bytes]],
+def test_after_any_claims_the_owner_is_the_lowest_of_those_with_the_highest_epoch(
+    steps: list[tuple[bool, bytes, bytes, int]],
 ) -> None:
     owners = Owners()
-    claims: dict[bytes, set[bytes]] = {}
-    for is_claim, topic, peer in steps:
+    claims: dict[bytes, dict[bytes, int]] = {}
+    for is_claim, topic, peer, epoch in steps:
         if is_claim:
-            owners.claim(topic, peer)
-            claims.setdefault(topic, set()).add(peer)
+            owners.claim(topic, peer, epoch)
+            claims.setdefault(topic, {})[peer] = epoch
         else:
             owners.disclaim(topic, peer)
-            claims.get(topic, set()).discard(peer)
-    expected = {topic: min(peers, key=precedence) for topic, peers in claims.items() if peers}
+            claims.get(topic, {}).pop(peer, None)
+    expected = {}
+    for topic, epochs in claims.items():
+        assert {peer: owners.epoch(topic, peer) for peer in epochs} == epochs
+        highest = [peer for peer, epoch in epochs.items() if epoch == max(epochs.values())]
+        if highest:
+            expected[topic] = min(highest, key=precedence)
     assert owners.all == expected
     assert len(owners) == len(expected)
     assert owners.claims_count == sum(map(len, claims.values()))
@@ -132,7 +154,7 @@ def test_a_peer_that_comes_and_goes_leaves_nothing_behind() -> None:
     for number in range(100):
         peer = routing_id(100 + number)
         for topic in (b"kept", b"other", b"t%d" % number):
-            owners.claim(topic, peer)
+            owners.claim(topic, peer, number)
         for topic in list(owners.claims(peer)):
             owners.disclaim(topic, peer)
     assert vars(owners) == before

@@ -11,6 +11,8 @@ from hansa.limits import OWNED_TOPICS_MAX, TOPICS_MAX
 from hansa.wire.topics import (
     Mark,
     Message,
+    Move,
+    MoveStep,
     Publish,
     Query,
     QueryResp,
@@ -29,6 +31,8 @@ from tests.support.hostile_frames import assert_refused_for_nothing, damaged, va
 ZONE = "7a6f6e653a31323a7374617465"  # zone:12:state
 TOPIC = "zone:12:state"
 HSQ1, HSR1, HSP1, HSM1, HSX1 = "48535131", "48535231", "48535031", "48534d31", "48535831"
+HSC1, HSF1, HSV1, HSW1 = "48534331", "48534631", "48535631", "48535731"
+NODE, NODE_HEX = b"\x01\x0a\x0b\x0c\x0d", "010a0b0c0d"
 MARK = Mark(epoch=0x0102030405060708, sequence=0x1112131415161718)
 
 GOLDEN: list[tuple[SpotCommand, list[str]]] = [
@@ -36,6 +40,53 @@ GOLDEN: list[tuple[SpotCommand, list[str]]] = [
     (
         Query(report_wanted=True, known_count=0x01020304, known_digest=0x1112131415161718, is_extended=True),
         ["04", HSQ1 + "01" + "04030201" + "1817161514131211"],
+    ),
+    (
+        Query(is_extended=True, taker="01:0a"),
+        ["04", HSQ1 + "00" + "00000000" + "0000000000000000", HSW1 + "30313a3061"],
+    ),
+    (
+        QueryResp(topics=("é",), is_extended=True, claims=(0x0102030405060708,)),
+        ["05", "01000000", "c3a9", HSR1 + "00", HSC1 + "0807060504030201"],
+    ),
+    (TopicAnnounce(topic=TOPIC, claim=0x0102030405060708), ["06", ZONE, HSC1 + "0807060504030201"]),
+    (
+        TopicAnnounce(
+            topic=TOPIC,
+            mark=Mark(epoch=1, sequence=2, founder=NODE),
+            claim=3,
+            move=Move(step=MoveStep.MOVING, number=0x01020304, node=NODE),
+        ),
+        [
+            *("06", ZONE, HSM1 + "00" + "0100000000000000" + "0200000000000000", HSF1 + NODE_HEX),
+            *(HSC1 + "0300000000000000", HSV1 + "01" + "04030201" + NODE_HEX),
+        ],
+    ),
+    *(
+        (
+            TopicAnnounce(topic=TOPIC, move=Move(step=step, number=1, node=NODE)),
+            ["06", ZONE, HSV1 + number + "01000000" + NODE_HEX],
+        )
+        for step, number in ((MoveStep.STAYS, "02"), (MoveStep.MOVED, "03"), (MoveStep.ENDED, "05"))
+    ),
+    *(
+        (
+            TopicRemove(topic=TOPIC, move=Move(step=step, number=1, node=NODE)),
+            ["07", ZONE, HSV1 + number + "01000000" + NODE_HEX],
+        )
+        for step, number in ((MoveStep.END, "04"), (MoveStep.LAST, "06"), (MoveStep.SWITCHED, "07"))
+    ),
+    (
+        TopicRemove(
+            topic=TOPIC,
+            mark=MARK,
+            refused_count=0,
+            move=Move(step=MoveStep.MOVED, number=1, node=b"n" * 255),
+        ),
+        [
+            *("07", ZONE, HSM1 + "00" + "0807060504030201" + "1817161514131211", HSX1 + "00000000"),
+            HSV1 + "03" + "01000000" + "6e" * 255,
+        ],
     ),
     (QueryResp(topics=(), is_extended=True), ["05", "00000000", HSR1 + "00"]),
     (QueryResp(topics=(), is_extended=True, is_unchanged=True), ["05", "00000000", HSR1 + "01"]),
@@ -181,6 +232,10 @@ def test_a_tag_means_nothing_where_another_command_has_it(hexes: list[str], comm
             ["06", ZONE, HSM1 + "fe" + "00" * 16],
             TopicAnnounce(topic=TOPIC, mark=Mark(epoch=0, sequence=0, confirm=True)),
         ),
+        (["06", ZONE, HSV1 + "08" + "00" * 4 + NODE_HEX], TopicAnnounce(topic=TOPIC)),
+        (["07", ZONE, HSV1 + "00" + "00" * 4 + NODE_HEX], TopicRemove(topic=TOPIC)),
+        # Who founded a counting is of use with a mark alone.
+        (["06", ZONE, HSF1], TopicAnnounce(topic=TOPIC)),
     ],
 )
 def test_flags_of_later_versions_are_passed_over(hexes: list[str], command: SpotCommand) -> None:
@@ -217,6 +272,20 @@ def test_of_two_frames_with_one_tag_the_first_counts() -> None:
         ["07", ZONE, HSX1 + "00" * 5],
         ["07", ZONE, HSM1 + "00" * 17, HSX1],
         ["07", ZONE, "", HSX1],
+        ["04", HSQ1 + "00" * 13, HSW1],
+        ["04", HSQ1 + "00" * 13, HSW1 + "61" * 201],
+        ["04", HSQ1 + "00" * 13, HSW1 + "ff"],
+        ["04", HSQ1 + "00" * 13, HSW1 + "610a"],
+        ["05", "00000000", HSC1 + "00" * 8],
+        ["05", "01000000", "61", HSC1],
+        ["05", "01000000", "61", HSC1 + "00" * 7],
+        ["06", ZONE, HSC1],
+        ["06", ZONE, HSC1 + "00" * 16],
+        ["06", ZONE, HSM1 + "00" * 17, HSF1],
+        ["06", ZONE, HSM1 + "00" * 17, HSF1 + "00" * 256],
+        ["06", ZONE, HSV1],
+        ["06", ZONE, HSV1 + "01" + "00" * 4],
+        ["07", ZONE, HSV1 + "01" + "00" * 260],
     ],
 )
 def test_a_known_extension_of_the_wrong_form_is_refused(hexes: list[str]) -> None:
@@ -231,6 +300,11 @@ def test_a_huge_extension_is_refused_for_nothing() -> None:
         (["05", "00000000"], HSP1),
         (["06", ZONE], HSM1),
         (["07", ZONE], HSX1),
+        (["04", HSQ1 + "00" * 13], HSW1),
+        (["05", "00000000"], HSC1),
+        (["06", ZONE], HSC1),
+        (["06", ZONE, HSM1 + "00" * 17], HSF1),
+        (["07", ZONE], HSV1),
     ):
         assert_refused_for_nothing(decode, [*frames_of(*command), bytes.fromhex(tag) + bytes(10_000_000)])
 
@@ -265,6 +339,14 @@ ONE = TopicCounts(subscribers_count=0, published_count=0, dropped_count=0)
         TopicRemove(topic="a", mark=Mark(epoch=2**64, sequence=0)),
         TopicRemove(topic="a", refused_count=-1),
         TopicRemove(topic="a", refused_count=2**32),
+        Query(taker="n"),
+        Query(is_extended=True, taker="n" * 201),
+        QueryResp(topics=("a",), is_extended=True, claims=()),
+        QueryResp(topics=("a",), is_extended=True, claims=(2**64,)),
+        TopicAnnounce(topic="a", claim=2**64),
+        TopicAnnounce(topic="a", mark=Mark(epoch=0, sequence=0, founder=b"n" * 256)),
+        TopicAnnounce(topic="a", move=Move(step=MoveStep.MOVING, number=2**32, node=b"n")),
+        TopicRemove(topic="a", move=Move(step=MoveStep.END, number=1, node=b"")),
     ],
 )
 def test_an_extension_that_could_not_be_decoded_is_not_sent(command: SpotCommand) -> None:
@@ -274,7 +356,8 @@ def test_an_extension_that_could_not_be_decoded_is_not_sent(command: SpotCommand
 
 def test_all_that_a_node_may_own_fits_in_one_answer_with_its_extensions() -> None:
     full = tuple(map(str, range(OWNED_TOPICS_MAX)))
-    answer = QueryResp(topics=full, is_extended=True, report=(ONE,) * len(full))
+    claims = tuple(range(len(full)))
+    answer = QueryResp(topics=full, is_extended=True, report=(ONE,) * len(full), claims=claims)
     assert decode(encode(answer)) == answer
 
 
@@ -292,8 +375,17 @@ def test_the_digest_of_a_topic_is_blake2b_of_its_frame_read_little_endian() -> N
 uint32, uint64 = st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1)
 topics = st.text(st.characters(exclude_categories=("Cc", "Cs")), min_size=1, max_size=63)
 # Names that look like extensions must stay names.
-tagged_topics = st.sampled_from(["HSR1", "HSP1", "HSM1", "HSX1", "HSQ1-", "HSR1+"])
-marks = st.builds(Mark, epoch=uint64, sequence=uint64, retain=st.booleans(), confirm=st.booleans())
+tagged_topics = st.sampled_from(["HSR1", "HSP1", "HSM1", "HSX1", "HSC1", "HSV1", "HSQ1-", "HSR1+"])
+nodes = st.binary(min_size=1, max_size=255)
+marks = st.builds(
+    Mark,
+    epoch=uint64,
+    sequence=uint64,
+    retain=st.booleans(),
+    confirm=st.booleans(),
+    founder=st.just(b"") | nodes,
+)
+moves = st.none() | st.builds(Move, step=st.sampled_from(MoveStep), number=uint32, node=nodes)
 counts = st.builds(TopicCounts, subscribers_count=uint32, published_count=uint64, dropped_count=uint64)
 
 
@@ -307,6 +399,7 @@ def answers(draw: st.DrawFn) -> QueryResp:
         is_extended=is_extended,
         is_unchanged=not named and is_extended and draw(st.booleans()),
         report=draw(st.none() | report),
+        claims=draw(st.none() | st.lists(uint64, min_size=len(named), max_size=len(named)).map(tuple)),
     )
 
 
@@ -317,14 +410,16 @@ commands: st.SearchStrategy[SpotCommand] = st.one_of(
         known_count=uint32,
         known_digest=uint64,
         is_extended=st.just(True),
+        taker=st.just("") | st.sampled_from(["01:0a0b0c0d", "node a"]),
     ),
     answers(),
-    st.builds(TopicAnnounce, topic=topics | tagged_topics, mark=st.none() | marks),
+    st.builds(TopicAnnounce, topic=topics | tagged_topics, mark=st.none() | marks, claim=uint64, move=moves),
     st.builds(
         TopicRemove,
         topic=topics | tagged_topics,
         mark=st.none() | marks,
         refused_count=st.none() | uint32,
+        move=moves,
     ),
     st.builds(Message, topic=topics, payload=st.binary(max_size=40), sequence=uint64),
 )

@@ -7,14 +7,16 @@
   programs of nodes and spots. `spot_posts`, `spot_accounts`, `spot_witness`: the books.
 - `roster`: members. `roster_truth`: the books of their records and events.
 - `locks`, `elections`: ownership in a store. `claims`: its books. `topic_claims`: topics claimed in a store.
-- `handovers`: what is owned, handed over. `strikes`: trouble at one of its steps. `handover_truth`: its books.
-- `placements`: entries that a leader places on the nodes that are there.
+- `handovers`: locks and offices, handed over. `handover_truth`: its books. `strikes`: trouble at one step.
+- `placements`: entries that a leader places on the nodes that are there. `placed_handovers`: trouble when it
+  moves them.
 """
 
 from hansa.testing.scenario import Scenario
 from hansa.testing.scenarios.elections import Elections
 from hansa.testing.scenarios.handovers import HandoverScenario
 from hansa.testing.scenarios.locks import Locks
+from hansa.testing.scenarios.placed_handovers import PlacedHandovers
 from hansa.testing.scenarios.placements import Placements
 from hansa.testing.scenarios.registry_cluster import RegistryCluster
 from hansa.testing.scenarios.roster import RosterScenario
@@ -27,6 +29,7 @@ __all__ = [
     "Elections",
     "HandoverScenario",
     "Locks",
+    "PlacedHandovers",
     "Placements",
     "RegistryCluster",
     "RosterScenario",
@@ -41,6 +44,7 @@ SCENARIOS: dict[str, type[Scenario]] = {
         Elections,
         HandoverScenario,
         Locks,
+        PlacedHandovers,
         Placements,
         RegistryCluster,
         RosterScenario,

@@ -236,7 +236,7 @@ class LineTruth:
                 self._sealed = _Sealed(number=now.number, state=now.state)
             case HandoverStep.TAKEN:
                 self._check_writer(now, now.target_key, origin)
-                self._check_taken(now)
+                self._check_taken(before, now)
             case HandoverStep.DONE:
                 self._check_writer(now, now.target_key, origin)
                 self._check_owner(now, now.target_key, now.next_epoch)
@@ -256,7 +256,10 @@ class LineTruth:
         if not now.past or (now.past[0].number, now.past[0].step) != (before.number, ended):
             self._world.fail("the record says what happened", f"{now.past[:1]} of {before}")
 
-    def _check_taken(self, now: Handover) -> None:
+    def _check_taken(self, before: Handover | None, now: Handover) -> None:
+        named = before.target_key if before is not None and before.step is HandoverStep.SEALED else ""
+        if named != now.target_key and named.encode() in self._standing:
+            self._world.fail("who came first owns first", f"{now}, before {named}, who was named")
         if self._sealed is None or (self._sealed.number, self._sealed.state) != (now.number, now.state):
             self._world.fail("no sealed state is lost", f"{now}, and {self._sealed} was sealed")
         self._check_owner(now, now.target_key, now.revision)
@@ -283,4 +286,6 @@ class LineTruth:
         ):
             self._world.fail("who believes to own does own", f"{belief}: {self.owner} owns in the store")
         if len(believed := self.believed()) > 1:
-            self._world.fail("nobody owns what another does", f"{', '.join(map(str, believed))} at one instant")
+            self._world.fail(
+                "nobody owns what another does", f"{', '.join(map(str, believed))} at one instant"
+            )

@@ -6,7 +6,7 @@ It gives up half-way, gives back instead, or does nothing until the time is over
 some runs, and nothing can be handed to it. Clocks run up to a hundredth fast or slow.
 
 Each seed has a strike of its own, at a step of a hand-over (`strikes`): 240 seeds in a row have all of them.
-In half of the runs there is trouble at random besides.
+In some runs there is trouble at random besides.
 
 Always: one owns at a time, as the owners themselves believe at every instant, and nobody while something is
 sealed; epochs grow, and a counter behind a fence loses nothing; who owns next after a seal reads exactly what
@@ -18,6 +18,7 @@ When the faults are over: no hand-over is open, and everybody owns once more.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
@@ -85,6 +86,11 @@ class HandoverScenario(Scenario):
         self._is_calm = False
         self._unserved: set[str] = set()
 
+    @property
+    def steps(self) -> Counter[HandoverStep]:
+        """How often each step was taken."""
+        return self.truth.steps
+
     def begin(self) -> None:
         for name in self.nodes:
             self.world.host(name, self._live).start()
@@ -92,8 +98,8 @@ class HandoverScenario(Scenario):
         self.store.start()
 
     def plan(self, chance: Chance) -> FaultPlan:
-        strike = draw_strike(chance.fork("strike"), self.cell, self.store.name)
-        if chance.flip(0.5):
+        strike = draw_strike(chance.fork("strike"), self.cell, self.store.name, skipped_max=1)
+        if chance.flip(0.6):
             return (strike,)
         hosts = [name for name in self.world.hosts if name != self.store.name]
         trouble = draw_store_plan(chance, hosts, self.store.name, chaos_s=self.chaos_s, ttl_s=self.ttl_s)

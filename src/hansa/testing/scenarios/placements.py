@@ -168,10 +168,13 @@ class Placements(Scenario):
 
     # What runs on the hosts.
 
+    def _link(self, host: Host) -> StoreLink:
+        return StoreLink(host, self.store)
+
     async def _live(self, host: Host) -> None:
         chance = host.chance.fork("node")
         self._claims.pop(host.name, None)
-        async with StoreLink(host, self.store) as link:
+        async with self._link(host) as link:
             while True:
                 try:
                     await self._be_node(host, link, chance)
@@ -216,9 +219,13 @@ class Placements(Scenario):
         self, host: Host, link: StoreLink, moves: PlacedMoves, claim: PlacedClaim, chance: Chance
     ) -> None:
         """Read what was handed on, and write for the entry, as long as it is owned, and once more."""
-        state = await moves.handed_state(claim)
+        try:
+            state = await moves.handed_state(claim)
+        except (Fenced, NotHeld):
+            host.record(f"has lost {claim.key.decode()} before it began")
+            return
         sealed = self._sealed.get((claim.key, claim.epoch))
-        if sealed is not None and state != sealed and claim.is_standing and not self._has_gone_back:
+        if sealed is not None and state != sealed and not self._has_gone_back:
             self.world.fail(
                 "what was sealed is what is read", f"{host.life}: {state!r} and not {sealed!r} of {claim}"
             )
@@ -275,7 +282,7 @@ class Placements(Scenario):
             if not names or (is_owned and (self._is_calm or chance.flip(0.8))):
                 continue
             name = chance.choose(names)
-            if is_owned and chance.flip(0.8):
+            if before is not None and is_owned and name != before.node and chance.flip(0.8):
                 with suppress(Conflict, NoSuccessor):
                     await placer.offer(key, name, timeout=chance.uniform(0.5, 4.0), reason="for a change")
                 continue

@@ -17,7 +17,7 @@ from contextvars import Context
 from dataclasses import dataclass
 from enum import Enum
 from itertools import product
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from hansa.chance import Chance
 from hansa.coordination.handover import Handover, HandoverStep
@@ -48,8 +48,6 @@ PAUSES_S: Final = (1.0, 5.0)
 LATE_S_MAX: Final = 4.0
 BROKEN_S_MAX: Final = 1.0
 COMPANION_S_MAX: Final = 0.3
-# The first step of its kind is not more interesting than the next ones.
-SKIPPED_COUNT: Final = 3
 
 
 class Victim(Enum):
@@ -150,21 +148,21 @@ class Strike:
         return [Cut(**when, source=source, target=target, both_ways=True) for source, target in pairs]
 
 
-def draw_strike(chance: Chance, cell: Cell, store: str) -> Strike:
-    """A strike of this kind."""
+def draw_strike(chance: Chance, cell: Cell, store: str, *, skipped_max: int = 0) -> Strike:
+    """A strike of this kind, at the first such step, or up to so many later."""
     return Strike(
         at_s=0.0,
         lasting_s=chance.uniform(0.1, 3.0) if cell.harm is Harm.CRASH else chance.choose(PAUSES_S),
         cell=cell,
-        skip_count=chance.below(SKIPPED_COUNT),
+        skip_count=chance.below(skipped_max + 1),
         is_silent=chance.flip(0.5),
         store=store,
-        companion=chance.choose((Harm.CRASH, Harm.PAUSE, Harm.CUT, Harm.STOP)) if chance.flip(0.4) else None,
+        companion=chance.choose((Harm.CRASH, Harm.PAUSE, Harm.STOP, Harm.STOP)) if chance.flip(0.5) else None,
     )
 
 
 class StruckStore(StoreHost):
-    """A store whose transactions are looked at. `hosts_of` names the victims in a hand-over, if there are any.
+    """A store whose transactions are looked at. `hosts_of` names the victims of a hand-over, if any is there.
 
     Programs use it over links that `link` gives.
     """

@@ -314,13 +314,19 @@ class TopicClaiming(Scenario):
                         self._strike(origin)
                 elif event.before is not None:
                     standing.pop(event.before.create_revision, None)
-            if self._problem(topic):
-                # Who goes on after a pause has its turn first.
-                self.world.loop.call_later(MOMENT_S, self._look, topic, f"revision {batch.revision}")
+            self._look(topic, f"revision {batch.revision}")
 
     def _look(self, topic: str, when: str) -> None:
-        problem = self._problem(topic)
-        if problem:
+        """Judge the owners at this instant; when one of them goes on after a pause just now, a moment later.
+
+        It learns of its loss at this very instant, and others may have their turn before it.
+        """
+        if not (problem := self._problem(topic)):
+            return
+        if any(one.life.resumed_s == self.world.loop.time() for one in self._owners(topic)):
+            # Of no life: the judge is neither paused nor killed with whoever gave the occasion.
+            self.world.loop.call_later(MOMENT_S, self._look, topic, when, context=Context())
+        else:
             self.world.fail("a topic has one owner", f"{topic}, after {when}: {problem}")
 
     def _problem(self, topic: str) -> str:

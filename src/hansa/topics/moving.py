@@ -1,0 +1,687 @@
+"""A topic on its way from one owner to another, while it is published to and read. Pure.
+
+Theory of operation. A is the owner, B the node that will be; both share a store, whose record of the
+hand-over says which of them owns (`hansa.coordination.handover`). Everybody else only follows what they say:
+
+    A: CLOSED -- the record is taken, and B announces the topic --> FORWARDING -- all have switched --> gone
+       CLOSED -- it is withdrawn: STAYS                         --> open again
+
+*A closes.* When B is prepared A publishes nothing more, and tells every peer MOVING with its last number, N,
+over the connections that have carried the messages up to N. The state that B gets (`TopicState`) is of that
+moment: N, the latest retained message, who was subscribed. What A's own spots publish is held; what others
+sent before they heard MOVING is kept, in order.
+
+*Publishers.* Each node answers MOVING with END, behind the last that it has sent to A, and holds what it
+publishes from then on (`HeldMessages`). When B has announced the topic A sends it what it has kept, and the
+ENDs where they stand between; B answers an END with ENDED to its publisher, which then sends B what it has
+held. So one node's messages never overtake each other. A says LAST when all ENDs have come, or when it waits
+no longer. Every node says SWITCHED to B when it holds nothing and waits for nothing any more: only then may
+the topic move on, so that nobody ever hears of the next hand-over before this one.
+
+*Subscribers.* B takes A's subscribers along: it says so to each with its announcement, before its first
+message, and goes on counting at N + 1. A subscriber takes A's messages up to MOVING, then B's; what B sends
+before that waits (`wants.Crossing`). When A's connection ends before MOVING came the gap is told exactly.
+
+*B* opens the topic when it owns it and has heard MOVING itself: its own subscribers come after N, too.
+
+What may go wrong, and what becomes of it: A withdraws, then all that is held goes to A. A's connection to B
+ends, then B says ENDED to all: nothing more can come. A publisher's connection to A ends, then A says END for
+it, and the publisher asks B, which answers when it knows. Somebody else comes to own the topic, as after a
+crash: then what is held goes there. Nobody does: after TOPIC_HOLD_S_MAX the publisher is told how many
+messages that were.
+
+Peers that know none of this hear an announcement of B, a removal of A, and B's announcement once more,
+because they may have taken the removal for B's. What they still send to A is forwarded for a while.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Callable, Container, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from math import inf
+from typing import TypeAlias
+
+from hansa.errors import BadRecord
+from hansa.limits import (
+    TOPIC_FORWARD_BYTES_MAX,
+    TOPIC_FORWARD_COUNT_MAX,
+    TOPIC_FORWARD_S_MAX,
+    TOPIC_HOLD_BYTES_MAX,
+    TOPIC_HOLD_COUNT_MAX,
+    TOPIC_HOLD_S_MAX,
+    TOPIC_TAKEN_S_MAX,
+)
+from hansa.topics.effects import Effect, MeshTally, Peer, Resume, Send, Tell
+from hansa.topics.events import PublishesRefused, TopicMoved
+from hansa.topics.fanout import Exchange, Outlet
+from hansa.topics.inbox import TopicMessage
+from hansa.topics.lags import mark_of
+from hansa.wire.topics import (
+    Move,
+    MoveStep,
+    Publish,
+    Subscribe,
+    TopicAnnounce,
+    TopicRemove,
+    Unsubscribe,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicState:
+    """What the new owner needs to go on: sealed in the record of the hand-over. `source` is the old owner."""
+
+    source: bytes
+    founder: bytes
+    epoch: int
+    sequence: int
+    retain: bool
+    latest: bytes | None
+    subscribers: tuple[bytes, ...]
+
+    def encode(self) -> bytes:
+        """A line of JSON, then the latest retained message, if there is one."""
+        head = {
+            "source": self.source.hex(),
+            "founder": self.founder.hex(),
+            "epoch": self.epoch,
+            "sequence": self.sequence,
+            "retain": self.retain,
+            "has_latest": self.latest is not None,
+            "subscribers": [peer.hex() for peer in self.subscribers],
+        }
+        return json.dumps(head).encode() + b"\n" + (self.latest or b"")
+
+    @classmethod
+    def decode(cls, value: bytes) -> TopicState:
+        """Raises `BadRecord`."""
+        head, _, latest = value.partition(b"\n")
+        with suppress(ValueError, TypeError, RecursionError):
+            match json.loads(head):
+                case {
+                    "source": str(source),
+                    "founder": str(founder),
+                    "epoch": int(epoch),
+                    "sequence": int(sequence),
+                    "retain": bool(retain),
+                    "has_latest": bool(has_latest),
+                    "subscribers": list(subscribers),
+                }:
+                    return cls(
+                        source=bytes.fromhex(source),
+                        founder=bytes.fromhex(founder),
+                        epoch=epoch,
+                        sequence=sequence,
+                        retain=retain,
+                        latest=latest if has_latest else None,
+                        subscribers=tuple(bytes.fromhex(peer) for peer in subscribers),
+                    )
+        raise BadRecord(f"the state of a topic that is handed over cannot be {value[:40]!r}")
+
+
+class HeldMessages:
+    """What this node publishes of a topic on its way, until the new owner may have it."""
+
+    def __init__(self, topic: bytes) -> None:
+        self.topic = topic
+        self.name = topic.decode()
+        self.number = 0
+        """Of the hand-over."""
+        self.source = b""
+        self.target = b""
+        self.connection: Peer | None = None
+        """Over which the source was told END; None at the source itself."""
+        self.awaits_ended = False
+        self.has_asked = False
+        """The target was asked whether END has come."""
+        self.is_orphaned = False
+        """The source has let the topic go, and the target has not said yet that it is its own."""
+        self.until: float | None = inf
+        """None: as long as from the next tick on."""
+        self._payloads: deque[bytes] = deque()
+        self._held_bytes = 0
+
+    def put(self, payload: bytes) -> bool:
+        """Keep a message; False when there is no room."""
+        if len(self._payloads) >= TOPIC_HOLD_COUNT_MAX or self._held_bytes >= TOPIC_HOLD_BYTES_MAX:
+            return False
+        self._payloads.append(payload)
+        self._held_bytes += len(payload)
+        return True
+
+    def take_all(self) -> deque[bytes]:
+        payloads, self._payloads = self._payloads, deque()
+        self._held_bytes = 0
+        return payloads
+
+
+Forward: TypeAlias = tuple[bytes, bytes] | Move
+"""A publisher and what it has published, or its END."""
+
+
+class Leaving:
+    """A topic that this node hands over, from closing it until all have switched."""
+
+    def __init__(self, outlet: Outlet, target: bytes, number: int, expected: dict[bytes, None]) -> None:
+        self.outlet = outlet
+        self.target = target
+        self.number = number
+        self.expected = expected
+        """Who has not said END yet."""
+        self.is_gone = False
+        """The new owner has announced the topic."""
+        self.until: float | None = inf
+        """None: as long as from the next tick on."""
+        self.said: list[tuple[bytes, Subscribe | Unsubscribe]] = []
+        """Who has subscribed and unsubscribed since it was closed."""
+        self.forwards: deque[Forward] = deque()
+        self._forward_bytes = 0
+        self._forward_count = 0
+
+    def put(self, publisher: bytes, payload: bytes) -> bool:
+        """Keep a message for the new owner; False when there is no room."""
+        if self._forward_count >= TOPIC_FORWARD_COUNT_MAX or self._forward_bytes >= TOPIC_FORWARD_BYTES_MAX:
+            return False
+        self.forwards.append((publisher, payload))
+        self._forward_count += 1
+        self._forward_bytes += len(payload)
+        return True
+
+    @property
+    def move(self) -> Move:
+        return Move(step=MoveStep.MOVING, number=self.number, node=self.target)
+
+
+@dataclass(slots=True, kw_only=True)
+class Arrival:
+    """A topic that this node was handed over, and that not everybody has switched to."""
+
+    source: bytes
+    number: int
+    until: float
+    expected: dict[bytes, None]
+    """Who has not said SWITCHED yet."""
+    ended: dict[bytes, None]
+    """Whose END has come."""
+    is_last: bool = False
+    """Nothing more comes through the old owner, as far as is known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Adoption:
+    """A topic that this node owns, and does not publish yet: the old owner's last messages are on their
+    way."""
+
+    topic: bytes
+    spot: object
+    state: TopicState
+    claim: int
+    number: int
+    until: float
+    """It is opened then, whatever has come."""
+
+
+class Moves:
+    """The part of the mesh's machine that hands topics over. It adds its effects to the machine's."""
+
+    def __init__(
+        self,
+        node: bytes,
+        exchange: Exchange,
+        peers: dict[bytes, Peer],
+        tally: MeshTally,
+        effects: list[Effect],
+        *,
+        owner: Callable[[bytes], bytes | None],
+    ) -> None:
+        self.holds: dict[str, HeldMessages] = {}
+        """Of all topics on their way that this node has heard of."""
+        self.switching: dict[bytes, tuple[bytes, int]] = {}
+        """New owners who wait to hear that this node has switched, and the number of the hand-over."""
+        self.leaving: dict[bytes, Leaving] = {}
+        self.arrivals: dict[bytes, Arrival] = {}
+        self.adoptions: dict[bytes, Adoption] = {}
+        self._node = node
+        self._exchange = exchange
+        self._peers = peers
+        self._tally = tally
+        self._effects = effects
+        self._owner = owner
+
+    # -- the old owner
+
+    def close(self, outlet: Outlet, target: bytes, number: int, *, claim: int, is_wanted: bool) -> TopicState:
+        """Publish nothing more, and tell all. They have heard of everything that was dropped.
+
+        `is_wanted`: this node itself is subscribed.
+        """
+        self._exchange.hold(outlet)
+        expected = {peer: None for peer, member in self._peers.items() if member.is_hansa}
+        leaving = self.leaving[outlet.frame] = Leaving(outlet, target, number, expected)
+        hold = self._hold(outlet.frame)
+        hold.number, hold.source, hold.target, hold.until = number, self._node, target, inf
+        hold.connection, hold.awaits_ended = None, False
+        for peer in self._peers:
+            self.tell_closed(peer, leaving, claim=claim)
+        return TopicState(
+            source=self._node,
+            founder=outlet.founder,
+            epoch=outlet.epoch,
+            sequence=outlet.sequence,
+            retain=outlet.retain,
+            latest=None if outlet.latest is None else outlet.latest.payload,
+            subscribers=(*outlet.subscribers, *((self._node,) if is_wanted else ())),
+        )
+
+    def tell_closed(self, peer: bytes, leaving: Leaving, *, claim: int) -> None:
+        """MOVING, to somebody who is connected, or newly so."""
+        outlet = leaving.outlet
+        announce = TopicAnnounce(
+            topic=outlet.feed.topic, mark=mark_of(outlet, self._node), claim=claim, move=leaving.move
+        )
+        self._effects.append(Send(peer=peer, command=announce))
+
+    def tell_all_closed(self, peer: bytes, claims: Mapping[bytes, int]) -> None:
+        """Of all topics that are closed here, to a node that asks what we own."""
+        for topic, leaving in self.leaving.items():
+            if not leaving.is_gone:
+                self.tell_closed(peer, leaving, claim=claims.get(topic, 0))
+
+    def reopen(self, leaving: Leaving, *, claim: int) -> None:
+        """It is withdrawn: the topic stays. What was kept is published, the others' first."""
+        outlet, exchange = leaving.outlet, self._exchange
+        del self.leaving[outlet.frame]
+        exchange.resume(outlet)
+        for forward in leaving.forwards:
+            if not isinstance(forward, Move):
+                outlet.publish(forward[1], exchange)
+        hold = self.holds.pop(outlet.feed.topic, None)
+        if hold is not None:
+            self._release(hold, self._node)
+        move = Move(step=MoveStep.STAYS, number=leaving.number, node=leaving.target)
+        announce = TopicAnnounce(topic=outlet.feed.topic, claim=claim, move=move)
+        self._effects += [Send(peer=peer, command=announce) for peer in self._peers]
+
+    def let_go(self, leaving: Leaving, *, epoch: int) -> None:
+        """The new owner has announced it: say so, and send it what was kept, in order."""
+        outlet = leaving.outlet
+        leaving.is_gone = True
+        leaving.until = None
+        for peer, said in leaving.said:
+            if isinstance(said, Subscribe) and peer in self._peers:
+                refusal = TopicRemove(topic=said.topic, refused_count=0)
+                self._effects.append(Send(peer=peer, command=refusal))
+        leaving.said.clear()
+        move = Move(step=MoveStep.MOVED, number=leaving.number, node=leaving.target)
+        remove = TopicRemove(topic=outlet.feed.topic, mark=mark_of(outlet, self._node), move=move)
+        self._effects += [Send(peer=peer, command=remove) for peer in self._peers]
+        self._tally.moved_count += 1
+        event = TopicMoved(topic=outlet.feed.topic, source=self._node, target=leaving.target, epoch=epoch)
+        self._effects.append(Tell(event=event, to=outlet.spot))
+        while leaving.forwards:
+            self._forward(leaving, leaving.forwards.popleft())
+        self._look_for_last(leaving)
+
+    def forward(self, leaving: Leaving, publisher: bytes, payload: bytes) -> bool:
+        """A message of a node that has not switched yet; False when it cannot be kept."""
+        if leaving.is_gone:
+            self._forward(leaving, (publisher, payload))
+            return True
+        return leaving.put(publisher, payload)
+
+    def abandon(self, topic: bytes) -> None:
+        """The topic is neither ours nor the new owner's any more: refuse what was kept for it."""
+        leaving = self.leaving.pop(topic, None)
+        if leaving is None:
+            return
+        self._effects.append(Resume())
+        name = leaving.outlet.feed.topic
+        counts: dict[bytes, int] = {}
+        for forward in leaving.forwards:
+            if not isinstance(forward, Move):
+                counts[forward[0]] = counts.get(forward[0], 0) + 1
+        for peer, count in counts.items():
+            self._tally.refused_count += count
+            self._effects.append(Send(peer=peer, command=TopicRemove(topic=name, refused_count=count)))
+        for peer, said in leaving.said:
+            if isinstance(said, Subscribe):
+                self._effects.append(Send(peer=peer, command=TopicRemove(topic=name, refused_count=0)))
+        hold = self.holds.get(name)
+        if hold is not None and hold.source == self._node:
+            # Whoever comes to own it next may have them.
+            hold.source, hold.until = b"", None
+
+    def _forward(self, leaving: Leaving, forward: Forward) -> None:
+        topic = leaving.outlet.feed.topic
+        if isinstance(forward, Move):
+            self._effects.append(Send(peer=leaving.target, command=TopicRemove(topic=topic, move=forward)))
+            return
+        member = self._peers.get(leaving.target)
+        if member is None:
+            # It has taken the topic, and is away: as if its publisher had lost the connection to it.
+            self._refuse(topic, forward[0])
+            return
+        member.published_count += 1
+        self._effects.append(Send(peer=member.id, command=Publish(topic=topic, payload=forward[1])))
+
+    def _refuse(self, topic: str, publisher: bytes) -> None:
+        self._tally.refused_count += 1
+        self._effects.append(Send(peer=publisher, command=TopicRemove(topic=topic, refused_count=1)))
+
+    def _look_for_last(self, leaving: Leaving) -> None:
+        """All have switched who can say so; others may go on, for a while."""
+        if not leaving.is_gone or leaving.expected:
+            return
+        self._say_last(leaving)
+        self._effects.append(Resume())
+        if all(member.is_hansa for member in self._peers.values()):
+            self.leaving.pop(leaving.outlet.frame, None)
+
+    def _say_last(self, leaving: Leaving) -> None:
+        move = Move(step=MoveStep.LAST, number=leaving.number, node=self._node)
+        remove = TopicRemove(topic=leaving.outlet.feed.topic, move=move)
+        self._effects.append(Send(peer=leaving.target, command=remove))
+
+    # -- what publishers say
+
+    def hear(self, member: Peer, topic: bytes, move: Move) -> bool:
+        """A step that is said behind TOPIC_REMOVE; whether it was all that was meant."""
+        match move.step:
+            case MoveStep.END:
+                self.end(member, topic, move)
+            case MoveStep.LAST:
+                self.last(member, topic, move)
+            case MoveStep.SWITCHED:
+                self.switched(member, topic, move)
+            case _:
+                return False
+        return True
+
+    def end(self, member: Peer, topic: bytes, move: Move) -> None:
+        """A publisher's END: from itself, or passed on by the old owner. Or a question after it."""
+        leaving = self.leaving.get(topic)
+        if leaving is not None and move.node == member.id and move.number == leaving.number:
+            self._ended_here(leaving, move)
+            return
+        arrival = self.arrivals.get(topic)
+        if arrival is not None and member.id == arrival.source and move.number == arrival.number:
+            arrival.ended[move.node] = None
+            self._say_ended(topic, arrival.number, move.node)
+        elif move.node == member.id and (arrival is None or arrival.is_last or move.node in arrival.ended):
+            self._say_ended(topic, move.number, move.node)
+
+    def _ended_here(self, leaving: Leaving, move: Move) -> None:
+        leaving.expected.pop(move.node, None)
+        if leaving.is_gone:
+            self._forward(leaving, move)
+            self._look_for_last(leaving)
+        else:
+            leaving.forwards.append(move)
+
+    def last(self, member: Peer, topic: bytes, move: Move) -> None:
+        """The old owner passes nothing more on."""
+        arrival = self.arrivals.get(topic)
+        if arrival is not None and (arrival.source, arrival.number) == (member.id, move.number):
+            self._end_all(topic, arrival)
+            arrival.expected.pop(member.id, None)
+            self._close_if_done(topic, arrival)
+
+    def switched(self, member: Peer, topic: bytes, move: Move) -> None:
+        """For this node the hand-over is done."""
+        arrival = self.arrivals.get(topic)
+        if arrival is not None and arrival.number == move.number:
+            arrival.expected.pop(member.id, None)
+            self._close_if_done(topic, arrival)
+
+    def close_arrival(self, topic: bytes) -> None:
+        """Wait for nobody any more: everybody may switch."""
+        arrival = self.arrivals.pop(topic, None)
+        if arrival is not None:
+            self._end_all(topic, arrival)
+            self._effects.append(Resume())
+
+    def _close_if_done(self, topic: bytes, arrival: Arrival) -> None:
+        if arrival.is_last and not arrival.expected:
+            del self.arrivals[topic]
+            self._effects.append(Resume())
+
+    def _end_all(self, topic: bytes, arrival: Arrival) -> None:
+        """Nothing more comes through the old owner."""
+        arrival.is_last = True
+        told = [peer for peer, member in self._peers.items() if member.is_hansa]
+        for peer in [self._node, *told]:
+            if peer not in arrival.ended:
+                self._say_ended(topic, arrival.number, peer)
+
+    def _say_ended(self, topic: bytes, number: int, publisher: bytes) -> None:
+        if publisher == self._node:
+            self.ended(topic, number)
+        elif publisher in self._peers:
+            move = Move(step=MoveStep.ENDED, number=number, node=publisher)
+            announce = TopicAnnounce(topic=topic.decode(), move=move)
+            self._effects.append(Send(peer=publisher, command=announce))
+
+    # -- publishers
+
+    def begin_hold(
+        self, topic: bytes, source: Peer, target: bytes, number: int, *, now: float, says_end: bool = True
+    ) -> None:
+        """The topic is on its way: say END, and hold what is published from now on."""
+        hold = self._hold(topic)
+        is_told = hold.connection is source and hold.number == number
+        hold.number, hold.source, hold.target, hold.connection = number, source.id, target, source
+        hold.until = now + TOPIC_HOLD_S_MAX
+        if is_told or not says_end:
+            return
+        hold.awaits_ended, hold.has_asked = True, False
+        move = Move(step=MoveStep.END, number=number, node=self._node)
+        self._effects.append(Send(peer=source.id, command=TopicRemove(topic=hold.name, move=move)))
+
+    def ended(self, topic: bytes, number: int) -> None:
+        """All that this node has published before has come to the new owner."""
+        hold = self.holds.get(topic.decode())
+        if hold is not None and hold.number == number:
+            hold.awaits_ended = False
+            self.settle(hold.name)
+
+    def stays(self, member: Peer, name: str, number: int | None) -> None:
+        """The old owner goes on as if nothing had been; with None it does not know of any hand-over."""
+        hold = self.holds.get(name)
+        if hold is not None and hold.source == member.id and number in (None, hold.number):
+            del self.holds[name]
+            self._release(hold, member.id)
+
+    def settle(self, name: str) -> None:
+        """The topic may have another owner than before: let go of what is held, if it is time."""
+        hold = self.holds.get(name)
+        if hold is None:
+            return
+        owner = self._owner(hold.topic)
+        if owner is None or owner == hold.source:
+            return
+        if owner == hold.target and hold.awaits_ended:
+            if owner != self._node:
+                self._ask(hold)
+                return
+            arrival = self.arrivals.get(hold.topic)
+            if arrival is not None and not arrival.is_last:
+                return
+        del self.holds[name]
+        self._release(hold, owner)
+
+    def _ask(self, hold: HeldMessages) -> None:
+        """The connection that END went over is gone: ask the new owner whether it came."""
+        if hold.has_asked or self._peers.get(hold.source) is hold.connection:
+            return
+        hold.has_asked = True
+        move = Move(step=MoveStep.END, number=hold.number, node=self._node)
+        self._effects.append(Send(peer=hold.target, command=TopicRemove(topic=hold.name, move=move)))
+
+    def _hold(self, topic: bytes) -> HeldMessages:
+        name = topic.decode()
+        hold = self.holds.get(name)
+        if hold is None:
+            hold = self.holds[name] = HeldMessages(topic)
+        return hold
+
+    def _release(self, hold: HeldMessages, owner: bytes) -> None:
+        """Publish what was held, here if the topic is ours by now, and let those publish who wait."""
+        payloads = hold.take_all()
+        outlet = self._exchange.outlets.get(hold.topic)
+        if outlet is not None:
+            for payload in payloads:
+                outlet.publish(payload, self._exchange)
+            self._exchange.resume(outlet)
+        elif owner in self._peers:
+            self._peers[owner].published_count += len(payloads)
+            commands = [Publish(topic=hold.name, payload=payload) for payload in payloads]
+            self._effects += [Send(peer=owner, command=command) for command in commands]
+        self._effects.append(Resume())
+
+    def _drop(self, hold: HeldMessages) -> None:
+        """Nobody came to own it: what was held reaches nobody."""
+        self.holds.pop(hold.name, None)
+        count = len(hold.take_all())
+        if count:
+            self._tally.publishes_refused_count += count
+            event = PublishesRefused(topic=hold.name, owner=hold.source, count=count)
+            self._effects.append(Tell(event=event))
+        self._effects.append(Resume())
+
+    # -- the new owner
+
+    def is_moving(self, topic: bytes) -> bool:
+        """Whether it is handed over from here, or was handed over to here, and not all have switched."""
+        leaving = self.leaving.get(topic)
+        is_leaving = leaving is not None and (not leaving.is_gone or bool(leaving.expected))
+        return is_leaving or topic in self.arrivals or topic in self.adoptions
+
+    def open(self, outlet: Outlet, adoption: Adoption) -> None:
+        """The topic is ours: go on counting, take its subscribers along, and tell all."""
+        state, topic, name = adoption.state, adoption.topic, outlet.feed.topic
+        del self.adoptions[topic]
+        # It has come back, before all had switched: nothing is forwarded any more.
+        self.leaving.pop(topic, None)
+        if name in self.holds:
+            self._exchange.hold_own(outlet)
+        latest = None if state.latest is None else TopicMessage(name, state.latest, state.sequence)
+        outlet.go_on(state.sequence, latest)
+        for peer in state.subscribers:
+            member = self._peers.get(peer)
+            if member is not None:
+                outlet.add(peer, member.box)
+                member.subscribed[outlet.frame] = None
+        move = Move(step=MoveStep.MOVED, number=adoption.number, node=state.source)
+        for peer in self._peers:
+            mark = mark_of(outlet, self._node, confirm=peer in outlet.subscribers)
+            announce = TopicAnnounce(
+                topic=adoption.topic.decode(), mark=mark, claim=adoption.claim, move=move
+            )
+            self._effects.append(Send(peer=peer, command=announce))
+        self._tally.moved_count += 1
+        event = TopicMoved(topic=name, source=state.source, target=self._node, epoch=adoption.claim)
+        self._effects.append(Tell(event=event, to=adoption.spot))
+        self._effects.append(Resume())
+        self.begin_arrival(topic, state.source, adoption.number, until=adoption.until)
+
+    def say_again(self, outlet: Outlet) -> None:
+        """To who knows nothing of hand-overs, and may have taken the old owner's removal for ours."""
+        announce = TopicAnnounce(topic=outlet.feed.topic, mark=mark_of(outlet, self._node))
+        raw = [peer for peer, member in self._peers.items() if not member.is_hansa]
+        self._effects += [Send(peer=peer, command=announce) for peer in raw]
+
+    def is_closed_here(self, adoption: Adoption) -> bool:
+        """Whether all that the old owner has published has come here, as far as it ever will."""
+        hold = self.holds.get(adoption.topic.decode())
+        member = self._peers.get(adoption.state.source)
+        if member is None:
+            return True
+        return hold is not None and hold.connection is member and hold.number >= adoption.number
+
+    def begin_arrival(self, topic: bytes, source: bytes, number: int, *, until: float) -> None:
+        """The topic is ours; what others sent to the old owner comes from there."""
+        expected = {peer: None for peer, member in self._peers.items() if member.is_hansa}
+        arrival = Arrival(
+            source=source,
+            number=number,
+            until=until + TOPIC_FORWARD_S_MAX,
+            expected=expected,
+            ended={},
+            is_last=source not in self._peers,
+        )
+        if expected:
+            self.arrivals[topic] = arrival
+
+    def say_switched(self, *, crossing: Container[bytes]) -> None:
+        """To the new owners of topics of which nothing is held, and nothing waits here, any more."""
+        for topic, (target, number) in list(self.switching.items()):
+            if topic not in crossing and topic.decode() not in self.holds:
+                del self.switching[topic]
+                move = Move(step=MoveStep.SWITCHED, number=number, node=self._node)
+                remove = TopicRemove(topic=topic.decode(), move=move)
+                self._effects.append(Send(peer=target, command=remove))
+
+    # -- peers and time
+
+    def peer_gone(self, peer: bytes) -> None:
+        """Its connection has ended."""
+        for topic, arrival in list(self.arrivals.items()):
+            if arrival.source == peer:
+                self._end_all(topic, arrival)
+            arrival.expected.pop(peer, None)
+            self._close_if_done(topic, arrival)
+        for topic in [topic for topic, (target, _) in self.switching.items() if target == peer]:
+            del self.switching[topic]
+        for leaving in list(self.leaving.values()):
+            leaving.said = [(who, said) for who, said in leaving.said if who != peer]
+            if peer in leaving.expected:
+                # It sends nothing more over this connection, and asks the new owner itself.
+                self._ended_here(leaving, Move(step=MoveStep.END, number=leaving.number, node=peer))
+        for hold in list(self.holds.values()):
+            if hold.target == peer:
+                hold.has_asked = False
+            self.settle(hold.name)
+
+    def tick(self, *, now: float) -> list[HeldMessages]:
+        """Let go of what has waited too long; the topics on whose new owner nobody waits any more."""
+        for topic in [topic for topic, one in self.arrivals.items() if one.until <= now]:
+            self.close_arrival(topic)
+        for leaving in list(self.leaving.values()):
+            if leaving.until is None:
+                leaving.until = now + (TOPIC_FORWARD_S_MAX if leaving.is_gone else TOPIC_TAKEN_S_MAX)
+            elif leaving.until <= now and leaving.is_gone:
+                if leaving.expected:
+                    self._say_last(leaving)
+                self._effects.append(Resume())
+                del self.leaving[leaving.outlet.frame]
+        given_up = []
+        for hold in list(self.holds.values()):
+            if hold.until is None:
+                hold.until = now + TOPIC_HOLD_S_MAX
+            elif hold.until <= now:
+                given_up.append(hold)
+                self._give_up(hold)
+        return given_up
+
+    def overdue(self, *, now: float) -> list[Leaving]:
+        """What was taken, and is still not announced."""
+        closed = [one for one in self.leaving.values() if not one.is_gone]
+        return [one for one in closed if one.until is not None and one.until <= now]
+
+    def deadline(self) -> float | None:
+        due = [one.until for one in self.arrivals.values()]
+        due += [one.until for one in self.adoptions.values()]
+        due += [0.0 if one.until is None else one.until for one in self.leaving.values()]
+        due += [0.0 if one.until is None else one.until for one in self.holds.values()]
+        return min(due, default=None)
+
+    def _give_up(self, hold: HeldMessages) -> None:
+        owner = self._owner(hold.topic)
+        if owner is None or hold.is_orphaned:
+            self._drop(hold)
+        else:
+            del self.holds[hold.name]
+            self._release(hold, owner)
