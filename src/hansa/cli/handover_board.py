@@ -143,6 +143,7 @@ def sentence(record: Handover) -> str:
             return f"{what}: {record.taken_by or target} owns it {after}, epoch {epochs(record)}"
         case HandoverStep.DONE:
             took = f"in {took_s(record):.3f} s, epoch {epochs(record)}"
-            return f"{what}: handed over from {source} to {record.taken_by or target} {took}"
+            but = f", but {record.trouble}" if record.trouble else ""
+            return f"{what}: handed over from {source} to {record.taken_by or target} {took}{but}"
         case HandoverStep.WITHDRAWN:
             return f"{what}: withdrawn {after}, when it was {record.reached.value}: {record.trouble}"

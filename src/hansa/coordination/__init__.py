@@ -10,8 +10,9 @@ async with Session(store, ttl=10) as session:
   losing it or giving it back. `placed`: what is owned because a leader says so. `held`: a claim as its users
   see it.
 - `handover`: the steps by which something passes from one owner to the next, and who may write them.
-  `giving`: how an owner carries them out. `succession`: how those who wait do. `placing`: how leaders and
-  nodes do it with placed entries. `handovers`: all of a cluster, to see them and to ask for one.
+  `giving`: how an owner carries them out. `handed`: what is handed on, small or large. `succession`: how
+  those who wait do. `placing`: how leaders and nodes do it with placed entries. `handovers`: all of a
+  cluster, to see them and to ask for one.
 - `lock` (with the semaphore), `election`, `barrier`: what is taken in turns.
 - `following`: what a prefix of the store holds, kept up to date, and keys that are looked after.
 - `fencing`: storage that only the newest owner writes.

@@ -19,7 +19,9 @@ leaving, hear of nothing any longer and have the key deleted, in the background 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from types import TracebackType
@@ -27,6 +29,7 @@ from typing import Any, Final, Generic, Self, TypeVar
 
 from hansa.coordination.following import TROUBLE, Following, key_changed, patient_backoff, patiently
 from hansa.coordination.giving import Giving
+from hansa.coordination.handed import read_state
 from hansa.coordination.handover import Handover
 from hansa.coordination.line import (
     LineStats,
@@ -49,12 +52,15 @@ from hansa.errors import (
     LeaseLost,
     NotHeld,
     SessionLost,
+    StoreCorrupt,
     TimedOut,
     UsageError,
 )
 from hansa.limits import FAREWELL_STORE_S_MAX, HANDOVER_S, STORE_TIMEOUT_S, STORE_TXN_COUNT_MAX
 from hansa.runtime.tasks import Closing, GuardedBlock, Loss, again
 from hansa.store.values import Compare, Delete, Get, KeyValue, Outcome, Put, prefix_range
+
+logger = logging.getLogger(__name__)
 
 E = TypeVar("E", bound=Fenced)
 
@@ -223,8 +229,8 @@ class TakenClaim(Claim[E]):
     # What only a hand-over sets: a claim without pays nothing for it.
     handover: Handover | None = None
     """How it came to this owner, if the one before has handed it over."""
-    state = b""
-    """What came along, once it was read."""
+    _state = b""
+    _state_loss: StoreCorrupt | None = None
     giving: Giving | None = None
     record: ClaimRecord | None = None
 
@@ -320,20 +326,38 @@ class TakenClaim(Claim[E]):
         self.epoch, self.handover = epoch, handover
         self._put_revision = put_revision or self._put_revision
 
+    @property
+    def state(self) -> bytes:
+        """What came along, once it was read. Raises `StoreCorrupt` for what was lost."""
+        if self._state_loss is not None:
+            # A new one each time: one object that is raised twice would tell of both ways.
+            raise StoreCorrupt(str(self._state_loss)) from self._state_loss.__cause__
+        return self._state
+
     async def handed_state(self) -> bytes:
-        """What the owner before has handed on; empty if it came here in another way."""
-        if self.handover is not None and self.handover.state:
-            self.state = self.handover.state
+        """What the owner before has handed on; empty if it came here in another way. Waits for the store.
+
+        Raises `StoreCorrupt` when that was too large for the record, and is gone or damaged since.
+        """
+        handover = self.handover
+        if handover is not None and (handover.state or handover.blob) and self._state_loss is None:
+            try:
+                self._state = self._state or await read_state(self.session, handover)
+            except StoreCorrupt as lost:
+                logger.warning("%s", lost)
+                self._state_loss = lost
         return self.state
 
     async def finish_handover(self) -> None:
         """Read what was handed on, and say that it was read. However long the store cannot be reached.
 
-        Raises the loss. Until then whoever comes after this owner is given the same state.
+        Raises the loss. Until then whoever comes after this owner is given the same state. If that is lost,
+        the record says so, it is owned all the same, and `state` raises it.
         """
         if self.handover is not None:
-            await self.handed_state()
-            await finish(self)
+            with suppress(StoreCorrupt):
+                await self.handed_state()
+            await finish(self, "" if self._state_loss is None else str(self._state_loss))
 
     async def wanted(self) -> Handover:
         """Wait until somebody asks from outside to move it; gives the record. Raises as `Held.wanted`."""
@@ -638,6 +662,10 @@ class Line(Generic[E]):
     async def _finish(self, claim: TakenClaim[E]) -> None:
         if claim.movable is not None and claim.movable.is_plain:
             await claim.finish_handover()
+        else:
+            # Who says by itself when it is done has it at hand, too.
+            with suppress(StoreCorrupt):
+                await claim.handed_state()
 
     async def standing(self) -> list[Standing]:
         """Everybody in the line, in order. Raises what the store raises."""

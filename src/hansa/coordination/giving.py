@@ -18,6 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from hansa.coordination.following import TROUBLE, key_changed, patient_backoff, patiently
+from hansa.coordination.handed import HandedState, as_state
 from hansa.coordination.handover import (
     Actor,
     Decision,
@@ -30,7 +31,7 @@ from hansa.coordination.handover import (
     offered,
 )
 from hansa.coordination.line import Head, decode_signed, head_key
-from hansa.coordination.succession import as_state, call_off, checked_offer, record_of, withdrawn
+from hansa.coordination.succession import call_off, checked_offer, record_of, withdrawn
 from hansa.errors import (
     AlreadyClosed,
     Conflict,
@@ -215,15 +216,19 @@ class Giving:
         claim, record = self._claim, self.record
         target = prepared.target_key.encode()
         watching = self._session.spawn(self._until_gone(target), f"watches {target!r}")
+        handed = HandedState(self._session, state, record.wake)
         try:
             async with GuardedBlock(claim.loss):
-                self._outcome = await self._to_the_end(prepared, state)
+                self._outcome = await self._to_the_end(prepared, handed)
         except HansaError as error:
             # A loss that comes after the end changes nothing of it.
             if self._outcome is None:
                 self._outcome = error
         finally:
             watching.cancel()
+            ended = self._outcome
+            is_given = isinstance(ended, Handover) and ended.step is not HandoverStep.WITHDRAWN
+            handed.close(record.key, is_given=is_given)
             record.let_go()
             claim.giving = None
 
@@ -243,7 +248,7 @@ class Giving:
         self._is_target_here = False
         self.record.wake()
 
-    async def _to_the_end(self, known: Handover, state: bytes) -> Handover:
+    async def _to_the_end(self, known: Handover, handed: HandedState) -> Handover:
         """`known` is the record as it was known last, while it told of this hand-over."""
         claim, record = self._claim, self.record
         backoff = patient_backoff(self._session.environment.chance)
@@ -260,12 +265,15 @@ class Giving:
                 claim.unseal()
                 return now
             known = now or known
-            decision = self._decide(now, known)
+            decision = self._decide(now, known, handed)
+            if decision is not None and decision.step is HandoverStep.SEALED and not handed.is_ready:
+                handed.prepare(record.deadline_s)
+                decision = None
             if decision is None:
                 await record.wait(since, record.deadline_s)
                 continue
             try:
-                await self._write(known, decision, state)
+                await self._write(known, decision, handed)
             except TROUBLE:
                 self._retries_count += 1
                 await asyncio.sleep(backoff.next_s())
@@ -288,6 +296,7 @@ class Giving:
             times={**known.times, step: 0.0 if ended is None else ended.ended},
             trouble="another hand-over was begun" if ended is None else ended.trouble,
             state=b"",
+            blob="",
         )
 
     def _ended(self, now: Handover) -> PastHandover | None:
@@ -303,28 +312,31 @@ class Giving:
         """Whether the record tells so."""
         return now.number == self._number and now.step in (HandoverStep.TAKEN, HandoverStep.DONE)
 
-    def _decide(self, now: Handover | None, known: Handover) -> Decision | None:
+    def _decide(self, now: Handover | None, known: Handover, handed: HandedState) -> Decision | None:
         if now is None:
             return Decision(step=HandoverStep.WITHDRAWN, trouble="its record was deleted")
-        facts = Facts(is_target_here=self._is_target_here, is_over_time=self.record.is_over_time)
+        facts = Facts(
+            is_target_here=self._is_target_here,
+            is_over_time=self.record.is_over_time,
+            refusal=handed.refusal,
+        )
         return decide(known, Actor.OWNER, facts)
 
-    async def _write(self, now: Handover, decision: Decision, state: bytes) -> None:
+    async def _write(self, now: Handover, decision: Decision, handed: HandedState) -> None:
         claim, session = self._claim, self._session
         target = now.target_key.encode()
         compares = list(claim.guards)
         also: list[Operation] = []
         if decision.step is HandoverStep.SEALED:
-            compares.append(Compare.exists(target))
+            compares += [Compare.exists(target), *handed.guards]
             head = Head(first=claim.key, epoch=claim.epoch, next=target, is_open=True)
             also += [Put(head_key(claim.prefix), head.encode()), *claim.puts_of_leaving()]
             record = advanced(
                 now,
                 HandoverStep.SEALED,
                 at=session.store.clock.wall(),
-                state=state,
-                size=len(state),
                 retries=now.retries + self._retries_count,
+                **handed.fields,
             )
         else:
             if now.step is HandoverStep.SEALED:
@@ -335,6 +347,7 @@ class Giving:
         if not outcome.is_success:
             self._is_target_here = any(item.key == target for item in outcome.items)
             self._check_own(outcome.items)
+            await handed.look()
 
     def _as_withdrawn(self, record: Handover) -> HandoverWithdrawn:
         reached = record.reached.value

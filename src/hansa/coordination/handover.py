@@ -95,10 +95,10 @@ class Handover:
     `kind` and `name` say of what; `number` counts the hand-overs of this thing. `source` and `target` are
     nodes. `asked_by` is who asked from outside, empty if the owner itself offered it. `epoch` is the old
     owner's, `next_epoch` the new one's, 0 until it is taken. The keys are those of their claims. `times` are
-    wall times of the steps, for display. `state` is what is handed on, until it is done, and `size` how many
-    bytes it had. `retries` counts what was asked of the store more than once. `trouble` says why it was
-    withdrawn. `past` has the hand-overs before this one, the newest first. `revision` is the store's when
-    this was read from it.
+    wall times of the steps, for display. `state` is what is handed on, until it is done; if that is large
+    `blob` names it instead. `size` is how many bytes it had. `retries` counts what was asked of the store
+    more than once. `trouble` says why it was withdrawn, or what was lost. `past` has the hand-overs before
+    this one, the newest first. `revision` is the store's when this was read from it.
     """
 
     kind: str
@@ -117,6 +117,7 @@ class Handover:
     taken_by: str = ""
     times: Mapping[HandoverStep, float] = field(default_factory=dict)
     state: bytes = b""
+    blob: str = ""
     size: int = 0
     retries: int = 0
     trouble: str = ""
@@ -239,7 +240,7 @@ def advanced(record: Handover, step: HandoverStep, *, at: float, **changes: Any)
     """The record after its next step. The state stays until it was read, or is of no use any more."""
     invariant(step in NEXT_STEPS[record.step], f"{record.what}: {step} after {record.step}")
     if not step.is_open:
-        changes["state"] = b""
+        changes |= {"state": b"", "blob": ""}
     return replace(record, step=step, times={**record.times, step: at}, **changes)
 
 

@@ -16,6 +16,7 @@ from math import inf
 from typing import Final
 
 from hansa.coordination.following import TROUBLE, Following, Snapshot, changes, patiently
+from hansa.coordination.handed import dropped
 from hansa.coordination.handover import Actor, Facts, Handover, HandoverStep, advanced, decide, offered
 from hansa.coordination.line import decode_signed, epoch_of, head_key, head_of, in_order
 from hansa.coordination.succession import checked_offer
@@ -29,6 +30,7 @@ from hansa.limits import (
     HANDOVER_S,
     HANDOVER_SWEEP_COUNT,
 )
+from hansa.store.blobs import Blobs
 from hansa.store.store import Store
 from hansa.store.values import Compare, Delete, Get, KeyValue, Put, prefix_range
 from hansa.transport.environment import Environment
@@ -108,6 +110,8 @@ class Handovers:
         self._keys = Keys(cluster)
         self._name = name or "outside"
         self._environment = environment if environment is not None else Environment()
+        here = Environment(clock=store.clock, chance=self._environment.chance)
+        self._blobs = Blobs(store, cluster=cluster, environment=here)
         self._open: dict[bytes, _Open] = {}
         self._numbers: dict[bytes, int] = {}
         self._stats = HandoversStats()
@@ -200,7 +204,7 @@ class Handovers:
                         Compare.created(owner.key, "=", owner.create_revision),
                         Compare.revision(head_key(prefix), "=", 0 if head is None else head.revision),
                     ],
-                    then=[Put(key, offer.encode())],
+                    then=[Put(key, offer.encode()), *dropped(self._blobs, before, offer)],
                 )
             except TimedOut:
                 continue  # Whether it was offered, the record says.
@@ -270,15 +274,18 @@ class Handovers:
     ) -> int:
         """Forget up to so many hand-overs that ended so many seconds ago; gives how many were forgotten.
 
-        A line's head goes along. While that is needed both stay. Raises what the store raises.
+        A line's head goes along. While that is needed both stay. Blobs that no hand-over names go at the end
+        of their lifetime, as `Blobs.sweep` does it. Raises what the store raises.
         """
         swept_count = 0
         oldest = self._store.clock.wall() - older_than
-        for record in await self.all():
+        records = await self.all()
+        for record in records:
             if swept_count >= count_max:
                 break
             if not record.is_open and record.times.get(record.step, 0.0) < oldest:
                 swept_count += await self._forget(record)
+        await self._blobs.sweep(kept={record.blob for record in records if record.blob})
         return swept_count
 
     async def look_after(self, on_stuck: Callable[[HandoverStuck], None] | None = None) -> None:

@@ -48,7 +48,11 @@ class Held(Generic[E]):
 
     @property
     def state(self) -> bytes:
-        """What the owner before handed on to this one; empty if there was no hand-over, or nothing."""
+        """What the owner before handed on to this one; empty if there was no hand-over, or nothing.
+
+        Raises `StoreCorrupt` for what was handed on and is lost: a large one is a blob in the store, which
+        somebody may delete or damage. Then it is held all the same, and the record has it as its trouble.
+        """
         return self._claim.state
 
     async def wanted(self) -> Handover:
@@ -70,8 +74,10 @@ class Held(Generic[E]):
         """Give it to a node that waits for it, ahead of all others who wait, with a state; gives the record.
 
         When the new owner is ready `state` is called, if it can be. From its return on this owner acts no
-        more: it is not held then, and no block of it is cancelled. `to` is the name of a `Session(node=...)`,
-        or the record that `wanted` gave: then that hand-over, and no other one if it is over meanwhile.
+        more: it is not held then, and no block of it is cancelled. A state has at most 16 MiB; what does not
+        fit into the record is stored before, in the time that the hand-over has. `to` is the name of a
+        `Session(node=...)`, or the record that `wanted` gave: then that hand-over, and no other one if it is
+        over meanwhile.
 
         Raises `NoSuccessor` and `HandoverWithdrawn`: then it is held as before. Raises the loss, `NotHeld`,
         `BadArgument`; `Conflict` while another hand-over is open; `TimedOut` and `StoreUnavailable`.

@@ -55,6 +55,8 @@ class PlacedClaim(Claim[Fenced]):
         super().__init__(session, what=f"entry {item.key!r}", error=Fenced)
         self.key = item.key
         self.placement = placement
+        self.state_trouble = ""
+        """For `PlacedMoves`: why what was handed on to it could not be read."""
         self._revision = item.mod_revision
         self._record = Compare.lease(session.keys.node(placement.node), "=", session.lease)
         self._begin(placement.epoch)

@@ -19,6 +19,7 @@ from dataclasses import replace
 from functools import partial
 
 from hansa.coordination.following import TROUBLE, Following, changes, patient_backoff, patiently
+from hansa.coordination.handed import HandedState, as_state, blobs_of, dropped, read_state
 from hansa.coordination.handover import (
     Actor,
     Facts,
@@ -30,7 +31,7 @@ from hansa.coordination.handover import (
 )
 from hansa.coordination.placed import PlacedClaim, PlacedClaims, Placement
 from hansa.coordination.session import SessionKeeper
-from hansa.coordination.succession import as_state, checked_offer, withdrawn
+from hansa.coordination.succession import checked_offer, withdrawn
 from hansa.errors import (
     BadRecord,
     Conflict,
@@ -40,11 +41,13 @@ from hansa.errors import (
     NoOwner,
     NoSuccessor,
     NotHeld,
+    StoreCorrupt,
 )
 from hansa.keys import Keys, quoted
 from hansa.limits import HANDOVER_S
 from hansa.runtime.mailboxes import Waiters
 from hansa.runtime.tasks import GuardedBlock, again
+from hansa.store.blobs import Blobs
 from hansa.store.store import Store
 from hansa.store.values import Compare, Get, KeyValue, Operation, Put
 
@@ -70,6 +73,7 @@ class Placer:
     ) -> None:
         self._store = store
         self._keys = Keys(cluster)
+        self._blobs = Blobs(store, cluster=cluster)
         self._prefix = prefix
         self._kind = kind
         self._guard = guard
@@ -202,7 +206,8 @@ class Placer:
         if decision.step is HandoverStep.WITHDRAWN:
             at = self._store.clock.wall()
             ended = advanced(record, HandoverStep.WITHDRAWN, at=at, trouble=decision.trouble)
-            await self._commit([Compare.revision(key, "=", record.revision)], [Put(key, ended.encode())])
+            puts = [Put(key, ended.encode()), *dropped(self._blobs, record, ended)]
+            await self._commit([Compare.revision(key, "=", record.revision)], puts)
             return
         node = record.target if facts.is_target_here and not is_taken else choose(record)
         if node is not None:
@@ -317,9 +322,17 @@ class PlacedMoves:
 
         It waits for the store, and raises the loss if the entry is another one's by now: who reads nothing
         because the next owner has read it must not take that for a beginning.
+        Raises `StoreCorrupt` when what was handed on is gone or damaged; `finish` has the record say so.
         """
         record = await self._read(claim)
-        return record.state if record is not None and _is_taken_by(record, claim) else b""
+        if record is None or not _is_taken_by(record, claim):
+            return b""
+        try:
+            return await read_state(self._keeper, record)
+        except StoreCorrupt as lost:
+            logger.warning("%s", lost)
+            claim.state_trouble = str(lost)
+            raise
 
     async def finish(self, claim: PlacedClaim) -> None:
         """Say that what was handed on was read. However long the store cannot be reached. Raises the loss."""
@@ -327,7 +340,8 @@ class PlacedMoves:
         key = self._key(claim)
         while (record := await self._read(claim)) is not None and _is_taken_by(record, claim):
             claim.check()
-            done = advanced(record, HandoverStep.DONE, at=self._keeper.store.clock.wall())
+            at = self._keeper.store.clock.wall()
+            done = advanced(record, HandoverStep.DONE, at=at, trouble=claim.state_trouble or record.trouble)
             with suppress(*TROUBLE):
                 if await self._write(key, record, done, *claim.guards):
                     return
@@ -383,15 +397,18 @@ class PlacedMoves:
         state: bytes,
         outcome: list[Handover | HansaError],
     ) -> None:
+        handed = HandedState(claim.session, state, self._changed)
         try:
             async with GuardedBlock(claim.loss):
-                outcome.append(await self._seal(claim, key, record, state))
+                outcome.append(await self._seal(claim, key, record, handed))
         except HansaError as error:
             # A loss that comes after the end changes nothing of it.
             if not outcome:
                 outcome.append(error)
+        finally:
+            handed.close(key, is_given=any(isinstance(found, Handover) for found in outcome))
 
-    async def _seal(self, claim: PlacedClaim, key: bytes, record: Handover, state: bytes) -> Handover:
+    async def _seal(self, claim: PlacedClaim, key: bytes, record: Handover, handed: HandedState) -> Handover:
         session = claim.session
         backoff = patient_backoff(session.environment.chance)
         while True:
@@ -403,7 +420,12 @@ class PlacedMoves:
                 return now
             if now.step is HandoverStep.WITHDRAWN:
                 raise self._unsealed(claim, now, now.trouble)
-            decision = decide(now, Actor.OWNER, Facts(is_over_time=self._is_over_time(key, now)))
+            facts = Facts(is_over_time=self._is_over_time(key, now), refusal=handed.refusal)
+            decision = decide(now, Actor.OWNER, facts)
+            is_sealing = decision is not None and decision.step is HandoverStep.SEALED
+            if is_sealing and not handed.is_ready:
+                handed.prepare(self._seen[key][1] + now.timeout)
+                decision = None
             try:
                 if decision is None:
                     await self._wait(since, self._seen[key][1] + now.timeout)
@@ -411,12 +433,12 @@ class PlacedMoves:
                 following = (
                     withdrawn(now, decision, session)
                     if decision.step is HandoverStep.WITHDRAWN
-                    else advanced(
-                        now, decision.step, at=session.store.clock.wall(), state=state, size=len(state)
-                    )
+                    else advanced(now, decision.step, at=session.store.clock.wall(), **handed.fields)
                 )
-                if not await self._write(key, now, following, *claim.guards):
+                guards = [*claim.guards, *(handed.guards if is_sealing else ())]
+                if not await self._write(key, now, following, *guards):
                     await self._believe(key)
+                    await handed.look()
             except TROUBLE:
                 await asyncio.sleep(backoff.next_s())
 
@@ -441,7 +463,8 @@ class PlacedMoves:
 
     async def _write(self, key: bytes, before: Handover, after: Handover, *compares: Compare) -> bool:
         outcome = await self._keeper.store.commit(
-            [Compare.revision(key, "=", before.revision), *compares], then=[Put(key, after.encode())]
+            [Compare.revision(key, "=", before.revision), *compares],
+            then=[Put(key, after.encode()), *dropped(blobs_of(self._keeper), before, after)],
         )
         if outcome.is_success:
             self._keep(key, replace(after, revision=outcome.revision))

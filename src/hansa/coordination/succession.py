@@ -19,6 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from hansa.coordination.following import TROUBLE, patient_backoff, patiently
+from hansa.coordination.handed import blobs_of, dropped
 from hansa.coordination.handover import (
     Actor,
     Decision,
@@ -40,7 +41,6 @@ from hansa.errors import (
 )
 from hansa.keys import as_name
 from hansa.limits import (
-    HANDOVER_INLINE_BYTES_MAX,
     HANDOVER_REASON_CHARS_MAX,
     HANDOVER_S_MAX,
 )
@@ -80,18 +80,6 @@ def checked_offer(to: str, timeout: float, reason: str) -> None:
         )
     if len(reason) > HANDOVER_REASON_CHARS_MAX:
         raise BadArgument(f"a reason has at most {HANDOVER_REASON_CHARS_MAX} characters, not {len(reason)}")
-
-
-def as_state(state: bytes) -> bytes:
-    """Raises `BadArgument` for what cannot be handed on."""
-    if not isinstance(state, bytes):
-        raise BadArgument(f"what is handed on is bytes, not {type(state).__name__}")
-    if len(state) > HANDOVER_INLINE_BYTES_MAX:
-        raise BadArgument(
-            f"a state of {len(state)} bytes: at most {HANDOVER_INLINE_BYTES_MAX} are handed on;"
-            " store it elsewhere, and hand on its name"
-        )
-    return state
 
 
 # ---- the record, as a claim sees it -------------------------------------------------------------------
@@ -197,10 +185,11 @@ class ClaimRecord:
         Raises `TimedOut` and `StoreUnavailable`: the same again does no harm. `SessionLost` without a lease.
         """
         session, known_at = self.session, self._known_at
+        drops = dropped(blobs_of(session), self.latest, record)
         try:
             outcome = await session.store.commit(
                 [Compare.revision(self.key, "=", self._revision), *compares],
-                then=[Put(self.key, record.encode()), *also, *reads],
+                then=[Put(self.key, record.encode()), *drops, *also, *reads],
                 otherwise=[Get(self.key), *reads],
             )
         except LeaseLost as gone:
@@ -467,8 +456,11 @@ async def _try_to_take(claim: TakenClaim[Any], place: Place) -> tuple[Place, Han
     return place, handover
 
 
-async def finish(claim: TakenClaim[Any]) -> None:
-    """Say that what was handed on was read. However long the store cannot be reached. Raises the loss."""
+async def finish(claim: TakenClaim[Any], trouble: str) -> None:
+    """Say that what was handed on was read, or why not. However long the store cannot be reached.
+
+    Raises the loss.
+    """
     handover, session = claim.handover, claim.session
     if handover is None:
         return
@@ -480,7 +472,8 @@ async def finish(claim: TakenClaim[Any]) -> None:
         and now.number == handover.number
         and now.step is HandoverStep.TAKEN
     ):
-        done = advanced(now, HandoverStep.DONE, at=session.store.clock.wall())
+        at = session.store.clock.wall()
+        done = advanced(now, HandoverStep.DONE, at=at, trouble=trouble or now.trouble)
         try:
             outcome = await record.write(
                 done, claim.guards, [Put(head_key(claim.prefix), head.encode())], [Get(claim.key)]

@@ -7,7 +7,7 @@ transaction that compares that all others are there. So the last piece stands fo
 compares it, in the transaction that writes a reference.
 
 Whoever puts a blob may die before anybody refers to it, and whoever deletes a reference may die before it
-deletes the blob. So `sweep` deletes what is older than a lifetime, whether anybody refers to it or not.
+deletes the blob. So `sweep` deletes what is older than a lifetime, but for those that its caller keeps.
 No clock of any machine says what is older, but the store: a sweep notes the store's revision, and then
 asks it for a lease as long as the lifetime. Once that lease has ended, everything written up to that
 revision is older, whoever sweeps then; a store that went back in time has taken the note back with it. A
@@ -22,7 +22,7 @@ import asyncio
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final
@@ -179,9 +179,15 @@ class Blobs:
         return tuple(blob for name, there in found.items() if (blob := self._blob(name, there)) is not None)
 
     async def sweep(
-        self, *, older_than: float = BLOB_LIFETIME_S, timeout: float | None = BLOB_TIMEOUT_S
+        self,
+        *,
+        older_than: float = BLOB_LIFETIME_S,
+        kept: Collection[str] = (),
+        timeout: float | None = BLOB_TIMEOUT_S,
     ) -> int:
-        """Delete blobs that are older, referred to or not; gives how many. To be called now and then.
+        """Delete blobs that are older, and not among the `kept`; gives how many. To be called now and then.
+
+        Whoever refers to blobs for long names them here: nobody else knows.
 
         The first call only begins the time; so a blob goes when it is between once and twice as old.
         Callers with different times have the longest of them. A call deletes a bounded number of blobs,
@@ -200,7 +206,7 @@ class Blobs:
             old = [
                 blob
                 for blob in await self.all(timeout=self._left_s(deadline_s))
-                if blob.revision <= note.revision
+                if blob.revision <= note.revision and blob.name not in kept
             ]
             for blob in old[:BLOBS_SWEPT_COUNT_MAX]:
                 swept_count += await self._sweep(blob, deadline_s)

@@ -75,7 +75,11 @@ class Hold(Ownership):
 
     @property
     def state(self) -> bytes:
-        """What the owner before handed on to this one; empty if there was no hand-over, or nothing."""
+        """What the owner before handed on to this one; empty if there was no hand-over, or nothing.
+
+        Raises `StoreCorrupt` for what was handed on and is lost: a large one is a blob in the store, which
+        somebody may delete or damage. Then it is held all the same, and the record has it as its trouble.
+        """
         return self._inner.state
 
     def wanted(self, timeout: float | None = None) -> Handover:
@@ -283,7 +287,11 @@ class Leadership(Ownership):
 
     @property
     def state(self) -> bytes:
-        """What the owner before handed on to this one; empty if there was no hand-over, or nothing."""
+        """What the owner before handed on to this one; empty if there was no hand-over, or nothing.
+
+        Raises `StoreCorrupt` for what was handed on and is lost: a large one is a blob in the store, which
+        somebody may delete or damage. Then it is held all the same, and the record has it as its trouble.
+        """
         return self._inner.state
 
     def wanted(self, timeout: float | None = None) -> Handover:

@@ -30,6 +30,7 @@ from hansa.errors import (
     HansaError,
     NoSuccessor,
     NotOwner,
+    StoreCorrupt,
     TimedOut,
     TopicExists,
     Unavailable,
@@ -314,8 +315,8 @@ class TopicMover:
         state = None
         if handover is not None:
             try:
-                state = TopicState.decode(handover.state)
-            except BadRecord as error:
+                state = TopicState.decode(claim.state)
+            except (BadRecord, StoreCorrupt) as error:
                 self._report(topic, error)
             self._tasks.spawn(_finish(claim), f"ends the hand-over of {topic}")
         if handover is None or state is None:

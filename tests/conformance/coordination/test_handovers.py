@@ -10,13 +10,16 @@ import pytest
 from hansa.coordination import Election, Handover, Handovers, HandoverStep, Lock, Session
 from hansa.coordination.held import Held
 from hansa.coordination.line import in_order
-from hansa.errors import Conflict, HandoverWithdrawn, LockLost, NoOwner, NoSuccessor, NotHeld
+from hansa.errors import BadArgument, Conflict, HandoverWithdrawn, LockLost, NoOwner, NoSuccessor, NotHeld
 from hansa.keys import Keys
+from hansa.limits import BLOB_BYTES_MAX
+from hansa.store.blobs import Blobs
 from hansa.store.store import Store
 from tests.support.gated_store import GatedStore
 
 WAIT_S_MAX = 20.0
 NAME = "dock"
+LARGE = bytes(range(256)) * 4_096
 OFFERED, PREPARED, SEALED, TAKEN, DONE, WITHDRAWN = HandoverStep
 
 
@@ -156,6 +159,47 @@ async def test_what_is_handed_over_goes_to_the_named_one_ahead_of_all_others(eit
         leader = await Election(cast.sessions["late"], NAME).leader()
         assert leader is not None
         assert leader.term == epochs[-1]
+
+
+async def test_a_state_of_a_mebibyte_goes_along_and_leaves_nothing_in_the_store(either_cast: Cast) -> None:
+    cast = either_cast
+    first = await cast.acquire("first")
+    named = await cast.wait("named")
+    with pytest.raises(BadArgument, match="a state of 16777217 bytes: at most 16777216"):
+        await first.hand_over("named", state=bytes(BLOB_BYTES_MAX + 1))
+    assert await cast.handovers.get(cast.kind, NAME) is None
+    cast.gates["named"].hold(DONE)
+    await first.hand_over("named", state=LARGE)
+    blobs = Blobs(cast._stores[0])
+    assert [blob.name for blob in await blobs.all()] == [(await cast.record(TAKEN)).blob]
+    cast.gates["named"].open(DONE)
+    assert (await named).state == LARGE
+    done = await cast.record(DONE)
+    assert (done.size, done.blob, done.state) == (len(LARGE), "", b"")
+    assert await blobs.all() == ()
+
+
+@pytest.mark.spec("OWN-05")
+async def test_a_state_of_a_mebibyte_goes_to_an_heir_and_is_deleted_when_it_is_withdrawn(cast: Cast) -> None:
+    first = await cast.acquire("first")
+    other = await cast.wait("other")
+    await cast.wait("named")
+    cast.gates["named"].hold(TAKEN)
+    with pytest.raises(HandoverWithdrawn, match="did not take it"):
+        await first.hand_over("named", state=LARGE, timeout=3.0)
+    assert stands(first)
+    blobs = Blobs(cast._stores[0])
+    assert await blobs.all() == ()
+    # What it asked for comes too late; the next time it waits again.
+    cast.gates["named"].open(TAKEN)
+    cast.gates["named"].hold(TAKEN)
+    giving = asyncio.ensure_future(first.hand_over("named", state=LARGE))
+    await cast.record(SEALED)
+    cast.gates["first"].hold(WITHDRAWN)
+    await cast.dies("first", "named")
+    assert (await other).state == LARGE
+    assert await blobs.all() == ()
+    giving.cancel()
 
 
 async def test_it_goes_on_from_hand_to_hand_and_the_record_remembers(cast: Cast) -> None:

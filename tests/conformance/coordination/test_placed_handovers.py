@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
+from typing import Any
 
 import pytest
 
@@ -19,13 +20,26 @@ from hansa.coordination import (
     SessionKeeper,
 )
 from hansa.coordination.election import Election
-from hansa.errors import Conflict, Fenced, HandoverWithdrawn, NoOwner, NoSuccessor, NotHeld
+from hansa.errors import (
+    BadArgument,
+    Conflict,
+    Fenced,
+    HandoverWithdrawn,
+    NoOwner,
+    NoSuccessor,
+    NotHeld,
+    StoreCorrupt,
+)
+from hansa.keys import Keys
+from hansa.limits import BLOB_BYTES_MAX
+from hansa.store.blobs import Blobs
 from hansa.store.store import Store
 from hansa.store.values import Put
 from tests.support.gated_store import GatedStore
 
 WAIT_S_MAX = 30.0
 ENTRY = b"entries/a/b"
+LARGE = bytes(range(256)) * 4_096
 OFFERED, PREPARED, SEALED, TAKEN, DONE, WITHDRAWN = HandoverStep
 
 
@@ -136,6 +150,121 @@ async def test_an_entry_is_handed_over_with_its_state_and_a_higher_epoch(stage: 
     assert second.epoch > first.epoch
     assert await acts(stage, second)
     assert await b.moves.handed_state(second) == b""
+
+
+async def sealed(stage: Stage, state: bytes) -> tuple[PlacedClaim, asyncio.Future[Handover]]:
+    """Placed on a, and on its way to b with a state."""
+    a = stage.nodes[0]
+    await stage.placer.place(ENTRY, "a")
+    first = await a.claims.get()
+    await stage.placer.offer(ENTRY, "b")
+    await a.wanted.get()
+    return first, asyncio.ensure_future(a.moves.seal(first, state))
+
+
+async def test_a_state_of_a_mebibyte_goes_along_and_leaves_nothing_in_the_store(stage: Stage) -> None:
+    a, b, _ = stage.nodes
+    await stage.placer.place(ENTRY, "a")
+    first = await a.claims.get()
+    await stage.placer.offer(ENTRY, "b")
+    await a.wanted.get()
+    with pytest.raises(BadArgument, match="a state of 16777217 bytes"):
+        await a.moves.seal(first, bytes(BLOB_BYTES_MAX + 1))
+    assert await acts(stage, first)
+    sealing = asyncio.ensure_future(a.moves.seal(first, LARGE))
+    record = await stage.record(TAKEN)
+    await sealing
+    blobs = Blobs(stage.store)
+    assert ([blob.name for blob in await blobs.all()], record.state) == ([record.blob], b"")
+    second = await b.claims.get()
+    assert await b.moves.handed_state(second) == LARGE
+    await b.moves.finish(second)
+    done = await stage.record(DONE)
+    assert (done.size, done.blob, done.trouble) == (len(LARGE), "", "")
+    assert await blobs.all() == ()
+
+
+@pytest.mark.parametrize("who", ["owner", "leader"])
+async def test_a_large_state_is_deleted_when_what_was_sealed_is_withdrawn(stage: Stage, who: str) -> None:
+    b = stage.nodes[1]
+    first, sealing = await sealed(stage, LARGE)
+    while (await stage.handovers.get("entry", "a%2Fb")).step is not SEALED:  # type: ignore[union-attr]
+        await asyncio.sleep(0.01)
+    assert len(await Blobs(stage.store).all()) == 1
+    await b.dies(stage.store)
+    if who == "leader":
+        await stage.record(WITHDRAWN)
+    else:
+        record = await stage.handovers.get("entry", "a%2Fb")
+        assert record is not None
+        # As its deadline does.
+        stage.nodes[0].moves._seen[Keys().handover("entry", "a%2Fb")] = (record.number, -record.timeout)
+        stage.nodes[0].moves._changed()
+    with pytest.raises(HandoverWithdrawn):
+        await sealing
+    assert await Blobs(stage.store).all() == ()
+    assert await acts(stage, first)
+
+
+async def test_a_large_state_that_cannot_be_stored_keeps_it(stage: Stage) -> None:
+    a = stage.nodes[0]
+    commit = a.gate.commit
+
+    async def full(compares: Any, then: Any = (), *rest: Any, **named: Any) -> Any:
+        if any(isinstance(each, Put) and b"/blobs/" in each.key for each in then):
+            raise StoreCorrupt("the disk is full")
+        return await commit(compares, then, *rest, **named)
+
+    a.gate.commit = full  # type: ignore[method-assign]
+    first, sealing = await sealed(stage, LARGE)
+    with pytest.raises(HandoverWithdrawn, match="could not be stored: the disk is full"):
+        await sealing
+    assert await acts(stage, first)
+    assert "the disk is full" in (await stage.record(WITHDRAWN)).trouble
+
+
+async def test_a_large_state_that_was_stored_and_not_sealed_is_deleted(stage: Stage) -> None:
+    a = stage.nodes[0]
+    a.gate.hold(SEALED)
+    first, sealing = await sealed(stage, LARGE)
+    await a.gate.reached(SEALED)
+    blobs = Blobs(stage.store)
+    assert len(await blobs.all()) == 1
+    await stage.handovers.withdraw("entry", "a%2Fb", reason="not today")
+    a.gate.open(SEALED)
+    with pytest.raises(HandoverWithdrawn, match="not today"):
+        await sealing
+    assert await acts(stage, first)
+    while await blobs.all():
+        await asyncio.sleep(0.01)
+
+
+async def test_a_seal_needs_the_blob(stage: Stage) -> None:
+    a = stage.nodes[0]
+    a.gate.hold(SEALED)
+    first, sealing = await sealed(stage, LARGE)
+    await a.gate.reached(SEALED)
+    (blob,) = await Blobs(stage.store).all()
+    await Blobs(stage.store).delete(blob.name)
+    a.gate.open(SEALED)
+    with pytest.raises(HandoverWithdrawn, match="was deleted before it was sealed"):
+        await sealing
+    assert await acts(stage, first)
+
+
+async def test_a_large_state_that_is_lost_is_told_and_the_entry_is_owned(stage: Stage) -> None:
+    b = stage.nodes[1]
+    _, sealing = await sealed(stage, LARGE)
+    record = await stage.record(TAKEN)
+    await sealing
+    await Blobs(stage.store).delete(record.blob)
+    second = await b.claims.get()
+    said = f"what 'a' handed on, {len(LARGE)} bytes, is lost: blob {record.blob} is not there"
+    with pytest.raises(StoreCorrupt, match=said):
+        await b.moves.handed_state(second)
+    await b.moves.finish(second)
+    assert said in (await stage.record(DONE)).trouble
+    assert await acts(stage, second)
 
 
 async def test_a_node_that_will_not_take_it_says_why(stage: Stage) -> None:

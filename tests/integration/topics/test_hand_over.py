@@ -14,6 +14,7 @@ from hansa.errors import AlreadyClosed, Backlogged, HandoverWithdrawn, NoSuccess
 from hansa.ids import format_id, routing_id
 from hansa.keys import topic_name
 from hansa.limits import DRAIN_AT_ONCE_COUNT, HANDOVER_INLINE_BYTES_MAX
+from hansa.store.blobs import Blobs
 from hansa.topics import MessagesMissed, SubscriptionSuspended, TopicLost, TopicMoved, TopicRemoved
 from hansa.topics.router_mesh import RouterMesh
 from tests.support.discovery_cast import WITHIN_S, until
@@ -189,7 +190,10 @@ async def test_few_topics_of_a_node_that_leaves_are_spread_too(store: Store) -> 
         assert [len(node.owned) for node in nodes] == [0, 2, 2]
 
 
-async def test_a_topic_that_cannot_be_handed_on_keeps_no_other_from_leaving(store: Store) -> None:
+async def test_a_topic_that_cannot_be_handed_on_keeps_no_other_from_leaving(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hansa.coordination.handed.BLOB_BYTES_MAX", HANDOVER_INLINE_BYTES_MAX)
     async with TopicCast() as cast, asyncio.timeout(WITHIN_S):
         nodes = await cast.mesh(await cast.registry(), 1, 5, store=store)
         spot = nodes[0].spot()
@@ -200,6 +204,20 @@ async def test_a_topic_that_cannot_be_handed_on_keeps_no_other_from_leaving(stor
             await spot.create_topic(topic)
         assert set(await nodes[0].drain()) == small
         assert nodes[0].owned == ("large",)
+
+
+async def test_a_retained_message_that_is_too_large_for_the_record_goes_along(store: Store) -> None:
+    async with TopicCast() as cast, asyncio.timeout(WITHIN_S):
+        nodes = await cast.mesh(await cast.registry(), 1, 5, store=store)
+        spots = [node.spot() for node in nodes]
+        await spots[0].create_topic(ROOM, retain=True)
+        large = bytes(range(256)) * 4_096
+        await spots[0].publish(ROOM, large)
+        await spots[0].hand_over(ROOM, to=nodes[1].routing_id)
+        assert (nodes[0].owned, nodes[1].owned) == ((), (ROOM,))
+        assert (await (await spots[1].subscribe(ROOM)).recv()).payload == large
+        while await Blobs(store).all():
+            await asyncio.sleep(0.01)
 
 
 async def test_while_the_record_waits_publishers_wait_and_when_it_is_withdrawn_all_goes_on(

@@ -126,6 +126,11 @@ def test_json_has_all_but_the_state() -> None:
             "leader scheduler: handed over from host-1 to host-2 in 0.040 s, epoch 812 -> 815",
         ),
         (
+            record(HandoverStep.DONE, trouble="what was handed on is lost"),
+            "leader scheduler: handed over from host-1 to host-2 in 0.040 s, epoch 812 -> 815, but what was"
+            " handed on is lost",
+        ),
+        (
             record(HandoverStep.WITHDRAWN, trouble="the old owner is gone"),
             "leader scheduler: withdrawn after 0.010 s, when it was offered: the old owner is gone",
         ),

@@ -33,7 +33,7 @@ from hansa.errors import (
     UsageError,
 )
 from hansa.keys import Keys, topic_name
-from hansa.limits import HANDOVER_GRACE_S, HANDOVER_INLINE_BYTES_MAX, HANDOVER_S_MAX
+from hansa.limits import BLOB_BYTES_MAX, HANDOVER_GRACE_S, HANDOVER_INLINE_BYTES_MAX, HANDOVER_S_MAX
 from tests.support.gated_store import GatedStore
 from tests.support.virtual_store import TroubledStore, virtual
 
@@ -148,7 +148,7 @@ async def test_what_cannot_be_handed_over_so_is_refused_before_anything_is_writt
             {"to": "hulk", "timeout": HANDOVER_S_MAX + 1},
             {"to": "hulk", "reason": "x" * 501},
             {"to": "hulk", "state": "text"},
-            {"to": "hulk", "state": bytes(HANDOVER_INLINE_BYTES_MAX + 1)},
+            {"to": "hulk", "state": bytes(BLOB_BYTES_MAX + 1)},
         ):
             with pytest.raises(BadArgument):
                 await stage.hold.hand_over(**arguments)
@@ -170,12 +170,12 @@ async def test_a_state_that_is_too_large_or_fails_to_come_keeps_it(store: Troubl
         stage = await staged(stack, store)
 
         async def large() -> bytes:
-            return bytes(HANDOVER_INLINE_BYTES_MAX + 1)
+            return bytes(BLOB_BYTES_MAX + 1)
 
         async def failing() -> bytes:
             raise ValueError("not now")
 
-        with pytest.raises(BadArgument, match="at most 8192 are handed on"):
+        with pytest.raises(BadArgument, match="at most 16777216 are handed on"):
             await stage.hold.hand_over("hulk", state=large)
         assert (await stage.record()).step is WITHDRAWN
         with pytest.raises(ValueError, match="not now"):

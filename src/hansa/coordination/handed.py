@@ -1,0 +1,156 @@
+"""What an owner hands on to the next one: in the record itself if it is small, else as a blob that it names.
+
+A blob is put before the seal is sent, and the seal compares that it is there. Whoever writes a record over
+one that names a blob, and names it no more, deletes the blob in the same transaction: `dropped` says how. So
+a blob goes with the DONE or WITHDRAWN that ends its hand-over. One that no record has named is deleted by who
+put it, if it still can, else by `Handovers.sweep` at the end of its lifetime.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from hansa.coordination.following import TROUBLE, patient_backoff, patiently
+from hansa.coordination.handover import Handover
+from hansa.coordination.session import Session, SessionKeeper
+from hansa.errors import AlreadyClosed, BadArgument, BadRecord, HansaError, NotThere, StoreCorrupt
+from hansa.limits import BLOB_BYTES_MAX, HANDOVER_INLINE_BYTES_MAX
+from hansa.store.blobs import Blobs
+from hansa.store.values import Compare, Operation
+from hansa.transport.environment import Environment
+
+
+def as_state(state: bytes) -> bytes:
+    """Raises `BadArgument` for what cannot be handed on."""
+    if not isinstance(state, bytes):
+        raise BadArgument(f"what is handed on is bytes, not {type(state).__name__}")
+    if len(state) > BLOB_BYTES_MAX:
+        raise BadArgument(
+            f"a state of {len(state)} bytes: at most {BLOB_BYTES_MAX} are handed on;"
+            " store it elsewhere, and hand on its name"
+        )
+    return state
+
+
+def dropped(blobs: Blobs, before: Handover | None, after: Handover | None) -> list[Operation]:
+    """What goes along when one record is written over the other: delete a blob that is named no more."""
+    if before is None or not before.blob or (after is not None and after.blob == before.blob):
+        return []
+    try:
+        return [blobs.deletion(before.blob)]
+    except BadArgument:
+        return []  # Somebody else wrote it, and it is no blob's name.
+
+
+def blobs_of(session: Session | SessionKeeper) -> Blobs:
+    """The blobs in a session's store, by the store's clock."""
+    environment = Environment(clock=session.store.clock, chance=session.environment.chance)
+    return Blobs(session.store, cluster=session.keys.cluster, environment=environment)
+
+
+async def read_state(session: Session | SessionKeeper, record: Handover) -> bytes:
+    """What the record hands on. Waits for the store.
+
+    Raises `StoreCorrupt` for a blob that is gone or damaged.
+    """
+    if not record.blob:
+        return record.state
+    try:
+        return await patiently(partial(blobs_of(session).get, record.blob), session.environment.chance)
+    except (NotThere, StoreCorrupt, BadArgument) as error:
+        raise StoreCorrupt(
+            f"{record.what}: what {record.source!r} handed on, {record.size} bytes, is lost: {error}"
+        ) from error
+
+
+class HandedState:
+    """The state of one hand-over, from its owner's side.
+
+    `on_news` is called when it is ready, or never will be.
+    """
+
+    def __init__(self, session: Session, data: bytes, on_news: Callable[[], None]) -> None:
+        self._session = session
+        self._data = data
+        self._on_news = on_news
+        self._blobs = blobs_of(session)
+        self._blob = ""
+        self._putting: asyncio.Task[None] | None = None
+        self.refusal = ""
+        """Why it cannot be handed on; empty while it may be."""
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether a record can take it now."""
+        return self._is_small or bool(self._blob)
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """Those of the record that take it."""
+        state = self._data if self._is_small else b""
+        return {"state": state, "blob": self._blob, "size": len(self._data)}
+
+    @property
+    def guards(self) -> list[Compare]:
+        """What the seal must compare."""
+        return [self._blobs.guard(self._blob)] if self._blob else []
+
+    @property
+    def _is_small(self) -> bool:
+        return len(self._data) <= HANDOVER_INLINE_BYTES_MAX
+
+    def prepare(self, deadline_s: float) -> None:
+        """Get it ready in the background, by this time of the store's clock. Twice is as good as once."""
+        if self._putting is None:
+            self._putting = self._session.spawn(self._put(deadline_s), "puts what is handed on")
+
+    async def look(self) -> None:
+        """A seal was refused: is the blob still there? Raises what the store raises."""
+        for guard in self.guards:
+            if await self._session.store.get(guard.key) is None:
+                self._blob, self.refusal = "", "what it hands on was deleted before it was sealed"
+
+    def close(self, key: bytes, *, is_given: bool) -> None:
+        """It is given, or is not: then what was put for it goes, unless the record with this key names it."""
+        if self._putting is not None:
+            self._putting.cancel()
+        if self._blob and not is_given and self._session.is_live:
+            self._session.spawn(self._discard(key), "deletes what was not handed on")
+
+    async def _put(self, deadline_s: float) -> None:
+        left_s = max(0.0, deadline_s - self._session.store.clock.monotonic())
+        try:
+            self._blob = await self._blobs.put(self._data, timeout=left_s)
+        except HansaError as error:
+            self.refusal = f"the {len(self._data)} bytes that it hands on could not be stored: {error}"
+        self._on_news()
+
+    async def _discard(self, key: bytes) -> None:
+        """In a transaction with the record: a seal that is still under way comes before it, or is refused."""
+        session = self._session
+        backoff = patient_backoff(session.environment.chance)
+        while session.is_live:
+            try:
+                item = await session.store.get(key)
+                if item is not None and _names(item.value, self._blob):
+                    return
+                revision = 0 if item is None else item.mod_revision
+                outcome = await session.store.commit(
+                    [Compare.revision(key, "=", revision)], then=[self._blobs.deletion(self._blob)]
+                )
+                if outcome.is_success:
+                    return
+            except TROUBLE:
+                await asyncio.sleep(backoff.next_s())
+            except AlreadyClosed:
+                return
+
+
+def _names(value: bytes, blob: str) -> bool:
+    try:
+        return Handover.decode(value).blob == blob
+    except BadRecord:
+        return False
