@@ -19,7 +19,16 @@ from hansa.coordination.following import TROUBLE, Following, Snapshot, changes, 
 from hansa.coordination.handover import Actor, Facts, Handover, HandoverStep, advanced, decide, offered
 from hansa.coordination.line import decode_signed, epoch_of, head_key, head_of, in_order
 from hansa.coordination.succession import checked_offer
-from hansa.errors import BadArgument, BadRecord, Conflict, NoOwner, NoSuccessor, TimedOut
+from hansa.errors import (
+    AlreadyClosed,
+    BadArgument,
+    BadRecord,
+    Conflict,
+    HansaError,
+    NoOwner,
+    NoSuccessor,
+    TimedOut,
+)
 from hansa.keys import Keys
 from hansa.limits import (
     COMMIT_TRIES_MAX,
@@ -28,6 +37,7 @@ from hansa.limits import (
     HANDOVER_REASON_CHARS_MAX,
     HANDOVER_S,
     HANDOVER_SWEEP_COUNT,
+    HANDOVER_SWEEP_INTERVAL_S,
 )
 from hansa.store.store import Store
 from hansa.store.values import Compare, Delete, Get, KeyValue, Put, prefix_range
@@ -110,6 +120,7 @@ class Handovers:
         self._environment = environment if environment is not None else Environment()
         self._open: dict[bytes, _Open] = {}
         self._numbers: dict[bytes, int] = {}
+        self._swept_to = ("", "")
         self._stats = HandoversStats()
 
     def __repr__(self) -> str:
@@ -268,18 +279,40 @@ class Handovers:
     async def sweep(
         self, *, older_than: float = HANDOVER_KEPT_S, count_max: int = HANDOVER_SWEEP_COUNT
     ) -> int:
-        """Forget up to so many hand-overs that ended so many seconds ago; gives how many were forgotten.
+        """Forget hand-overs that ended so many seconds ago; gives how many were forgotten.
 
-        A line's head goes along. While that is needed both stay. Raises what the store raises.
+        A line's head goes along. While that is needed both stay. A call looks at so many at most, the next
+        one at others. Raises what the store raises.
         """
         swept_count = 0
         oldest = self._store.clock.wall() - older_than
-        for record in await self.all():
-            if swept_count >= count_max:
-                break
-            if not record.is_open and record.times.get(record.step, 0.0) < oldest:
-                swept_count += await self._forget(record)
+        old = [
+            record
+            for record in await self.all()
+            if not record.is_open and record.times.get(record.step, 0.0) < oldest
+        ]
+        # After those of the last call: what has to stay must not keep others.
+        old.sort(key=lambda one: ((one.kind, one.name) <= self._swept_to, one.kind, one.name))
+        for record in old[:count_max]:
+            swept_count += await self._forget(record)
+            self._swept_to = record.kind, record.name
         return swept_count
+
+    async def keep_swept(self, *, interval: float = HANDOVER_SWEEP_INTERVAL_S) -> None:
+        """Until cancelled: `sweep` about once in every interval, each process at times of its own.
+
+        Nodes with a store, `hansa lead` and `hansa lock` do so. What the store raises is logged, and tried
+        again the next time. Returns when the store was closed.
+        """
+        chance = self._environment.chance.fork("sweeps")
+        while True:
+            await asyncio.sleep(chance.uniform(0.5, 1.5) * interval)
+            try:
+                await self.sweep()
+            except AlreadyClosed:
+                return
+            except HansaError as error:
+                logger.info("old hand-overs of %r are swept later: %s", self._keys.cluster, error)
 
     async def look_after(self, on_stuck: Callable[[HandoverStuck], None] | None = None) -> None:
         """Until cancelled: withdraw what does not end in time, and tell what cannot be withdrawn any more.
