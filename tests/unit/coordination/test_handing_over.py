@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from hansa.cli.session_options import swept
 from hansa.coordination import (
     Election,
     HandoverAdvanced,
@@ -40,6 +41,8 @@ from hansa.limits import (
     HANDOVER_S_MAX,
     HANDOVER_SWEEP_INTERVAL_S,
 )
+from hansa.topics import SpotNode
+from hansa.transport import Environment
 from tests.support.gated_store import GatedStore
 from tests.support.virtual_store import TroubledStore, virtual
 
@@ -638,6 +641,25 @@ async def test_old_hand_overs_are_swept_now_and_then_also_after_the_store_was_aw
     await store.close()
     async with asyncio.timeout(2 * HANDOVER_SWEEP_INTERVAL_S):
         await keeping
+
+
+@virtual
+async def test_nodes_that_take_topics_and_commands_that_own_sweep_as_long_as_they_live(
+    store: TroubledStore,
+) -> None:
+    for sweeper in (
+        SpotNode("inproc://node", store=store, environment=Environment(clock=store.clock)),
+        swept(store, "default"),
+    ):
+        await hand_over_once(store)
+        await asyncio.sleep(HANDOVER_KEPT_S)
+        tasks = asyncio.all_tasks()
+        async with sweeper:
+            await asyncio.sleep(0.1)
+            assert len(await Handovers(store).all()) == 1
+            await asyncio.sleep(1.5 * HANDOVER_SWEEP_INTERVAL_S)
+            assert await Handovers(store).all() == []
+        assert asyncio.all_tasks() == tasks
 
 
 async def hand_over_once(store: TroubledStore) -> None:
