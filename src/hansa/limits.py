@@ -431,6 +431,8 @@ HANDOVER_GRACE_S: Final = 2.0
 # The record of one that ended is there to be read for a day; so many are swept at once.
 HANDOVER_KEPT_S: Final = 86_400.0
 HANDOVER_SWEEP_COUNT: Final = 100
+# Who may leave records behind looks so often for old ones: a sweep reads all there are.
+HANDOVER_SWEEP_INTERVAL_S: Final = 3_600.0
 # What is handed on, in the record itself: all who wait in the line are told of it.
 HANDOVER_INLINE_BYTES_MAX: Final = 8 * KIB
 # Why something is handed over, or why not: a sentence or two.

@@ -21,7 +21,7 @@ _SENTENCE_WIDTH: Final = 22
 
 
 def as_table(records: Sequence[Handover], width: int) -> Table:
-    """A row for each thing, a column for what any of them has; too wide, each thing has several rows."""
+    """A row for each thing, a column for what any of them has; if that is too wide, a row for each of it."""
     from rich.cells import cell_len
     from rich.table import Table
     from rich.text import Text

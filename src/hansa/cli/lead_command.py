@@ -13,7 +13,7 @@ from hansa.cli.log_lines import by_whom
 from hansa.cli.move_options import NOWHERE, MoveOptions, ask_to_move, tell_moved
 from hansa.cli.owned_command import LOST, SIGNALLED, Lost, Moved, Runner, run_owner
 from hansa.cli.registry_options import NO_TLS, AsJson, TlsOptions
-from hansa.cli.session_options import DEFAULTS, SessionOptions
+from hansa.cli.session_options import DEFAULTS, SessionOptions, swept
 from hansa.coordination.election import Election
 from hansa.coordination.following import patient_backoff
 from hansa.coordination.session import Session
@@ -80,7 +80,7 @@ def lead(
         Keys(options.cluster).leader(name)  # Bad names are told before a store is asked for.
 
         async def campaign(runner: Runner) -> int:
-            async with options.open(tls) as store:
+            async with options.open(tls) as store, swept(store, options.cluster):
                 return await _campaign_on(name, value.encode(), options, store, runner, once)
 
         return run_owner("lead", command, campaign, as_json=as_json)

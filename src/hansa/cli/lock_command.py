@@ -11,7 +11,7 @@ from hansa.cli.log_lines import LogLines, by_whom
 from hansa.cli.move_options import NOWHERE, MoveOptions, ask_to_move, tell_moved
 from hansa.cli.owned_command import LOST, NOT_IN_TIME, Lost, Moved, Runner, run_owner
 from hansa.cli.registry_options import NO_TLS, SECONDS, AsJson, TlsOptions
-from hansa.cli.session_options import DEFAULTS, SessionOptions
+from hansa.cli.session_options import DEFAULTS, SessionOptions, swept
 from hansa.coordination.lock import Hold, HolderInfo, Lock
 from hansa.coordination.session import Session
 from hansa.errors import BadArgument, HansaError, TimedOut
@@ -84,7 +84,11 @@ def lock(
         Keys(options.cluster).lock(name)  # Bad names are told before a store is asked for.
 
         async def hold(runner: Runner) -> int:
-            async with options.open(tls) as store, options.session(store, f"hansa lock {name}") as session:
+            async with (
+                options.open(tls) as store,
+                swept(store, options.cluster),
+                options.session(store, f"hansa lock {name}") as session,
+            ):
                 return await _hold(Lock(session, name), session, runner, timeout, at_once)
 
         return run_owner("lock", command, hold, as_json=as_json)

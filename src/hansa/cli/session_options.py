@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from os import getpid
 from socket import gethostname
@@ -9,8 +11,10 @@ from typing import Annotated, Final
 
 from hansa.cli.arguments import Number, Parameter
 from hansa.cli.registry_options import NO_TLS, TlsOptions
+from hansa.coordination.handovers import Handovers
 from hansa.coordination.session import Session, SessionKeeper
 from hansa.errors import BadArgument
+from hansa.runtime.tasks import TaskScope
 from hansa.store.opening import open_store
 from hansa.store.store import Store
 
@@ -54,6 +58,21 @@ class SessionOptions:
     def who(self) -> str:
         """As whom it stands in lines."""
         return self.node or this_process()
+
+
+@asynccontextmanager
+async def swept(store: Store, cluster: str) -> AsyncIterator[None]:
+    """For as long as the block, hand-overs that ended long ago are forgotten now and then."""
+    tasks = TaskScope("sweeps", _raise)
+    tasks.spawn(Handovers(store, cluster=cluster).keep_swept(), "sweeps hand-overs")
+    try:
+        yield
+    finally:
+        await tasks.close()
+
+
+def _raise(error: BaseException) -> None:
+    raise error
 
 
 DEFAULTS: Final = SessionOptions()

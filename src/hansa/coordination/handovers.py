@@ -20,7 +20,16 @@ from hansa.coordination.handed import dropped
 from hansa.coordination.handover import Actor, Facts, Handover, HandoverStep, advanced, decide, offered
 from hansa.coordination.line import decode_signed, epoch_of, head_key, head_of, in_order
 from hansa.coordination.succession import checked_offer
-from hansa.errors import BadArgument, BadRecord, Conflict, NoOwner, NoSuccessor, TimedOut
+from hansa.errors import (
+    AlreadyClosed,
+    BadArgument,
+    BadRecord,
+    Conflict,
+    HansaError,
+    NoOwner,
+    NoSuccessor,
+    TimedOut,
+)
 from hansa.keys import Keys
 from hansa.limits import (
     COMMIT_TRIES_MAX,
@@ -29,6 +38,7 @@ from hansa.limits import (
     HANDOVER_REASON_CHARS_MAX,
     HANDOVER_S,
     HANDOVER_SWEEP_COUNT,
+    HANDOVER_SWEEP_INTERVAL_S,
 )
 from hansa.store.blobs import Blobs
 from hansa.store.store import Store
@@ -114,6 +124,7 @@ class Handovers:
         self._blobs = Blobs(store, cluster=cluster, environment=here)
         self._open: dict[bytes, _Open] = {}
         self._numbers: dict[bytes, int] = {}
+        self._swept_to = ("", "")
         self._stats = HandoversStats()
 
     def __repr__(self) -> str:
@@ -272,21 +283,42 @@ class Handovers:
     async def sweep(
         self, *, older_than: float = HANDOVER_KEPT_S, count_max: int = HANDOVER_SWEEP_COUNT
     ) -> int:
-        """Forget up to so many hand-overs that ended so many seconds ago; gives how many were forgotten.
+        """Forget hand-overs that ended so many seconds ago; gives how many were forgotten.
 
-        A line's head goes along. While that is needed both stay. Blobs that no hand-over names go at the end
-        of their lifetime, as `Blobs.sweep` does it. Raises what the store raises.
+        A line's head goes along. A call looks at so many at most, the next one at others. Blobs that no hand-over
+        names go at the end of their lifetime, as `Blobs.sweep` does it. Raises what the store raises.
         """
         swept_count = 0
         oldest = self._store.clock.wall() - older_than
         records = await self.all()
-        for record in records:
-            if swept_count >= count_max:
-                break
-            if not record.is_open and record.times.get(record.step, 0.0) < oldest:
-                swept_count += await self._forget(record)
+        old = [
+            record
+            for record in records
+            if not record.is_open and record.times.get(record.step, 0.0) < oldest
+        ]
+        # After those of the last call: what has to stay must not keep others.
+        old.sort(key=lambda one: ((one.kind, one.name) <= self._swept_to, one.kind, one.name))
+        for record in old[:count_max]:
+            swept_count += await self._forget(record)
+            self._swept_to = record.kind, record.name
         await self._blobs.sweep(kept={record.blob for record in records if record.blob})
         return swept_count
+
+    async def keep_swept(self, *, interval: float = HANDOVER_SWEEP_INTERVAL_S) -> None:
+        """Until cancelled: `sweep` about once in every interval, each process at times of its own.
+
+        Nodes with a store, `hansa lead` and `hansa lock` do so. What the store raises is logged, and tried
+        again the next time. Returns when the store was closed.
+        """
+        chance = self._environment.chance.fork("sweeps")
+        while True:
+            await asyncio.sleep(chance.uniform(0.5, 1.5) * interval)
+            try:
+                await self.sweep()
+            except AlreadyClosed:
+                return
+            except HansaError as error:
+                logger.info("old hand-overs of %r are swept later: %s", self._keys.cluster, error)
 
     async def look_after(self, on_stuck: Callable[[HandoverStuck], None] | None = None) -> None:
         """Until cancelled: withdraw what does not end in time, and tell what cannot be withdrawn any more.

@@ -84,6 +84,7 @@ class TopicMover:
         else:
             self._is_leaving = True
         self._tasks.spawn(self._follow(), f"follows the {self._name}")
+        self._tasks.spawn(self._handovers.keep_swept(), f"sweeps the {self._name}")
 
     def shut(self) -> None:
         """Give and take nothing any more. What is not sealed is withdrawn."""

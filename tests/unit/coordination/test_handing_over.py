@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from hansa.cli.session_options import swept
 from hansa.coordination import (
     Election,
     HandoverAdvanced,
@@ -33,7 +34,16 @@ from hansa.errors import (
     UsageError,
 )
 from hansa.keys import Keys, topic_name
-from hansa.limits import BLOB_BYTES_MAX, HANDOVER_GRACE_S, HANDOVER_INLINE_BYTES_MAX, HANDOVER_S_MAX
+from hansa.limits import (
+    BLOB_BYTES_MAX,
+    HANDOVER_GRACE_S,
+    HANDOVER_INLINE_BYTES_MAX,
+    HANDOVER_KEPT_S,
+    HANDOVER_S_MAX,
+    HANDOVER_SWEEP_INTERVAL_S,
+)
+from hansa.topics import SpotNode
+from hansa.transport import Environment
 from tests.support.gated_store import GatedStore
 from tests.support.virtual_store import TroubledStore, virtual
 
@@ -622,6 +632,69 @@ async def test_only_what_ended_long_ago_is_swept_and_so_many_at_once(store: Trou
         (left,) = await handovers.all()
         assert (left.name, left.is_open) == ("x4", True)
         assert [key for key in await store.keys() if key.endswith(b"/handover")] == []
+
+
+@virtual
+async def test_what_has_to_stay_keeps_no_others_from_being_swept(store: TroubledStore) -> None:
+    handovers = Handovers(store)
+    async with Session(store, node="cog") as first, Session(store, node="hulk") as second:
+        for name in ("a", "b", "c"):
+            leadership = await Election(first, name).win()
+            waiting = asyncio.ensure_future(Election(second, name).win())
+            await asyncio.sleep(0.5)
+            await leadership.hand_over("hulk")
+            leads_on = await waiting
+        await leads_on.resign()
+        await asyncio.sleep(101.0)
+        # Who leads by a hand-over has its epoch from what was left behind.
+        swept = [await handovers.sweep(older_than=100.0, count_max=1) for _ in range(4)]
+        assert swept == [0, 0, 1, 0]
+        assert [one.name for one in await handovers.all()] == ["a", "b"]
+
+
+@virtual
+async def test_old_hand_overs_are_swept_now_and_then_also_after_the_store_was_away(
+    store: TroubledStore,
+) -> None:
+    handovers = Handovers(store)
+    keeping = asyncio.ensure_future(handovers.keep_swept())
+    await hand_over_once(store)
+    await asyncio.sleep(HANDOVER_KEPT_S - HANDOVER_SWEEP_INTERVAL_S)
+    assert len(await handovers.all()) == 1
+    store.lost_requests_count = 2
+    await asyncio.sleep((1.0 + 3 * 1.5) * HANDOVER_SWEEP_INTERVAL_S)
+    assert (store.lost_requests_count, await handovers.all()) == (0, [])
+    await store.close()
+    async with asyncio.timeout(2 * HANDOVER_SWEEP_INTERVAL_S):
+        await keeping
+
+
+@virtual
+async def test_nodes_that_take_topics_and_commands_that_own_sweep_as_long_as_they_live(
+    store: TroubledStore,
+) -> None:
+    for sweeper in (
+        SpotNode("inproc://node", store=store, environment=Environment(clock=store.clock)),
+        swept(store, "default"),
+    ):
+        await hand_over_once(store)
+        await asyncio.sleep(HANDOVER_KEPT_S)
+        tasks = asyncio.all_tasks()
+        async with sweeper:
+            await asyncio.sleep(0.1)
+            assert len(await Handovers(store).all()) == 1
+            await asyncio.sleep(1.5 * HANDOVER_SWEEP_INTERVAL_S)
+            assert await Handovers(store).all() == []
+        assert asyncio.all_tasks() == tasks
+
+
+async def hand_over_once(store: TroubledStore) -> None:
+    async with Session(store, node="cog") as first, Session(store, node="hulk") as second:
+        leadership = await Election(first, "x").win()
+        waiting = asyncio.ensure_future(Election(second, "x").win())
+        await asyncio.sleep(0.5)
+        await leadership.hand_over("hulk")
+        await (await waiting).resign()
 
 
 def test_a_claim_that_is_sealed_is_not_owned(monkeypatch: pytest.MonkeyPatch) -> None:
