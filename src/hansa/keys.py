@@ -100,19 +100,17 @@ class Keys:
         """There when a session's entry into a line is over for good, however late a request for it comes."""
         return self.prefix + b"left/%016x-%d" % (lease, number)
 
-    @property
-    def blobs(self) -> bytes:
-        """The prefix of all blobs."""
-        return self.prefix + b"blobs/"
+    def blobs(self, space: str) -> bytes:
+        """The prefix of all blobs of one space."""
+        return self.prefix + b"blobs/" + as_name(space, "a space of blobs") + b"/"
 
-    def blob(self, name: str) -> bytes:
+    def blob(self, space: str, name: str) -> bytes:
         """The prefix of the pieces of one blob."""
-        return self.blobs + as_name(name, "a blob") + b"/"
+        return self.blobs(space) + as_name(name, "a blob") + b"/"
 
-    @property
-    def blob_sweep(self) -> bytes:
-        """What sweeps of blobs leave for the next one."""
-        return self.prefix + b"blob-sweep"
+    def blob_sweep(self, space: str) -> bytes:
+        """What sweeps of the blobs of one space leave for the next one."""
+        return self.prefix + b"blob-sweep/" + as_name(space, "a space of blobs")
 
     def join_requests(self, app: str) -> bytes:
         """The prefix of all who want to join an application's raft group."""

@@ -15,10 +15,10 @@ def test_all_of_a_cluster_is_below_its_prefix() -> None:
     assert keys.lock("x") == b"/hansa/docks/locks/x/"
     assert keys.semaphore("x") == b"/hansa/docks/semaphores/x/"
     assert keys.barrier("x") == b"/hansa/docks/barriers/x/"
-    assert keys.blob("b") == b"/hansa/docks/blobs/b/"
-    assert keys.blob_sweep == b"/hansa/docks/blob-sweep"
-    assert keys.blob("b").startswith(keys.blobs)
-    assert not keys.blob_sweep.startswith(keys.blobs)
+    assert keys.blob("a", "b") == b"/hansa/docks/blobs/a/b/"
+    assert keys.blob_sweep("a") == b"/hansa/docks/blob-sweep/a"
+    assert keys.blob("a", "b").startswith(keys.blobs("a"))
+    assert not keys.blob_sweep("a").startswith(keys.blobs("a"))
     assert keys.join_request("app", "crane-1") == b"/hansa/docks/join-requests/app/crane-1"
     assert keys.raft_group("app") == b"/hansa/docks/raft/groups/app"
     assert keys.raft_metadata("app") == b"/hansa/docks/raft/metadata/app"

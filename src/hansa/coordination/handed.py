@@ -13,12 +13,14 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from hansa.chance import Chance
 from hansa.coordination.following import TROUBLE, patient_backoff, patiently
 from hansa.coordination.handover import Handover
 from hansa.coordination.session import Session, SessionKeeper
 from hansa.errors import AlreadyClosed, BadArgument, BadRecord, HansaError, NotThere, StoreCorrupt
 from hansa.limits import BLOB_BYTES_MAX, HANDOVER_INLINE_BYTES_MAX
 from hansa.store.blobs import Blobs
+from hansa.store.store import Store
 from hansa.store.values import Compare, Operation
 from hansa.transport.environment import Environment
 
@@ -45,10 +47,15 @@ def dropped(blobs: Blobs, before: Handover | None, after: Handover | None) -> li
         return []  # Somebody else wrote it, and it is no blob's name.
 
 
+def handover_blobs(store: Store, cluster: str, chance: Chance) -> Blobs:
+    """Where blobs of hand-overs are: in a space of their own, which `Handovers.sweep` sweeps."""
+    environment = Environment(clock=store.clock, chance=chance)
+    return Blobs(store, cluster=cluster, space="handovers", environment=environment)
+
+
 def blobs_of(session: Session | SessionKeeper) -> Blobs:
-    """The blobs in a session's store, by the store's clock."""
-    environment = Environment(clock=session.store.clock, chance=session.environment.chance)
-    return Blobs(session.store, cluster=session.keys.cluster, environment=environment)
+    """Those in a session's store."""
+    return handover_blobs(session.store, session.keys.cluster, session.environment.chance)
 
 
 async def read_state(session: Session | SessionKeeper, record: Handover) -> bytes:

@@ -16,7 +16,7 @@ from math import inf
 from typing import Final
 
 from hansa.coordination.following import TROUBLE, Following, Snapshot, changes, patiently
-from hansa.coordination.handed import dropped
+from hansa.coordination.handed import dropped, handover_blobs
 from hansa.coordination.handover import Actor, Facts, Handover, HandoverStep, advanced, decide, offered
 from hansa.coordination.line import decode_signed, epoch_of, head_key, head_of, in_order
 from hansa.coordination.succession import checked_offer
@@ -40,7 +40,6 @@ from hansa.limits import (
     HANDOVER_SWEEP_COUNT,
     HANDOVER_SWEEP_INTERVAL_S,
 )
-from hansa.store.blobs import Blobs
 from hansa.store.store import Store
 from hansa.store.values import Compare, Delete, Get, KeyValue, Put, prefix_range
 from hansa.transport.environment import Environment
@@ -120,8 +119,7 @@ class Handovers:
         self._keys = Keys(cluster)
         self._name = name or "outside"
         self._environment = environment if environment is not None else Environment()
-        here = Environment(clock=store.clock, chance=self._environment.chance)
-        self._blobs = Blobs(store, cluster=cluster, environment=here)
+        self._blobs = handover_blobs(store, cluster, self._environment.chance)
         self._open: dict[bytes, _Open] = {}
         self._numbers: dict[bytes, int] = {}
         self._swept_to = ("", "")
@@ -285,16 +283,14 @@ class Handovers:
     ) -> int:
         """Forget hand-overs that ended so many seconds ago; gives how many were forgotten.
 
-        A line's head goes along. A call looks at so many at most, the next one at others. Blobs that no hand-over
-        names go at the end of their lifetime, as `Blobs.sweep` does it. Raises what the store raises.
+        A line's head goes along. A call looks at so many at most, the next one at others. Blobs that no
+        hand-over names go at the end of their lifetime, as `Blobs.sweep` does it. Raises what the store raises.
         """
         swept_count = 0
         oldest = self._store.clock.wall() - older_than
         records = await self.all()
         old = [
-            record
-            for record in records
-            if not record.is_open and record.times.get(record.step, 0.0) < oldest
+            record for record in records if not record.is_open and record.times.get(record.step, 0.0) < oldest
         ]
         # After those of the last call: what has to stay must not keep others.
         old.sort(key=lambda one: ((one.kind, one.name) <= self._swept_to, one.kind, one.name))

@@ -19,7 +19,7 @@ from dataclasses import replace
 from functools import partial
 
 from hansa.coordination.following import TROUBLE, Following, changes, patient_backoff, patiently
-from hansa.coordination.handed import HandedState, as_state, blobs_of, dropped, read_state
+from hansa.coordination.handed import HandedState, as_state, blobs_of, dropped, handover_blobs, read_state
 from hansa.coordination.handover import (
     Actor,
     Facts,
@@ -47,9 +47,9 @@ from hansa.keys import Keys, quoted
 from hansa.limits import HANDOVER_S
 from hansa.runtime.mailboxes import Waiters
 from hansa.runtime.tasks import GuardedBlock, again
-from hansa.store.blobs import Blobs
 from hansa.store.store import Store
 from hansa.store.values import Compare, Get, KeyValue, Operation, Put
+from hansa.transport.environment import Environment
 
 logger = logging.getLogger(__name__)
 
@@ -73,7 +73,7 @@ class Placer:
     ) -> None:
         self._store = store
         self._keys = Keys(cluster)
-        self._blobs = Blobs(store, cluster=cluster)
+        self._blobs = handover_blobs(store, cluster, Environment().chance)
         self._prefix = prefix
         self._kind = kind
         self._guard = guard

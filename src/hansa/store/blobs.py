@@ -24,6 +24,7 @@ import math
 import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
 from typing import Final
 
@@ -81,17 +82,26 @@ class Blob:
 
 
 class Blobs:
-    """The blobs of a cluster: byte strings of up to 16 MiB, which hang on no lease.
+    """The blobs of a cluster and a space in it: byte strings of up to 16 MiB, which hang on no lease.
 
-    Every call ends by its deadline, as those of a `Store` do. Names are what `put` gave; others raise
-    `BadArgument`.
+    Whoever keeps references to blobs has a `space` for them, because a sweep deletes all blobs of its space
+    that it is not told to keep; hansa's own are in the space "handovers". Every call ends by its deadline, as
+    those of a `Store` do. Names are what `put` gave; others raise `BadArgument`.
     """
 
     def __init__(
-        self, store: Store, *, cluster: str = "default", environment: Environment | None = None
+        self,
+        store: Store,
+        *,
+        cluster: str = "default",
+        space: str = "default",
+        environment: Environment | None = None,
     ) -> None:
         self._store = store
-        self._keys = Keys(cluster)
+        keys = Keys(cluster)
+        self._prefix = keys.blobs(space)
+        self._sweep_key = keys.blob_sweep(space)
+        self._key_of = partial(keys.blob, space)
         self._environment = environment or Environment()
 
     async def put(self, data: bytes, *, timeout: float | None = BLOB_TIMEOUT_S) -> str:
@@ -124,7 +134,7 @@ class Blobs:
         """The data. Raises `NotThere` when it was deleted or swept, `StoreCorrupt` when it is damaged."""
         deadline_s = self._deadline_s(timeout)
         digest, size = _parsed(name)
-        start, end = prefix_range(self._keys.blob(name))
+        start, end = prefix_range(self._key_of(name))
         hashed, pieces, found_bytes, more = sha256(), list[bytes](), 0, True
         # No more than it can have, whatever else stands there.
         while more and found_bytes <= size:
@@ -138,7 +148,7 @@ class Blobs:
         if found_bytes == size and hashed.hexdigest() == digest:
             return b"".join(pieces)
         # It may have been deleted between two of the reads.
-        start, end = prefix_range(self._keys.blob(name))
+        start, end = prefix_range(self._key_of(name))
         left = await self._store.scan(start, end, limit=1, keys_only=True, timeout=self._left_s(deadline_s))
         if not left.items:
             raise NotThere(f"blob {name} is not there: it was deleted, or swept at the end of its lifetime")
@@ -150,12 +160,12 @@ class Blobs:
     async def delete(self, name: str, *, timeout: float | None = STORE_TIMEOUT_S) -> bool:
         """Delete a blob, whole, in one revision; says whether any of it was there."""
         _parsed(name)
-        return await self._store.delete_prefix(self._keys.blob(name), timeout=timeout) > 0
+        return await self._store.delete_prefix(self._key_of(name), timeout=timeout) > 0
 
     def deletion(self, name: str) -> Delete:
         """The same as an operation, for the transaction that replaces or deletes the reference."""
         _parsed(name)
-        return Delete(*prefix_range(self._keys.blob(name)))
+        return Delete(*prefix_range(self._key_of(name)))
 
     def guard(self, name: str) -> Compare:
         """That the blob is there, whole: for the transaction that writes a reference to it."""
@@ -164,7 +174,7 @@ class Blobs:
     async def all(self, *, timeout: float | None = BLOB_TIMEOUT_S) -> tuple[Blob, ...]:
         """All blobs, in the order of their names, also those that are not whole."""
         deadline_s = self._deadline_s(timeout)
-        start, end = prefix_range(self._keys.blobs)
+        start, end = prefix_range(self._prefix)
         found: dict[str, dict[bytes, int]] = {}
         more = True
         while more:
@@ -172,7 +182,7 @@ class Blobs:
                 start, end, limit=STORE_SCAN_PART_COUNT, keys_only=True, timeout=self._left_s(deadline_s)
             )
             for item in part.items:
-                name = item.key[len(self._keys.blobs) :].partition(b"/")[0].decode("utf-8", "replace")
+                name = item.key[len(self._prefix) :].partition(b"/")[0].decode("utf-8", "replace")
                 found.setdefault(name, {})[item.key] = item.mod_revision
                 start = item.key + b"\0"
             more = part.more
@@ -195,7 +205,7 @@ class Blobs:
         did not write.
         """
         deadline_s = self._deadline_s(timeout)
-        key = self._keys.blob_sweep
+        key = self._sweep_key
         read = await self._store.commit((), [Get(key)], timeout=self._left_s(deadline_s))
         item = next(iter(read.items), None)
         note = None if item is None else _Note.decode(item)
@@ -266,7 +276,7 @@ class Blobs:
 
     def _piece_keys(self, name: str) -> list[bytes]:
         count = max(1, -(-_parsed(name)[1] // BLOB_PIECE_BYTES))
-        prefix = self._keys.blob(name)
+        prefix = self._key_of(name)
         return [prefix + b"%04d" % index for index in range(count)]
 
     def _deadline_s(self, timeout: float | None) -> float:

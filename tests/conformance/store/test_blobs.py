@@ -23,7 +23,7 @@ DATA = bytes(range(256)) * (3 * BLOB_PIECE_BYTES // 256) + b"and a bit"
 
 async def end_lifetime(store: Store) -> None:
     """As if the time of the sweep that began it were over: its lease ends."""
-    note = await store.get(Keys().blob_sweep)
+    note = await store.get(Keys().blob_sweep("default"))
     assert note is not None
     await store.revoke(json.loads(note.value)["lease"])
 
@@ -79,6 +79,16 @@ async def test_clusters_do_not_see_each_others_blobs(store: Store) -> None:
     assert await Blobs(store, cluster="other").all() == ()
     with pytest.raises(NotThere):
         await Blobs(store, cluster="other").get(name)
+
+
+async def test_a_sweep_leaves_the_blobs_of_other_spaces(store: Store) -> None:
+    mine, other = Blobs(store), Blobs(store, space="other")
+    await mine.put(b"mine")
+    name = await other.put(DATA)
+    await mine.sweep(older_than=LIFETIME_S)
+    assert await sweep(store) == 1
+    assert await mine.all() == ()
+    assert await other.get(name) == DATA
 
 
 async def test_a_blob_goes_with_the_reference_that_replaces_it(store: Store) -> None:

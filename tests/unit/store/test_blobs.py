@@ -24,7 +24,7 @@ def blobs_in(store: TroubledStore) -> Blobs:
 
 
 async def piece_keys(store: MemoryStore) -> list[bytes]:
-    return [item.key for item in (await store.scan(Keys().blobs)).items]
+    return [item.key for item in (await store.scan(Keys().blobs("default"))).items]
 
 
 # ---- damage ----------------------------------------------------------------------------------------------
@@ -69,9 +69,9 @@ async def test_keys_that_are_no_blobs_are_neither_listed_nor_swept() -> None:
             "f" * 64 + "-1-2/0000",
             name.replace("-3-", "-99999999-") + "/0000",
         ):
-            await store.put(Keys().blobs + foreign.encode(), b"")
+            await store.put(Keys().blobs("default") + foreign.encode(), b"")
         await store.put(Keys().blob(name.replace("-3-", "-2-")) + b"other", b"")
-        await store.put(Keys().blobs + b"\xff/0000", b"")
+        await store.put(Keys().blobs("default") + b"\xff/0000", b"")
         assert [blob.name for blob in await blobs.all()] == [name]
         await blobs.sweep(older_than=DAY_S)
         await end_lease(store)
@@ -185,7 +185,7 @@ async def test_every_call_ends_by_its_deadline(store: TroubledStore) -> None:
 
 async def end_lease(store: MemoryStore) -> None:
     """The store says that the time of the sweep that began it is over."""
-    note = await store.get(Keys().blob_sweep)
+    note = await store.get(Keys().blob_sweep("default"))
     assert note is not None
     await store.revoke(json.loads(note.value)["lease"])
 
@@ -272,6 +272,6 @@ async def test_of_two_sweeps_at_once_one_begins_the_time_and_no_lease_is_left_ov
 )
 async def test_a_note_that_hansa_did_not_write_is_named(note: bytes) -> None:
     async with MemoryStore() as store:
-        await store.put(Keys().blob_sweep, note)
+        await store.put(Keys().blob_sweep("default"), note)
         with pytest.raises(BadRecord, match=r"blob-sweep.* is no note of a sweep"):
             await Blobs(store).sweep()
