@@ -284,7 +284,7 @@ class Handovers:
         """Forget hand-overs that ended so many seconds ago; gives how many were forgotten.
 
         A line's head goes along. A call looks at so many at most, the next one at others. Blobs that no
-        hand-over names go at the end of their lifetime, as `Blobs.sweep` does it. Raises what the store raises.
+        hand-over names go at the end of their lifetime, as `Blobs.sweep` does it. Raises as the store does.
         """
         swept_count = 0
         oldest = self._store.clock.wall() - older_than
