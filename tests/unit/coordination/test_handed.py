@@ -302,7 +302,7 @@ def test_a_state_that_is_lost_is_told_and_what_was_handed_over_is_owned(way: str
         if way == "deleted":
             await Blobs(stage.store, space="handovers").delete(blob)
         else:
-            await stage.store.put(Keys().blob(blob) + b"0001", b"hulk")
+            await stage.store.put(Keys().blob("handovers", blob) + b"0001", b"hulk")
         stage.gates["hulk"].open(TAKEN)
         await giving
         second = await waiting

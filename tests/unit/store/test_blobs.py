@@ -53,7 +53,7 @@ async def test_no_more_is_read_than_a_blob_can_have() -> None:
     async with MemoryStore() as store:
         name = await Blobs(store).put(b"cog")
         for number in range(100):
-            await store.put(Keys().blob(name) + b"x%04d" % number, bytes(1_000))
+            await store.put(Keys().blob("default", name) + b"x%04d" % number, bytes(1_000))
         with pytest.raises(StoreCorrupt, match=r"blob .* is damaged: 3003 bytes of 3 "):
             await Blobs(store).get(name)
         assert [blob.name for blob in await Blobs(store).all()] == [name]
@@ -70,7 +70,7 @@ async def test_keys_that_are_no_blobs_are_neither_listed_nor_swept() -> None:
             name.replace("-3-", "-99999999-") + "/0000",
         ):
             await store.put(Keys().blobs("default") + foreign.encode(), b"")
-        await store.put(Keys().blob(name.replace("-3-", "-2-")) + b"other", b"")
+        await store.put(Keys().blob("default", name.replace("-3-", "-2-")) + b"other", b"")
         await store.put(Keys().blobs("default") + b"\xff/0000", b"")
         assert [blob.name for blob in await blobs.all()] == [name]
         await blobs.sweep(older_than=DAY_S)
