@@ -39,6 +39,7 @@ from hansa.limits import (
     HANDOVER_S,
     HANDOVER_SWEEP_COUNT,
     HANDOVER_SWEEP_INTERVAL_S,
+    STORE_TIMEOUT_S,
 )
 from hansa.store.store import Store
 from hansa.store.values import Compare, Delete, Get, KeyValue, Put, prefix_range
@@ -175,8 +176,15 @@ class Handovers:
         key, prefix = self._keys.handover(kind, name), self._keys.line(kind, name)
         reads = [Get(*prefix_range(prefix)), Get(key)]
         sent: Handover | None = None
+        # What it would be written over.
+        item: KeyValue | None = None
         for _ in range(COMMIT_TRIES_MAX):
-            found = await self._store.commit([], then=reads)
+            try:
+                found = await self._store.commit([], then=reads)
+            except asyncio.CancelledError:
+                if sent is not None:
+                    await self._take_back(sent, item)
+                raise
             items = [item for item in found.items if item.key != key]
             item = next((item for item in found.items if item.key == key), None)
             before = None if item is None else self._read(item)
@@ -218,7 +226,7 @@ class Handovers:
             except TimedOut:
                 continue  # Whether it was offered, the record says.
             except asyncio.CancelledError:
-                await self._take_back(offer)
+                await self._take_back(offer, item)
                 raise
             if outcome.is_success:
                 return replace(offer, revision=outcome.revision)
@@ -273,7 +281,7 @@ class Handovers:
                 if not record.is_open:
                     return record
         except asyncio.CancelledError:
-            await self._take_back(record)
+            await self._take_back(record, None)
             raise
         finally:
             following.close()
@@ -412,12 +420,36 @@ class Handovers:
                 deletes.append(Delete(head_key(prefix)))
         return (await self._store.commit(compares, then=deletes)).is_success
 
-    async def _take_back(self, offer: Handover) -> None:
-        """Withdraw it, if it is there and an outsider still may: in a bounded time, or by its deadline."""
+    async def _take_back(self, offer: Handover, over: KeyValue | None) -> None:
+        """Withdraw it, if an outsider still may: in a bounded time, or by its deadline.
+
+        It may be under way still, to be written over this item. Writing the withdrawal there first leaves it
+        nothing to be written over.
+        """
+        facts = Facts(refusal=f"{self._name} took it back")
+
+        async def take_back() -> None:
+            found = await self.get(offer.kind, offer.name)
+            is_there = found is not None and _is_same(found, offer)
+            if offer.revision or is_there or not await self._forestall(offer, over, facts.refusal):
+                await self._end(offer.kind, offer.name, facts, offer)
+
         try:
-            await self._end(offer.kind, offer.name, Facts(refusal=f"{self._name} took it back"), offer)
-        except (*TROUBLE, Conflict) as error:
+            async with asyncio.timeout(STORE_TIMEOUT_S):
+                await patiently(take_back, self._environment.chance)
+        except (TimeoutError, HansaError) as error:
             logger.info("%s is not taken back, it ends by its deadline: %s", offer.what, error)
+
+    async def _forestall(self, offer: Handover, over: KeyValue | None, trouble: str) -> bool:
+        """Write an offer as one that was withdrawn, where it would be written; False if it was, or may not."""
+        key = self._keys.handover(offer.kind, offer.name)
+        ended = advanced(offer, HandoverStep.WITHDRAWN, at=self._store.clock.wall(), trouble=trouble)
+        drops = dropped(self._blobs, None if over is None else self._read(over), ended)
+        outcome = await self._store.commit(
+            [Compare.revision(key, "=", 0 if over is None else over.mod_revision)],
+            then=[Put(key, ended.encode()), *drops],
+        )
+        return outcome.is_success
 
     async def _end(self, kind: str, name: str, facts: Facts, only: Handover | None = None) -> Handover | None:
         """Withdraw it, if an outsider may, and if it is no other one; gives the record as it is then."""

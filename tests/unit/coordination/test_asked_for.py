@@ -7,6 +7,7 @@ import pytest
 
 from hansa.coordination import Election, Handovers, HandoverStep, Leadership, Session
 from hansa.errors import HandoverWithdrawn, TimedOut
+from hansa.limits import STORE_TIMEOUT_S
 from hansa.store.memory import MemoryStore
 from hansa.store.store import Store
 from hansa.store.values import Outcome
@@ -75,6 +76,34 @@ async def _when_it_waits(store: TroubledStore, leadership: Leadership) -> int:
     return await asked_for(store, leadership, "host-2")
 
 
+class LateRequests:
+    """A way to a store on which each change is under way for some seconds, whoever gives it up meanwhile."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.came_count = 0
+        self._has_sent = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def commit(self, compares: Any, then: Any = (), **options: Any) -> Outcome:
+        if not compares or self._has_sent:
+            if self._has_sent and not compares:
+                await asyncio.sleep(1.0)
+            return await self._store.commit(compares, then, **options)
+        self._has_sent = True
+
+        async def come() -> None:
+            await asyncio.sleep(5.0)
+            await self._store.commit(compares, then, **options)
+            self.came_count += 1
+
+        self._coming = asyncio.ensure_future(come())
+        await asyncio.sleep(1.0)
+        raise TimedOut("the answer was lost")
+
+
 class LateAnswers:
     """A way to a store on which the answer to each change is under way for a second, and then is lost."""
 
@@ -121,6 +150,63 @@ async def test_whoever_gives_up_before_the_answer_came_takes_it_back_too(store: 
         found = await Handovers(store).get("leader", "harbour")
         assert found is not None
         assert (found.step, found.trouble) == (HandoverStep.WITHDRAWN, "ops took it back")
+        waiting.cancel()
+
+
+@pytest.mark.parametrize("given_up_s", [0.5, 1.5])
+def test_a_request_that_was_given_up_on_its_way_is_offered_no_more(given_up_s: float) -> None:
+    async def live(store: TroubledStore) -> None:
+        async with Session(store, node="host-1") as one, Session(store, node="host-2") as two:
+            await Election(one, "harbour").win()
+            waiting = one.spawn(_win(two), "waits")
+            await _until_it_waits(store)
+            far = LateRequests(store)
+            handovers = Handovers(cast(Store, far), name="ops")
+            asking = asyncio.ensure_future(handovers.move("leader", "harbour", "host-2"))
+            await asyncio.sleep(given_up_s)
+            asking.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await asking
+            # Now it comes, and finds nothing that it may be written over.
+            await asyncio.sleep(10.0)
+            assert far.came_count == 1
+            found = await Handovers(store).get("leader", "harbour")
+            assert found is not None
+            assert (found.number, found.step, found.trouble) == (
+                1,
+                HandoverStep.WITHDRAWN,
+                "ops took it back",
+            )
+            waiting.cancel()
+
+    virtual(live)()
+
+
+@virtual
+async def test_whoever_gives_up_asks_a_store_that_is_away_once_more(store: TroubledStore) -> None:
+    async with Session(store, node="host-1") as one, Session(store, node="host-2") as two:
+        await Election(one, "harbour").win()
+        waiting = one.spawn(_win(two), "waits")
+        await _until_it_waits(store)
+        asking = asyncio.ensure_future(Handovers(store, name="ops").move("leader", "harbour", "host-2"))
+        await asyncio.sleep(0.5)
+        store.lost_requests_count = 3
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+        found = await Handovers(store).get("leader", "harbour")
+        assert found is not None
+        assert (found.step, found.trouble) == (HandoverStep.WITHDRAWN, "ops took it back")
+        # For a bounded time; then it ends by its deadline.
+        asking = asyncio.ensure_future(Handovers(store, name="ops").move("leader", "harbour", "host-2"))
+        await asyncio.sleep(0.5)
+        store.lost_requests_count = 1_000
+        began_s = store.now
+        asking.cancel()
+        await asyncio.wait([asking])
+        assert asking.cancelled()
+        assert store.now - began_s == pytest.approx(STORE_TIMEOUT_S, abs=0.1)
+        store.lost_requests_count = 0
         waiting.cancel()
 
 
