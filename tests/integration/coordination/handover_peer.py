@@ -4,8 +4,8 @@
 
 The locks are called by the steps at which they stand still: of `offered` the offer is committed, and whoever
 writes the next step holds it back until it hears `open`. It tells what happens in lines of JSON. Input, a
-line each: `acquire`; `give NODE` hands all over; `open`; `write` tries to write under each fence that it ever
-had, and tells what it holds and what it could write.
+line each: `acquire`; `give NODE` hands all over; `heed` does so when somebody asks, and `ask NODE` asks;
+`open`; `write` tries to write under each fence that it ever had, and tells what it holds and could write.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 
 sys.path[0] = str(Path(__file__).resolve().parents[3])
 
-from hansa.coordination import FencedKey, Hold, Lock, Session  # noqa: E402
+from hansa.coordination import FencedKey, Handovers, Hold, Lock, Session  # noqa: E402
 from hansa.coordination.handover import HandoverStep  # noqa: E402
 from hansa.errors import HansaError  # noqa: E402
 from hansa.store import Store, open_store  # noqa: E402
@@ -72,12 +72,15 @@ class Node:
         self._holds[lock] = hold
         tell("owns", lock, state=hold.state.decode(), before=(before or b"").decode(), fence=hold.fence)
 
-    async def give(self, to: str) -> None:
+    def give(self, to: str | None) -> None:
+        """Hand all over to a node, or to whichever somebody asks for."""
         for lock in self._holds:
             self._tasks.create_task(self._give(lock, to))
 
-    async def _give(self, lock: str, to: str) -> None:
+    async def _give(self, lock: str, to: str | None) -> None:
         try:
+            if to is None:
+                to = (await self._holds[lock].wanted()).target
             state = f"state of {lock}".encode()
             record = await self._holds[lock].hand_over(to, state=state, timeout=HANDOVER_S)
         except HansaError as error:
@@ -85,9 +88,19 @@ class Node:
         else:
             tell("gave", lock, step=record.step.value, is_held=self._holds[lock].is_held)
 
+    def ask(self, to: str) -> None:
+        """Have all handed over to a node, whoever has them."""
+        for lock in NEXT_STEPS:
+            self._tasks.create_task(self._ask(lock, to))
+
+    async def _ask(self, lock: str, to: str) -> None:
+        handovers = Handovers(self._store, cluster=self._cluster, name=self._name)
+        record = await handovers.move("lock", lock, to, timeout=HANDOVER_S)
+        tell("asked", lock, step=record.step.value)
+
     def open(self) -> None:
         for lock, step in NEXT_STEPS.items():
-            if step is not None:
+            if step is not None and lock in self._gates:
                 self._gates[lock].open(step)
 
     async def write(self) -> None:
@@ -117,7 +130,11 @@ async def main(address: str, cluster: str, name: str) -> None:
                 case ["acquire"]:
                     await node.enter(stack)
                 case ["give", to]:
-                    await node.give(to)
+                    node.give(to)
+                case ["heed"]:
+                    node.give(None)
+                case ["ask", to]:
+                    node.ask(to)
                 case ["open"]:
                     node.open()
                 case ["write"]:

@@ -1,7 +1,7 @@
 """Locks that are handed over between processes, of which one is killed or stopped, at each step once.
 
 Five locks stand still at five steps at the same time, so that one kill -9 hits all of them. The old and the
-new owner are processes; whoever comes after them (the heir) waits in the test.
+new owner are processes, and so is whoever asks; who comes after them (the heir) waits in the test.
 """
 
 from __future__ import annotations
@@ -45,6 +45,10 @@ NEW_GONE: Final = {
     # The one that is gone has read it.
     "done": ("heir", False, "done"),
 }
+# Nobody needs who asked for it.
+ASKER_GONE: Final = dict.fromkeys(LOCKS, ("new", True, "done"))
+EXPECTED: Final = {"old": OLD_GONE, "new": NEW_GONE, "asker": ASKER_GONE}
+LAST: Final = {"old": ("kept", "gave"), "new": ("owns", "failed"), "asker": ("asked",)}
 
 
 class Told:
@@ -89,9 +93,11 @@ class Stage:
         self.heirs: dict[str, Hold] = {}
         self.nodes: dict[str, Told] = {}
 
-    async def begin(self, address: str) -> None:
-        """Each lock stands at the step by which it is called."""
-        for name, last in (("old", ("kept", "gave")), ("new", ("owns", "failed"))):
+    async def begin(self, address: str, *, is_asked: bool) -> None:
+        """Each lock stands at the step by which it is called; its owner was asked to hand it over, or not."""
+        for name, last in LAST.items():
+            if name == "asker" and not is_asked:
+                continue
             peer = PeerProcess("coordination/handover_peer.py", address, self._cluster, name)
             self.nodes[name] = Told(await self._stack.enter_async_context(peer), last=last)
         old, new = self.nodes["old"], self.nodes["new"]
@@ -109,7 +115,13 @@ class Stage:
             task = tasks.create_task(self._inherit(session, lock))
             self._stack.callback(task.cancel)
             await self._standing(session, lock, 2)
-        await old.peer.say("give new")
+        if is_asked:
+            asker = self.nodes["asker"]
+            await asker.until("ready")
+            await old.peer.say("heed")
+            await asker.peer.say("ask new")
+        else:
+            await old.peer.say("give new")
         for lock, name in (("prepared", "old"), ("offered", "new"), ("sealed", "new"), ("taken", "new")):
             await self.nodes[name].until("held", lock)
         owns = await new.until("owns", "done")
@@ -126,18 +138,20 @@ class Stage:
 
     async def strike(self, victim: str, how: signal.Signals) -> list[Told]:
         """Kill or stop one of them, and let go on what was held; gives those that live."""
-        other = self.nodes["new" if victim == "old" else "old"]
         struck = self.nodes[victim]
+        others = [node for node in self.nodes.values() if node is not struck]
         if how is signal.SIGKILL:
             await struck.peer.kill()
+        else:
+            struck.peer.freeze()
+        for other in others:
             await other.peer.say("open")
-            return [other]
-        struck.peer.freeze()
-        await other.peer.say("open")
+        if how is signal.SIGKILL:
+            return others
         await asyncio.sleep(STOP_S)
         struck.peer.process.send_signal(signal.SIGCONT)
         await struck.peer.say("open")
-        return [other, struck]
+        return [*others, struck]
 
     async def owner(self, lock: str, name: str) -> str:
         """Wait until this one owns a lock; gives the state that it was handed."""
@@ -181,12 +195,12 @@ class Stage:
 
 async def play(address: str, victim: str, how: signal.Signals) -> None:
     """One kill or stop, and what is true afterwards."""
-    expected = OLD_GONE if victim == "old" else NEW_GONE
+    expected = EXPECTED[victim]
     cluster = f"{victim}-{how.name.lower()}"
     async with AsyncExitStack() as stack, asyncio.timeout(WAIT_S_MAX):
         store = await stack.enter_async_context(open_store(address))
         stage = Stage(stack, store, cluster)
-        await stage.begin(address)
+        await stage.begin(address, is_asked=victim == "asker")
         living = await stage.strike(victim, how)
         for lock, (name, has_state, step) in expected.items():
             state = await stage.owner(lock, name)
@@ -210,7 +224,7 @@ async def test_whoever_is_killed_or_stopped_at_whichever_step_one_owns_and_what_
     address: str,
 ) -> None:
     async with asyncio.TaskGroup() as runs:
-        for victim in ("old", "new"):
+        for victim in EXPECTED:
             for how in (signal.SIGKILL, signal.SIGSTOP):
                 runs.create_task(play(address, victim, how))
 
