@@ -65,6 +65,7 @@ async def speak(job: Job, link: Link) -> None:
     """Publish at a share of the pace while told to; say how much that was, and what reached nobody."""
     async with mesh_node(job) as node, node.spot() as spot, asyncio.TaskGroup() as tasks:
         await known(node, TOPIC)
+        link.gauges = lambda: {"refused": _refused(node)}
         link.ready(**facts())
         assert await link.order() == ["run"]
         running = tasks.create_task(_keep_pace(job, link, spot), name="publish")
@@ -72,9 +73,14 @@ async def speak(job: Job, link: Link) -> None:
         assert await link.order() == ["rest"]
         link.halted = True
         await running
-        stats = node.stats
-        link.done(sent=link.count, refused=stats.publishes_refused_count + stats.publishes_in_doubt_count)
+        link.done(sent=link.count)
         await asyncio.Event().wait()
+
+
+def _refused(node: SpotNode) -> float:
+    """How many publishes the node knows, or must fear, to have reached nobody."""
+    stats = node.stats
+    return float(stats.publishes_refused_count + stats.publishes_in_doubt_count)
 
 
 async def _keep_pace(job: Job, link: Link, spot: Spot) -> None:
@@ -165,7 +171,7 @@ async def hear(job: Job, link: Link) -> None:
         subscription = await spot.subscribe(TOPIC, count_max=job.backlog_count)
         await subscription.active(START_S_MAX)
         tasks.create_task(_read(spot, books, link), name="read")
-        link.gauges = lambda: {"dropped": subscription.dropped_count, "missed": subscription.missed_count}
+        link.gauges = lambda: {"told": float(subscription.dropped_count + subscription.missed_count)}
         link.ready(**facts())
         while True:
             match await link.order():
