@@ -13,9 +13,9 @@ Around them `node` is a process's part in the mesh, and where its spots come fro
 - `mesh`: for the ROUTER mesh, where each topic has an owner. `open_mesh`: for the PUB/SUB mesh: none has.
 - `wants`: which subscription matches which topics, and what is wanted here. `owners`: who owns which topic.
 - `doorkeeper`: which nodes this one stays connected with. `claims`: topics claimed in a store.
-- `moving`: how a topic goes from one owner to another while it is used. `mover` drives that by the store's
-record.
-- `effects`: what these ask for. `events`: what a program is told. `names`: what topics may be called.
+- `moving`: how a topic goes from one owner to another while it is used. `mover` drives that by a record.
+- `lags`: what peers are told that missed messages. `names`: what topics may be called.
+- `effects`: what these ask for. `events`: what a program is told.
 
 Beside them: `threads` are spots for threads; `cluster_events` bridges members' events onto a topic.
 """

@@ -17,7 +17,6 @@ through `fanout.receive`; what that leaves comes to `hear`.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import replace
 
 from hansa.errors import BadArgument, Conflict, LimitExceeded, NotOwner, PeerAway, TopicExists
 from hansa.ids import format_id, precedence
@@ -31,7 +30,7 @@ from hansa.limits import (
     TOPICS_MAX,
 )
 from hansa.presence.statements import Stamps
-from hansa.topics.effects import Broadcast, Effect, MeshTally, Peer, Resume, Send, Tell
+from hansa.topics.effects import Broadcast, Effect, MeshTally, Peer, Send, Tell
 from hansa.topics.events import (
     PeerJoined,
     PeerLeft,
@@ -45,8 +44,8 @@ from hansa.topics.events import (
     TopicRemoved,
 )
 from hansa.topics.fanout import Exchange, Feed, Outlet, receive
-from hansa.topics.inbox import TopicMessage
-from hansa.topics.moving import Adoption, Hold, Leaving, Moves, TopicState, mark_of
+from hansa.topics.lags import Lags, again, mark_of
+from hansa.topics.moving import Adoption, HeldMessages, Leaving, Moves, TopicState
 from hansa.topics.names import check_topic
 from hansa.topics.owners import Owners, TopicIndex
 from hansa.topics.wants import Subscriber, Wants
@@ -96,6 +95,7 @@ class Mesh:
         # Of topics that are published here and owned elsewhere: the owner, and the topic's frame.
         self._routes: dict[str, tuple[bytes, bytes]] = {}
         self._effects: list[Effect] = []
+        self._lags = Lags(node, exchange, self.peers, self._effects)
         self.wants = Wants(node, exchange, self.owners, self.peers, self.tally, self._effects)
         self.moves = Moves(node, exchange, self.peers, self.tally, self._effects, owner=self.owner)
 
@@ -212,13 +212,6 @@ class Mesh:
         takers = [member for member in self.peers.values() if member.taker]
         return sorted(takers, key=lambda member: (self.owners.count(member.id), precedence(member.id)))
 
-    def is_moving(self, topic: bytes) -> bool:
-        """Whether it is handed over from here, or was handed over to here, and not all have switched."""
-        moves = self.moves
-        leaving = moves.leaving.get(topic)
-        is_leaving = leaving is not None and (not leaving.is_gone or bool(leaving.expected))
-        return is_leaving or topic in moves.arrivals or topic in moves.adoptions
-
     def survey(self) -> list[Effect]:
         """Ask everybody for the counts of their topics."""
         for member in self.peers.values():
@@ -249,14 +242,14 @@ class Mesh:
                 self._ask(member)
                 self._asking.append((now + self._query_interval_s, member))
         if self._lag_at is not None and self._lag_at <= now:
-            self._tell_lagging()
+            self._lags.tell_all(self._claims)
             self._lag_at = now + LAGGING_S if self.exchange.lagging else None
         for hold in self.moves.tick(now=now):
             if hold.is_orphaned:
                 self._bury(hold)
-        for leaving in [one for one in self.moves.leaving.values() if one.until is not None]:
-            if not leaving.is_gone and leaving.until is not None and leaving.until <= now:
-                self._abandon(leaving)
+        for leaving in self.moves.overdue(now=now):
+            reason = f"node {format_id(leaving.target)} has taken it over, and cannot be reached"
+            self._lose(leaving.outlet, reason)
         for adoption in list(self.moves.adoptions.values()):
             self._try_to_open(adoption, is_late=adoption.until <= now)
         return self._done()
@@ -348,9 +341,12 @@ class Mesh:
         outlet = self.exchange.outlets.get(topic)
         if outlet is None:
             return []
-        self._effects.append(Tell(event=TopicLost(topic=outlet.feed.topic, reason=reason), to=outlet.spot))
-        self._remove(topic, outlet)
+        self._lose(outlet, reason)
         return self._done()
+
+    def _lose(self, outlet: Outlet, reason: str) -> None:
+        self._effects.append(Tell(event=TopicLost(topic=outlet.feed.topic, reason=reason), to=outlet.spot))
+        self._remove(outlet.frame, outlet)
 
     def subscribe(self, subscriber: Subscriber) -> list[Effect]:
         """Raises BadArgument."""
@@ -390,24 +386,12 @@ class Mesh:
             raise Conflict(f"topic {outlet.feed.topic!r} is on its way already: try again in a moment")
         member = self.peers.get(target)
         if member is None or not member.is_hansa:
-            raise PeerAway(
-                f"node {format_id(target)} is not connected, and cannot take {outlet.feed.topic!r}"
-            )
-        for peer in list(outlet.subscribers):
-            if outlet in self.exchange.lagging.get(self.peers[peer].box, ()):
-                self._tell_lag(self.peers[peer], outlet)
-                self._forget_lag(self.peers[peer], outlet)
+            raise PeerAway(f"node {format_id(target)} is not connected: {outlet.feed.topic!r} stays here")
+        self._lags.tell_at_once(outlet, self._claims)
         self._routes.pop(outlet.feed.topic, None)
-        self.moves.close(outlet, target, number, claim=self._claims.get(topic, 0))
-        subscribers = [*outlet.subscribers, *([self.node] if topic in self.wants.all else [])]
-        state = TopicState(
-            source=self.node,
-            founder=outlet.founder,
-            epoch=outlet.epoch,
-            sequence=outlet.sequence,
-            retain=outlet.retain,
-            latest=None if outlet.latest is None else outlet.latest.payload,
-            subscribers=tuple(subscribers),
+        is_wanted = topic in self.wants.all
+        state = self.moves.close(
+            outlet, target, number, claim=self._claims.get(topic, 0), is_wanted=is_wanted
         )
         return state, self._done()
 
@@ -440,62 +424,28 @@ class Mesh:
         topic, state = adoption.topic, adoption.state
         if not is_late and not self.moves.is_closed_here(adoption):
             return
-        del self.moves.adoptions[topic]
-        # It has come back, before all had switched: nothing is forwarded any more.
-        self.moves.leaving.pop(topic, None)
         outlet = self._open(
             topic, adoption.spot, state.founder, state.epoch, retain=state.retain, claim=adoption.claim
         )
-        name = outlet.feed.topic
-        if name in self.moves.holds:
-            self.exchange.hold_own(outlet)
-        latest = None if state.latest is None else TopicMessage(name, state.latest, state.sequence)
-        outlet.go_on(state.sequence, latest)
-        for peer in state.subscribers:
-            member = self.peers.get(peer)
-            if member is not None:
-                outlet.add(peer, member.box)
-                member.subscribed[topic] = None
-        move = Move(step=MoveStep.MOVED, number=adoption.number, node=state.source)
-        for peer in self.peers:
-            mark = mark_of(outlet, self.node, confirm=peer in outlet.subscribers)
-            announce = TopicAnnounce(topic=name, mark=mark, claim=adoption.claim, move=move)
-            self._effects.append(Send(peer=peer, command=announce))
-        self._routes.pop(name, None)
+        self.moves.open(outlet, adoption)
+        self._routes.pop(outlet.feed.topic, None)
         self._index.add(topic)
-        self.tally.moved_count += 1
-        event = TopicMoved(topic=name, source=state.source, target=self.node, epoch=adoption.claim)
-        self._effects.append(Tell(event=event, to=adoption.spot))
-        self._effects.append(Resume())
-        self.moves.begin_arrival(topic, state.source, adoption.number, until=adoption.until)
         self.wants.adopt(outlet)
-        self.moves.settle(name)
+        self.moves.settle(outlet.feed.topic)
 
     def _let_go(self, leaving: Leaving, peer: bytes, mark: Mark | None) -> None:
         """The new owner has announced what was ours."""
         outlet = leaving.outlet
         topic, name = outlet.frame, outlet.feed.topic
         self._give_up(topic, outlet)
-        self.moves.let_go(leaving)
-        self.tally.moved_count += 1
-        epoch = self.owners.epoch(topic, peer)
-        event = TopicMoved(topic=name, source=self.node, target=peer, epoch=epoch)
-        self._effects.append(Tell(event=event, to=outlet.spot))
+        self.moves.let_go(leaving, epoch=self.owners.epoch(topic, peer))
         if mark is None:
             self.wants.moved(topic, peer, is_lost=True)
         else:
             self.wants.handed_over(topic, self.peers[peer], mark, leaving.number)
         self.moves.settle(name)
 
-    def _abandon(self, leaving: Leaving) -> None:
-        """The new owner has taken it, and never came to say so."""
-        outlet = leaving.outlet
-        reason = f"node {format_id(leaving.target)} has taken it over, and cannot be reached"
-        event = TopicLost(topic=outlet.feed.topic, reason=reason)
-        self._effects.append(Tell(event=event, to=outlet.spot))
-        self._remove(outlet.frame, outlet)
-
-    def _bury(self, hold: Hold) -> None:
+    def _bury(self, hold: HeldMessages) -> None:
         """The new owner of a topic that was on its way does not come: it has no owner."""
         hold.is_orphaned = False
         self._moved(hold.topic, hold.source, self.owner(hold.topic), is_lost=True)
@@ -532,9 +482,7 @@ class Mesh:
         if (-epoch, precedence(peer)) < (-self._claims.get(topic, 0), precedence(self.node)):
             self.tally.demotions_count += 1
             # A last word for those who miss some of our messages; who heard the winner first ignores it.
-            for member in [self.peers[subscriber] for subscriber in outlet.subscribers]:
-                if outlet in self.exchange.lagging.get(member.box, ()):
-                    self._tell_lag(member, outlet)
+            self._lags.tell_at_once(outlet, self._claims)
             self._give_up(topic, outlet)
             self.moves.abandon(topic)
             self._effects.append(
@@ -576,7 +524,7 @@ class Mesh:
         for peer in outlet.subscribers:
             member = self.peers[peer]
             del member.subscribed[topic]
-            self._forget_lag(member, outlet)
+            self._lags.forget(member, outlet)
 
     def _moved(
         self,
@@ -642,11 +590,9 @@ class Mesh:
                 report=tuple(map(_counts, outlets.values())) if query.report_wanted else None,
                 claims=tuple(claims) if query.is_extended and any(claims) else None,
             )
-        for leaving in self.moves.leaving.values():
-            if query.is_extended and not leaving.is_gone:
-                # Before the answer: who hears of the topic only by that may take it for one that stays.
-                claim = self._claims.get(leaving.outlet.frame, 0)
-                self.moves.tell_closed(member.id, leaving, claim=claim)
+        if query.is_extended:
+            # Before the answer: who hears of a topic only by that may take it for one that stays.
+            self.moves.tell_all_closed(member.id, self._claims)
         self._effects.append(Send(peer=member.id, command=answer))
 
     def _answered(self, member: Peer, answer: QueryResp) -> None:
@@ -718,14 +664,7 @@ class Mesh:
 
     def _removed(self, member: Peer, removed: TopicRemove) -> None:
         topic, move = removed.topic.encode(), removed.move
-        if move is not None and move.step is MoveStep.END:
-            self.moves.end(member, topic, move)
-            return
-        if move is not None and move.step is MoveStep.LAST:
-            self.moves.last(member, topic, move)
-            return
-        if move is not None and move.step is MoveStep.SWITCHED:
-            self.moves.switched(member, topic, move)
+        if move is not None and self.moves.hear(member, topic, move):
             return
         if removed.mark is not None:
             self.wants.marked(member, topic, removed.mark)
@@ -740,10 +679,7 @@ class Mesh:
         self._disclaim(topic, member.id)
         outlet = self.exchange.outlets.get(topic)
         if move is not None and move.step is MoveStep.MOVED and outlet is not None:
-            # Who knows nothing of this may have taken the old owner's removal for ours.
-            again = TopicAnnounce(topic=removed.topic, mark=mark_of(outlet, self.node))
-            raw = [peer for peer, one in self.peers.items() if not one.is_hansa]
-            self._effects += [Send(peer=peer, command=again) for peer in raw]
+            self.moves.say_again(outlet)
 
     def _subscribe(self, member: Peer, subscribe: Subscribe) -> None:
         topic, name = subscribe.topic.encode(), subscribe.topic
@@ -762,7 +698,7 @@ class Mesh:
             announce = TopicAnnounce(topic=name, mark=mark, claim=self._claims.get(topic, 0))
             self._effects.append(Send(peer=member.id, command=announce))
         if outlet.latest is not None:
-            self._effects.append(Send(peer=member.id, command=_again(outlet.latest)))
+            self._effects.append(Send(peer=member.id, command=again(outlet.latest)))
 
     def _unsubscribe(self, member: Peer, unsubscribe: Unsubscribe) -> None:
         topic = unsubscribe.topic.encode()
@@ -775,7 +711,7 @@ class Mesh:
         del member.subscribed[topic]
         outlet = self.exchange.outlets[topic]
         outlet.remove(member.id)
-        self._forget_lag(member, outlet)
+        self._lags.forget(member, outlet)
 
     def _publish(self, member: Peer, publish: Publish) -> None:
         topic = publish.topic.encode()
@@ -788,37 +724,6 @@ class Mesh:
             return
         self.tally.refused_count += 1
         self._effects.append(Send(peer=member.id, command=TopicRemove(topic=publish.topic, refused_count=1)))
-
-    def _tell_lagging(self) -> None:
-        exchange = self.exchange
-        members = {member.box: member for member in self.peers.values() if member.box in exchange.lagging}
-        for box, outlets in list(exchange.lagging.items()):
-            member = members.get(box)
-            is_full = box.held_count * 2 > box.count_max or box.held_bytes * 2 > box.bytes_max
-            if member is not None and is_full:
-                continue
-            del exchange.lagging[box]
-            if member is not None and member.is_hansa:
-                for outlet in outlets:
-                    self._tell_lag(member, outlet)
-
-    def _tell_lag(self, member: Peer, outlet: Outlet) -> None:
-        """How far the topic is; of a retained one the latest message again, which must not stay unknown."""
-        latest = outlet.latest
-        mark = mark_of(outlet, self.node)
-        if latest is not None:
-            # As if the latest message were still to come.
-            mark = replace(mark, sequence=mark.sequence - 1)
-        claim = self._claims.get(outlet.frame, 0)
-        announce = TopicAnnounce(topic=outlet.feed.topic, mark=mark, claim=claim)
-        self._effects.append(Send(peer=member.id, command=announce))
-        if latest is not None:
-            self._effects.append(Send(peer=member.id, command=_again(latest)))
-
-    def _forget_lag(self, member: Peer, outlet: Outlet) -> None:
-        lagging = self.exchange.lagging.get(member.box)
-        if lagging is not None:
-            lagging.pop(outlet, None)
 
     # -- small things
 
@@ -835,10 +740,6 @@ class Mesh:
         effects = self._effects[:]
         self._effects.clear()
         return effects
-
-
-def _again(latest: TopicMessage) -> Message:
-    return Message(topic=latest.topic, payload=latest.payload, sequence=latest.sequence)
 
 
 def _counts(outlet: Outlet) -> TopicCounts:

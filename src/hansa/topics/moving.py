@@ -12,11 +12,11 @@ moment: N, the latest retained message, who was subscribed. What A's own spots p
 sent before they heard MOVING is kept, in order.
 
 *Publishers.* Each node answers MOVING with END, behind the last that it has sent to A, and holds what it
-publishes from then on (`Hold`). When B has announced the topic A sends it what it has kept, and the ENDs
-where they stand between; B answers an END with ENDED to its publisher, which then sends B what it has held.
-So one node's messages never overtake each other. A says LAST when all ENDs have come, or when it waits no
-longer. Every node says SWITCHED to B when it holds nothing and waits for nothing any more: only then may the
-topic move on, so that nobody ever hears of the next hand-over before this one.
+publishes from then on (`HeldMessages`). When B has announced the topic A sends it what it has kept, and the
+ENDs where they stand between; B answers an END with ENDED to its publisher, which then sends B what it has
+held. So one node's messages never overtake each other. A says LAST when all ENDs have come, or when it waits
+no longer. Every node says SWITCHED to B when it holds nothing and waits for nothing any more: only then may
+the topic move on, so that nobody ever hears of the next hand-over before this one.
 
 *Subscribers.* B takes A's subscribers along: it says so to each with its announcement, before its first
 message, and goes on counting at N + 1. A subscriber takes A's messages up to MOVING, then B's; what B sends
@@ -38,7 +38,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from math import inf
@@ -55,10 +55,11 @@ from hansa.limits import (
     TOPIC_TAKEN_S_MAX,
 )
 from hansa.topics.effects import Effect, MeshTally, Peer, Resume, Send, Tell
-from hansa.topics.events import PublishesRefused
+from hansa.topics.events import PublishesRefused, TopicMoved
 from hansa.topics.fanout import Exchange, Outlet
+from hansa.topics.inbox import TopicMessage
+from hansa.topics.lags import mark_of
 from hansa.wire.topics import (
-    Mark,
     Move,
     MoveStep,
     Publish,
@@ -121,7 +122,7 @@ class TopicState:
         raise BadRecord(f"the state of a topic that is handed over cannot be {value[:40]!r}")
 
 
-class Hold:
+class HeldMessages:
     """What this node publishes of a topic on its way, until the new owner may have it."""
 
     def __init__(self, topic: bytes) -> None:
@@ -236,7 +237,7 @@ class Moves:
         *,
         owner: Callable[[bytes], bytes | None],
     ) -> None:
-        self.holds: dict[str, Hold] = {}
+        self.holds: dict[str, HeldMessages] = {}
         """Of all topics on their way that this node has heard of."""
         self.switching: dict[bytes, tuple[bytes, int]] = {}
         """New owners who wait to hear that this node has switched, and the number of the hand-over."""
@@ -252,8 +253,11 @@ class Moves:
 
     # -- the old owner
 
-    def close(self, outlet: Outlet, target: bytes, number: int, *, claim: int) -> None:
-        """Publish nothing more, and tell all. They have heard of everything that was dropped."""
+    def close(self, outlet: Outlet, target: bytes, number: int, *, claim: int, is_wanted: bool) -> TopicState:
+        """Publish nothing more, and tell all. They have heard of everything that was dropped.
+
+        `is_wanted`: this node itself is subscribed.
+        """
         self._exchange.hold(outlet)
         expected = {peer: None for peer, member in self._peers.items() if member.is_hansa}
         leaving = self.leaving[outlet.frame] = Leaving(outlet, target, number, expected)
@@ -262,6 +266,15 @@ class Moves:
         hold.connection, hold.awaits_ended = None, False
         for peer in self._peers:
             self.tell_closed(peer, leaving, claim=claim)
+        return TopicState(
+            source=self._node,
+            founder=outlet.founder,
+            epoch=outlet.epoch,
+            sequence=outlet.sequence,
+            retain=outlet.retain,
+            latest=None if outlet.latest is None else outlet.latest.payload,
+            subscribers=(*outlet.subscribers, *((self._node,) if is_wanted else ())),
+        )
 
     def tell_closed(self, peer: bytes, leaving: Leaving, *, claim: int) -> None:
         """MOVING, to somebody who is connected, or newly so."""
@@ -270,6 +283,12 @@ class Moves:
             topic=outlet.feed.topic, mark=mark_of(outlet, self._node), claim=claim, move=leaving.move
         )
         self._effects.append(Send(peer=peer, command=announce))
+
+    def tell_all_closed(self, peer: bytes, claims: Mapping[bytes, int]) -> None:
+        """Of all topics that are closed here, to a node that asks what we own."""
+        for topic, leaving in self.leaving.items():
+            if not leaving.is_gone:
+                self.tell_closed(peer, leaving, claim=claims.get(topic, 0))
 
     def reopen(self, leaving: Leaving, *, claim: int) -> None:
         """It is withdrawn: the topic stays. What was kept is published, the others' first."""
@@ -286,7 +305,7 @@ class Moves:
         announce = TopicAnnounce(topic=outlet.feed.topic, claim=claim, move=move)
         self._effects += [Send(peer=peer, command=announce) for peer in self._peers]
 
-    def let_go(self, leaving: Leaving) -> None:
+    def let_go(self, leaving: Leaving, *, epoch: int) -> None:
         """The new owner has announced it: say so, and send it what was kept, in order."""
         outlet = leaving.outlet
         leaving.is_gone = True
@@ -299,6 +318,9 @@ class Moves:
         move = Move(step=MoveStep.MOVED, number=leaving.number, node=leaving.target)
         remove = TopicRemove(topic=outlet.feed.topic, mark=mark_of(outlet, self._node), move=move)
         self._effects += [Send(peer=peer, command=remove) for peer in self._peers]
+        self._tally.moved_count += 1
+        event = TopicMoved(topic=outlet.feed.topic, source=self._node, target=leaving.target, epoch=epoch)
+        self._effects.append(Tell(event=event, to=outlet.spot))
         while leaving.forwards:
             self._forward(leaving, leaving.forwards.popleft())
         self._look_for_last(leaving)
@@ -364,6 +386,19 @@ class Moves:
         self._effects.append(Send(peer=leaving.target, command=remove))
 
     # -- what publishers say
+
+    def hear(self, member: Peer, topic: bytes, move: Move) -> bool:
+        """A step that is said behind TOPIC_REMOVE; whether it was all that was meant."""
+        match move.step:
+            case MoveStep.END:
+                self.end(member, topic, move)
+            case MoveStep.LAST:
+                self.last(member, topic, move)
+            case MoveStep.SWITCHED:
+                self.switched(member, topic, move)
+            case _:
+                return False
+        return True
 
     def end(self, member: Peer, topic: bytes, move: Move) -> None:
         """A publisher's END: from itself, or passed on by the old owner. Or a question after it."""
@@ -477,7 +512,7 @@ class Moves:
         del self.holds[name]
         self._release(hold, owner)
 
-    def _ask(self, hold: Hold) -> None:
+    def _ask(self, hold: HeldMessages) -> None:
         """The connection that END went over is gone: ask the new owner whether it came."""
         if hold.has_asked or self._peers.get(hold.source) is hold.connection:
             return
@@ -485,14 +520,14 @@ class Moves:
         move = Move(step=MoveStep.END, number=hold.number, node=self._node)
         self._effects.append(Send(peer=hold.target, command=TopicRemove(topic=hold.name, move=move)))
 
-    def _hold(self, topic: bytes) -> Hold:
+    def _hold(self, topic: bytes) -> HeldMessages:
         name = topic.decode()
         hold = self.holds.get(name)
         if hold is None:
-            hold = self.holds[name] = Hold(topic)
+            hold = self.holds[name] = HeldMessages(topic)
         return hold
 
-    def _release(self, hold: Hold, owner: bytes) -> None:
+    def _release(self, hold: HeldMessages, owner: bytes) -> None:
         """Publish what was held, here if the topic is ours by now, and let those publish who wait."""
         payloads = hold.take_all()
         outlet = self._exchange.outlets.get(hold.topic)
@@ -506,7 +541,7 @@ class Moves:
             self._effects += [Send(peer=owner, command=command) for command in commands]
         self._effects.append(Resume())
 
-    def _drop(self, hold: Hold) -> None:
+    def _drop(self, hold: HeldMessages) -> None:
         """Nobody came to own it: what was held reaches nobody."""
         self.holds.pop(hold.name, None)
         count = len(hold.take_all())
@@ -517,6 +552,46 @@ class Moves:
         self._effects.append(Resume())
 
     # -- the new owner
+
+    def is_moving(self, topic: bytes) -> bool:
+        """Whether it is handed over from here, or was handed over to here, and not all have switched."""
+        leaving = self.leaving.get(topic)
+        is_leaving = leaving is not None and (not leaving.is_gone or bool(leaving.expected))
+        return is_leaving or topic in self.arrivals or topic in self.adoptions
+
+    def open(self, outlet: Outlet, adoption: Adoption) -> None:
+        """The topic is ours: go on counting, take its subscribers along, and tell all."""
+        state, topic, name = adoption.state, adoption.topic, outlet.feed.topic
+        del self.adoptions[topic]
+        # It has come back, before all had switched: nothing is forwarded any more.
+        self.leaving.pop(topic, None)
+        if name in self.holds:
+            self._exchange.hold_own(outlet)
+        latest = None if state.latest is None else TopicMessage(name, state.latest, state.sequence)
+        outlet.go_on(state.sequence, latest)
+        for peer in state.subscribers:
+            member = self._peers.get(peer)
+            if member is not None:
+                outlet.add(peer, member.box)
+                member.subscribed[outlet.frame] = None
+        move = Move(step=MoveStep.MOVED, number=adoption.number, node=state.source)
+        for peer in self._peers:
+            mark = mark_of(outlet, self._node, confirm=peer in outlet.subscribers)
+            announce = TopicAnnounce(
+                topic=adoption.topic.decode(), mark=mark, claim=adoption.claim, move=move
+            )
+            self._effects.append(Send(peer=peer, command=announce))
+        self._tally.moved_count += 1
+        event = TopicMoved(topic=name, source=state.source, target=self._node, epoch=adoption.claim)
+        self._effects.append(Tell(event=event, to=adoption.spot))
+        self._effects.append(Resume())
+        self.begin_arrival(topic, state.source, adoption.number, until=adoption.until)
+
+    def say_again(self, outlet: Outlet) -> None:
+        """To who knows nothing of hand-overs, and may have taken the old owner's removal for ours."""
+        announce = TopicAnnounce(topic=outlet.feed.topic, mark=mark_of(outlet, self._node))
+        raw = [peer for peer, member in self._peers.items() if not member.is_hansa]
+        self._effects += [Send(peer=peer, command=announce) for peer in raw]
 
     def is_closed_here(self, adoption: Adoption) -> bool:
         """Whether all that the old owner has published has come here, as far as it ever will."""
@@ -570,7 +645,7 @@ class Moves:
                 hold.has_asked = False
             self.settle(hold.name)
 
-    def tick(self, *, now: float) -> list[Hold]:
+    def tick(self, *, now: float) -> list[HeldMessages]:
         """Let go of what has waited too long; the topics on whose new owner nobody waits any more."""
         for topic in [topic for topic, one in self.arrivals.items() if one.until <= now]:
             self.close_arrival(topic)
@@ -591,6 +666,11 @@ class Moves:
                 self._give_up(hold)
         return given_up
 
+    def overdue(self, *, now: float) -> list[Leaving]:
+        """What was taken, and is still not announced."""
+        closed = [one for one in self.leaving.values() if not one.is_gone]
+        return [one for one in closed if one.until is not None and one.until <= now]
+
     def deadline(self) -> float | None:
         due = [one.until for one in self.arrivals.values()]
         due += [one.until for one in self.adoptions.values()]
@@ -598,21 +678,10 @@ class Moves:
         due += [0.0 if one.until is None else one.until for one in self.holds.values()]
         return min(due, default=None)
 
-    def _give_up(self, hold: Hold) -> None:
+    def _give_up(self, hold: HeldMessages) -> None:
         owner = self._owner(hold.topic)
         if owner is None or hold.is_orphaned:
             self._drop(hold)
         else:
             del self.holds[hold.name]
             self._release(hold, owner)
-
-
-def mark_of(outlet: Outlet, node: bytes, *, confirm: bool = False) -> Mark:
-    """Where this node stands with a topic of its own."""
-    return Mark(
-        epoch=outlet.epoch,
-        sequence=outlet.sequence,
-        retain=outlet.retain,
-        confirm=confirm,
-        founder=b"" if outlet.founder == node else outlet.founder,
-    )

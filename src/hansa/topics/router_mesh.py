@@ -38,7 +38,7 @@ from hansa.topics.effects import Broadcast, Effect, MeshTally, Peer, Resume, Sen
 from hansa.topics.events import TopicReport
 from hansa.topics.fanout import Exchange
 from hansa.topics.mesh import Mesh
-from hansa.topics.moving import Adoption, Hold, TopicState
+from hansa.topics.moving import Adoption, HeldMessages, TopicState
 from hansa.topics.wants import Subscriber
 from hansa.transport import (
     Away,
@@ -299,7 +299,7 @@ class RouterMesh:
     async def until_settled(self, topics: Iterable[bytes]) -> None:
         """Wait until all have switched to the owners of these topics, which were handed over from or to
         here."""
-        while any(map(self._mesh.is_moving, topics)) and not self._is_closed:
+        while any(map(self._mesh.moves.is_moving, topics)) and not self._is_closed:
             await self._moved.wait()
 
     def lose(self, topic: bytes, reason: str) -> None:
@@ -320,7 +320,7 @@ class RouterMesh:
     def post(self, topic: str, payload: bytes) -> None:
         """Publish what has no outlet here. Raises NoOwner, Backlogged, BadArgument."""
         route = self._route(topic, payload)
-        if isinstance(route, Hold):
+        if isinstance(route, HeldMessages):
             if not route.put(payload):
                 raise Backlogged(
                     f"topic {topic!r} is being handed over, and as many messages wait for it as may: use "
@@ -340,7 +340,7 @@ class RouterMesh:
         """As `post`, but waits for room. Cancelling it publishes nothing."""
         route = self._route(topic, payload)
         while True:
-            if isinstance(route, Hold):
+            if isinstance(route, HeldMessages):
                 if route.put(payload):
                     return
                 await self._moved.wait()
@@ -368,7 +368,7 @@ class RouterMesh:
                 return
             route = self._route(topic, payload)
 
-    def _route(self, topic: str, payload: bytes) -> tuple[bytes, bytes] | Hold:
+    def _route(self, topic: str, payload: bytes) -> tuple[bytes, bytes] | HeldMessages:
         """The owner and the topic's frame, or what holds the topic's messages on its way to another one."""
         if not isinstance(payload, bytes) or len(payload) > self.exchange.payload_bytes_max:
             raise self.exchange.refusal(payload)

@@ -22,7 +22,7 @@ from hansa.topics.events import (
     TopicMoved,
     TopicRemoved,
 )
-from hansa.topics.moving import Adoption, Hold, TopicState
+from hansa.topics.moving import Adoption, HeldMessages, TopicState
 from hansa.wire.topics import (
     Mark,
     Message,
@@ -93,7 +93,7 @@ def taken_by_y(bench: MeshBench) -> list[Effect]:
     return bench.hear(Y, announce)
 
 
-def hold_of(bench: MeshBench) -> Hold:
+def hold_of(bench: MeshBench) -> HeldMessages:
     return bench.mesh.moves.holds["t"]
 
 
@@ -330,7 +330,7 @@ def test_an_old_owner_that_is_back_and_knows_of_nothing_is_published_to_again() 
 
 
 def test_a_hold_takes_so_much_and_no_more() -> None:
-    hold = Hold(T)
+    hold = HeldMessages(T)
     assert all(hold.put(b"") for _ in range(TOPIC_HOLD_COUNT_MAX))
     assert not hold.put(b"")
     assert len(hold.take_all()) == TOPIC_HOLD_COUNT_MAX
