@@ -110,6 +110,7 @@ MOVE_FIGURES = {
     "whole_s": Figure(title="the whole of `hand_over`, p50", show=_seconds_text),
     "whole_p99_s": Figure(title="the same, p99", show=_seconds_text),
     "missed": Figure(title="messages missed", show=count_text, is_headline=True),
+    "unknown": Figure(title="of these neither told to their subscriber nor refused", show=count_text),
     "twice": Figure(title="messages twice", show=count_text, is_headline=True),
     "disordered": Figure(title="messages out of order", show=count_text),
     "refused": Figure(title="publishes refused or in doubt", show=count_text),

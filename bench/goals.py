@@ -46,6 +46,7 @@ GOALS = (
     Goal(peer="hansa-mesh", case="stop-64B-x4", figure="others_lost", at_most=0),
     Goal(peer="hansa-mesh", case="stop-64B-x4", figure="stopped_untold", at_most=0),
     Goal(peer="hansa-movers", case="move-64B-x4", figure="missed", at_most=0),
+    Goal(peer="hansa-movers", case="move-64B-x4", figure="unknown", at_most=0),
     Goal(peer="hansa-movers", case="move-64B-x4", figure="twice", at_most=0),
     Goal(peer="hansa-movers", case="move-64B-x4", figure="disordered", at_most=0),
     Goal(peer="hansa-movers", case="move-64B-x4", figure="refused", at_most=0),

@@ -23,6 +23,8 @@ MOVES_PER_S = 100
 LOOK_SHARE = 0.15
 """Of the window: so long everybody reads on after a move, before its gaps are looked at."""
 STEP_S_MAX = 60.0
+DRAIN_S_MAX = 20.0
+"""Longer than an old owner passes on what still comes to it."""
 
 
 @dataclass(slots=True)
@@ -84,21 +86,32 @@ async def measure_topic(stage: Stage, window: Window) -> Measurement:
         source, target = owners[number % OWNERS_COUNT], names[(number + 1) % OWNERS_COUNT]
         await trial.around(partial(source.do, f"give {target}", s_max=STEP_S_MAX))
     after = await _counts(readers)
-    said = [await publisher.do("rest", s_max=STEP_S_MAX) for publisher in publishers]
-    await settled(readers)
-    sent = " ".join(str(one["sent"]) for one in said)
-    counts = [await reader.do(f"count {sent}", s_max=STEP_S_MAX) for reader in readers]
+    sent = [int((await publisher.do("rest", s_max=STEP_S_MAX))["sent"]) for publisher in publishers]
     rates = [(late[0] - early[0]) / (late[1] - early[1]) for early, late in zip(before, after, strict=True)]
-    return Measurement(
-        figures=trial.figures()
-        | {
-            "move_rate": sum(rates) / len(rates),
-            "missed": sum(one["missed"] for one in counts),
-            "twice": sum(one["twice"] for one in counts),
-            "disordered": sum(one["late"] for one in counts),
-            "refused": sum(one["refused"] for one in said),
-        }
-    )
+    accounts = await _accounts(readers, publishers, sent)
+    return Measurement(figures=trial.figures() | {"move_rate": sum(rates) / len(rates)} | accounts)
+
+
+async def _accounts(
+    readers: Sequence[Worker], publishers: Sequence[Worker], sent: Sequence[int]
+) -> dict[str, float]:
+    """What has become of each message, when all have come of which nobody knows that they do not."""
+    ends_at_s = asyncio.get_running_loop().time() + DRAIN_S_MAX
+    order = " ".join(["count", *map(str, sent)])
+    while True:
+        await settled(readers)
+        counts = [await reader.do(order, s_max=STEP_S_MAX) for reader in readers]
+        told = [(await reader.sample()).figures["told"] for reader in readers]
+        refused = sum([(await publisher.sample()).figures["refused"] for publisher in publishers])
+        unknown = sum(max(one["missed"] - lost - refused, 0) for one, lost in zip(counts, told, strict=True))
+        if not unknown or asyncio.get_running_loop().time() > ends_at_s:
+            return {
+                "missed": sum(one["missed"] for one in counts),
+                "unknown": unknown,
+                "twice": sum(one["twice"] for one in counts),
+                "disordered": sum(one["late"] for one in counts),
+                "refused": refused,
+            }
 
 
 async def _counts(readers: Sequence[Worker]) -> list[tuple[int, float]]:
