@@ -143,7 +143,9 @@ async def test_a_put_that_is_cancelled_half_way_leaves_only_what_a_sweep_takes(s
     assert not (await store.commit([blobs.guard(left.name)], [])).is_success
     assert await blobs.sweep(older_than=LIFETIME_S) == 0
     assert await sweep(store) == 1
-    assert await store.scan(Keys().blobs("default"), keys_only=True) == await store.scan("nothing", keys_only=True)
+    assert await store.scan(Keys().blobs("default"), keys_only=True) == await store.scan(
+        "nothing", keys_only=True
+    )
 
 
 @pytest.mark.parametrize("pieces_count", [1, 2, 3])
