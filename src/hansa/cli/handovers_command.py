@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing, asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -16,9 +16,10 @@ from hansa.cli.session_options import STORE, ClusterName, StoreAddress, open_sha
 from hansa.cli.standard_streams import console
 from hansa.cli.stop_signals import until_stopped
 from hansa.coordination.handover import Handover
-from hansa.coordination.handovers import Handovers
+from hansa.coordination.handovers import Handovers, HandoverStuck
 from hansa.errors import StoreUnavailable, TimedOut
 from hansa.runtime.loops import run
+from hansa.runtime.tasks import TaskScope
 from hansa.store.store import Store
 
 if TYPE_CHECKING:
@@ -39,7 +40,8 @@ def handovers(
     """Show what is handed over from node to node: what, from whom to whom, how far, since when, and why.
 
     A lock, a leadership or a topic stands here from its first hand-over on, with the last one, for a while
-    after the end of that. `hansa lead --move`, `hansa lock --move` and `hansa topics move` ask for one.
+    after the end of that. While this watches, what does not end in its time is withdrawn, or told as stuck
+    with the reason. `hansa lead --move`, `hansa lock --move` and `hansa topics move` ask for one.
 
     Examples:
 
@@ -69,14 +71,35 @@ async def show(store: Store, cluster: str, *, watch: bool, as_json: bool) -> Non
             loop = asyncio.get_running_loop()
             broken = partial(loop.call_soon_threadsafe, cut.make)
             with LogLines(as_json=as_json, on_broken=broken) as log:
-                await tell_steps(view, cluster, log)
+                async with looking_after(view, partial(tell_stuck, log)):
+                    await tell_steps(view, cluster, log)
         elif watch:
-            await draw(view, cluster, console())
+            async with looking_after(view):
+                await draw(view, cluster, console())
         elif as_json:
             print(json.dumps(as_object(await view.all(), cluster=cluster)), flush=True)
         else:
             out = console()
             out.print(_screen(await view.all(), cluster, out.width))
+
+
+@asynccontextmanager
+async def looking_after(
+    view: Handovers, on_stuck: Callable[[HandoverStuck], None] | None = None
+) -> AsyncGenerator[None, None]:
+    """Meanwhile end what does not end in time: whoever takes part in it may stand still."""
+    # Whoever watches is told by its own reads what became of the store.
+    tasks = TaskScope("hansa handovers", lambda error: None)
+    tasks.spawn(view.look_after(on_stuck), "looks after them")
+    try:
+        yield
+    finally:
+        await tasks.close()
+
+
+def tell_stuck(log: LogLines, stuck: HandoverStuck) -> None:
+    one = stuck.handover
+    log.tell("stuck", f"{sentence(one)}: it does not end: {stuck.reason}", why=stuck.reason, **facts(one))
 
 
 def _screen(records: Sequence[Handover], cluster: str, width: int, trouble: str = "") -> Group | Text:

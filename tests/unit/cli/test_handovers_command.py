@@ -8,16 +8,20 @@ import json
 import os
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, cast
 
 import pytest
 from rich.console import Console
 
 from hansa.cli import handovers_command
-from hansa.cli.handovers_command import draw, tell_steps
+from hansa.cli.handovers_command import draw, looking_after, tell_steps, tell_stuck
 from hansa.cli.log_lines import LogLines
 from hansa.coordination import Handover, HandoverAdvanced, Handovers, HandoverStep
+from hansa.coordination import handovers as handovers_module
 from hansa.errors import StoreUnavailable
+from hansa.keys import Keys
+from hansa.store import open_store
 
 WAIT_S_MAX = 10.0
 OFFERED = Handover(
@@ -120,3 +124,28 @@ async def test_for_programs_each_step_is_an_object_without_the_state() -> None:
 async def test_a_step_that_came_between_the_two_first_readings_is_told() -> None:
     news = [HandoverAdvanced(handover=PREPARED, is_after_gap=True)]
     assert len(await told(View([OFFERED], news=news), as_json=False)) == 2
+
+
+async def test_who_watches_ends_what_is_over_its_time_and_tells_what_nobody_outside_may_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(handovers_module, "HANDOVER_GRACE_S", 0.01)
+    now, (reading, writing) = asyncio.get_running_loop().time, os.pipe()
+    async with open_store("memory://stuck-hand-overs") as store:
+        for name, step in (("late", HandoverStep.OFFERED), ("stuck", HandoverStep.SEALED)):
+            record = replace(later(step, revision=0), name=name, timeout=0.001)
+            await store.put(Keys().handover("leader", name), record.encode())
+        view, began_s = Handovers(store), now()
+        with LogLines(as_json=True, descriptor=writing) as log:
+            async with looking_after(view, partial(tell_stuck, log)):
+                while view.stats.stuck_count + view.stats.overdue_count < 2:
+                    assert now() - began_s < WAIT_S_MAX
+                    await asyncio.sleep(0.01)
+        late = await view.get("leader", "late")
+        assert late is not None
+        assert late.step is HandoverStep.WITHDRAWN
+    os.close(writing)
+    (line,) = map(json.loads, os.read(reading, 65_536).splitlines())
+    os.close(reading)
+    assert (line["event"], line["name"]) == ("stuck", "stuck")
+    assert "old owner has stopped to act" in line["why"]
