@@ -164,7 +164,7 @@ def test_an_heir_that_comes_before_the_successor_is_caught(monkeypatch: pytest.M
         return sorted(found, key=lambda item: (item.key != head.first, item.create_revision))
 
     monkeypatch.setattr(line, "in_order", by_age)
-    assert broken(Victim.NEW, Moment.ANSWERED) == NOT_FIRST
+    assert broken() == NOT_FIRST
 
 
 def test_an_older_waiter_that_owns_in_its_own_epoch_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
