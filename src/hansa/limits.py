@@ -251,7 +251,8 @@ TOPIC_FORWARD_BYTES_MAX: Final = 32 * MIB
 TOPIC_CLOSING_S_MAX: Final = 1.0
 # One that has taken a topic and does not announce it is waited for so long by the old owner; then it is lost.
 TOPIC_TAKEN_S_MAX: Final = 5.0
-# The old owner forwards for so long after it has handed a topic over, unless all have switched before.
+# When a topic was handed over, the owners wait so long for nodes that have not switched and are not heard at
+# all; for who is heard and only slow, as long as messages are held.
 TOPIC_FORWARD_S_MAX: Final = 5.0
 # A node that leaves hands so many topics over at a time: each takes a few answers of the store,
 DRAIN_AT_ONCE_COUNT: Final = 8

@@ -38,7 +38,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from math import inf
@@ -175,6 +175,10 @@ class Leaving:
         """The new owner has announced the topic."""
         self.until: float | None = inf
         """None: as long as from the next tick on."""
+        self.ends = inf
+        """It is not waited for longer than this, whoever is still heard."""
+        self.heard_count = 0
+        """How often those who are waited for were heard when it was looked at last."""
         self.said: list[tuple[bytes, Subscribe | Unsubscribe]] = []
         """Who has subscribed and unsubscribed since it was closed."""
         self.forwards: deque[Forward] = deque()
@@ -202,12 +206,15 @@ class Arrival:
     source: bytes
     number: int
     until: float
+    ends: float
     expected: dict[bytes, None]
     """Who has not said SWITCHED yet."""
     ended: dict[bytes, None]
     """Whose END has come."""
     is_last: bool = False
     """Nothing more comes through the old owner, as far as is known."""
+    heard_count: int = 0
+    """How often those who are waited for were heard when it was looked at last."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -608,10 +615,12 @@ class Moves:
             source=source,
             number=number,
             until=until + TOPIC_FORWARD_S_MAX,
+            ends=until + TOPIC_HOLD_S_MAX,
             expected=expected,
             ended={},
             is_last=source not in self._peers,
         )
+        arrival.heard_count = self._heard_count((source, *expected))
         if expected:
             self.arrivals[topic] = arrival
 
@@ -647,12 +656,21 @@ class Moves:
 
     def tick(self, *, now: float) -> list[HeldMessages]:
         """Let go of what has waited too long; the topics on whose new owner nobody waits any more."""
-        for topic in [topic for topic, one in self.arrivals.items() if one.until <= now]:
-            self.close_arrival(topic)
+        for topic, arrival in list(self.arrivals.items()):
+            if arrival.until <= now and not self._waits_on(
+                arrival, (arrival.source, *arrival.expected), now=now
+            ):
+                self.close_arrival(topic)
         for leaving in list(self.leaving.values()):
             if leaving.until is None:
                 leaving.until = now + (TOPIC_FORWARD_S_MAX if leaving.is_gone else TOPIC_TAKEN_S_MAX)
-            elif leaving.until <= now and leaving.is_gone:
+                leaving.ends = now + TOPIC_HOLD_S_MAX
+                leaving.heard_count = self._heard_count(leaving.expected)
+            elif (
+                leaving.until <= now
+                and leaving.is_gone
+                and not self._waits_on(leaving, leaving.expected, now=now)
+            ):
                 if leaving.expected:
                     self._say_last(leaving)
                 self._effects.append(Resume())
@@ -665,6 +683,18 @@ class Moves:
                 given_up.append(hold)
                 self._give_up(hold)
         return given_up
+
+    def _waits_on(self, one: Leaving | Arrival, peers: Iterable[bytes], *, now: float) -> bool:
+        """Whether any of these was heard since this was asked last: who is only slow is waited for."""
+        heard_count = self._heard_count(peers)
+        if heard_count == one.heard_count or now >= one.ends:
+            return False
+        one.heard_count = heard_count
+        one.until = min(now + TOPIC_FORWARD_S_MAX, one.ends)
+        return True
+
+    def _heard_count(self, peers: Iterable[bytes]) -> int:
+        return sum(self._peers[peer].heard_count for peer in peers if peer in self._peers)
 
     def overdue(self, *, now: float) -> list[Leaving]:
         """What was taken, and is still not announced."""

@@ -241,6 +241,21 @@ def test_forwarding_ends_when_a_publisher_leaves_or_takes_too_long() -> None:
         assert bench.mesh.moves.leaving == {}
 
 
+def test_forwarding_goes_on_as_long_as_a_slow_publisher_is_heard_and_no_longer_than_it_holds() -> None:
+    bench = owning(X, Y)
+    close(bench)
+    bench.hear(Y, TopicRemove(topic="t", move=move(MoveStep.END, Y)))
+    taken_by_y(bench)
+    bench.tick(0)
+    for round_number in range(int(TOPIC_HOLD_S_MAX / TOPIC_FORWARD_S_MAX) - 1):
+        effects = bench.hear(X, Publish(topic="t", payload=b"late"))
+        assert published_to(effects, Y) == [b"late"], round_number
+        assert moves_to(bench.tick(TOPIC_FORWARD_S_MAX), Y) == []
+    bench.hear(X, Publish(topic="t", payload=b"too late"))
+    assert moves_to(bench.tick(TOPIC_FORWARD_S_MAX), Y) == [MoveStep.LAST]
+    assert bench.mesh.moves.leaving == {}
+
+
 # -- publishers
 
 
@@ -396,6 +411,19 @@ def test_a_new_owner_answers_ends_in_their_turn_and_questions_when_it_knows() ->
     for peer in (A, Y):
         bench.hear(peer, TopicRemove(topic="t", move=move(MoveStep.SWITCHED, peer)))
     close(bench, Y)
+
+
+def test_nobody_is_told_that_its_end_has_come_while_the_old_owner_still_forwards() -> None:
+    bench = MeshBench()
+    for peer in (A, X):
+        bench.join(peer)
+    bench.hear(X, TopicAnnounce(topic="t", claim=CLAIM - 1))
+    bench.hear(X, moving(to=NODE, sequence=7))
+    adopt(bench)
+    waited_s = TOPIC_CLOSING_S_MAX + TOPIC_FORWARD_S_MAX
+    bench.hear(X, Publish(topic="t", payload=b"through the old owner"))
+    assert moves_to(bench.tick(waited_s), A) == []
+    assert moves_to(bench.tick(TOPIC_FORWARD_S_MAX), A) == [MoveStep.ENDED]
 
 
 def test_when_the_old_owner_is_gone_nobody_waits_for_it() -> None:
