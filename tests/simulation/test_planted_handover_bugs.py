@@ -140,9 +140,9 @@ def test_an_owner_that_takes_a_lost_answer_of_its_seal_for_a_no_is_caught(
 ) -> None:
     original = Giving._write
 
-    async def write(self: Giving, now: Any, decision: Any, state: Any) -> None:
+    async def write(self: Giving, now: Any, decision: Any, handed: Any) -> None:
         try:
-            await original(self, now, decision, state)
+            await original(self, now, decision, handed)
         except TimedOut:
             # As if nothing had been sealed.
             self._claim.unseal()

@@ -441,7 +441,7 @@ class Handovers:
             logger.info("%s is not taken back, it ends by its deadline: %s", offer.what, error)
 
     async def _forestall(self, offer: Handover, over: KeyValue | None, trouble: str) -> bool:
-        """Write an offer as one that was withdrawn, where it would be; False if it was, or may not."""
+        """Write an offer as one that was withdrawn, where it would be written; False if that is past."""
         key = self._keys.handover(offer.kind, offer.name)
         ended = advanced(offer, HandoverStep.WITHDRAWN, at=self._store.clock.wall(), trouble=trouble)
         drops = dropped(self._blobs, None if over is None else self._read(over), ended)
