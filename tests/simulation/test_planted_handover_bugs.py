@@ -231,7 +231,7 @@ def test_a_state_that_is_read_from_an_older_record_is_caught(monkeypatch: pytest
 
 
 def test_a_state_that_nobody_says_to_have_read_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def silent(claim: Any) -> None:
+    async def silent(claim: Any, trouble: str) -> None:
         """What was read is not told."""
 
     monkeypatch.setattr(claim, "finish", silent)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
@@ -42,7 +42,7 @@ from hansa.limits import (
     STORE_TIMEOUT_S,
 )
 from hansa.store.store import Store
-from hansa.store.values import Compare, Delete, Get, KeyValue, Put, prefix_range
+from hansa.store.values import Compare, Delete, Get, KeyValue, Operation, Put, prefix_range
 from hansa.transport.environment import Environment
 
 logger = logging.getLogger(__name__)
@@ -50,6 +50,9 @@ logger = logging.getLogger(__name__)
 # Kinds whose next owner must wait in the line before it is named.
 _PLAIN: Final = ("lock", "leader")
 _LINES: Final = (*_PLAIN, "topic")
+
+# A transaction: what it compares, and what it does if all of that holds.
+_Request = tuple[Sequence[Compare], Sequence[Operation]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,14 +179,13 @@ class Handovers:
         key, prefix = self._keys.handover(kind, name), self._keys.line(kind, name)
         reads = [Get(*prefix_range(prefix)), Get(key)]
         sent: Handover | None = None
-        # What it would be written over.
-        item: KeyValue | None = None
+        request: _Request = ((), ())
         for _ in range(COMMIT_TRIES_MAX):
             try:
                 found = await self._store.commit([], then=reads)
             except asyncio.CancelledError:
                 if sent is not None:
-                    await self._take_back(sent, item)
+                    await self._take_back(sent, request)
                 raise
             items = [item for item in found.items if item.key != key]
             item = next((item for item in found.items if item.key == key), None)
@@ -214,19 +216,18 @@ class Handovers:
                 asked_by=self._name,
                 reason=reason,
             )
+            compares = (
+                Compare.revision(key, "=", 0 if item is None else item.mod_revision),
+                Compare.created(owner.key, "=", owner.create_revision),
+                Compare.revision(head_key(prefix), "=", 0 if head is None else head.revision),
+            )
+            request = compares, (Put(key, offer.encode()), *dropped(self._blobs, before, offer))
             try:
-                outcome = await self._store.commit(
-                    [
-                        Compare.revision(key, "=", 0 if item is None else item.mod_revision),
-                        Compare.created(owner.key, "=", owner.create_revision),
-                        Compare.revision(head_key(prefix), "=", 0 if head is None else head.revision),
-                    ],
-                    then=[Put(key, offer.encode()), *dropped(self._blobs, before, offer)],
-                )
+                outcome = await self._store.commit(*request)
             except TimedOut:
                 continue  # Whether it was offered, the record says.
             except asyncio.CancelledError:
-                await self._take_back(offer, item)
+                await self._take_back(offer, request)
                 raise
             if outcome.is_success:
                 return replace(offer, revision=outcome.revision)
@@ -420,36 +421,25 @@ class Handovers:
                 deletes.append(Delete(head_key(prefix)))
         return (await self._store.commit(compares, then=deletes)).is_success
 
-    async def _take_back(self, offer: Handover, over: KeyValue | None) -> None:
+    async def _take_back(self, offer: Handover, request: _Request | None) -> None:
         """Withdraw it, if an outsider still may: in a bounded time, or by its deadline.
 
-        It may be under way still, to be written over this item. Writing the withdrawal there first leaves it
-        nothing to be written over.
+        A request that was given up may be under way still. So it is sent once more: then it is there, or
+        never will be.
         """
         facts = Facts(refusal=f"{self._name} took it back")
 
         async def take_back() -> None:
             found = await self.get(offer.kind, offer.name)
-            is_there = found is not None and _is_same(found, offer)
-            if offer.revision or is_there or not await self._forestall(offer, over, facts.refusal):
-                await self._end(offer.kind, offer.name, facts, offer)
+            if request is not None and (found is None or not _is_same(found, offer)):
+                await self._store.commit(*request)
+            await self._end(offer.kind, offer.name, facts, offer)
 
         try:
             async with asyncio.timeout(STORE_TIMEOUT_S):
                 await patiently(take_back, self._environment.chance)
         except (TimeoutError, HansaError) as error:
             logger.info("%s is not taken back, it ends by its deadline: %s", offer.what, error)
-
-    async def _forestall(self, offer: Handover, over: KeyValue | None, trouble: str) -> bool:
-        """Write an offer as one that was withdrawn, where it would be written; False if that is past."""
-        key = self._keys.handover(offer.kind, offer.name)
-        ended = advanced(offer, HandoverStep.WITHDRAWN, at=self._store.clock.wall(), trouble=trouble)
-        drops = dropped(self._blobs, None if over is None else self._read(over), ended)
-        outcome = await self._store.commit(
-            [Compare.revision(key, "=", 0 if over is None else over.mod_revision)],
-            then=[Put(key, ended.encode()), *drops],
-        )
-        return outcome.is_success
 
     async def _end(self, kind: str, name: str, facts: Facts, only: Handover | None = None) -> Handover | None:
         """Withdraw it, if an outsider may, and if it is no other one; gives the record as it is then."""
