@@ -226,6 +226,7 @@ def test_two_meshes_on_one_registry_do_not_see_each_other(stack: ExitStack, wher
     assert run("publish", "state", "x", "--service", "spot-node.blue", env=where)[0] == 0
     assert json.loads(run("topics", "--json", "--interval", "0.1", env=where)[1]) == {
         "nodes": [],
+        "takers": [],
         "topics": [],
     }
 

@@ -152,21 +152,6 @@ def test_an_owner_that_takes_a_lost_answer_of_its_seal_for_a_no_is_caught(
     assert broken(HandoverStep.SEALED) in (SEALED, NOT_SO)
 
 
-def test_an_heir_that_comes_before_the_successor_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = line.in_order
-
-    def by_age(items: Any) -> Any:
-        items = tuple(items)
-        head = line.head_of(items)
-        found = original(items)
-        if head is None:
-            return found
-        return sorted(found, key=lambda item: (item.key != head.first, item.create_revision))
-
-    monkeypatch.setattr(line, "in_order", by_age)
-    assert broken() == NOT_FIRST
-
-
 def test_an_older_waiter_that_owns_in_its_own_epoch_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     def first_come(item: KeyValue, head: Head | None) -> int:
         if head is not None and item.key == head.first:

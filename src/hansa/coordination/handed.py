@@ -50,7 +50,7 @@ def dropped(blobs: Blobs, before: Handover | None, after: Handover | None) -> li
 def handover_blobs(store: Store, cluster: str, chance: Chance) -> Blobs:
     """Where blobs of hand-overs are: in a space of their own, which `Handovers.sweep` sweeps."""
     environment = Environment(clock=store.clock, chance=chance)
-    return Blobs(store, cluster=cluster, space="handovers", environment=environment)
+    return Blobs(store, cluster=cluster, space="handed", environment=environment)
 
 
 def blobs_of(session: Session | SessionKeeper) -> Blobs:

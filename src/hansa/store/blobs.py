@@ -85,7 +85,7 @@ class Blobs:
     """The blobs of a cluster and a space in it: byte strings of up to 16 MiB, which hang on no lease.
 
     Whoever keeps references to blobs has a `space` for them, because a sweep deletes all blobs of its space
-    that it is not told to keep; hansa's own are in the space "handovers". Every call ends by its deadline, as
+    that it is not told to keep; hansa's own are in the space "handed". Every call ends by its deadline, as
     those of a `Store` do. Names are what `put` gave; others raise `BadArgument`.
     """
 

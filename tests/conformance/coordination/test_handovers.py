@@ -178,7 +178,7 @@ async def test_a_state_of_a_mebibyte_goes_along_and_leaves_nothing_in_the_store(
     assert await cast.handovers.get(cast.kind, NAME) is None
     cast.gates["named"].hold(DONE)
     await first.hand_over("named", state=LARGE)
-    blobs = Blobs(cast._stores[0])
+    blobs = Blobs(cast._stores[0], space="handed")
     assert [blob.name for blob in await blobs.all()] == [(await cast.record(TAKEN)).blob]
     cast.gates["named"].open(DONE)
     assert (await named).state == LARGE
@@ -196,7 +196,7 @@ async def test_a_state_of_a_mebibyte_goes_to_an_heir_and_is_deleted_when_it_is_w
     with pytest.raises(HandoverWithdrawn, match="did not take it"):
         await first.hand_over("named", state=LARGE, timeout=3.0)
     assert stands(first)
-    blobs = Blobs(cast._stores[0])
+    blobs = Blobs(cast._stores[0], space="handed")
     assert await blobs.all() == ()
     # What it asked for comes too late; the next time it waits again.
     cast.gates["named"].open(TAKEN)

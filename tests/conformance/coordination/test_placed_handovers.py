@@ -174,7 +174,7 @@ async def test_a_state_of_a_mebibyte_goes_along_and_leaves_nothing_in_the_store(
     sealing = asyncio.ensure_future(a.moves.seal(first, LARGE))
     record = await stage.record(TAKEN)
     await sealing
-    blobs = Blobs(stage.store)
+    blobs = Blobs(stage.store, space="handed")
     assert ([blob.name for blob in await blobs.all()], record.state) == ([record.blob], b"")
     second = await b.claims.get()
     assert await b.moves.handed_state(second) == LARGE
@@ -190,7 +190,7 @@ async def test_a_large_state_is_deleted_when_what_was_sealed_is_withdrawn(stage:
     first, sealing = await sealed(stage, LARGE)
     while (await stage.handovers.get("entry", "a%2Fb")).step is not SEALED:  # type: ignore[union-attr]
         await asyncio.sleep(0.01)
-    assert len(await Blobs(stage.store).all()) == 1
+    assert len(await Blobs(stage.store, space="handed").all()) == 1
     await b.dies(stage.store)
     if who == "leader":
         await stage.record(WITHDRAWN)
@@ -202,7 +202,7 @@ async def test_a_large_state_is_deleted_when_what_was_sealed_is_withdrawn(stage:
         stage.nodes[0].moves._changed()
     with pytest.raises(HandoverWithdrawn):
         await sealing
-    assert await Blobs(stage.store).all() == ()
+    assert await Blobs(stage.store, space="handed").all() == ()
     assert await acts(stage, first)
 
 
@@ -228,7 +228,7 @@ async def test_a_large_state_that_was_stored_and_not_sealed_is_deleted(stage: St
     a.gate.hold(SEALED)
     first, sealing = await sealed(stage, LARGE)
     await a.gate.reached(SEALED)
-    blobs = Blobs(stage.store)
+    blobs = Blobs(stage.store, space="handed")
     assert len(await blobs.all()) == 1
     await stage.handovers.withdraw("entry", "a%2Fb", reason="not today")
     a.gate.open(SEALED)
@@ -244,8 +244,8 @@ async def test_a_seal_needs_the_blob(stage: Stage) -> None:
     a.gate.hold(SEALED)
     first, sealing = await sealed(stage, LARGE)
     await a.gate.reached(SEALED)
-    (blob,) = await Blobs(stage.store).all()
-    await Blobs(stage.store).delete(blob.name)
+    (blob,) = await Blobs(stage.store, space="handed").all()
+    await Blobs(stage.store, space="handed").delete(blob.name)
     a.gate.open(SEALED)
     with pytest.raises(HandoverWithdrawn, match="was deleted before it was sealed"):
         await sealing
@@ -257,7 +257,7 @@ async def test_a_large_state_that_is_lost_is_told_and_the_entry_is_owned(stage: 
     _, sealing = await sealed(stage, LARGE)
     record = await stage.record(TAKEN)
     await sealing
-    await Blobs(stage.store).delete(record.blob)
+    await Blobs(stage.store, space="handed").delete(record.blob)
     second = await b.claims.get()
     said = f"what 'a' handed on, {len(LARGE)} bytes, is lost: blob {record.blob} is not there"
     with pytest.raises(StoreCorrupt, match=said):

@@ -216,7 +216,7 @@ async def test_a_retained_message_that_is_too_large_for_the_record_goes_along(st
         await spots[0].hand_over(ROOM, to=nodes[1].routing_id)
         assert (nodes[0].owned, nodes[1].owned) == ((), (ROOM,))
         assert (await (await spots[1].subscribe(ROOM)).recv()).payload == large
-        while await Blobs(store, space="handovers").all():
+        while await Blobs(store, space="handed").all():
             await asyncio.sleep(0.01)
 
 

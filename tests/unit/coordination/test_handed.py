@@ -73,7 +73,7 @@ class Stage:
         return found
 
     async def blobs(self) -> list[str]:
-        return [blob.name for blob in await Blobs(self.store, space="handovers").all()]
+        return [blob.name for blob in await Blobs(self.store, space="handed").all()]
 
 
 def staged(test: Callable[[Stage], Awaitable[None]]) -> Callable[[], None]:
@@ -249,7 +249,7 @@ async def test_a_seal_needs_the_blob(stage: Stage) -> None:
     giving = asyncio.ensure_future(stage.hold.hand_over("hulk", state=STATE))
     await stage.gates["cog"].reached(SEALED)
     (blob,) = await stage.blobs()
-    await Blobs(stage.store, space="handovers").delete(blob)
+    await Blobs(stage.store, space="handed").delete(blob)
     stage.gates["cog"].open(SEALED)
     with pytest.raises(HandoverWithdrawn, match="was deleted before it was sealed"):
         await giving
@@ -300,9 +300,9 @@ def test_a_state_that_is_lost_is_told_and_what_was_handed_over_is_owned(way: str
         await stage.gates["hulk"].reached(TAKEN)
         blob = (await stage.record()).blob
         if way == "deleted":
-            await Blobs(stage.store, space="handovers").delete(blob)
+            await Blobs(stage.store, space="handed").delete(blob)
         else:
-            await stage.store.put(Keys().blob("handovers", blob) + b"0001", b"hulk")
+            await stage.store.put(Keys().blob("handed", blob) + b"0001", b"hulk")
         stage.gates["hulk"].open(TAKEN)
         await giving
         second = await waiting
@@ -369,7 +369,7 @@ async def test_what_nobody_sealed_is_swept_and_what_is_sealed_is_not(stage: Stag
     stage.gates["cog"].hold(WITHDRAWN)
     giving = asyncio.ensure_future(stage.hold.hand_over("hulk", state=STATE))
     await stage.gates["hulk"].reached(TAKEN)
-    left = await Blobs(stage.store, space="handovers").put(STATE)
+    left = await Blobs(stage.store, space="handed").put(STATE)
     # All who took part are gone, and nobody claims it for days.
     await stage.dies("cog")
     await stage.dies("hulk")
@@ -385,7 +385,7 @@ async def test_what_nobody_sealed_is_swept_and_what_is_sealed_is_not(stage: Stag
 
 def test_only_what_is_named_no_more_is_dropped() -> None:
     async def live(store: TroubledStore) -> None:
-        blobs = Blobs(store, space="handovers")
+        blobs = Blobs(store, space="handed")
         name = await blobs.put(STATE)
         sealed = Handover(
             kind="lock",

@@ -247,9 +247,13 @@ class LineTruth:
                 self._sealed = None
 
     def _check_offer(self, before: Handover | None, now: Handover) -> None:
-        if now.step is not HandoverStep.OFFERED or now.number != (before.number if before else 0) + 1:
+        # Whoever asked from outside and gave up writes its offer as withdrawn, should it still be on its way.
+        is_forestalled = now.step is HandoverStep.WITHDRAWN and bool(now.asked_by)
+        is_first = now.step is HandoverStep.OFFERED or is_forestalled
+        if not is_first or now.number != (before.number if before else 0) + 1:
             self._world.fail("steps follow each other", f"{now} after {before}")
-        self._check_owner(now, now.owner_key, now.epoch)
+        if not is_forestalled:
+            self._check_owner(now, now.owner_key, now.epoch)
         if before is None:
             return
         ended = HandoverStep.WITHDRAWN if before.is_open else before.step
