@@ -97,7 +97,7 @@ class Mesh:
         self._effects: list[Effect] = []
         self._lags = Lags(node, exchange, self.peers, self._effects)
         self.wants = Wants(node, exchange, self.owners, self.peers, self.tally, self._effects)
-        self.moves = Moves(node, exchange, self.peers, self.tally, self._effects, owner=self.owner)
+        self.moves = Moves(node, exchange, self.owners, self.peers, self.tally, self._effects)
 
     # -- what is
 
@@ -632,6 +632,7 @@ class Mesh:
             self.wants.undrain(topic)
             self.moves.stays(member, announced.topic, move.number)
         elif mark is not None:
+            self.moves.claimed_anew(member, announced.topic, announced.claim)
             self.wants.marked(member, topic, mark)
 
     def _closed(self, member: Peer, topic: bytes, move: Move, *, now: float) -> None:
@@ -647,8 +648,7 @@ class Mesh:
 
     def _arrived(self, member: Peer, announced: TopicAnnounce, move: Move, *, now: float) -> None:
         """A node announces what was handed over to it. The old owner may not have told us of that yet."""
-        topic, source = announced.topic.encode(), self.peers.get(move.node)
-        name = announced.topic
+        name, topic, source = announced.topic, announced.topic.encode(), self.peers.get(move.node)
         hold = self.moves.holds.get(name)
         is_heard = hold is not None and hold.number >= move.number
         if source is not None and self.owner(topic) == source.id and not is_heard:

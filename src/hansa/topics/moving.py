@@ -38,7 +38,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from math import inf
@@ -59,6 +59,7 @@ from hansa.topics.events import PublishesRefused, TopicMoved
 from hansa.topics.fanout import Exchange, Outlet
 from hansa.topics.inbox import TopicMessage
 from hansa.topics.lags import mark_of
+from hansa.topics.owners import Owners
 from hansa.wire.topics import (
     Move,
     MoveStep,
@@ -131,6 +132,8 @@ class HeldMessages:
         self.number = 0
         """Of the hand-over."""
         self.source = b""
+        self.claim = 0
+        """The epoch of the source's claim, which it hands over."""
         self.target = b""
         self.connection: Peer | None = None
         """Over which the source was told END; None at the source itself."""
@@ -238,11 +241,10 @@ class Moves:
         self,
         node: bytes,
         exchange: Exchange,
+        owners: Owners,
         peers: dict[bytes, Peer],
         tally: MeshTally,
         effects: list[Effect],
-        *,
-        owner: Callable[[bytes], bytes | None],
     ) -> None:
         self.holds: dict[str, HeldMessages] = {}
         """Of all topics on their way that this node has heard of."""
@@ -256,7 +258,10 @@ class Moves:
         self._peers = peers
         self._tally = tally
         self._effects = effects
-        self._owner = owner
+        self._owners = owners
+
+    def _owner(self, topic: bytes) -> bytes | None:
+        return self._node if topic in self._exchange.outlets else self._owners.owner(topic)
 
     # -- the old owner
 
@@ -474,14 +479,20 @@ class Moves:
     # -- publishers
 
     def begin_hold(
-        self, topic: bytes, source: Peer, target: bytes, number: int, *, now: float, says_end: bool = True
+        self,
+        topic: bytes,
+        source: Peer,
+        target: bytes,
+        number: int,
+        *,
+        now: float,
     ) -> None:
         """The topic is on its way: say END, and hold what is published from now on."""
         hold = self._hold(topic)
         is_told = hold.connection is source and hold.number == number
         hold.number, hold.source, hold.target, hold.connection = number, source.id, target, source
-        hold.until = now + TOPIC_HOLD_S_MAX
-        if is_told or not says_end:
+        hold.until, hold.claim = now + TOPIC_HOLD_S_MAX, self._owners.epoch(topic, source.id)
+        if is_told:
             return
         hold.awaits_ended, hold.has_asked = True, False
         move = Move(step=MoveStep.END, number=number, node=self._node)
@@ -500,6 +511,12 @@ class Moves:
         if hold is not None and hold.source == member.id and number in (None, hold.number):
             del self.holds[name]
             self._release(hold, member.id)
+
+    def claimed_anew(self, member: Peer, name: str, claim: int) -> None:
+        """A node announces a topic: if that is the old owner by another claim, its hand-over has failed."""
+        hold = self.holds.get(name)
+        if hold is not None and hold.source == member.id and claim > hold.claim:
+            self.stays(member, name, None)
 
     def settle(self, name: str) -> None:
         """The topic may have another owner than before: let go of what is held, if it is time."""

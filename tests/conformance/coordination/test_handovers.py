@@ -72,7 +72,10 @@ class Cast:
         self._stack.callback(reached.cancel)
         either: list[asyncio.Future[Any]] = [reached, giving]
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-        assert reached.done(), giving.exception() or giving.result()
+        if not reached.done():
+            # For its owner it ends when it is taken; what fails before is raised here.
+            await giving
+            await reached
 
     async def record(self, *steps: HandoverStep) -> Handover:
         """The record, when it is at one of these steps."""

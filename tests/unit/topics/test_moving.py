@@ -322,6 +322,17 @@ def test_what_is_held_goes_to_whoever_else_comes_to_own_the_topic() -> None:
     assert published_to(bench.hear(A, TopicAnnounce(topic="t", claim=CLAIM + 5)), A) == [b"1"]
 
 
+def test_an_old_owner_that_claims_the_topic_anew_is_published_to_again() -> None:
+    bench = holding()
+    bench.hear(X, TopicRemove(topic="t", move=move(MoveStep.MOVED, Y)))
+    bench.hear(Y, TopicAnnounce(topic="t", claim=CLAIM + 1, move=move(MoveStep.MOVED, X)))
+    # It has lost its claim, and X has made the topic again; the news of that may come in either order.
+    announce = TopicAnnounce(topic="t", mark=Mark(epoch=1, sequence=0), claim=CLAIM + 2)
+    assert published_to(bench.hear(X, announce), X) == [b"1"]
+    bench.hear(Y, TopicRemove(topic="t"))
+    assert (bench.mesh.route("t"), bench.mesh.moves.holds) == ((X, T), {})
+
+
 def test_what_nobody_comes_to_own_is_told_in_the_end() -> None:
     bench = holding()
     bench.leave(X)
