@@ -24,6 +24,7 @@ PUBLISHERS = (20, 60)
 SUBSCRIBERS = (10, 30, 50, 80)
 RATE = 20_000.0
 MOVES_COUNT = 50
+TRIES_MAX = 20
 
 pytestmark = [pytest.mark.timeout(180)]
 
@@ -57,12 +58,20 @@ async def test_a_topic_moves_under_load_and_nobody_loses_doubles_or_reorders_any
             for lane, node in enumerate(publishers):
                 await node.do("flow", topic=ROOM, rate=RATE / count, lane=lane, lanes=count)
             await asyncio.sleep(0.5)
-            pauses_ms = []
+            pauses_ms, refused_count = [], 0
             for turn in range(MOVES_COUNT):
                 await _all(subscribers, "gap", text=ROOM)
                 source, target = owners[turn % 2], OWNERS[1 - turn % 2]
-                moved = await source.do("hand_over", topic=ROOM, to=format_id(routing_id(target)))
-                assert moved["step"] in ("taken", "done"), moved
+                to = format_id(routing_id(target))
+                moved = await source.do("hand_over", topic=ROOM, to=to)
+                for _ in range(TRIES_MAX):
+                    # It comes too soon: somebody on this machine has not heard of the move before.
+                    if moved.get("code") not in ("conflict", "handover-withdrawn"):
+                        break
+                    refused_count += 1
+                    await asyncio.sleep(0.2)
+                    moved = await source.do("hand_over", topic=ROOM, to=to)
+                assert moved.get("step") in ("taken", "done"), moved
                 await asyncio.sleep(0.2)
                 pauses_ms += [facts["gap_ms"] for facts in await _all(subscribers, "gap", text=ROOM)]
             published = [facts["count"] for facts in await _all(publishers, "halt")]
@@ -81,7 +90,8 @@ async def test_a_topic_moves_under_load_and_nobody_loses_doubles_or_reorders_any
                 assert "TopicLost" not in happened
                 assert happened["TopicMoved"] == MOVES_COUNT
             median_ms, worst_ms = quantiles(pauses_ms, n=100)[49], quantiles(pauses_ms, n=100)[98]
-            print(f"published {sum(published):,}; pause p50 {median_ms:.1f} ms, p99 {worst_ms:.1f} ms")
+            print(f"published {sum(published):,}; {refused_count} moves came too soon")
+            print(f"pause p50 {median_ms:.1f} ms, p99 {worst_ms:.1f} ms")
             assert worst_ms < 5_000.0
 
 
