@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import signal
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -114,7 +115,10 @@ async def test_a_blocked_loop_is_reported_and_not_mistaken_for_death_up_to_the_t
         await peers["b"].say(f"block {TIMEOUT_S - 0.2}")
         lagged = await peers["b"].hear()
         assert lagged["event"] == "LoopLagged"
-        assert lagged["reason"].startswith("the event loop was stuck for 1.")
+        stuck = re.fullmatch(r"the event loop was stuck for (\d+\.\d) s", lagged["reason"])
+        # A busy machine lets it run a little later than it could.
+        assert stuck, lagged["reason"]
+        assert 1.0 <= float(stuck[1]) <= TIMEOUT_S + LATE_S
         await hear(peers["b"], "blocked")
     # Longer than the timeout it renews no more: a stuck program must not look alive for ever.
     began_s = time.monotonic()
