@@ -96,6 +96,55 @@ class Keys:
         named = _topic_name(name) if kind == "topic" else as_name(name, f"a {kind}")
         return self.handovers_of(kind) + named
 
+    def assignments(self, group: str) -> bytes:
+        """The prefix of who has which partition of a group."""
+        return self.prefix + b"assignments/" + as_name(group, "a group") + b"/"
+
+    def assignment(self, group: str, partition: str) -> bytes:
+        """Who has one partition."""
+        return self.assignments(group) + as_name(partition, "a partition")
+
+    def handoffs(self, group: str) -> bytes:
+        """The prefix of what owners of a group's partitions left behind."""
+        return self.prefix + b"handoffs/" + as_name(group, "a group") + b"/"
+
+    def handoff(self, group: str, partition: str) -> bytes:
+        """What the last owner of one partition left behind."""
+        return self.handoffs(group) + as_name(partition, "a partition")
+
+    def partitions(self, group: str) -> bytes:
+        """The prefix of the definitions of a group's partitions."""
+        return self.prefix + b"partitions/" + as_name(group, "a group") + b"/"
+
+    def partition(self, group: str, partition: str) -> bytes:
+        """The definition of one partition."""
+        return self.partitions(group) + as_name(partition, "a partition")
+
+    @property
+    def groups(self) -> bytes:
+        """The prefix of the settings of all groups."""
+        return self.prefix + b"groups/"
+
+    def group(self, group: str) -> bytes:
+        """The settings of one group."""
+        return self.groups + as_name(group, "a group")
+
+    def plans(self, group: str) -> bytes:
+        """The prefix of a group's plan: its head, and its moves in parts."""
+        return self.prefix + b"plans/" + as_name(group, "a group") + b"/"
+
+    def resources(self, group: str) -> bytes:
+        """The prefix of a group's resources that were assigned one by one."""
+        return self.prefix + b"resources/" + as_name(group, "a group") + b"/"
+
+    def resource(self, group: str, resource: str) -> bytes:
+        """Where one resource was assigned."""
+        return self.resources(group) + as_name(resource, "a resource")
+
+    def handoff_sweep(self, group: str) -> bytes:
+        """What sweeps of a group's handoffs leave for the next one."""
+        return self.prefix + b"handoff-sweep/" + as_name(group, "a group")
+
     def left(self, lease: int, number: int) -> bytes:
         """There when a session's entry into a line is over for good, however late a request for it comes."""
         return self.prefix + b"left/%016x-%d" % (lease, number)

@@ -441,6 +441,16 @@ HANDOVER_REASON_CHARS_MAX: Final = 500
 # The hand-overs of a thing before the last one that its record tells of.
 HANDOVER_PAST_COUNT: Final = 8
 
+# --- Assignment -------------------------------------------------------------------------------------------
+# Partitions that move from working owners at a time: each pauses for some ten milliseconds, the others work.
+ASSIGNMENT_MOVES_AT_ONCE: Final = 8
+# After a join so long nothing moves for the sake of balance: processes that are started together come together.
+ASSIGNMENT_JOIN_DELAY_S: Final = 1.0
+# How often the leader looks again, though nothing has changed: a move that failed is planned anew then.
+ASSIGNMENT_REBALANCE_S: Final = 30.0
+# Ids of what belongs to one partition: with short names they fit into one record, compressed.
+ASSIGNMENT_RESOURCES_COUNT_MAX: Final = 10_000
+
 # --- Raft groups ------------------------------------------------------------------------------------------
 # Voters and learners of one group. More make each write slower and no failure likelier to be survived.
 RAFT_PEERS_MAX: Final = 7
