@@ -450,6 +450,16 @@ ASSIGNMENT_JOIN_DELAY_S: Final = 1.0
 ASSIGNMENT_REBALANCE_S: Final = 30.0
 # Ids of what belongs to one partition: with short names they fit into one record, compressed.
 ASSIGNMENT_RESOURCES_COUNT_MAX: Final = 10_000
+# A handoff in its record: all who follow a group's handoffs read it. Larger ones are blobs.
+HANDOFF_INLINE_BYTES_MAX: Final = 8 * KIB
+# Below this compressing saves less than the words around a record take.
+HANDOFF_COMPRESSED_BYTES_MIN: Final = 512
+# A save is tried again for so long: an election of the store fits in, and less than a rebalance waits.
+HANDOFF_SAVE_S: Final = 15.0
+# Handoffs stay so long after their last save: twice what Kafka keeps messages unless told otherwise.
+HANDOFF_LIFETIME_S: Final = 14 * 86_400.0
+# Deleted in one sweep, each in a transaction of its own; the next sweep goes on.
+HANDOFFS_SWEPT_COUNT_MAX: Final = 100
 
 # --- Raft groups ------------------------------------------------------------------------------------------
 # Voters and learners of one group. More make each write slower and no failure likelier to be survived.

@@ -1,11 +1,59 @@
-"""What a worker leaves behind of a partition for whoever has it next: the value, and where it stands. 
+"""What a worker leaves behind of a partition for whoever has it next: the value, and where it stands.
 
-(The store's side is being written: `Handoffs`.)
+A handoff is saved under the guards of its owner's claim: in one transaction that holds only while the owner
+owns. So what an old owner sends late is refused, and the next owner reads the last one that counted. It also
+compares the handoff that was there before: a save that was given up, and is carried out late, is refused when
+a newer one of the same owner is there already.
+
+A small one stands in its record. A large one is a blob, which the record names: the blob is put first, the
+record compares that it is there, and the blob of the record before is deleted in the same transaction. Both
+are compressed when that pays.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import asyncio
+import json
+import logging
+import zlib
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from hansa.coordination.following import TROUBLE, patient_backoff
+from hansa.coordination.member import from_json
+from hansa.coordination.placed import PlacedClaim, Placement
+from hansa.errors import (
+    BadArgument,
+    BadRecord,
+    Conflict,
+    Fenced,
+    LimitExceeded,
+    NotThere,
+    StoreCorrupt,
+    TimedOut,
+)
+from hansa.keys import Keys
+from hansa.limits import (
+    BLOB_BYTES_MAX,
+    COMMIT_TRIES_MAX,
+    HANDOFF_COMPRESSED_BYTES_MIN,
+    HANDOFF_INLINE_BYTES_MAX,
+    HANDOFF_SAVE_S,
+    HANDOFFS_SWEPT_COUNT_MAX,
+    STORE_TIMEOUT_S,
+)
+from hansa.store.ages import Ages
+from hansa.store.blobs import Blobs
+from hansa.store.store import Store
+from hansa.store.values import Compare, Delete, Get, KeyValue, Operation, Put
+from hansa.transport.environment import Environment
+
+logger = logging.getLogger(__name__)
+
+# Compressing pays if it leaves less than this share.
+_PAYS_SHARE: Final = 0.9
+_BLOB_SPACE: Final = "handoffs"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -13,9 +61,9 @@ class Handoff:
     """How far a partition's work is. All of it is the user's own; hansa goes by `last_offset` alone.
 
     `checkpoint` names a place in what comes from upstream. `state` is that of the steps of the work.
-    `last_offset` is the last one that `state` has in it, -1 for none: reading goes on behind it. `processed_at`
-    is the wall time of the last message that was processed, for display. `resources` are those that the
-    partition had then.
+    `last_offset` is the last one that `state` has in it, -1 for none: reading goes on behind it.
+    `processed_at` is the wall time of the last message that was processed, for display. `resources` are
+    those that the partition had then.
     """
 
     checkpoint: str = ""
@@ -34,14 +82,360 @@ class Handoff:
 class SavedHandoff:
     """A handoff as it stands in the store: who saved it, in which epoch and generation, and when.
 
-    `epoch` is that of the claim it was saved under, `generation` that of the Kafka group, 0 without Kafka.
-    `saved_at` is a wall time, for display. `size` is how many bytes it takes in the store.
+    `epoch` is that of the claim it was saved under, `number` counts the saves in that epoch, `generation` is
+    that of the Kafka group, 0 without Kafka. `saved_at` is a wall time, for display. `size` is how many bytes
+    it takes in the store, and `blob` the blob that has them if they are many.
     """
 
     handoff: Handoff
     node: str
     epoch: int
+    number: int = 1
     generation: int = 0
     saved_at: float = 0.0
     size: int = 0
+    blob: str = ""
     revision: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandoffHead:
+    """What the record of a handoff says without its content."""
+
+    node: str
+    epoch: int
+    number: int
+    generation: int
+    saved_at: float
+    processed_at: float
+    last_offset: int
+    size: int
+    is_compressed: bool
+    blob: str
+    revision: int
+
+    @classmethod
+    def of(cls, item: KeyValue) -> HandoffHead:
+        """Raises `BadRecord`."""
+        return _decoded(item)[0]
+
+
+def _content(handoff: Handoff) -> bytes:
+    words = {"checkpoint": handoff.checkpoint, "resources": list(handoff.resources)}
+    return json.dumps(words, separators=(",", ":")).encode() + b"\n" + handoff.state
+
+
+def _packed(content: bytes) -> tuple[bytes, bool]:
+    """The content as it is stored, and whether that is compressed."""
+    if len(content) >= HANDOFF_COMPRESSED_BYTES_MIN:
+        # The fastest level: a checkpoint is compressed again and again, and read once.
+        small = zlib.compress(content, 1)
+        if len(small) < _PAYS_SHARE * len(content):
+            return small, True
+    return content, False
+
+
+def _decoded(item: KeyValue) -> tuple[HandoffHead, bytes]:
+    """The head, and the bytes that stand in the record itself. Raises `BadRecord`."""
+    first, _, body = item.value.partition(b"\n")
+    found = from_json(first, "a handoff")
+    try:
+        head = HandoffHead(
+            node=str(found["node"]),
+            epoch=int(found["epoch"]),
+            number=int(found["number"]),
+            generation=int(found["generation"]),
+            saved_at=float(found["savedAt"]),
+            processed_at=float(found["lastProcessedAt"]),
+            last_offset=int(found["lastOffset"]),
+            size=int(found["size"]),
+            is_compressed=bool(found["isCompressed"]),
+            blob=str(found["blob"]),
+            revision=item.mod_revision,
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise BadRecord(f"{item.key!r} is no handoff: {error!r:.200}") from error
+    return head, body
+
+
+def _unpacked(head: HandoffHead, packed: bytes, what: str) -> Handoff:
+    """Raises `StoreCorrupt`."""
+    try:
+        if head.is_compressed:
+            unpacking = zlib.decompressobj()
+            content = unpacking.decompress(packed, BLOB_BYTES_MAX + 1)
+            if not unpacking.eof or len(content) > BLOB_BYTES_MAX:
+                raise ValueError("it does not end where it should")
+        else:
+            content = packed
+        words, _, state = content.partition(b"\n")
+        found = json.loads(words)
+        return Handoff(
+            checkpoint=str(found["checkpoint"]),
+            state=state,
+            last_offset=head.last_offset,
+            processed_at=head.processed_at,
+            resources=tuple(str(each) for each in found["resources"]),
+        )
+    except (zlib.error, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise StoreCorrupt(
+            f"the handoff of {what}, saved by {head.node!r} in epoch {head.epoch}, is damaged: {error}"
+        ) from error
+
+
+def checked(handoff: Handoff) -> Handoff:
+    """Raises `BadArgument` for one that cannot be saved."""
+    if not isinstance(handoff.state, bytes):
+        raise BadArgument(f"the state of a handoff is bytes, not {type(handoff.state).__name__}")
+    if not isinstance(handoff.last_offset, int) or handoff.last_offset < -1:
+        raise BadArgument(f"last_offset {handoff.last_offset!r}: give an offset, or -1 for none")
+    if len(handoff.state) > BLOB_BYTES_MAX - HANDOFF_INLINE_BYTES_MAX:
+        raise BadArgument(
+            f"a handoff with a state of {len(handoff.state)} bytes: it has at most"
+            f" {BLOB_BYTES_MAX - HANDOFF_INLINE_BYTES_MAX}; store it elsewhere, and hand on its name"
+        )
+    return handoff
+
+
+class Handoffs:
+    """The handoffs of one group in a store. Every call ends by its deadline, as those of a `Store` do."""
+
+    def __init__(
+        self,
+        store: Store,
+        group: str,
+        *,
+        cluster: str = "default",
+        environment: Environment | None = None,
+    ) -> None:
+        self._store = store
+        self._group = group
+        self._keys = Keys(cluster)
+        environment = environment if environment is not None else Environment()
+        self._chance = environment.chance
+        self._blobs = Blobs(
+            store,
+            cluster=cluster,
+            space=_BLOB_SPACE,
+            environment=Environment(clock=store.clock, chance=environment.chance),
+        )
+        self.retries_count = 0
+        """Saves that were sent once more, because the store did not answer."""
+
+    def key(self, partition: str) -> bytes:
+        """Where the handoff of a partition stands."""
+        return self._keys.handoff(self._group, partition)
+
+    async def load(self, partition: str, *, timeout: float | None = STORE_TIMEOUT_S) -> SavedHandoff | None:
+        """The last handoff that was saved, None if there is none. For who only looks.
+
+        Raises `StoreCorrupt` when it is damaged or its blob is gone, `BadRecord`, and as the store does.
+        """
+        gone: StoreCorrupt | None = None
+        for _ in range(COMMIT_TRIES_MAX):
+            item = await self._store.get(self.key(partition), timeout=timeout)
+            if item is None:
+                return None
+            try:
+                return await self.read(item, timeout=timeout)
+            except StoreCorrupt as error:
+                # Its owner may have replaced it between the two reads.
+                if gone is not None and str(gone) == str(error):
+                    raise
+                gone = error
+        raise Conflict(f"the handoff of {self._what(partition)} is replaced all the time")
+
+    async def read(self, item: KeyValue, *, timeout: float | None = STORE_TIMEOUT_S) -> SavedHandoff:
+        """The handoff whose record this is. Raises as `load`."""
+        what = self._what(item.key.removeprefix(self._keys.handoffs(self._group)).decode())
+        head, packed = _decoded(item)
+        if head.blob:
+            try:
+                packed = await self._blobs.get(head.blob, timeout=timeout)
+            except (NotThere, StoreCorrupt, BadArgument) as error:
+                raise StoreCorrupt(
+                    f"the handoff of {what}, saved by {head.node!r} in epoch {head.epoch},"
+                    f" {head.size} bytes, is lost: {error}"
+                ) from error
+        return SavedHandoff(
+            handoff=_unpacked(head, packed, what),
+            node=head.node,
+            epoch=head.epoch,
+            number=head.number,
+            generation=head.generation,
+            saved_at=head.saved_at,
+            size=head.size,
+            blob=head.blob,
+            revision=head.revision,
+        )
+
+    async def save(
+        self,
+        claim: PlacedClaim,
+        partition: str,
+        handoff: Handoff,
+        *,
+        before: SavedHandoff | None,
+        generation: int = 0,
+        operations: Sequence[Operation] = (),
+        timeout: float = HANDOFF_SAVE_S,
+    ) -> SavedHandoff:
+        """Save it under the owner's claim, `before` being the last one; gives it as it stands there now.
+
+        `operations` are done in the same transaction. A save without an answer is sent again, with growing
+        pauses, until the timeout. Raises `Fenced` when the partition is another owner's by now, and nothing
+        was saved; `TimedOut` and `StoreUnavailable` when the store did not answer: then it may have been
+        saved. Raises `BadArgument`, `LimitExceeded`.
+        """
+        clock = self._store.clock
+        deadline_s = clock.monotonic() + timeout
+        packed, is_compressed = _packed(_content(checked(handoff)))
+        blob = ""
+        if len(packed) > HANDOFF_INLINE_BYTES_MAX:
+            if len(packed) > BLOB_BYTES_MAX:
+                raise LimitExceeded(f"a handoff of {len(packed)} bytes: it has at most {BLOB_BYTES_MAX}")
+            claim.check()
+            blob = await self._blobs.put(packed, timeout=timeout)
+        is_same_epoch = before is not None and before.epoch == claim.epoch
+        saved = SavedHandoff(
+            handoff=handoff,
+            node=claim.placement.node,
+            epoch=claim.epoch,
+            number=before.number + 1 if before is not None and is_same_epoch else 1,
+            generation=generation,
+            saved_at=clock.wall(),
+            size=len(packed),
+            blob=blob,
+        )
+        put = Put(self.key(partition), _encoded(saved, packed, is_compressed=is_compressed))
+        # The blob of a save that fails is left to the sweep: nobody knows whether a late request will name it.
+        return await self._commit(claim, partition, put, saved, before, operations, deadline_s)
+
+    async def _commit(
+        self,
+        claim: PlacedClaim,
+        partition: str,
+        put: Put,
+        saved: SavedHandoff,
+        before: SavedHandoff | None,
+        operations: Sequence[Operation],
+        deadline_s: float,
+    ) -> SavedHandoff:
+        clock = self._store.clock
+        backoff = patient_backoff(self._chance)
+        known, known_blob = (0, "") if before is None else (before.revision, before.blob)
+        while True:
+            claim.check()
+            guards = claim.guards
+            then: list[Operation] = [put, *operations]
+            compares = [*guards, Compare.revision(put.key, "=", known)]
+            if saved.blob:
+                compares.append(self._blobs.guard(saved.blob))
+            if known_blob and known_blob != saved.blob:
+                then.append(self._blobs.deletion(known_blob))
+            reads = [Get(put.key), *(Get(guard.key) for guard in guards)]
+            left_s = deadline_s - clock.monotonic()
+            try:
+                if left_s <= 0.0:
+                    raise TimedOut(f"the handoff of {self._what(partition)} could not be saved in time")
+                outcome = await self._store.commit(
+                    compares, then, reads, timeout=min(left_s, STORE_TIMEOUT_S)
+                )
+            except TROUBLE:
+                pause_s = backoff.next_s()
+                if clock.monotonic() + pause_s >= deadline_s:
+                    raise
+                self.retries_count += 1
+                await asyncio.sleep(pause_s)
+                continue
+            if outcome.is_success:
+                return replace(saved, revision=outcome.revision)
+            found = {item.key: item for item in outcome.items}
+            if not all(guard.holds(found.get(guard.key)) for guard in guards):
+                await self._believe(claim, partition, found.get(claim.key))
+                continue
+            item = found.get(put.key)
+            if item is None:
+                known, known_blob = 0, ""
+                continue
+            head = HandoffHead.of(item)
+            if (head.epoch, head.number) == (saved.epoch, saved.number) and head.blob == saved.blob:
+                return replace(saved, revision=item.mod_revision)  # The answer to an earlier try was lost.
+            if (head.epoch, head.number) > (saved.epoch, saved.number):
+                raise Fenced(
+                    f"{self._what(partition)}: {head.node!r} saved a handoff in epoch {head.epoch},"
+                    f" which comes after epoch {saved.epoch}"
+                )
+            if (item.mod_revision, head.blob) == (known, known_blob):
+                raise StoreCorrupt(
+                    f"the handoff of {self._what(partition)} cannot be saved: its blob was swept before"
+                )
+            known, known_blob = item.mod_revision, head.blob
+
+    async def _believe(self, claim: PlacedClaim, partition: str, item: KeyValue | None) -> None:
+        """The guards do not hold: raise the loss, unless the leader wrote the entry again for this owner."""
+        claim.check()
+        who = "nobody"
+        if item is not None:
+            placement = Placement.decode(item.value)
+            mine = (claim.placement.node, claim.placement.lease, claim.epoch)
+            if (placement.node, placement.lease, placement.epoch) == mine:
+                # The watch is about to tell; the node's own record may be on its way, too.
+                await asyncio.sleep(0.02)
+                return
+            who = f"{placement.node!r} in epoch {placement.epoch}"
+        raise Fenced(f"{self._what(partition)} belongs to {who} now; epoch {claim.epoch} is over")
+
+    async def sweep(self, *, lifetime: float, kept: Collection[str] = ()) -> int:
+        """Delete handoffs that nobody has saved for so long, but for partitions that are `kept`; how many.
+
+        To be called now and then, by the group's leader. The first call only begins the time: a handoff goes
+        when it is between once and twice as old. Blobs that no handoff names go after a day. Raises as the
+        store does.
+        """
+        ages = Ages(self._store, self._keys.handoff_sweep(self._group))
+        age = await ages.look(lifetime)
+        prefix = self._keys.handoffs(self._group)
+        swept_count = 0
+        for item in (await self._store.scan(prefix)).items if age.old_revision else ():
+            partition = item.key.removeprefix(prefix).decode()
+            if item.mod_revision > age.old_revision or partition in kept:
+                continue
+            if swept_count >= HANDOFFS_SWEPT_COUNT_MAX:
+                return swept_count
+            same = Compare.revision(item.key, "=", item.mod_revision)
+            swept_count += (await self._store.commit([same], [Delete(item.key)])).is_success
+        if not age.is_running:
+            await ages.begin(age, lifetime)
+        await self._sweep_blobs()
+        return swept_count
+
+    async def _sweep_blobs(self) -> None:
+        """The groups of a cluster have their blobs in one space: all that any handoff names is kept."""
+        named = set[str]()
+        for item in (await self._store.scan(self._keys.prefix + b"handoffs/")).items:
+            try:
+                named.add(HandoffHead.of(item).blob)
+            except BadRecord as error:
+                logger.warning("%s", error)
+        await self._blobs.sweep(kept=named)
+
+    def _what(self, partition: str) -> str:
+        return f"partition {partition!r} of {self._group!r}"
+
+
+def _encoded(saved: SavedHandoff, packed: bytes, *, is_compressed: bool) -> bytes:
+    head: dict[str, Any] = {
+        "node": saved.node,
+        "epoch": saved.epoch,
+        "number": saved.number,
+        "generation": saved.generation,
+        "savedAt": saved.saved_at,
+        "lastProcessedAt": saved.handoff.processed_at,
+        "lastOffset": saved.handoff.last_offset,
+        "size": saved.size,
+        "isCompressed": is_compressed,
+        "blob": saved.blob,
+    }
+    body = b"" if saved.blob else packed
+    return json.dumps(head, separators=(",", ":")).encode() + b"\n" + body

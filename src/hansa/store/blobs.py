@@ -8,9 +8,7 @@ compares it, in the transaction that writes a reference.
 
 Whoever puts a blob may die before anybody refers to it, and whoever deletes a reference may die before it
 deletes the blob. So `sweep` deletes what is older than a lifetime, but for those that its caller keeps.
-No clock of any machine says what is older, but the store: a sweep notes the store's revision, and then
-asks it for a lease as long as the lifetime. Once that lease has ended, everything written up to that
-revision is older, whoever sweeps then; a store that went back in time has taken the note back with it. A
+No clock of any machine says what is older, but the store (`ages`). A
 blob is as old as its newest piece, and is deleted in a transaction that compares all its pieces, those
 too that are not there. So a put that is under way ends either before the sweep, which then leaves the
 blob alone, or after it, and is refused.
@@ -19,7 +17,6 @@ blob alone, or after it, and is refused.
 from __future__ import annotations
 
 import asyncio
-import json
 import math
 import re
 from collections.abc import Collection, Iterator, Mapping
@@ -30,7 +27,6 @@ from typing import Final
 
 from hansa.errors import (
     BadArgument,
-    BadRecord,
     Conflict,
     LimitExceeded,
     NotThere,
@@ -54,8 +50,9 @@ from hansa.limits import (
     STORE_TIMEOUT_S,
 )
 from hansa.runtime.backoff import Backoff
+from hansa.store.ages import Ages
 from hansa.store.store import Store
-from hansa.store.values import Compare, Delete, Get, KeyValue, Put, as_lease, as_revision, prefix_range
+from hansa.store.values import Compare, Delete, Put, prefix_range
 from hansa.transport.environment import Environment
 
 _NONCE_BYTES: Final = 8
@@ -100,7 +97,7 @@ class Blobs:
         self._store = store
         keys = Keys(cluster)
         self._prefix = keys.blobs(space)
-        self._sweep_key = keys.blob_sweep(space)
+        self._ages = Ages(store, keys.blob_sweep(space))
         self._key_of = partial(keys.blob, space)
         self._environment = environment or Environment()
 
@@ -205,33 +202,21 @@ class Blobs:
         did not write.
         """
         deadline_s = self._deadline_s(timeout)
-        key = self._sweep_key
-        read = await self._store.commit((), [Get(key)], timeout=self._left_s(deadline_s))
-        item = next(iter(read.items), None)
-        note = None if item is None else _Note.decode(item)
+        age = await self._ages.look(older_than, timeout=self._left_s(deadline_s))
+        if age.is_running:
+            return 0
         swept_count = 0
-        if note is not None and note.older_than_s >= older_than:
-            if await self._store.lease_info(note.lease, timeout=self._left_s(deadline_s)) is not None:
-                return 0
+        if age.old_revision:
             old = [
                 blob
                 for blob in await self.all(timeout=self._left_s(deadline_s))
-                if blob.revision <= note.revision and blob.name not in kept
+                if blob.revision <= age.old_revision and blob.name not in kept
             ]
             for blob in old[:BLOBS_SWEPT_COUNT_MAX]:
                 swept_count += await self._sweep(blob, deadline_s)
             if len(old) > BLOBS_SWEPT_COUNT_MAX:
                 return swept_count
-        # Granted after the revision was read: it ends when all of that revision is older.
-        lease = await self._store.grant(older_than, timeout=self._left_s(deadline_s))
-        begun = _Note(lease=lease, revision=read.revision, older_than_s=older_than)
-        same = Compare.revision(key, "=", 0 if item is None else item.mod_revision)
-        outcome = await self._store.commit(
-            [same], [Put(key, begun.encode())], timeout=self._left_s(deadline_s)
-        )
-        if not outcome.is_success:
-            # Somebody else sweeps, too: theirs is the time that runs.
-            await self._store.revoke(lease, timeout=self._left_s(deadline_s))
+        await self._ages.begin(age, older_than, timeout=self._left_s(deadline_s))
         return swept_count
 
     async def _sweep(self, blob: Blob, deadline_s: float) -> bool:
@@ -284,34 +269,6 @@ class Blobs:
 
     def _left_s(self, deadline_s: float) -> float | None:
         return None if deadline_s == math.inf else max(0.0, deadline_s - self._environment.clock.monotonic())
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Note:
-    """What sweeps leave for the next one: once the lease has ended, all up to the revision is so old."""
-
-    lease: int
-    revision: int
-    older_than_s: float
-
-    def encode(self) -> bytes:
-        found = {"lease": self.lease, "revision": self.revision, "olderThanS": self.older_than_s}
-        return json.dumps(found, separators=(",", ":")).encode()
-
-    @classmethod
-    def decode(cls, item: KeyValue) -> _Note:
-        """Raises `BadRecord`."""
-        try:
-            found = json.loads(item.value)
-            return cls(
-                lease=as_lease(found["lease"]),
-                revision=as_revision(found["revision"]),
-                older_than_s=float(found["olderThanS"]),
-            )
-        except (ValueError, KeyError, TypeError, RecursionError, BadArgument) as error:
-            raise BadRecord(
-                f"{item.key!r} is no note of a sweep: {item.value[:100]!r}; delete it, and sweeps begin anew"
-            ) from error
 
 
 def _pieces(data: bytes) -> Iterator[bytes]:
