@@ -188,6 +188,11 @@ def quoted(name: str) -> str:
     return name.replace("%", "%25").replace("/", "%2F")
 
 
+def unquoted(name: str) -> str:
+    """The name that `quoted` was given."""
+    return name.replace("%2F", "/").replace("%25", "%")
+
+
 def _topic_name(name: str) -> bytes:
     service, slash, topic = name.partition("/")
     if not slash or not topic or "/" in topic:

@@ -461,6 +461,26 @@ HANDOFF_LIFETIME_S: Final = 14 * 86_400.0
 # Deleted in one sweep, each in a transaction of its own; the next sweep goes on.
 HANDOFFS_SWEPT_COUNT_MAX: Final = 100
 
+# Moves of a plan that stand in one value: with long names and reasons it is a third full.
+PLAN_PART_MOVES_COUNT: Final = 500
+# Partitions that nobody may have, and moves that failed, of which the head of a plan tells.
+PLAN_UNPLACED_TOLD_COUNT: Final = 100
+# What a leader asks of the store at a time, for different partitions.
+ASSIGNMENT_STEPS_AT_ONCE: Final = 32
+# A step that was refused, because something had changed, is decided on anew after so long without any news.
+ASSIGNMENT_LOOK_S: Final = 0.1
+# A move that was withdrawn is offered again so often, with pauses that double; then the next check plans anew.
+ASSIGNMENT_MOVE_TRIES_COUNT: Final = 3
+ASSIGNMENT_MOVE_RETRY_S: Final = 0.5
+
+# What was noted of a work is saved so often, besides when it is given up: so much is done again after a crash.
+WORK_SAVE_INTERVAL_S: Final = 5.0
+# A work that ended by itself is given to its user again, with pauses that grow up to the second.
+WORK_AGAIN_S_MIN: Final = 0.1
+WORK_AGAIN_S_MAX: Final = 10.0
+# How often the leader of a group deletes old handoffs, about.
+ASSIGNMENT_SWEEP_S: Final = 3_600.0
+
 # --- Raft groups ------------------------------------------------------------------------------------------
 # Voters and learners of one group. More make each write slower and no failure likelier to be survived.
 RAFT_PEERS_MAX: Final = 7

@@ -245,6 +245,28 @@ class Handoffs:
                 gone = error
         raise Conflict(f"the handoff of {self._what(partition)} is replaced all the time")
 
+    async def take(self, claim: PlacedClaim, partition: str) -> tuple[SavedHandoff | None, KeyValue | None]:
+        """The last handoff, read while the claim stands, and the record that defines the partition.
+
+        No owner before can save another one after that. However long the store cannot be reached. Raises the
+        loss, `StoreCorrupt` and `BadRecord`.
+        """
+        backoff = patient_backoff(self._chance)
+        keys = (self.key(partition), self._keys.partition(self._group, partition))
+        while True:
+            claim.check()
+            try:
+                guards = claim.guards
+                reads = [Get(key) for key in keys]
+                outcome = await self._store.commit(guards, reads, [Get(guard.key) for guard in guards])
+                found = {item.key: item for item in outcome.items}
+                if outcome.is_success:
+                    item, definition = (found.get(key) for key in keys)
+                    return (None if item is None else await self.read(item)), definition
+                await self._believe(claim, partition, found.get(claim.key))
+            except TROUBLE:
+                await asyncio.sleep(backoff.next_s())
+
     async def read(self, item: KeyValue, *, timeout: float | None = STORE_TIMEOUT_S) -> SavedHandoff:
         """The handoff whose record this is. Raises as `load`."""
         what = self._what(item.key.removeprefix(self._keys.handoffs(self._group)).decode())

@@ -177,6 +177,13 @@ class Members:
         return self._stay is not None and self._stay.is_joined and not self._expelled_reason
 
     @property
+    def sessions(self) -> SessionKeeper:
+        """What its record hangs on, as all may that this process owns. Raises `UsageError` without a node."""
+        if self._sessions is None:
+            raise UsageError(f"{self._name} only looks: give a node to join with")
+        return self._sessions
+
+    @property
     def is_stale(self) -> bool:
         """Whether the store has not answered for the heartbeat timeout: the view may be old."""
         return self._silence_s() > self.heartbeat_timeout_s
@@ -269,6 +276,16 @@ class Members:
         given = {"metadata": metadata, "roles": roles, "zone": zone, "version": version}
         new: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
         await self._my_stay().write(lambda info: replace(info, **new), reason="updated")
+
+    async def note(self, key: str, value: str | None) -> None:
+        """Say one thing of oneself in the metadata, or with None no more. Raises as `set_status`."""
+
+        def change(info: NodeInfo) -> NodeInfo:
+            others = {name: text for name, text in info.metadata.items() if name != key}
+            return replace(info, metadata=others if value is None else others | {key: value})
+
+        self._check_open()
+        await self._my_stay().write(change, reason="updated")
 
     # -- life
 

@@ -109,6 +109,11 @@ class PlacedClaims(Hanging):
         """What is owned now, by the entry's key."""
         return {key: claim for key, claim in self._claims.items() if claim.is_standing}
 
+    def get(self, key: bytes) -> PlacedClaim | None:
+        """The claim to an entry that is owned now."""
+        claim = self._claims.get(key)
+        return claim if claim is not None and claim.is_standing else None
+
     async def run(self) -> None:
         """Follow the entries until cancelled: then nothing is owned any more. Raises `AlreadyClosed`."""
         self._keeper.hang_on(self)

@@ -43,12 +43,12 @@ from hansa.errors import (
     NotHeld,
     StoreCorrupt,
 )
-from hansa.keys import Keys, quoted
+from hansa.keys import Keys, quoted, unquoted
 from hansa.limits import HANDOVER_S
 from hansa.runtime.mailboxes import Waiters
 from hansa.runtime.tasks import GuardedBlock, again
 from hansa.store.store import Store
-from hansa.store.values import Compare, Get, KeyValue, Operation, Put
+from hansa.store.values import Compare, Delete, Get, KeyValue, Operation, Put
 from hansa.transport.environment import Environment
 
 logger = logging.getLogger(__name__)
@@ -57,8 +57,9 @@ logger = logging.getLogger(__name__)
 class Placer:
     """What a leader does with the entries below a prefix, whose hand-overs are of one `kind`.
 
-    `guard` is the leadership's own. Every call raises what the store raises, and `Fenced` from when this
-    leader leads no more; what was asked may have happened then, and doing the same again does no harm.
+    `guard` is the leadership's own; without one it can only `offer`, as anybody may from outside. Every call
+    raises what the store raises, and `Fenced` from when this leader leads no more; what was asked may have
+    happened then, and doing the same again does no harm.
     """
 
     def __init__(
@@ -67,7 +68,7 @@ class Placer:
         prefix: bytes,
         *,
         kind: str,
-        guard: Compare,
+        guard: Compare | None,
         node: str = "",
         cluster: str = "default",
     ) -> None:
@@ -86,15 +87,15 @@ class Placer:
         scan = await self._store.scan(self._keys.nodes, keys_only=True)
         return {item.key.removeprefix(self._keys.nodes).decode(): item.lease for item in scan.items}
 
-    async def place(self, entry: bytes, node: str, *, body: bytes | None = None) -> bool:
-        """Give an entry to a node, now, whoever has it; says whether it was done.
+    async def place(self, entry: bytes, node: str, *, body: bytes | None = None) -> int:
+        """Give an entry to a node, now, whoever has it; gives the revision at which it was done.
 
         What its last owner has sealed goes to this one. A hand-over that was not sealed is withdrawn. It is
-        not done if the node is not there, or something has changed meanwhile: then look again.
+        not done, and 0, if the node is not there, or something has changed meanwhile: then look again.
         """
         item, record, revision, lease = await self._look(entry, node)
         if not lease:
-            return False
+            return 0
         before = None if item is None else Placement.decode(item.value)
         kept = b"" if before is None else before.body
         placement = Placement(node=node, lease=lease, epoch=revision + 1, body=kept if body is None else body)
@@ -119,6 +120,36 @@ class Placer:
             Compare.lease(self._keys.node(node), "=", lease),
         ]
         return await self._commit(compares, puts)
+
+    async def clear(self, entry: bytes, *, body: bytes = b"") -> int:
+        """Have nobody own an entry, as of now, because nobody may; gives the revision as `place` does.
+
+        A hand-over that was not sealed is withdrawn. One that was is not touched: somebody is to be given it.
+        """
+        item, record, revision, _ = await self._look(entry)
+        nobody = Placement(node="", lease=0, epoch=revision + 1, body=body)
+        return await self._end(entry, item, record, Put(entry, nobody.encode()), "nobody may have it now")
+
+    async def remove(self, entry: bytes) -> int:
+        """Delete an entry, and so take it from whoever has it. Otherwise as `clear`."""
+        item, record, _, _ = await self._look(entry)
+        return await self._end(entry, item, record, Delete(entry), "it is there no more")
+
+    async def _end(
+        self, entry: bytes, item: KeyValue | None, record: Handover | None, last: Operation, trouble: str
+    ) -> int:
+        key, at = self._record_key(entry), self._store.clock.wall()
+        operations = [last]
+        if record is not None and record.is_open:
+            if not record.step.is_early:
+                return 0
+            ended = advanced(record, HandoverStep.WITHDRAWN, at=at, trouble=trouble)
+            operations.append(Put(key, ended.encode()))
+        compares = [
+            Compare.revision(entry, "=", 0 if item is None else item.mod_revision),
+            Compare.revision(key, "=", 0 if record is None else record.revision),
+        ]
+        return await self._commit(compares, operations)
 
     async def offer(
         self, entry: bytes, to: str, *, timeout: float = HANDOVER_S, reason: str = ""
@@ -157,9 +188,10 @@ class Placer:
             Compare.revision(entry, "=", item.mod_revision),
             Compare.revision(key, "=", 0 if before is None else before.revision),
         ]
-        if not await self._commit(compares, [Put(key, offer.encode())]):
+        revision = await self._commit(compares, [Put(key, offer.encode())])
+        if not revision:
             raise Conflict(f"entry {entry!r} was changed meanwhile")
-        return offer
+        return replace(offer, revision=revision)
 
     async def drive(self, choose: Callable[[Handover], str | None]) -> int:
         """Do what the leader must for each hand-over that is open; gives how many are.
@@ -204,37 +236,46 @@ class Placer:
         if decision is None:
             return
         if decision.step is HandoverStep.WITHDRAWN:
-            at = self._store.clock.wall()
-            ended = advanced(record, HandoverStep.WITHDRAWN, at=at, trouble=decision.trouble)
-            puts = [Put(key, ended.encode()), *dropped(self._blobs, record, ended)]
-            await self._commit([Compare.revision(key, "=", record.revision)], puts)
+            await self.withdraw(record, decision.trouble)
             return
         node = record.target if facts.is_target_here and not is_taken else choose(record)
         if node is not None:
             await self.place(self._entry(record), node)
 
-    async def _look(self, entry: bytes, node: str) -> tuple[KeyValue | None, Handover | None, int, int]:
+    async def withdraw(self, record: Handover, trouble: str) -> int:
+        """End a hand-over, when `decide` says so; gives the revision, 0 if it has made a step meanwhile."""
+        key, at = self._keys.handover(record.kind, record.name), self._store.clock.wall()
+        ended = advanced(record, HandoverStep.WITHDRAWN, at=at, trouble=trouble)
+        puts = [Put(key, ended.encode()), *dropped(self._blobs, record, ended)]
+        return await self._commit([Compare.revision(key, "=", record.revision)], puts)
+
+    async def _look(
+        self, entry: bytes, node: str = ""
+    ) -> tuple[KeyValue | None, Handover | None, int, int]:
         """The entry, its record, the store's revision, and the lease of a node that is there."""
-        keys = (entry, self._record_key(entry), self._keys.node(node))
+        keys = [entry, self._record_key(entry), *([self._keys.node(node)] if node else [])]
         outcome = await self._store.commit([], then=[Get(key) for key in keys])
         found = {item.key: item for item in outcome.items}
-        item, written, here = (found.get(key) for key in keys)
+        item, written, here = found.get(keys[0]), found.get(keys[1]), found.get(keys[-1]) if node else None
         record = None if written is None else Handover.decode(written.value, revision=written.mod_revision)
         return item, record, outcome.revision, 0 if here is None else here.lease
 
-    async def _commit(self, compares: list[Compare], puts: list[Operation]) -> bool:
-        outcome = await self._store.commit(
-            [self._guard, *compares], then=puts, otherwise=[Get(self._guard.key, keys_only=True)]
-        )
-        if not outcome.is_success and not any(self._guard.holds(item) for item in outcome.items):
+    async def _commit(self, compares: list[Compare], puts: list[Operation]) -> int:
+        """Gives the revision; 0 if something has changed meanwhile."""
+        guards = () if self._guard is None else (self._guard,)
+        reads = [Get(guard.key, keys_only=True) for guard in guards]
+        outcome = await self._store.commit([*guards, *compares], then=puts, otherwise=reads)
+        if outcome.is_success:
+            return outcome.revision
+        if not all(any(guard.holds(item) for item in outcome.items) for guard in guards):
             raise Fenced(f"entries below {self._prefix!r}: this leader leads no more")
-        return outcome.is_success
+        return 0
 
     def _name(self, entry: bytes) -> str:
         return quoted(entry.removeprefix(self._prefix).decode())
 
     def _entry(self, record: Handover) -> bytes:
-        return self._prefix + record.name.replace("%2F", "/").replace("%25", "%").encode()
+        return self._prefix + unquoted(record.name).encode()
 
     def _record_key(self, entry: bytes) -> bytes:
         return self._keys.handover(self._kind, self._name(entry))
@@ -384,7 +425,7 @@ class PlacedMoves:
                 write = partial(self._write, key, record, following, here)
                 await patiently(write, self._keeper.environment.chance)
         if record.source == self._node and record.step is HandoverStep.PREPARED:
-            claim = next((each for each in self._claims.claims.values() if self._key(each) == key), None)
+            claim = self._claims.get(self._claims.prefix + unquoted(record.name).encode())
             if claim is not None and claim.epoch == record.epoch and self._told.get(key) != record.number:
                 self._told[key] = record.number
                 self._on_wanted(claim, record)

@@ -36,7 +36,7 @@ from hansa.errors import (
     Unavailable,
 )
 from hansa.ids import format_id
-from hansa.keys import topic_name
+from hansa.keys import topic_name, unquoted
 from hansa.limits import DRAIN_AT_ONCE_COUNT, TOPIC_FORWARD_S_MAX, TOPIC_HOLD_S_MAX, TOPIC_TAKEN_S_MAX
 from hansa.runtime.tasks import TaskScope
 from hansa.topics.claims import TopicClaims
@@ -343,4 +343,4 @@ async def _finish(claim: TakenClaim[Fenced]) -> None:
 
 
 def _unquoted(name: str) -> str:
-    return name.partition("/")[2].replace("%2F", "/").replace("%25", "%")
+    return unquoted(name.partition("/")[2])

@@ -1,0 +1,584 @@
+"""What the leader of a group does next, from all that it knows: the machine. Pure.
+
+It knows the group's settings and partitions, the workers that are there with their leases, the entries that
+say who has what, the hand-overs that are open, and the last plan. From that it gives commands, and its driver
+(`assigner`) carries each of them out in one guarded step:
+
+- A partition whose owner is gone is placed at once: where the plan says, or where it was if only the session
+  of its owner is another one.
+- A change of workers, partitions or limits asks for a plan: at once for what nobody owns, for the rest when
+  nobody has joined for a while. A plan is written before any of its moves begins.
+- A partition whose owner works is offered to its new owner, a few at a time; the hand-over goes on by itself,
+  and the leader writes what of it is the leader's to write.
+- A move that is withdrawn is offered again a few times. A hand-over that somebody asked for by hand goes on
+  beside the plan.
+
+So a leader that comes in the middle knows as much as the one before: it reads the plan, goes on with it if
+that was made for what is so now, and makes another one if not. Nothing moves while nothing changes.
+
+Its driver must: tell it all it has read before the first `decide`; carry out each command once, and say how it
+went (`done`, `refused`); and call `decide` after each news, and at `deadline`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from math import inf
+from typing import Final, TypeAlias
+
+from hansa.assignment.partition import GroupSettings, Partition
+from hansa.assignment.plan import Plan, PlanState, digest_of
+from hansa.assignment.planner import Candidate, Move, Sharing, share_out
+from hansa.coordination.handover import Actor, Facts, Handover, HandoverStep, decide
+from hansa.coordination.placed import Placement
+from hansa.limits import (
+    ASSIGNMENT_LOOK_S,
+    ASSIGNMENT_MOVE_RETRY_S,
+    ASSIGNMENT_MOVE_TRIES_COUNT,
+    ASSIGNMENT_STEPS_AT_ONCE,
+    HANDOVER_GRACE_S,
+    STORE_TIMEOUT_S,
+)
+
+# A plan says so many of the changes that it was made for.
+_CHANGES_TOLD_COUNT: Final = 5
+
+
+# ---- commands -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Give a partition to a node now; `is_handed` if its last owner has left it in good order."""
+
+    partition: str
+    node: str
+    reason: str
+    is_handed: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offer:
+    """Ask the owner of a partition to hand it over to a node."""
+
+    partition: str
+    node: str
+    reason: str
+    timeout: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Withdraw:
+    """End a hand-over that cannot, or need not, go on."""
+
+    partition: str
+    record: Handover
+    trouble: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clear:
+    """Say that nobody has a partition, because nobody may."""
+
+    partition: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remove:
+    """Delete the entry of a partition that is defined no more."""
+
+    partition: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WritePlan:
+    """Write a plan, after the one before; nothing of it is begun until that is done."""
+
+    plan: Plan
+    before: Plan | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndPlan:
+    """Write that a plan is carried out."""
+
+    plan: Plan
+    before: Plan
+
+
+Step: TypeAlias = Place | Offer | Withdraw | Clear | Remove
+Command: TypeAlias = Step | WritePlan | EndPlan
+
+
+@dataclass(slots=True)
+class RebalancingStats:
+    """Counts since this process last began to lead the group. Times are in seconds."""
+
+    plans_count: int = 0
+    moves_planned_count: int = 0
+    moves_failed_count: int = 0
+    """Moves that were given up after their tries, until the next check."""
+    placed_count: int = 0
+    """Partitions that were given to a node without a hand-over."""
+    offered_count: int = 0
+    withdrawn_count: int = 0
+    checks_count: int = 0
+    """Looks at whether all is as planned, though nothing had changed."""
+    commit_delay_s: float = 0.0
+    """From the last change until its plan was written, and the longest of these."""
+    commit_delay_s_max: float = 0.0
+    rebalance_s: float = 0.0
+    """From the last plan's writing to its end."""
+    join_to_rebalance_s: float = 0.0
+    """From the last join until the first partition was on its way to that worker; the longest of these."""
+    join_to_rebalance_s_max: float = 0.0
+
+
+@dataclass(slots=True)
+class _Offers:
+    """The tries to make one move."""
+
+    tries_count: int = 0
+    not_before_s: float = 0.0
+
+
+@dataclass(slots=True)
+class _Busy:
+    """A step under way, or done at a revision of which no news has come yet."""
+
+    is_offer: bool
+    revision: int | None = None
+    until_s: float = inf
+
+
+class Rebalancing:
+    """The leader's decisions for one group, during one term. `node` is who leads."""
+
+    def __init__(self, group: str, node: str) -> None:
+        self._node = node
+        self.asks_as = asked_by(group)
+        self.settings = GroupSettings()
+        self.partitions: dict[str, Partition] = {}
+        self.workers: dict[str, Candidate] = {}
+        self._leases: dict[str, int] = {}
+        self.entries: dict[str, Placement] = {}
+        self._records: dict[str, Handover] = {}
+        self.plan: Plan | None = None
+        self.stats = RebalancingStats()
+        # The moves of the plan that are not done, and the partitions whose owners work, in their order.
+        self._targets: dict[str, Move] = {}
+        self._moving: dict[str, _Offers] = {}
+        self._failed: dict[str, None] = {}
+        # What a step may be due for, and for which one is under way.
+        self._urgent: dict[str, None] = {}
+        self._busy: dict[str, _Busy] = {}
+        self._heard: dict[str, int] = {}
+        self._open: dict[str, float] = {}
+        self._unplaced: Mapping[str, str] = {}
+        self._is_writing = False
+        self._planned_inputs = ""
+        self._placed_inputs = ""
+        self._inputs = ""
+        self._is_changed = True
+        self._changes: list[str] = []
+        self._changed_at_s: float | None = None
+        self._balance_at_s = 0.0
+        self._check_at_s = inf
+        self._joined_at_s: dict[str, float] = {}
+        self._plan_began_s = 0.0
+
+    # -- what is so
+
+    def hear_settings(self, settings: GroupSettings, *, now: float) -> None:
+        self.settings = settings
+        self._change("the settings", now)
+
+    def hear_partition(self, name: str, partition: Partition | None, *, now: float) -> None:
+        """A partition is defined like this; None: not any more."""
+        if partition is None:
+            self.partitions.pop(name, None)
+            self._targets.pop(name, None)
+            self._moving.pop(name, None)
+        else:
+            self.partitions[name] = partition
+        self._change(f"partition {name}", now)
+        self._urgent[name] = None
+
+    def hear_workers(
+        self, workers: Mapping[str, Candidate], leases: Mapping[str, int], *, now: float
+    ) -> None:
+        """Those are there, with the leases of their records."""
+        before = self.workers
+        is_first = self._check_at_s == inf
+        if workers != before:
+            for node in sorted(workers.keys() - before.keys()):
+                self._change(f"{node} is there", now)
+                if not is_first:
+                    self._balance_at_s = now + self.settings.join_delay
+                    self._joined_at_s[node] = now
+            for node in sorted(before.keys() - workers.keys()):
+                self._change(f"{node} is gone", now)
+                self._joined_at_s.pop(node, None)
+            for node in sorted(workers.keys() & before.keys()):
+                if workers[node] != before[node]:
+                    self._change(f"{node} says something else of itself", now)
+        elif leases == self._leases:
+            return
+        gone = {
+            node for node in self._leases.keys() | leases.keys() if self._leases.get(node) != leases.get(node)
+        }
+        gone |= before.keys() ^ workers.keys()
+        self.workers, self._leases = dict(workers), dict(leases)
+        for name, entry in self.entries.items():
+            if entry.node in gone:
+                self._urgent[name] = None
+        for name in self._open:
+            self._urgent[name] = None
+
+    def hear_entry(self, name: str, entry: Placement | None, *, revision: int) -> None:
+        """This is who has a partition; None: the entry was deleted."""
+        if entry is None:
+            self.entries.pop(name, None)
+        else:
+            self.entries[name] = entry
+        self._news(name, revision)
+
+    def hear_handover(self, name: str, record: Handover | None, *, revision: int, now: float) -> None:
+        """This is the record of a partition's hand-overs; None: it was deleted."""
+        before = self._records.get(name)
+        if record is None:
+            self._records.pop(name, None)
+        else:
+            self._records[name] = record
+        if record is None or not record.is_open:
+            self._open.pop(name, None)
+        elif before is None or before.number != record.number or name not in self._open:
+            self._open[name] = now + record.timeout + HANDOVER_GRACE_S
+        if record is not None and record.step is HandoverStep.WITHDRAWN and name in self._moving:
+            if before is not None and before.number == record.number and before.is_open:
+                self.stats.withdrawn_count += 1
+                self._try_again(name, now)
+        self._news(name, revision)
+
+    def begin(self, plan: Plan | None, *, now: float) -> None:
+        """All that the store has was told; `plan` is the last one. Called once."""
+        self.plan = plan
+        self._check_at_s = now + self.settings.rebalance_interval
+        self._balance_at_s = now if plan is not None else now + self.settings.join_delay
+        self._urgent |= dict.fromkeys(sorted(self.partitions.keys() | self.entries.keys()))
+        if plan is not None and plan.inputs == self._digest():
+            self._planned_inputs = self._placed_inputs = plan.inputs
+            self._unplaced = plan.unplaced
+            self._failed = dict.fromkeys(plan.failed)
+            self._is_changed = False
+            if plan.state is PlanState.OPEN:
+                self._take_up(plan.moves)
+
+    # -- what to do
+
+    def decide(self, *, now: float, wall: float) -> list[Command]:
+        """What to do now. Each command is given once, and is under way until the driver says how it went."""
+        for name in [name for name, busy in self._busy.items() if busy.until_s <= now]:
+            del self._busy[name]
+            self._urgent[name] = None
+        if self._is_writing:
+            return []
+        plan = self._due_plan(now, wall)
+        if plan is not None:
+            self._is_writing = True
+            return [WritePlan(plan=plan, before=self.plan)]
+        for name, due_s in self._open.items():
+            if now >= due_s:
+                self._urgent[name] = None
+        steps: list[Command] = []
+        for name in list(self._urgent):
+            if len(self._busy) >= ASSIGNMENT_STEPS_AT_ONCE:
+                break
+            if name in self._busy:
+                continue
+            del self._urgent[name]
+            self._begin(self._step(name, now), steps)
+        self._offer(steps, now)
+        if not steps and (ended := self._ended_plan(wall)) is not None:
+            self._is_writing = True
+            return [ended]
+        return steps
+
+    def deadline(self, *, now: float) -> float:
+        """When to decide again after a decision, if nothing happens before; infinite: never."""
+        times = [self._check_at_s, *(busy.until_s for busy in self._busy.values()), *self._open.values()]
+        times += [offers.not_before_s for offers in self._moving.values() if offers.tries_count]
+        if self._is_changed:
+            times.append(self._balance_at_s)
+        # What is due and was not done waits for something else, of which there will be news.
+        return min((at_s for at_s in times if at_s > now), default=inf)
+
+    # -- how it went
+
+    def done(self, step: Step, revision: int, *, now: float) -> None:
+        """A step was made, at this revision; 0: something had changed meanwhile."""
+        is_offer = isinstance(step, Offer)
+        if not revision:
+            self._busy[step.partition] = _Busy(is_offer=False, until_s=now + ASSIGNMENT_LOOK_S)
+            return
+        until_s = now + STORE_TIMEOUT_S
+        self._busy[step.partition] = _Busy(is_offer=is_offer, revision=revision, until_s=until_s)
+        self._count(step, now)
+        if revision <= self._heard.get(step.partition, 0):
+            self._news(step.partition, revision)
+
+    def refused(self, step: Step, *, now: float) -> None:
+        """The store did not answer, or refused: decide again, with a pause."""
+        self._busy[step.partition] = _Busy(is_offer=False, until_s=now + ASSIGNMENT_LOOK_S)
+        if isinstance(step, Offer):
+            self._try_again(step.partition, now)
+
+    def written(self, command: WritePlan | EndPlan, found: Plan | None, *, now: float) -> None:
+        """This is the plan that the store has after the command, whether that wrote it or not."""
+        self._is_writing = False
+        self.plan = found
+        if found is None or (found.number, found.state) != (command.plan.number, command.plan.state):
+            self._planned_inputs = self._placed_inputs = ""
+            self._is_changed = True
+        elif isinstance(command, EndPlan):
+            self.stats.rebalance_s = now - self._plan_began_s
+        else:
+            self._began(found, now)
+
+    # -- plans
+
+    def _due_plan(self, now: float, wall: float) -> Plan | None:
+        is_new = self._is_changed and self._digest() != self._planned_inputs
+        if self._is_changed and not is_new:
+            self._is_changed = False
+        is_check = now >= self._check_at_s
+        if is_check:
+            self._check_at_s = now + self.settings.rebalance_interval
+            self.stats.checks_count += 1
+        if is_new and now >= self._balance_at_s:
+            return self._made(wall, now, is_whole=True)
+        if is_new and self._digest() != self._placed_inputs and self._is_any_unowned():
+            return self._made(wall, now, is_whole=False)
+        if is_check and not self._targets and (self._failed or self._is_any_unowned()):
+            return self._made(wall, now, is_whole=True)
+        return None
+
+    def _made(self, wall: float, now: float, *, is_whole: bool) -> Plan | None:
+        """A plan for what is so now; None if there is nothing to do. Without the whole it only places."""
+        sharing = self.share_out()
+        inputs = self._digest()
+        moves = sharing.moves
+        if is_whole:
+            self._planned_inputs, self._is_changed = inputs, False
+        else:
+            moves = tuple(move for move in moves if not self._is_owned(move.partition))
+        self._placed_inputs = inputs
+        self._unplaced = sharing.unplaced
+        for name in sharing.unplaced:
+            self._urgent[name] = None
+        changes, self._changes = self._changes, [] if is_whole else self._changes
+        if not moves and not self._targets:
+            self._failed.clear()
+            self._changed_at_s = None
+            return None
+        return Plan(
+            number=1 if self.plan is None else self.plan.number + 1,
+            leader=self._node,
+            inputs=inputs if is_whole else "",
+            reason=_told(changes) or "a check found partitions that are not where they should be",
+            moves=moves,
+            unplaced=sharing.unplaced,
+            created_at=wall,
+        )
+
+    def share_out(self) -> Sharing:
+        """What the planner says to what is so now."""
+        return share_out(
+            self.workers.values(),
+            self.partitions.values(),
+            {name: owner for name in self.partitions if (owner := self._owner(name))},
+            per_node_max=self.settings.per_node_max,
+        )
+
+    def _began(self, plan: Plan, now: float) -> None:
+        self._plan_began_s = now
+        self.stats.plans_count += 1
+        self.stats.moves_planned_count += len(plan.moves)
+        if self._changed_at_s is not None:
+            self.stats.commit_delay_s = now - self._changed_at_s
+            self.stats.commit_delay_s_max = max(self.stats.commit_delay_s_max, self.stats.commit_delay_s)
+            self._changed_at_s = None
+        self._take_up(plan.moves)
+
+    def _take_up(self, moves: Iterable[Move]) -> None:
+        """These are the moves from now on; what was meant before is not."""
+        self._failed.clear()
+        self._targets = {move.partition: move for move in moves}
+        self._moving = {}
+        for name in (*self._targets, *self._open):
+            self._urgent[name] = None
+
+    def _ended_plan(self, wall: float) -> EndPlan | None:
+        plan = self.plan
+        if plan is None or plan.state is not PlanState.OPEN or self._targets or self._busy or self._urgent:
+            return None
+        return EndPlan(plan=plan.ended(PlanState.DONE, at=wall, failed=self._failed), before=plan)
+
+    # -- steps
+
+    def _step(self, name: str, now: float) -> Step | None:
+        """What is due for one partition, but for offers."""
+        entry, record = self.entries.get(name), self._records.get(name)
+        move = self._targets.get(name)
+        if record is not None and record.is_open:
+            return self._go_on(name, record, move, now)
+        if name not in self.partitions:
+            return None if entry is None else Remove(partition=name)
+        if self._is_owned(name) and entry is not None:
+            if move is not None and move.target == entry.node:
+                del self._targets[name]
+                self._moving.pop(name, None)
+            elif move is not None:
+                self._moving.setdefault(name, _Offers())
+            elif name in self._unplaced:
+                return Clear(partition=name, reason=self._unplaced[name])
+            return None
+        self._moving.pop(name, None)
+        if move is not None:
+            return self._placing(name, move.target, move.reason)
+        if entry is not None and entry.node in self._leases and entry.node in self.workers:
+            return self._placing(name, entry.node, f"{entry.node} has another session")
+        if entry is not None and entry.node and name in self._unplaced:
+            return Clear(partition=name, reason=self._unplaced[name])
+        return None
+
+    def _placing(self, name: str, node: str, reason: str, *, is_handed: bool = False) -> Place | None:
+        if node not in self._leases:
+            return None
+        return Place(partition=name, node=node, reason=reason, is_handed=is_handed)
+
+    def _go_on(self, name: str, record: Handover, move: Move | None, now: float) -> Step | None:
+        """What the leader must write of a hand-over."""
+        is_taken = record.step is HandoverStep.TAKEN
+        is_offered = record.step is HandoverStep.OFFERED
+        target_lease = str(self._leases.get(record.taken_by if is_taken else record.target, 0))
+        is_ours = record.asked_by == self.asks_as
+        is_meant = name in self.partitions and (move is None or move.target == record.target or not is_ours)
+        facts = Facts(
+            is_owner_here=str(self._leases.get(record.source, 0)) == record.owner_key,
+            is_target_here=target_lease != "0" and (is_offered or target_lease == record.target_key),
+            is_over_time=now >= self._open.get(name, inf),
+            refusal="" if is_meant else "the plan has changed",
+        )
+        decision = decide(record, Actor.LEADER, facts)
+        if decision is None:
+            return None
+        if decision.step is HandoverStep.WITHDRAWN:
+            return Withdraw(partition=name, record=record, trouble=decision.trouble)
+        reason = record.reason
+        if facts.is_target_here and not is_taken:
+            return self._placing(name, record.target, reason, is_handed=True)
+        # Those who took part are gone: the plan has somebody else, or will have.
+        return None if move is None else self._placing(name, move.target, move.reason)
+
+    def _offer(self, steps: list[Command], now: float) -> None:
+        """Offer what is to move and has an owner that works, as many at a time as the settings say."""
+        offering = {name for name, busy in self._busy.items() if busy.is_offer}
+        under_way = len(offering | self._open.keys())
+        for name, offers in list(self._moving.items()):
+            if under_way >= self.settings.moves_at_once or len(self._busy) >= ASSIGNMENT_STEPS_AT_ONCE:
+                break
+            move = self._targets.get(name)
+            if name in self._busy or name in self._open or offers.not_before_s > now or move is None:
+                continue
+            if move.target not in self._leases or not self._is_owned(name):
+                continue
+            offers.tries_count += 1
+            under_way += 1
+            timeout = self.settings.handover_timeout
+            offer = Offer(partition=name, node=move.target, reason=move.reason, timeout=timeout)
+            self._begin(offer, steps)
+
+    def _try_again(self, name: str, now: float) -> None:
+        offers = self._moving.get(name)
+        if offers is None:
+            return
+        if offers.tries_count >= ASSIGNMENT_MOVE_TRIES_COUNT:
+            del self._moving[name]
+            self._targets.pop(name, None)
+            self._failed[name] = None
+            self.stats.moves_failed_count += 1
+        else:
+            offers.not_before_s = now + ASSIGNMENT_MOVE_RETRY_S * 2 ** (offers.tries_count - 1)
+
+    def _begin(self, step: Step | None, steps: list[Command]) -> None:
+        if step is not None:
+            self._busy[step.partition] = _Busy(is_offer=isinstance(step, Offer))
+            steps.append(step)
+
+    def _count(self, step: Step, now: float) -> None:
+        if isinstance(step, Place | Offer):
+            self.stats.placed_count += isinstance(step, Place) and not step.is_handed
+            self.stats.offered_count += isinstance(step, Offer)
+            if (joined_s := self._joined_at_s.pop(step.node, None)) is not None:
+                self.stats.join_to_rebalance_s = now - joined_s
+                longest = max(self.stats.join_to_rebalance_s_max, now - joined_s)
+                self.stats.join_to_rebalance_s_max = longest
+
+    # -- small things
+
+    def _change(self, what: str, now: float) -> None:
+        self._is_changed = True
+        self._inputs = ""
+        self._changes.append(what)
+        if self._changed_at_s is None:
+            self._changed_at_s = now
+
+    def _digest(self) -> str:
+        self._inputs = self._inputs or digest_of(
+            self.workers.values(), self.partitions.values(), self.settings
+        )
+        return self._inputs
+
+    def _news(self, name: str, revision: int) -> None:
+        self._heard[name] = revision
+        busy = self._busy.get(name)
+        if busy is not None and busy.revision is not None and revision >= busy.revision:
+            del self._busy[name]
+        self._urgent[name] = None
+
+    def _is_owned(self, name: str) -> bool:
+        """Whether the owner by the entry works, on the session that the entry names."""
+        entry = self.entries.get(name)
+        return entry is not None and entry.node in self.workers and self._leases[entry.node] == entry.lease
+
+    def _is_any_unowned(self) -> bool:
+        return any(
+            not self._is_owned(name) and name not in self._targets and not self._owner_again(name)
+            for name in self.partitions
+        )
+
+    def _owner_again(self, name: str) -> bool:
+        entry = self.entries.get(name)
+        return entry is not None and entry.node in self.workers
+
+    def _owner(self, name: str) -> str:
+        """Who has it, for the planner: of a hand-over that is sealed who is to have it."""
+        record, entry = self._records.get(name), self.entries.get(name)
+        if record is not None and record.step is HandoverStep.SEALED and record.target in self.workers:
+            return record.target
+        return "" if entry is None else entry.node
+
+
+def asked_by(group: str) -> str:
+    """How a record names who asked for a hand-over, if that was the group's plan."""
+    return f"the plan of group {group!r}"
+
+
+def _told(changes: list[str]) -> str:
+    """Some changes in words."""
+    seen = list(dict.fromkeys(changes))
+    more = f" and {len(seen) - _CHANGES_TOLD_COUNT} more" if len(seen) > _CHANGES_TOLD_COUNT else ""
+    return ", ".join(seen[:_CHANGES_TOLD_COUNT]) + more

@@ -1,0 +1,126 @@
+"""How a worker's partitions come and go where a leader places them: on a store of any kind, raft groups too.
+
+It must: own what the leader places on this process's session, and nothing else; say that it is ready for what
+is offered to it, unless the worker leaves; tell the worker when the leader wants a partition elsewhere, once
+whoever is to have it is ready; and take its turn to lead the group.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from hansa.assignment.assigner import Assigner, handovers_of
+from hansa.assignment.partition import Partition
+from hansa.assignment.rebalancing import RebalancingStats
+from hansa.assignment.topology import WorkerInfo
+from hansa.coordination.handover import Handover
+from hansa.coordination.placed import PlacedClaim, PlacedClaims
+from hansa.coordination.placing import PlacedMoves
+from hansa.errors import HandoverWithdrawn, NotHeld
+from hansa.limits import HANDOFF_LIFETIME_S
+from hansa.store.values import Operation
+
+if TYPE_CHECKING:
+    from hansa.assignment.worker import Worker
+
+
+class StoreMode:
+    """The leader of the group shares the work out: see `Worker`.
+
+    With `leads` this process may be the leader. Handoffs that nobody has saved for `handoff_lifetime` seconds
+    go, but for partitions that are defined; None keeps all.
+    """
+
+    def __init__(self, *, leads: bool = True, handoff_lifetime: float | None = HANDOFF_LIFETIME_S) -> None:
+        self._leads = leads
+        self._lifetime_s = handoff_lifetime
+        self.assigner: Assigner | None = None
+
+    @property
+    def stats(self) -> RebalancingStats:
+        """What this process counts while it leads the group."""
+        return RebalancingStats() if self.assigner is None else self.assigner.stats
+
+    def attach(self, worker: Worker) -> None:
+        self._worker = worker
+        self._prefix = worker.keys.assignments(worker.group)
+        self._claims = PlacedClaims(worker.sessions, worker.node, self._prefix, on_claim=self._own)
+        self._moves = PlacedMoves(
+            worker.sessions,
+            worker.node,
+            self._claims,
+            kind=handovers_of(worker.group),
+            on_wanted=self._wanted,
+            refuse=lambda _record: "its worker leaves" if worker.is_leaving else "",
+        )
+        self._begun = asyncio.Queue[PlacedClaim]()
+        self._is_alone = False
+        if self._leads:
+            self.assigner = Assigner(
+                worker.members,
+                worker.group,
+                handoff_lifetime=self._lifetime_s,
+                environment=worker.environment.fork("assigner"),
+            )
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._claims.run(), name="following entries")
+            tasks.create_task(self._moves.run(), name="following hand-overs")
+            if self.assigner is not None:
+                tasks.create_task(self.assigner.run(), name="leading")
+            while True:
+                claim = await self._begun.get()
+                partition = self._partition(claim)
+                tasks.create_task(self._worker.begin(claim, partition), name=f"begins {partition}")
+
+    async def began(self, claim: PlacedClaim) -> None:
+        await self._moves.finish(claim)
+
+    def farewell(self, claim: PlacedClaim) -> Sequence[Operation]:
+        return ()
+
+    async def let_go(self, claim: PlacedClaim) -> None:
+        try:
+            await self._moves.seal(claim, b"")
+        except NotHeld:
+            if claim.as_lost() is not None or claim.has_left:
+                raise
+            if not self._is_alone:
+                text = f"{claim.what} stays here: nobody is ready to have it any more"
+                raise HandoverWithdrawn(text) from None
+            await claim.release()
+
+    async def leave(self, timeout: float) -> None:
+        """The leader moves all away. What nobody else can have is saved and left, for whoever comes next."""
+        try:
+            async with asyncio.timeout(timeout):
+                await self._until_free()
+        except TimeoutError:
+            pass
+        self._is_alone = True
+        for work in self._worker.ask_all("its worker leaves"):
+            await work.ended()
+
+    async def _until_free(self) -> None:
+        members, group = self._worker.members, self._worker.group
+        while self._claims.claims:
+            others = (
+                WorkerInfo.of(member, group)
+                for member in members.view.values()
+                if member.id != self._worker.node
+            )
+            if not any(other is not None and not other.is_draining for other in others):
+                return
+            await asyncio.sleep(0.05)
+
+    def _own(self, claim: PlacedClaim) -> None:
+        self._begun.put_nowait(claim)
+
+    def _wanted(self, claim: PlacedClaim, record: Handover) -> None:
+        self._worker.ask(claim, self._partition(claim), record.reason)
+
+    def _partition(self, claim: PlacedClaim) -> str:
+        return claim.key.removeprefix(self._prefix).decode()

@@ -1,0 +1,272 @@
+"""A partition that this process works on, from being given it to giving it up: what a worker's users hold.
+
+A work is *ready* until its block is entered, then it *runs*, and at the end of the block it has *ended*. Three
+things may come meanwhile: it is asked for (somebody else is to have the partition), it is lost, or the block
+ends by itself. `Worker` is told of the end, and does what follows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import replace
+from enum import Enum, auto
+from types import TracebackType
+from typing import Any, Protocol, Self, TypeVar
+
+from hansa.assignment.handoff import Handoff, SavedHandoff, checked
+from hansa.assignment.partition import Partition
+from hansa.coordination.placed import PlacedClaim
+from hansa.errors import Fenced, UsageError
+from hansa.runtime.mailboxes import Waiters
+from hansa.runtime.tasks import GuardedBlock
+from hansa.store.values import Compare, Operation
+
+T = TypeVar("T")
+
+
+class WorkState(Enum):
+    """How far a work is."""
+
+    READY = auto()
+    """Nobody has begun it."""
+    RUNNING = auto()
+    """Its block was entered."""
+    ENDED = auto()
+    """Its block was left, or never will be entered."""
+
+
+class Messages(AsyncIterator[Any], Protocol):
+    """The messages of a partition, from a place in them on. Iterating ends after `stop`."""
+
+    def stop(self) -> None: ...
+
+
+class Boss(Protocol):
+    """Who gave a work to its user: the worker."""
+
+    async def save(self, work: Work, operations: Sequence[Operation]) -> None:
+        """Save what the work has noted, under its claim."""
+
+    async def ended(self, work: Work, error: BaseException | None) -> None:
+        """The work's block was left, with this error."""
+
+
+class Work:
+    """A partition with what its last owner left. For one task; made by a `Worker`.
+
+    `async with work:` is the time in which this process works on it. The body is cancelled when the
+    partition is lost, and the block raises the loss, a `Fenced`. When the partition is to go to somebody else
+    `ending` returns, and the loops over `work` and `work.each(...)` end: then `note` how far the work is, and
+    leave the block. What was noted last is saved before anybody else has the partition.
+    """
+
+    def __init__(
+        self,
+        claim: PlacedClaim,
+        definition: Partition,
+        saved: SavedHandoff | None,
+        boss: Boss,
+        *,
+        handoff: Handoff | None = None,
+        generation: int = 0,
+        messages: Messages | None = None,
+        source: AsyncIterable[Any] | None = None,
+    ) -> None:
+        """`handoff` is where to begin, if that is not what was saved last.
+
+        What comes from `messages` or a `source` are the partition's messages.
+        """
+        self.claim = claim
+        self.definition = definition
+        self.saved = saved
+        """The last handoff that was saved, None if there is none."""
+        self.generation = generation
+        self.state = WorkState.READY
+        self._handoff = handoff or (Handoff() if saved is None else saved.handoff)
+        self._notes_count = 0 if handoff is None else 1
+        self._saved_notes_count = 0
+        self._boss = boss
+        self._messages = messages
+        self._source = source
+        self._reason = ""
+        self._asked = Waiters()
+        self._ended = Waiters()
+        self._block: GuardedBlock | None = None
+        self._turn = asyncio.Lock()
+
+    def __repr__(self) -> str:
+        return f"<Work on {self.partition!r}, {self.epoch}, {self.state.name.lower()}>"
+
+    # -- what it is
+
+    @property
+    def partition(self) -> str:
+        """The partition's name."""
+        return self.definition.name
+
+    @property
+    def resources(self) -> tuple[str, ...]:
+        """The ids of what belongs to the partition now."""
+        return self.definition.resources
+
+    @property
+    def epoch(self) -> int:
+        """Grows from owner to owner: whoever guards something refuses epochs lower than it has seen."""
+        return self.claim.epoch
+
+    @property
+    def guards(self) -> tuple[Compare, ...]:
+        """They hold as long as this process has the partition: put them into your own `commit`."""
+        return self.claim.guards
+
+    @property
+    def handoff(self) -> Handoff:
+        """How far the work is: as it was handed on, or as it was noted last."""
+        return self._handoff
+
+    @property
+    def is_unsaved(self) -> bool:
+        """Whether something was noted since the last save."""
+        return self._notes_count > self._saved_notes_count
+
+    def check(self) -> None:
+        """Raise the loss, if the partition is lost. Any thread may ask, at any moment."""
+        self.claim.check()
+
+    # -- how far it is
+
+    def note(self, handoff: Handoff | None = None, **changes: Any) -> None:
+        """How far the work is now: a whole `Handoff`, or what has changed of it. Costs no time.
+
+        It is saved when the partition is given up, and now and then before that. After a crash the next owner
+        begins with what was saved last: so `state` must be what has come of all up to `last_offset`, and of
+        nothing more. Raises `BadArgument`.
+        """
+        handoff = replace(handoff or self._handoff, **changes)
+        self._handoff = checked(handoff)
+        self._notes_count += 1
+
+    async def save(self, handoff: Handoff | None = None, *, operations: Sequence[Operation] = ()) -> None:
+        """Save how far the work is, now; when this returns it is safe from any crash.
+
+        `operations` are done in the same transaction, with what is your own in the store. Raises `Fenced`
+        when the partition is somebody else's, and nothing was saved; `TimedOut` and `StoreUnavailable` when
+        the store does not answer.
+        """
+        if handoff is not None:
+            self.note(handoff)
+        async with self._turn:
+            notes_count = self._notes_count
+            await self._boss.save(self, operations)
+            self._saved_notes_count = notes_count
+
+    # -- its end
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether somebody else is to have the partition: come to an end soon."""
+        return bool(self._reason)
+
+    @property
+    def reason(self) -> str:
+        """Why it is to end."""
+        return self._reason
+
+    async def ending(self) -> str:
+        """Wait until the partition is to go to somebody else; gives the reason."""
+        while not self._reason:
+            await self._asked.wait()
+        return self._reason
+
+    def ask(self, reason: str) -> None:
+        """For the worker: it is to come to an end."""
+        self._reason = self._reason or reason or "it is to go to another worker"
+        if self._messages is not None:
+            self._messages.stop()
+        self._asked.wake_all()
+
+    async def ended(self) -> None:
+        """Wait until its block was left, and all was done that follows."""
+        while self.state is not WorkState.ENDED:
+            await self._ended.wait()
+
+    def end(self) -> None:
+        """For the worker: nobody works on it any more."""
+        self.state = WorkState.ENDED
+        self._ended.wake_all()
+
+    # -- its messages
+
+    def __aiter__(self) -> AsyncIterator[Any]:
+        """The partition's messages, from where the last owner stopped, until it is to end."""
+        if self._messages is not None:
+            return self._messages
+        if self._source is None:
+            raise UsageError(
+                f"partition {self.partition!r} has no messages of its own: give the worker a `source`,"
+                " or use `work.each(...)`"
+            )
+        return self.each(self._source)
+
+    async def each(self, source: AsyncIterable[T]) -> AsyncIterator[T]:
+        """What comes from a source, until the partition is to end. A step that waits then is cancelled."""
+        steps = aiter(source)
+        asked = asyncio.ensure_future(self.ending())
+        step: asyncio.Future[T] | None = None
+        try:
+            while not self._reason:
+                step = asyncio.ensure_future(anext(steps))
+                await asyncio.wait((step, asked), return_when=asyncio.FIRST_COMPLETED)
+                if self._reason:
+                    return
+                try:
+                    found = step.result()
+                except StopAsyncIteration:
+                    return
+                step = None
+                yield found
+        finally:
+            waiting = {task for task in (step, asked) if task is not None}
+            for task in waiting:
+                task.cancel()
+            await asyncio.wait(waiting)
+
+    # -- its block
+
+    async def __aenter__(self) -> Self:
+        if self.state is not WorkState.READY:
+            raise UsageError(f"{self!r}: a work is begun once")
+        self.claim.check()
+        block = GuardedBlock(self.claim.loss)
+        await block.__aenter__()
+        self._block = block
+        self.state = WorkState.RUNNING
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        block, self._block = self._block, None
+        if block is None:
+            raise UsageError(f"{self!r}: it was not begun")
+        failed = error
+        try:
+            await block.__aexit__(kind, error, trace)
+        except BaseException as found:
+            failed = found
+            raise
+        finally:
+            try:
+                await self._boss.ended(self, failed)
+            finally:
+                self.end()
+
+
+Handler = Callable[[Work], Awaitable[None]]
+"""What a user does with a work: it enters the block, and leaves it."""
+
+
+def is_loss(error: BaseException | None) -> bool:
+    """Whether a block was left because its partition was lost."""
+    return isinstance(error, Fenced)

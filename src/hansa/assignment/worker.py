@@ -1,0 +1,644 @@
+"""A worker: a process that takes its share of a group's work, partition by partition.
+
+How partitions come and go is its mode's: on a store a leader places them (`store_mode`), in a Kafka group the
+broker does (`kafka_mode`). What is the same in both is here. The worker must: say in its member's metadata that
+it works for the group, as long as it does; read a partition's handoff when it owns it, and not before; give
+each work to its user once; when a partition is asked for, have the work come to an end, save what it noted,
+and only then let the partition go; give a work to its user again when it ended by itself; and forget it when
+it is lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterable, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+from hansa.assignment.handoff import Handoff, Handoffs, SavedHandoff
+from hansa.assignment.partition import Partition
+from hansa.assignment.store_mode import StoreMode
+from hansa.assignment.topology import (
+    HandoffFailed,
+    PartitionAssigned,
+    PartitionLost,
+    PartitionRevoked,
+    PartitionUpdated,
+    TopologyEvent,
+    WorkerInfo,
+)
+from hansa.assignment.work import Handler, Messages, Work, WorkState
+from hansa.coordination.following import TROUBLE, Following, changes
+from hansa.coordination.members import Members
+from hansa.coordination.placed import PlacedClaim
+from hansa.errors import (
+    AlreadyClosed,
+    BadRecord,
+    Fenced,
+    HandoverWithdrawn,
+    HansaError,
+    LimitExceeded,
+    NotHeld,
+    StoreCorrupt,
+    UsageError,
+)
+from hansa.keys import Keys
+from hansa.limits import (
+    EVENTS_COUNT_MAX,
+    HANDOFF_SAVE_S,
+    HANDOVER_S,
+    RECONNECT_JITTER,
+    WORK_AGAIN_S_MAX,
+    WORK_AGAIN_S_MIN,
+    WORK_SAVE_INTERVAL_S,
+)
+from hansa.runtime.backoff import Backoff
+from hansa.runtime.loops import Home
+from hansa.runtime.mailboxes import EventFeeds, EventStream, Mailbox, Waiters
+from hansa.runtime.tasks import Closing, TaskScope
+from hansa.store.values import KeyValue, Operation
+from hansa.transport.environment import Environment
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailedHandoff:
+    """What is known of a handoff that could not be saved, or read: for the user's `recover`.
+
+    `is_reading` tells which. `handoff` is what was to be saved; of one that cannot be read nothing is known.
+    """
+
+    group: str
+    partition: str
+    epoch: int
+    error: HansaError
+    is_reading: bool
+    handoff: Handoff = Handoff()
+
+
+Recover = Callable[[FailedHandoff], Awaitable[Handoff | None]]
+"""The way out that a user provides when a handoff has failed.
+
+Of one that cannot be saved it may store the state elsewhere, and give a small handoff that says where, to be
+saved instead. Of one that cannot be read it may find the state elsewhere, and give it. None: there is no way.
+"""
+
+
+@dataclass(slots=True)
+class WorkerStats:
+    """Counts since the worker was opened, and times of the last, in seconds, each with its longest."""
+
+    owned_count: int = 0
+    """Partitions that this process has now."""
+    assigned_count: int = 0
+    revoked_count: int = 0
+    """Partitions that were given up in good order."""
+    lost_count: int = 0
+    again_count: int = 0
+    """Works that ended by themselves and were given to their user again."""
+    withdrawn_count: int = 0
+    """Partitions that were asked for, and stayed here in the end."""
+    saved_count: int = 0
+    save_retries_count: int = 0
+    failed_count: int = 0
+    """Handoffs that could not be saved, or read, after all tries."""
+    recovered_count: int = 0
+    """Of these: for which the user had a way out."""
+    handoff_s: float = 0.0
+    """From when a partition was asked for until it was let go."""
+    handoff_s_max: float = 0.0
+    handoff_bytes: int = 0
+    handoff_bytes_max: int = 0
+    ready_s: float = 0.0
+    """From when a partition was owned until its work was ready."""
+    ready_s_max: float = 0.0
+    events_dropped_count: int = 0
+
+
+class Mode(Protocol):
+    """How partitions come to a worker, and leave it."""
+
+    def attach(self, worker: Worker) -> None:
+        """Before anything else."""
+
+    async def run(self) -> None:
+        """Until cancelled: `begin` and `ask` are called as partitions come and go. Raises `AlreadyClosed`."""
+
+    async def began(self, claim: PlacedClaim) -> None:
+        """What its last owner left was read."""
+
+    def farewell(self, claim: PlacedClaim) -> Sequence[Operation]:
+        """What is to be written together with the last handoff, if anything."""
+
+    async def let_go(self, claim: PlacedClaim) -> None:
+        """Have somebody else own it: what was noted is saved. Raises `HandoverWithdrawn`: it stays here."""
+
+    async def leave(self, timeout: float) -> None:
+        """Be given nothing more, and give everything up, in order; `run` runs meanwhile."""
+
+
+class Worker:
+    """Takes part in a group's work: `async for work in worker` gives each partition as it comes.
+
+    `members` has this process as a node; the group's partitions hang on its session. `mode` says how the work
+    is shared out: a `StoreMode`, which is the default, or a `KafkaMode`. `weight` is how much this worker can
+    carry beside others, and `resource_groups` those that it belongs to. What is noted of a work is saved every
+    `save_interval` seconds. `source` gives the messages of a work, for `async for message in work`. `recover`
+    is called when a handoff cannot be saved, or read.
+
+    Leaving the block gives up all partitions in order, within `leave_timeout` seconds, and then ends.
+    Entering raises `UsageError` for members without a node, and as `Members.note`.
+    """
+
+    def __init__(
+        self,
+        members: Members,
+        group: str,
+        *,
+        mode: Mode | None = None,
+        weight: int = 1,
+        resource_groups: Iterable[str] = (),
+        save_interval: float = WORK_SAVE_INTERVAL_S,
+        leave_timeout: float = HANDOVER_S,
+        source: Callable[[Work], AsyncIterable[Any]] | None = None,
+        recover: Recover | None = None,
+        environment: Environment | None = None,
+    ) -> None:
+        self.members = members
+        self.group = group
+        self.node = members.me.id
+        self.sessions = members.sessions
+        self.store = members.store
+        self.keys = Keys(members.cluster)
+        self.environment = environment if environment is not None else Environment()
+        self._info = WorkerInfo(weight=weight, resource_groups=frozenset(resource_groups))
+        self._save_interval_s = save_interval
+        self._leave_timeout_s = leave_timeout
+        self._source = source
+        self._recover = recover
+        self._handoffs = Handoffs(
+            self.store, group, cluster=members.cluster, environment=self.environment.fork("handoffs")
+        )
+        self._name = f"worker {self.node} of {group}"
+        self._works: dict[str, Work] = {}
+        self._ready: Mailbox[Work] = Mailbox(self._name)
+        # Why a partition was asked for whose work is not ready yet, and when it was.
+        self._asked: dict[PlacedClaim, str] = {}
+        self._asked_at_s: dict[str, float] = {}
+        self._backoffs: dict[str, Backoff] = {}
+        self._changed = Waiters()
+        self._feeds = EventFeeds[TopologyEvent](f"the events of {self._name}", count_max=EVENTS_COUNT_MAX)
+        self._tasks = TaskScope(self._name, self._failed)
+        self._closing = Closing()
+        self._home: Home | None = None
+        self._failure: BaseException | None = None
+        self._is_leaving = False
+        self._stats = WorkerStats()
+        self.mode: Mode = mode if mode is not None else StoreMode()
+        self.mode.attach(self)
+
+    def __repr__(self) -> str:
+        return f"<Worker {self.node!r} of {self.group!r}: {sorted(self._works)}>"
+
+    # -- what is so now
+
+    @property
+    def works(self) -> Mapping[str, Work]:
+        """What this process works on, or is about to, by partition."""
+        return self._works
+
+    @property
+    def is_leaving(self) -> bool:
+        """Whether it gives everything up."""
+        return self._is_leaving
+
+    @property
+    def stats(self) -> WorkerStats:
+        self._stats.owned_count = len(self._works)
+        self._stats.save_retries_count = self._handoffs.retries_count
+        self._stats.events_dropped_count = self._feeds.dropped_count
+        return self._stats
+
+    def events(self) -> EventStream[TopologyEvent]:
+        """What happens to this worker's partitions from this call on."""
+        self._check_home()
+        return self._feeds.open()
+
+    async def until(self, condition: Callable[[Collection[str]], bool]) -> None:
+        """Wait until the names of this worker's partitions fulfil a condition. Raises `AlreadyClosed`."""
+        while not condition(self._works.keys()):
+            self._check_open()
+            await self._changed.wait()
+
+    # -- its user
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Work:
+        """The next partition that is this process's to work on. Ends when the worker leaves."""
+        self._check_home()
+        while True:
+            try:
+                work = await self._ready.get()
+            except AlreadyClosed:
+                if self._failure is not None:
+                    raise self._failure from None
+                raise StopAsyncIteration from None
+            if work.state is WorkState.READY and self._works.get(work.partition) is work:
+                return work
+
+    async def run(self, handler: Handler) -> None:
+        """Have `handler` work on each partition as it comes, each in a task of its own, until `leave`.
+
+        A handler enters the work's block. What it raises is logged, and the partition given to it again after
+        a while, with what was noted last; a loss is no failure.
+        """
+        async with asyncio.TaskGroup() as tasks:
+            async for work in self:
+                tasks.create_task(self._handle(handler, work), name=f"{self._name}: {work.partition}")
+
+    async def leave(self, timeout: float | None = None) -> None:
+        """Give up all partitions in order, and take no more: iterating ends. Twice does no harm.
+
+        Works that nobody else can be given in that time are saved, and given up all the same.
+        """
+        self._check_home()
+        if self._is_leaving or self._failure is not None:
+            return
+        self._is_leaving = True
+        timeout_s = self._leave_timeout_s if timeout is None else timeout
+        try:
+            with suppress(*TROUBLE):
+                info = WorkerInfo(
+                    weight=self._info.weight, resource_groups=self._info.resource_groups, is_draining=True
+                )
+                await self.members.note(WorkerInfo.key_of(self.group), info.encode())
+            await self.mode.leave(timeout_s)
+        finally:
+            self._ready.close()
+        with suppress(HansaError):
+            await self.members.note(WorkerInfo.key_of(self.group), None)
+
+    async def __aenter__(self) -> Self:
+        if self._home is not None:
+            raise UsageError(f"{self._name} is entered once: make another one")
+        self._home = Home(self._name, "make one here")
+        await self.members.note(WorkerInfo.key_of(self.group), self._info.encode())
+        self._tasks.spawn(self._follow_definitions(), "following definitions")
+        self._tasks.spawn(self._keep_saved(), "saving")
+        self._tasks.spawn(self.mode.run(), "running")
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        is_plain = error is None or isinstance(error, asyncio.CancelledError | GeneratorExit)
+        await self._closing.once(lambda: self._close(is_plain))
+
+    async def _close(self, is_plain: bool) -> None:
+        try:
+            if is_plain:
+                await self.leave()
+            else:
+                with suppress(HansaError):
+                    await self.members.note(WorkerInfo.key_of(self.group), None)
+        finally:
+            self._ready.close()
+            await self._tasks.close()
+            self._feeds.close()
+            self._changed.wake_all()
+
+    # -- for the mode
+
+    async def begin(
+        self,
+        claim: PlacedClaim,
+        partition: str,
+        *,
+        generation: int = 0,
+        open_messages: Callable[[SavedHandoff | None], Awaitable[Messages]] | None = None,
+    ) -> None:
+        """This process owns a partition: read what its last owner left, and give it to the user.
+
+        `open_messages` is told what was read. Returns when the work is ready, or was lost before.
+        """
+        since_s = self.store.clock.monotonic()
+        try:
+            saved, definition, handoff = await self._take(claim, partition)
+            messages = None if open_messages is None else await open_messages(saved)
+        except Fenced as lost:
+            self._tell_lost(claim, partition, str(lost))
+            return
+        except NotHeld:
+            return
+        self._tasks.spawn(self._began(claim), f"has begun {partition}")
+        self._put_work(claim, definition, saved, handoff, generation, messages)
+        self._stats.assigned_count += 1
+        self._stats.ready_s = self.store.clock.monotonic() - since_s
+        self._stats.ready_s_max = max(self._stats.ready_s_max, self._stats.ready_s)
+        self._tell(PartitionAssigned, claim, definition, self._works[partition].handoff, "")
+
+    def ask(self, claim: PlacedClaim, partition: str, reason: str) -> None:
+        """A partition is to go to somebody else: have its work come to an end, and let it go."""
+        self._asked_at_s.setdefault(partition, self.store.clock.monotonic())
+        work = self._works.get(partition)
+        if work is None or work.claim is not claim:
+            self._asked[claim] = reason
+            return
+        work.ask(reason)
+        if work.state is WorkState.READY:
+            work.state = WorkState.RUNNING
+            self._tasks.spawn(self._end_unbegun(work), f"lets {partition} go")
+
+    def ask_all(self, reason: str) -> list[Work]:
+        """Ask for all that this process has; gives the works."""
+        works = list(self._works.values())
+        for work in works:
+            self.ask(work.claim, work.partition, reason)
+        return works
+
+    # -- for a work
+
+    async def save(self, work: Work, operations: Sequence[Operation] = ()) -> None:
+        """Save what a work has noted."""
+        work.saved = await self._handoffs.save(
+            work.claim,
+            work.partition,
+            work.handoff,
+            before=work.saved,
+            generation=work.generation,
+            operations=operations,
+        )
+        self._stats.saved_count += 1
+        self._stats.handoff_bytes = work.saved.size
+        self._stats.handoff_bytes_max = max(self._stats.handoff_bytes_max, work.saved.size)
+
+    async def ended(self, work: Work, error: BaseException | None) -> None:
+        """A work's block was left."""
+        if self._works.get(work.partition) is not work:
+            return
+        if (lost := work.claim.as_lost()) is not None:
+            self._lost(work, str(lost))
+        elif work.is_ending:
+            await self._let_go(work)
+        else:
+            self._tasks.spawn(self._give_again(work, error), f"gives {work.partition} again")
+
+    # -- what follows
+
+    async def _take(
+        self, claim: PlacedClaim, partition: str
+    ) -> tuple[SavedHandoff | None, Partition, Handoff | None]:
+        """What the last owner left, the definition, and where to begin if that is not what was left."""
+        handoff: Handoff | None = None
+        backoff = self._new_backoff()
+        while True:
+            try:
+                saved, item = await self._handoffs.take(claim, partition)
+                return saved, self._defined(partition, item), handoff
+            except (StoreCorrupt, BadRecord) as error:
+                self._tell_failed(claim, Partition(name=partition), Handoff(), error)
+                if self._recover is not None:
+                    failed = FailedHandoff(
+                        group=self.group,
+                        partition=partition,
+                        epoch=claim.epoch,
+                        error=error,
+                        is_reading=True,
+                    )
+                    handoff = await self._recover(failed)
+                if handoff is not None:
+                    self._stats.recovered_count += 1
+                    item = await self.store.get(self.keys.partition(self.group, partition))
+                    return None, self._defined(partition, item), handoff
+            # Somebody may mend it, and nothing may begin from nothing meanwhile.
+            await asyncio.sleep(backoff.next_s())
+
+    def _defined(self, partition: str, item: KeyValue | None) -> Partition:
+        if item is None:
+            return Partition(name=partition)
+        try:
+            return Partition.decode(item.value, revision=item.mod_revision)
+        except BadRecord as error:
+            logger.warning("%s: %s", self._name, error)
+            return Partition(name=partition)
+
+    def _put_work(
+        self,
+        claim: PlacedClaim,
+        definition: Partition,
+        saved: SavedHandoff | None,
+        handoff: Handoff | None,
+        generation: int,
+        messages: Messages | None,
+    ) -> None:
+        work = Work(
+            claim, definition, saved, self, handoff=handoff, generation=generation, messages=messages
+        )
+        if self._source is not None:
+            work.source = self._source(work)
+        partition = definition.name
+        self._works[partition] = work
+        claim.loss.call_back(partial(self._heard_loss, work))
+        reason = self._asked.pop(claim, "")
+        if reason or self._is_leaving:
+            self.ask(claim, partition, reason or "its worker leaves")
+        else:
+            self._ready.put(work)
+        self._changed.wake_all()
+
+    async def _began(self, claim: PlacedClaim) -> None:
+        with suppress(Fenced, NotHeld):
+            await self.mode.began(claim)
+
+    async def _end_unbegun(self, work: Work) -> None:
+        try:
+            await self._let_go(work)
+        finally:
+            work.end()
+
+    async def _let_go(self, work: Work) -> None:
+        """Save what was noted, and have somebody else own the partition."""
+        claim, partition = work.claim, work.partition
+        try:
+            farewell = self.mode.farewell(claim)
+            if work.is_unsaved or farewell:
+                await self._save_last(work, farewell)
+            await self.mode.let_go(claim)
+        except HandoverWithdrawn as withdrawn:
+            logger.info("%s: %s", self._name, withdrawn)
+            self._stats.withdrawn_count += 1
+            await self._give_again(work, None)
+            return
+        except (Fenced, NotHeld) as lost:
+            self._lost(work, str(lost))
+            return
+        asked_s = self._asked_at_s.pop(partition, None)
+        if asked_s is not None:
+            self._stats.handoff_s = self.store.clock.monotonic() - asked_s
+            self._stats.handoff_s_max = max(self._stats.handoff_s_max, self._stats.handoff_s)
+        self._stats.revoked_count += 1
+        self._forget(work)
+        self._tell(PartitionRevoked, claim, work.definition, work.handoff, work.reason)
+
+    async def _save_last(self, work: Work, farewell: Sequence[Operation]) -> None:
+        """Save before letting go. What cannot be saved is told, and the user asked for a way out."""
+        try:
+            await work.save(operations=farewell)
+            return
+        except (*TROUBLE, LimitExceeded, StoreCorrupt) as error:
+            failure = error
+        self._tell_failed(work.claim, work.definition, work.handoff, failure)
+        if self._recover is None:
+            return
+        failed = FailedHandoff(
+            group=self.group,
+            partition=work.partition,
+            epoch=work.epoch,
+            error=failure,
+            is_reading=False,
+            handoff=work.handoff,
+        )
+        handoff = await self._recover(failed)
+        if handoff is not None:
+            self._stats.recovered_count += 1
+            with suppress(*TROUBLE):
+                await work.save(handoff, operations=farewell)
+
+    async def _give_again(self, work: Work, error: BaseException | None) -> None:
+        """Give a work that ended by itself, or stays here after all, to its user again, as it was noted."""
+        partition = work.partition
+        if error is not None and not isinstance(error, asyncio.CancelledError):
+            logger.warning("%s: the work on %r failed", self._name, partition, exc_info=error)
+        if not work.is_ending:
+            self._stats.again_count += 1
+            backoff = self._backoffs.setdefault(partition, self._new_backoff())
+            await asyncio.sleep(backoff.next_s())
+        if self._works.get(partition) is not work or not work.claim.is_standing:
+            return
+        self._asked_at_s.pop(partition, None)
+        handoff = work.handoff if work.is_unsaved else None
+        messages = await work.again()
+        self._put_work(work.claim, work.definition, work.saved, handoff, work.generation, messages)
+
+    def _heard_loss(self, work: Work) -> None:
+        """Who has begun it hears of it by its block."""
+        if work.state is WorkState.READY:
+            work.end()
+            self._lost(work, str(work.claim.as_lost()))
+
+    def _lost(self, work: Work, reason: str) -> None:
+        if self._forget(work):
+            self._tell_lost(work.claim, work.partition, reason)
+
+    def _forget(self, work: Work) -> bool:
+        if self._works.get(work.partition) is not work:
+            return False
+        del self._works[work.partition]
+        self._backoffs.pop(work.partition, None)
+        self._asked_at_s.pop(work.partition, None)
+        self._changed.wake_all()
+        return True
+
+    # -- tasks
+
+    async def _follow_definitions(self) -> None:
+        prefix = self.keys.partitions(self.group)
+        following = Following(self.store, prefix, environment=self.environment.fork("definitions"))
+        try:
+            async for news in following:
+                for item in changes(news)[0]:
+                    work = self._works.get(item.key.removeprefix(prefix).decode())
+                    if work is None or item.mod_revision <= work.definition.revision:
+                        continue
+                    before, work.definition = work.definition, self._defined(work.partition, item)
+                    if work.resources != before.resources:
+                        self._tell(PartitionUpdated, work.claim, work.definition, work.handoff, "resources")
+        finally:
+            following.close()
+
+    async def _keep_saved(self) -> None:
+        while True:
+            await asyncio.sleep(self._save_interval_s)
+            for work in list(self._works.values()):
+                if work.state is WorkState.RUNNING and work.is_unsaved and not work.is_ending:
+                    # It is tried again at the next turn, and what fails at the end is told.
+                    with suppress(*TROUBLE, Fenced, NotHeld, LimitExceeded, StoreCorrupt):
+                        await work.save()
+
+    async def _handle(self, handler: Handler, work: Work) -> None:
+        try:
+            await handler(work)
+        except Fenced as lost:
+            logger.info("%s: %s", self._name, lost)
+        except Exception:
+            # Told where the block was left.
+            logger.debug("%s: the handler of %r failed", self._name, work.partition, exc_info=True)
+        if work.state is WorkState.READY:
+            work.end()
+            await self.ended(work, UsageError(f"the handler of {work.partition!r} did not enter its block"))
+
+    # -- small things
+
+    def _new_backoff(self) -> Backoff:
+        return Backoff(
+            s_min=WORK_AGAIN_S_MIN,
+            s_max=WORK_AGAIN_S_MAX,
+            jitter=RECONNECT_JITTER,
+            chance=self.environment.chance,
+        )
+
+    def _tell(
+        self,
+        kind: type[TopologyEvent],
+        claim: PlacedClaim,
+        definition: Partition,
+        handoff: Handoff | None,
+        reason: str,
+    ) -> None:
+        event = kind(
+            group=self.group,
+            partition=definition.name,
+            node=self.node,
+            epoch=claim.epoch,
+            resources=definition.resources,
+            handoff=handoff,
+            reason=reason,
+        )
+        self._feeds.put(event)
+
+    def _tell_lost(self, claim: PlacedClaim, partition: str, reason: str) -> None:
+        self._asked.pop(claim, None)
+        self._stats.lost_count += 1
+        logger.info("%s: %s", self._name, reason)
+        self._tell(PartitionLost, claim, Partition(name=partition), None, reason)
+
+    def _tell_failed(
+        self, claim: PlacedClaim, definition: Partition, handoff: Handoff, error: HansaError
+    ) -> None:
+        self._stats.failed_count += 1
+        logger.error("%s: the handoff of %r failed: %s", self._name, definition.name, error)
+        self._tell(HandoffFailed, claim, definition, handoff, str(error))
+
+    def _check_home(self) -> None:
+        if self._home is None:
+            raise UsageError(f"{self._name} is not open: use it inside `async with`")
+        self._home.check()
+
+    def _check_open(self) -> None:
+        self._check_home()
+        if self._failure is not None:
+            raise self._failure
+
+    def _failed(self, error: BaseException) -> None:
+        if self._failure is None:
+            self._failure = error
+            logger.warning("%s ended: %s", self._name, error)
+        self._ready.close()
+        self._changed.wake_all()
