@@ -55,7 +55,6 @@ class StoreMode:
             on_wanted=self._wanted,
             refuse=lambda _record: "its worker leaves" if worker.is_leaving else "",
         )
-        self._begun = asyncio.Queue[PlacedClaim]()
         self._is_alone = False
         if self._leads:
             self.assigner = Assigner(
@@ -71,10 +70,6 @@ class StoreMode:
             tasks.create_task(self._moves.run(), name="following hand-overs")
             if self.assigner is not None:
                 tasks.create_task(self.assigner.run(), name="leading")
-            while True:
-                claim = await self._begun.get()
-                partition = self._partition(claim)
-                tasks.create_task(self._worker.begin(claim, partition), name=f"begins {partition}")
 
     async def began(self, claim: PlacedClaim) -> None:
         await self._moves.finish(claim)
@@ -117,7 +112,7 @@ class StoreMode:
             await asyncio.sleep(0.05)
 
     def _own(self, claim: PlacedClaim) -> None:
-        self._begun.put_nowait(claim)
+        self._worker.begin(claim, self._partition(claim))
 
     def _wanted(self, claim: PlacedClaim, record: Handover) -> None:
         self._worker.ask(claim, self._partition(claim), record.reason)

@@ -12,12 +12,12 @@ from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, S
 from dataclasses import replace
 from enum import Enum, auto
 from types import TracebackType
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Protocol, Self, TypeAlias, TypeVar
 
 from hansa.assignment.handoff import Handoff, SavedHandoff, checked
 from hansa.assignment.partition import Partition
 from hansa.coordination.placed import PlacedClaim
-from hansa.errors import Fenced, UsageError
+from hansa.errors import UsageError
 from hansa.runtime.mailboxes import Waiters
 from hansa.runtime.tasks import GuardedBlock
 from hansa.store.values import Compare, Operation
@@ -36,10 +36,16 @@ class WorkState(Enum):
     """Its block was left, or never will be entered."""
 
 
-class Messages(AsyncIterator[Any], Protocol):
+class Messages(Protocol):
     """The messages of a partition, from a place in them on. Iterating ends after `stop`."""
 
+    def __aiter__(self) -> AsyncIterator[Any]: ...
+
     def stop(self) -> None: ...
+
+
+OpenMessages: TypeAlias = Callable[[Handoff | None], Awaitable[Messages]]
+"""Opens a partition's messages from behind a handoff on; None: there was never one."""
 
 
 class Boss(Protocol):
@@ -48,8 +54,8 @@ class Boss(Protocol):
     async def save(self, work: Work, operations: Sequence[Operation]) -> None:
         """Save what the work has noted, under its claim."""
 
-    async def ended(self, work: Work, error: BaseException | None) -> None:
-        """The work's block was left, with this error."""
+    def left(self, work: Work, error: BaseException | None) -> None:
+        """The work's block was left, with this error. When all that follows is done, `work.end()` is called."""
 
 
 class Work:
@@ -70,18 +76,20 @@ class Work:
         *,
         handoff: Handoff | None = None,
         generation: int = 0,
+        open_messages: OpenMessages | None = None,
         messages: Messages | None = None,
-        source: AsyncIterable[Any] | None = None,
+        source: Callable[[Work], AsyncIterable[Any]] | None = None,
     ) -> None:
         """`handoff` is where to begin, if that is not what was saved last.
 
-        What comes from `messages` or a `source` are the partition's messages.
+        The partition's messages are what comes from `messages`, or else from `source`.
         """
         self.claim = claim
         self.definition = definition
         self.saved = saved
         """The last handoff that was saved, None if there is none."""
         self.generation = generation
+        self.open_messages = open_messages
         self.state = WorkState.READY
         self._handoff = handoff or (Handoff() if saved is None else saved.handoff)
         self._notes_count = 0 if handoff is None else 1
@@ -201,13 +209,13 @@ class Work:
     def __aiter__(self) -> AsyncIterator[Any]:
         """The partition's messages, from where the last owner stopped, until it is to end."""
         if self._messages is not None:
-            return self._messages
+            return aiter(self._messages)
         if self._source is None:
             raise UsageError(
                 f"partition {self.partition!r} has no messages of its own: give the worker a `source`,"
                 " or use `work.each(...)`"
             )
-        return self.each(self._source)
+        return self.each(self._source(self))
 
     async def each(self, source: AsyncIterable[T]) -> AsyncIterator[T]:
         """What comes from a source, until the partition is to end. A step that waits then is cancelled."""
@@ -257,16 +265,11 @@ class Work:
             failed = found
             raise
         finally:
-            try:
-                await self._boss.ended(self, failed)
-            finally:
-                self.end()
+            # Whoever is cancelled here does not stop what follows.
+            self._boss.left(self, failed)
+            await self.ended()
 
 
-Handler = Callable[[Work], Awaitable[None]]
+Handler: TypeAlias = Callable[[Work], Awaitable[None]]
 """What a user does with a work: it enters the block, and leaves it."""
 
-
-def is_loss(error: BaseException | None) -> bool:
-    """Whether a block was left because its partition was lost."""
-    return isinstance(error, Fenced)

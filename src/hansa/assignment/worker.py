@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Final, Protocol, Self, TypeAlias
 
 from hansa.assignment.handoff import Handoff, Handoffs, SavedHandoff
 from hansa.assignment.partition import Partition
@@ -31,8 +31,8 @@ from hansa.assignment.topology import (
     TopologyEvent,
     WorkerInfo,
 )
-from hansa.assignment.work import Handler, Messages, Work, WorkState
-from hansa.coordination.following import TROUBLE, Following, changes
+from hansa.assignment.work import Handler, Messages, OpenMessages, Work, WorkState
+from hansa.coordination.following import TROUBLE, Following, changes, patiently
 from hansa.coordination.members import Members
 from hansa.coordination.placed import PlacedClaim
 from hansa.errors import (
@@ -65,6 +65,9 @@ from hansa.transport.environment import Environment
 
 logger = logging.getLogger(__name__)
 
+# Why a handoff cannot be saved, though the partition is still this worker's.
+_UNSAVED: Final = (*TROUBLE, LimitExceeded, StoreCorrupt)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailedHandoff:
@@ -81,7 +84,7 @@ class FailedHandoff:
     handoff: Handoff = Handoff()
 
 
-Recover = Callable[[FailedHandoff], Awaitable[Handoff | None]]
+Recover: TypeAlias = Callable[[FailedHandoff], Awaitable[Handoff | None]]
 """The way out that a user provides when a handoff has failed.
 
 Of one that cannot be saved it may store the state elsewhere, and give a small handoff that says where, to be
@@ -316,33 +319,18 @@ class Worker:
 
     # -- for the mode
 
-    async def begin(
+    def begin(
         self,
         claim: PlacedClaim,
         partition: str,
         *,
         generation: int = 0,
-        open_messages: Callable[[SavedHandoff | None], Awaitable[Messages]] | None = None,
+        open_messages: OpenMessages | None = None,
     ) -> None:
-        """This process owns a partition: read what its last owner left, and give it to the user.
-
-        `open_messages` is told what was read. Returns when the work is ready, or was lost before.
-        """
-        since_s = self.store.clock.monotonic()
-        try:
-            saved, definition, handoff = await self._take(claim, partition)
-            messages = None if open_messages is None else await open_messages(saved)
-        except Fenced as lost:
-            self._tell_lost(claim, partition, str(lost))
-            return
-        except NotHeld:
-            return
-        self._tasks.spawn(self._began(claim), f"has begun {partition}")
-        self._put_work(claim, definition, saved, handoff, generation, messages)
-        self._stats.assigned_count += 1
-        self._stats.ready_s = self.store.clock.monotonic() - since_s
-        self._stats.ready_s_max = max(self._stats.ready_s_max, self._stats.ready_s)
-        self._tell(PartitionAssigned, claim, definition, self._works[partition].handoff, "")
+        """This process owns a partition: read what its last owner left, and give it to the user."""
+        self._tasks.spawn(
+            self._begin(claim, partition, generation, open_messages), f"begins with {partition}"
+        )
 
     def ask(self, claim: PlacedClaim, partition: str, reason: str) -> None:
         """A partition is to go to somebody else: have its work come to an end, and let it go."""
@@ -354,7 +342,7 @@ class Worker:
         work.ask(reason)
         if work.state is WorkState.READY:
             work.state = WorkState.RUNNING
-            self._tasks.spawn(self._end_unbegun(work), f"lets {partition} go")
+            self._tasks.spawn(self._let_go(work), f"lets {partition} go")
 
     def ask_all(self, reason: str) -> list[Work]:
         """Ask for all that this process has; gives the works."""
@@ -379,46 +367,90 @@ class Worker:
         self._stats.handoff_bytes = work.saved.size
         self._stats.handoff_bytes_max = max(self._stats.handoff_bytes_max, work.saved.size)
 
-    async def ended(self, work: Work, error: BaseException | None) -> None:
+    def left(self, work: Work, error: BaseException | None) -> None:
         """A work's block was left."""
         if self._works.get(work.partition) is not work:
-            return
-        if (lost := work.claim.as_lost()) is not None:
+            work.end()
+        elif (lost := work.claim.as_lost()) is not None:
             self._lost(work, str(lost))
         elif work.is_ending:
-            await self._let_go(work)
+            self._tasks.spawn(self._let_go(work), f"lets {work.partition} go")
         else:
+            work.end()
             self._tasks.spawn(self._give_again(work, error), f"gives {work.partition} again")
 
     # -- what follows
+
+    async def _begin(
+        self, claim: PlacedClaim, partition: str, generation: int, open_messages: OpenMessages | None
+    ) -> None:
+        since_s = self.store.clock.monotonic()
+        try:
+            if (before := self._works.get(partition)) is not None:
+                # Its body may not have heard yet that it is lost.
+                await before.ended()
+            saved, definition, handoff = await self._take(claim, partition)
+            work = await self._opened(claim, definition, saved, handoff, generation, open_messages)
+        except Fenced as lost:
+            self._tell_lost(claim, partition, str(lost))
+            return
+        except NotHeld:
+            return
+        self._tasks.spawn(self._began(claim), f"has begun {partition}")
+        self._stats.assigned_count += 1
+        self._stats.ready_s = self.store.clock.monotonic() - since_s
+        self._stats.ready_s_max = max(self._stats.ready_s_max, self._stats.ready_s)
+        self._tell(PartitionAssigned, claim, definition, work.handoff, "")
+        self._give(work)
 
     async def _take(
         self, claim: PlacedClaim, partition: str
     ) -> tuple[SavedHandoff | None, Partition, Handoff | None]:
         """What the last owner left, the definition, and where to begin if that is not what was left."""
-        handoff: Handoff | None = None
         backoff = self._new_backoff()
         while True:
             try:
                 saved, item = await self._handoffs.take(claim, partition)
-                return saved, self._defined(partition, item), handoff
+                return saved, self._defined(partition, item), None
             except (StoreCorrupt, BadRecord) as error:
-                self._tell_failed(claim, Partition(name=partition), Handoff(), error)
-                if self._recover is not None:
-                    failed = FailedHandoff(
-                        group=self.group,
-                        partition=partition,
-                        epoch=claim.epoch,
-                        error=error,
-                        is_reading=True,
-                    )
-                    handoff = await self._recover(failed)
-                if handoff is not None:
-                    self._stats.recovered_count += 1
-                    item = await self.store.get(self.keys.partition(self.group, partition))
-                    return None, self._defined(partition, item), handoff
+                handoff = await self._way_out(claim, Partition(name=partition), Handoff(), error, is_reading=True)
+            if handoff is not None:
+                read = partial(self.store.get, self.keys.partition(self.group, partition))
+                item = await patiently(read, self.environment.chance)
+                return None, self._defined(partition, item), handoff
             # Somebody may mend it, and nothing may begin from nothing meanwhile.
             await asyncio.sleep(backoff.next_s())
+
+    async def _way_out(
+        self,
+        claim: PlacedClaim,
+        definition: Partition,
+        handoff: Handoff,
+        error: HansaError,
+        *,
+        is_reading: bool,
+    ) -> Handoff | None:
+        """A handoff has failed: tell it, and ask the user."""
+        self._stats.failed_count += 1
+        logger.error("%s: the handoff of %r failed: %s", self._name, definition.name, error)
+        self._tell(HandoffFailed, claim, definition, handoff, str(error))
+        if self._recover is None:
+            return None
+        failed = FailedHandoff(
+            group=self.group,
+            partition=definition.name,
+            epoch=claim.epoch,
+            error=error,
+            is_reading=is_reading,
+            handoff=handoff,
+        )
+        try:
+            found = await self._recover(failed)
+        except Exception:
+            logger.exception("%s: `recover` failed for %r", self._name, definition.name)
+            return None
+        self._stats.recovered_count += found is not None
+        return found
 
     def _defined(self, partition: str, item: KeyValue | None) -> Partition:
         if item is None:
@@ -429,26 +461,37 @@ class Worker:
             logger.warning("%s: %s", self._name, error)
             return Partition(name=partition)
 
-    def _put_work(
+    async def _opened(
         self,
         claim: PlacedClaim,
         definition: Partition,
         saved: SavedHandoff | None,
         handoff: Handoff | None,
         generation: int,
-        messages: Messages | None,
-    ) -> None:
-        work = Work(
-            claim, definition, saved, self, handoff=handoff, generation=generation, messages=messages
+        open_messages: OpenMessages | None,
+    ) -> Work:
+        messages: Messages | None = None
+        if open_messages is not None:
+            messages = await open_messages(handoff or (None if saved is None else saved.handoff))
+        return Work(
+            claim,
+            definition,
+            saved,
+            self,
+            handoff=handoff,
+            generation=generation,
+            open_messages=open_messages,
+            messages=messages,
+            source=self._source,
         )
-        if self._source is not None:
-            work.source = self._source(work)
-        partition = definition.name
-        self._works[partition] = work
-        claim.loss.call_back(partial(self._heard_loss, work))
-        reason = self._asked.pop(claim, "")
+
+    def _give(self, work: Work) -> None:
+        """Give a work to its user, or let it go at once if it was asked for meanwhile."""
+        self._works[work.partition] = work
+        work.claim.loss.call_back(partial(self._heard_loss, work))
+        reason = self._asked.pop(work.claim, "")
         if reason or self._is_leaving:
-            self.ask(claim, partition, reason or "its worker leaves")
+            self.ask(work.claim, work.partition, reason or "its worker leaves")
         else:
             self._ready.put(work)
         self._changed.wake_all()
@@ -456,12 +499,6 @@ class Worker:
     async def _began(self, claim: PlacedClaim) -> None:
         with suppress(Fenced, NotHeld):
             await self.mode.began(claim)
-
-    async def _end_unbegun(self, work: Work) -> None:
-        try:
-            await self._let_go(work)
-        finally:
-            work.end()
 
     async def _let_go(self, work: Work) -> None:
         """Save what was noted, and have somebody else own the partition."""
@@ -474,6 +511,7 @@ class Worker:
         except HandoverWithdrawn as withdrawn:
             logger.info("%s: %s", self._name, withdrawn)
             self._stats.withdrawn_count += 1
+            work.end()
             await self._give_again(work, None)
             return
         except (Fenced, NotHeld) as lost:
@@ -486,29 +524,18 @@ class Worker:
         self._stats.revoked_count += 1
         self._forget(work)
         self._tell(PartitionRevoked, claim, work.definition, work.handoff, work.reason)
+        work.end()
 
     async def _save_last(self, work: Work, farewell: Sequence[Operation]) -> None:
         """Save before letting go. What cannot be saved is told, and the user asked for a way out."""
         try:
             await work.save(operations=farewell)
             return
-        except (*TROUBLE, LimitExceeded, StoreCorrupt) as error:
+        except _UNSAVED as error:
             failure = error
-        self._tell_failed(work.claim, work.definition, work.handoff, failure)
-        if self._recover is None:
-            return
-        failed = FailedHandoff(
-            group=self.group,
-            partition=work.partition,
-            epoch=work.epoch,
-            error=failure,
-            is_reading=False,
-            handoff=work.handoff,
-        )
-        handoff = await self._recover(failed)
+        handoff = await self._way_out(work.claim, work.definition, work.handoff, failure, is_reading=False)
         if handoff is not None:
-            self._stats.recovered_count += 1
-            with suppress(*TROUBLE):
+            with suppress(*_UNSAVED):
                 await work.save(handoff, operations=farewell)
 
     async def _give_again(self, work: Work, error: BaseException | None) -> None:
@@ -524,18 +551,24 @@ class Worker:
             return
         self._asked_at_s.pop(partition, None)
         handoff = work.handoff if work.is_unsaved else None
-        messages = await work.again()
-        self._put_work(work.claim, work.definition, work.saved, handoff, work.generation, messages)
+        try:
+            again = await self._opened(
+                work.claim, work.definition, work.saved, handoff, work.generation, work.open_messages
+            )
+        except (Fenced, NotHeld) as lost:
+            self._lost(work, str(lost))
+        else:
+            self._give(again)
 
     def _heard_loss(self, work: Work) -> None:
         """Who has begun it hears of it by its block."""
         if work.state is WorkState.READY:
-            work.end()
             self._lost(work, str(work.claim.as_lost()))
 
     def _lost(self, work: Work, reason: str) -> None:
         if self._forget(work):
             self._tell_lost(work.claim, work.partition, reason)
+        work.end()
 
     def _forget(self, work: Work) -> bool:
         if self._works.get(work.partition) is not work:
@@ -569,7 +602,7 @@ class Worker:
             for work in list(self._works.values()):
                 if work.state is WorkState.RUNNING and work.is_unsaved and not work.is_ending:
                     # It is tried again at the next turn, and what fails at the end is told.
-                    with suppress(*TROUBLE, Fenced, NotHeld, LimitExceeded, StoreCorrupt):
+                    with suppress(*_UNSAVED, Fenced, NotHeld):
                         await work.save()
 
     async def _handle(self, handler: Handler, work: Work) -> None:
@@ -581,8 +614,7 @@ class Worker:
             # Told where the block was left.
             logger.debug("%s: the handler of %r failed", self._name, work.partition, exc_info=True)
         if work.state is WorkState.READY:
-            work.end()
-            await self.ended(work, UsageError(f"the handler of {work.partition!r} did not enter its block"))
+            self.left(work, UsageError(f"the handler of {work.partition!r} did not enter its block"))
 
     # -- small things
 
@@ -618,13 +650,6 @@ class Worker:
         self._stats.lost_count += 1
         logger.info("%s: %s", self._name, reason)
         self._tell(PartitionLost, claim, Partition(name=partition), None, reason)
-
-    def _tell_failed(
-        self, claim: PlacedClaim, definition: Partition, handoff: Handoff, error: HansaError
-    ) -> None:
-        self._stats.failed_count += 1
-        logger.error("%s: the handoff of %r failed: %s", self._name, definition.name, error)
-        self._tell(HandoffFailed, claim, definition, handoff, str(error))
 
     def _check_home(self) -> None:
         if self._home is None:
