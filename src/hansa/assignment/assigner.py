@@ -1,7 +1,7 @@
-"""The leader of a group: carries out what `Rebalancing` decides. Every worker runs one, and one of them leads.
+"""The leader of a group: carries out what `Rebalancing` decides. Every worker runs one; one of them leads.
 
-`Assigner` must: campaign on the sessions of its process, and again whenever it leads no more. `Term` must: tell
-the machine all that the store has before it asks for a decision, and all news after that; compare its
+`Assigner` must: campaign on the sessions of its process, and again whenever it leads no more. `Term` must:
+tell the machine all that the store has before it asks for a decision, and all news after that; compare its
 leadership in every step; have at most one step of a partition under way; tell the machine how each step went;
 and, when a plan could not be written for sure, read which one is there.
 """
@@ -31,7 +31,7 @@ from hansa.assignment.rebalancing import (
     WritePlan,
     asked_by,
 )
-from hansa.assignment.topology import EntryNote, candidate_of
+from hansa.assignment.topology import EntryNote, candidate_of, election_of, handovers_of
 from hansa.coordination.election import Election
 from hansa.coordination.following import TROUBLE, Following, Snapshot, changes, patient_backoff, patiently
 from hansa.coordination.handover import Handover
@@ -47,16 +47,6 @@ from hansa.store.values import Compare, KeyValue
 from hansa.transport.environment import Environment
 
 logger = logging.getLogger(__name__)
-
-
-def handovers_of(group: str) -> str:
-    """The kind of things that a group's partitions are, in the records of their hand-overs."""
-    return f"assignment:{group}"
-
-
-def election_of(group: str) -> str:
-    """The election whose winner leads a group."""
-    return f"assignment:{group}"
 
 
 class Assigner:
