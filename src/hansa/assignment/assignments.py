@@ -326,6 +326,7 @@ class AssignmentView:
 
     def __init__(self, assignments: Assignments) -> None:
         self._outside = assignments
+        self.group = assignments.group
         self._keys = Keys(assignments.cluster)
         self._book = TopologyBook(assignments.group)
         self._definitions: dict[str, Partition] = {}
@@ -364,12 +365,8 @@ class AssignmentView:
         return self.assignments
 
     async def __aenter__(self) -> Self:
-        group = self._outside.group
-        prefixes = (
-            self._keys.partitions(group),
-            self._keys.handoffs(group),
-            self._keys.assignments(group),
-        )
+        keys, group = self._keys, self.group
+        prefixes = (keys.partitions(group), keys.handoffs(group), keys.assignments(group))
         for prefix in prefixes:
             self._tasks.spawn(self._follow(prefix), f"follows {prefix!r}")
         try:
