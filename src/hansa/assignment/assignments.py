@@ -336,6 +336,7 @@ class AssignmentView:
 
     def __init__(self, assignments: Assignments) -> None:
         self._outside = assignments
+        self.group = assignments.group
         self._keys = Keys(assignments.cluster)
         self._book = TopologyBook(assignments.group)
         self._definitions: dict[str, Partition] = {}
@@ -360,7 +361,7 @@ class AssignmentView:
     @property
     def workers(self) -> dict[str, Candidate]:
         """Who works for the group, by node, as the planner sees them."""
-        return _candidates(self._records.values(), self._outside.group, self._draining)
+        return _candidates(self._records.values(), self.group, self._draining)
 
     def all(self) -> dict[str, Assignment]:
         """Who has which partition, by name, and who else could have it; without what they left."""
@@ -385,7 +386,7 @@ class AssignmentView:
         return self.assignments
 
     async def __aenter__(self) -> Self:
-        group, keys = self._outside.group, self._keys
+        group, keys = self.group, self._keys
         followed: Mapping[bytes, Callable[[KeyValue, bool], list[TopologyEvent]]] = {
             keys.partitions(group): self._hear,
             keys.handoffs(group): self._hear,
