@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -325,6 +326,17 @@ class Assignments:
     async def _in_batches(self, operations: Sequence[Operation]) -> None:
         for start in range(0, len(operations), STORE_TXN_COUNT_MAX):
             await self.store.commit([], operations[start : start + STORE_TXN_COUNT_MAX])
+
+
+async def all_groups(store: Store, *, cluster: str = "default") -> dict[str, int]:
+    """The groups of a cluster that have partitions or settings, by name: how many partitions are defined."""
+    keys = Keys(cluster)
+    found = Counter[str]()
+    for prefix in (keys.all_partitions, keys.groups):
+        for item in (await store.scan(prefix, keys_only=True)).items:
+            group, slash, _ = item.key.removeprefix(prefix).decode().partition("/")
+            found[group] += bool(slash)
+    return dict(sorted(found.items()))
 
 
 class AssignmentView:
