@@ -380,7 +380,8 @@ class Rebalancing:
         for name in sharing.unplaced:
             self._urgent[name] = None
         changes, self._changes = self._changes, [] if is_whole else self._changes
-        if not moves and not self._targets:
+        told = {} if self.plan is None else self.plan.unplaced
+        if not moves and not self._targets and sharing.unplaced.keys() == told.keys():
             self._failed.clear()
             self._changed_at_s = None
             return None
