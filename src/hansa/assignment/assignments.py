@@ -379,6 +379,11 @@ class AssignmentView:
         """Who has which partition, by name, and who else could have it; without what they left."""
         return _with_standby(self._book, self._definitions, self.workers)
 
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """How many partitions each node has."""
+        return Counter(each.owner for each in self.assignments.values() if each.owner)
+
     def events(self) -> EventStream[TopologyEvent]:
         """What happens from this call on, each with the handoff that was saved last."""
         return self._feeds.open()

@@ -32,8 +32,8 @@ def define(
 ) -> None:
     """Define the partitions that a group's work is divided into; its leader has each of them owned at once.
 
-    --partitions defines p0, p1 and so on; those that are defined already stay as they are. A file says more of
-    each: it is a JSON array of objects with `name`, and if need be `weight`, `role`, `zone`,
+    --partitions defines p0, p1 and so on; those that are defined already stay as they are. A file says more
+    of each: it is a JSON array of objects with `name`, and if need be `weight`, `role`, `zone`,
     `resourceGroup`, `pinned` and `resources` (an array of ids); what it names is from then on as it says,
     and nothing else changes.
 

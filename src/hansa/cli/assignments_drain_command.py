@@ -100,11 +100,11 @@ async def wait_until_drained(view: AssignmentView, node: str, log: LogLines, *, 
             log.tell("draining", text, group=view.group, node=node, left=told)
         left_s = deadline_s - asyncio.get_running_loop().time()
         try:
-            await view.until(lambda _: _left_count(view, node) != told, timeout=left_s)
+            await view.until(partial(_is_other_count, view, node, told), timeout=left_s)
         except TimedOut:
             raise TimedOut(
-                f"node {node!r} still has {named(leaving)} of group {view.group!r} after {within:g} s, and
-                goes" " on draining: `hansa handovers` tells what is on its way, `--off` ends it"
+                f"node {node!r} still has {named(leaving)} of group {view.group!r} after {within:g} s, and"
+                " goes on draining: `hansa handovers` tells what is on its way, `--off` ends it"
             ) from None
     kept = [one.partition for one in in_order(view.all()) if one.owner == node]
     stays = f"; it keeps {named(kept)}, which nobody else may have now" if kept else ", and can be stopped"
@@ -112,5 +112,5 @@ async def wait_until_drained(view: AssignmentView, node: str, log: LogLines, *, 
     log.tell("drained", text, group=view.group, node=node, kept=kept)
 
 
-def _left_count(view: AssignmentView, node: str) -> int:
-    return sum(one.owner == node and bool(one.standby) for one in view.all().values())
+def _is_other_count(view: AssignmentView, node: str, told: int, _: object) -> bool:
+    return sum(one.owner == node and bool(one.standby) for one in view.all().values()) != told
