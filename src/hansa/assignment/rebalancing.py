@@ -149,6 +149,7 @@ class _Busy:
     """A step under way, or done at a revision of which no news has come yet."""
 
     is_offer: bool
+    is_of_entry: bool = False
     revision: int | None = None
     until_s: float = inf
 
@@ -174,7 +175,8 @@ class Rebalancing:
         # What a step may be due for, and for which one is under way.
         self._urgent: dict[str, None] = {}
         self._busy: dict[str, _Busy] = {}
-        self._heard: dict[str, int] = {}
+        self._heard_entries: dict[str, int] = {}
+        self._heard_records: dict[str, int] = {}
         self._open: dict[str, float] = {}
         self._unplaced: Mapping[str, str] = {}
         self._is_writing = False
@@ -243,7 +245,8 @@ class Rebalancing:
             self.entries.pop(name, None)
         else:
             self.entries[name] = entry
-        self._news(name, revision)
+        self._heard_entries[name] = revision
+        self._news(name)
 
     def hear_handover(self, name: str, record: Handover | None, *, revision: int, now: float) -> None:
         """This is the record of a partition's hand-overs; None: it was deleted."""
@@ -261,7 +264,8 @@ class Rebalancing:
         if is_withdrawn and name in self._moving and was_open and before is not None and before.is_open:
             self.stats.withdrawn_count += 1
             self._try_again(name, now)
-        self._news(name, revision)
+        self._heard_records[name] = revision
+        self._news(name)
 
     def begin(self, plan: Plan | None, *, now: float) -> None:
         """All that the store has was told; `plan` is the last one. Called once."""
@@ -325,10 +329,12 @@ class Rebalancing:
             self._busy[step.partition] = _Busy(is_offer=False, until_s=now + ASSIGNMENT_LOOK_S)
             return
         until_s = now + STORE_TIMEOUT_S
-        self._busy[step.partition] = _Busy(is_offer=is_offer, revision=revision, until_s=until_s)
+        is_of_entry = isinstance(step, Place | Clear | Remove)
+        self._busy[step.partition] = _Busy(
+            is_offer=is_offer, is_of_entry=is_of_entry, revision=revision, until_s=until_s
+        )
         self._count(step, now)
-        if revision <= self._heard.get(step.partition, 0):
-            self._news(step.partition, revision)
+        self._news(step.partition)
 
     def refused(self, step: Step, *, now: float) -> None:
         """The store did not answer, or refused: decide again, with a pause."""
@@ -463,6 +469,9 @@ class Rebalancing:
 
     def _go_on(self, name: str, record: Handover, move: Move | None, now: float) -> Step | None:
         """What the leader must write of a hand-over."""
+        entry = self.entries.get(name)
+        if entry is not None and entry.epoch > record.revision:
+            return None  # It was placed since. The record was written with it, and the news of that comes.
         is_taken = record.step is HandoverStep.TAKEN
         is_offered = record.step is HandoverStep.OFFERED
         target_lease = str(self._leases.get(record.taken_by if is_taken else record.target, 0))
@@ -544,11 +553,13 @@ class Rebalancing:
         )
         return self._inputs
 
-    def _news(self, name: str, revision: int) -> None:
-        self._heard[name] = revision
+    def _news(self, name: str) -> None:
+        """Whatever it is of: a step is over when the news of what it wrote has come."""
         busy = self._busy.get(name)
-        if busy is not None and busy.revision is not None and revision >= busy.revision:
-            del self._busy[name]
+        if busy is not None and busy.revision is not None:
+            heard = self._heard_entries if busy.is_of_entry else self._heard_records
+            if heard.get(name, 0) >= busy.revision:
+                del self._busy[name]
         self._urgent[name] = None
 
     def _is_owned(self, name: str) -> bool:

@@ -48,6 +48,7 @@ COMMANDS: Final = {
     "assignments drain": ("hansa.cli.assignments_drain_command:drain", WORK),
     "assignments define": ("hansa.cli.assignments_define_command:define", WORK),
     "assignments undefine": ("hansa.cli.assignments_define_command:undefine", WORK),
+    "assignments work": ("hansa.cli.assignments_work_command:work", WORK),
     "assignments assign": ("hansa.cli.assignments_resource_commands:assign", WORK),
     "assignments find": ("hansa.cli.assignments_resource_commands:find", WORK),
     "assignments unassign": ("hansa.cli.assignments_resource_commands:unassign", WORK),
