@@ -186,7 +186,7 @@ class Assignments:
             cluster=self.cluster,
         )
         entry = self._keys.assignment(self.group, partition)
-        offer = await placer.offer(entry, to, timeout=timeout, reason=reason)
+        offer = await placer.offer(entry, to, timeout=timeout, reason=reason or _BY_HAND)
         handovers = Handovers(self.store, cluster=self.cluster, name=by, environment=self.environment)
         return await handovers.ended(offer)
 

@@ -192,7 +192,8 @@ def sentence(event: TopologyEvent) -> str:
         case PartitionRevoked():
             return f"{event.partition}: {event.node} has given it up{at}{why}"
         case PartitionLost():
-            return f"{event.partition}: {event.node} has lost it, saved last{at or ' nothing'}{why}"
+            saved = f", saved last{at.lstrip(',')}" if at else ""
+            return f"{event.partition}: {event.node} has lost it{saved}{why}"
         case PartitionUpdated() if event.reason == "handoff":
             return f"{event.partition}: {event.node} has saved how far it is{at}"
         case PartitionUpdated():

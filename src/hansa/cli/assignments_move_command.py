@@ -91,7 +91,8 @@ async def _moved(
         except NotThere:
             raise await no_partition(of, partition) from None
         except NoSuccessor as error:
-            raise NoSuccessor(f"{error}.{guess(node, await of.workers())}".rstrip(".")) from error
+            workers = await of.workers()
+            raise NoSuccessor(f"{error}{'' if node in workers else guess(node, workers)}") from error
         if record.step is HandoverStep.WITHDRAWN:
             raise HandoverWithdrawn(sentence(record), record.reached.value, record.trouble)
         return record
