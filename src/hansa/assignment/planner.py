@@ -411,42 +411,68 @@ class _Table:
         """Let the highest go first, until nobody can give anything away; whether anybody could."""
         givers = [(-worker.height, worker.rank, worker) for worker in self.open]
         heapify(givers)
+        # What a giver should give next, the best last: to look at all it has for each step takes too long.
+        next_kinds: dict[int, list[_Kind]] = {}
         is_changed = False
         while givers:
-            height, _, giver = heappop(givers)
-            if height == -giver.height and (step := self._step(giver, into_zones=into_zones)) is not None:
-                kind, taker = step
+            height, rank, giver = heappop(givers)
+            if height != -giver.height:
+                continue
+            step = None
+            if rank in next_kinds:
+                step = self._step(giver, next_kinds[rank].pop(), into_zones)
+            else:
+                steps = [found for kind in giver.has if (found := self._step(giver, kind, into_zones))]
+                if not steps:
+                    continue
+                steps.sort(key=lambda each: each[:2])
+                # Of the others many will be no good when these are done.
+                next_kinds[rank] = [found[2] for found in steps[-(len(steps) // 4) - 1 : -1]]
+                step = steps[-1]
+            if not next_kinds[rank]:
+                del next_kinds[rank]
+            if step is not None:
+                _, _, kind, taker = step
                 self._pass(kind, giver, taker)
-                heappush(givers, (-giver.height, giver.rank, giver))
                 heappush(givers, (-taker.height, taker.rank, taker))
                 is_changed = True
+            heappush(givers, (-giver.height, giver.rank, giver))
         return is_changed
 
-    def _step(self, giver: _Worker, *, into_zones: bool) -> tuple[_Kind, _Worker] | None:
-        """What a worker should give to whom, so that the costs fall most; None if nothing helps."""
-        best: tuple[_Kind, _Worker] | None = None
-        best_fall, best_gain = 0.0, 0
-        for kind in giver.has:
-            is_away = kind.near is not None and kind.zone != giver.zone
-            for lane in (kind.near,) if into_zones else (kind.near, kind.wide):
-                taker = None if lane is None else self._lowest(lane)
-                if taker is None or taker is giver:
-                    continue
-                # Whether it comes into its zone (1) or out of it (-1).
-                gain = is_away - (kind.near is not None and kind.zone != taker.zone)
-                if gain != 1 if into_zones else lane is kind.wide and gain > 0:
-                    continue
-                # Whether it leaves where it is now (1) or comes back there (-1).
-                is_home = giver.has[kind] <= len(giver.home.get(kind, ()))
+    def _step(
+        self, giver: _Worker, kind: _Kind, into_zones: bool
+    ) -> tuple[float, int, _Kind, _Worker] | None:
+        """To whom a worker should give one of a kind; None if that does not pay.
+
+        With it how far the costs fall, and whether it comes into its zone (1) or out of it (-1).
+        """
+        count = giver.has.get(kind, 0)
+        if not count:
+            return None
+        best: tuple[float, int, _Kind, _Worker] | None = None
+        weight = kind.weight
+        is_away = kind.near is not None and kind.zone != giver.zone
+        # Whether it leaves where it is now (1), or comes back there (-1).
+        is_home = count <= len(giver.home.get(kind, ()))
+        for lane in (kind.near,) if into_zones else (kind.near, kind.wide):
+            taker = None if lane is None else self._lowest(lane)
+            if taker is None or taker is giver:
+                continue
+            gain = is_away - (kind.near is not None and kind.zone != taker.zone)
+            if gain != 1 if into_zones else lane is kind.wide and gain > 0:
+                continue
+            both = giver.capacity * taker.capacity
+            fall = (4 * giver.load - 2 * weight) * taker.capacity - (
+                4 * taker.load + 2 * weight
+            ) * giver.capacity
+            if kind.slack:
                 loss = is_home - (taker.has.get(kind, 0) < len(taker.home.get(kind, ())))
-                weight, both = kind.weight, giver.capacity * taker.capacity
-                fall = (2 * giver.load - weight) * taker.capacity - (2 * taker.load + weight) * giver.capacity
-                fall = 2 * fall + (3 * gain - loss) * kind.slack * both
-                # Exactly, before it is compared: a step that does not lower the costs would go on for ever.
-                if fall > 0 or (fall == 0 and gain > 0):
-                    found = (fall * weight / both, gain)
-                    if best is None or found > (best_fall, best_gain):
-                        best, (best_fall, best_gain) = (kind, taker), found
+                fall += (3 * gain - loss) * kind.slack * both
+            # Exactly, before it is compared: a step that does not lower the costs would go on for ever.
+            if fall > 0 or (fall == 0 and gain > 0):
+                found = (fall * weight / both, gain, kind, taker)
+                if best is None or found[:2] > best[:2]:
+                    best = found
         return best
 
     def _change_places(self) -> bool:
