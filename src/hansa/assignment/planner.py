@@ -113,6 +113,10 @@ def share_out(
 # What a partition asks of a worker: a role and a resource group; either may be empty.
 _Demand: TypeAlias = tuple[str, str]
 _Lane: TypeAlias = "list[tuple[float, int, _Worker]]"
+# Who has such partitions and may have what these demand.
+_Spare: TypeAlias = "dict[tuple[_Kind, frozenset[_Demand]], list[_Worker]]"
+# How far it lowers the costs, whether it leads into the zone (1) or out of it (-1), what goes, and to whom.
+_Step: TypeAlias = "tuple[float, int, _Kind, _Worker]"
 
 
 class _Kind:
@@ -380,20 +384,17 @@ class _Table:
                     ways[kind.demand] = (worker, kind, wanted)
                     reached.append(kind.demand)
                     taker = self._lowest(kind.wide)
-                    if taker is not None:
-                        return self._pass_on(taker, kind.demand, ways)
+                    if taker is None:
+                        continue
+                    back = kind.demand
+                    while back in ways:
+                        giver, kind, back = ways[back]
+                        self._pass(kind, giver, taker)
+                        taker = giver
+                    return taker
         # These workers are full, and what they have may only be theirs: so they stay full.
         self._full.update(reached)
         return None
-
-    def _pass_on(
-        self, taker: _Worker, demand: _Demand, ways: Mapping[_Demand, tuple[_Worker, _Kind, _Demand]]
-    ) -> _Worker:
-        while demand in ways:
-            giver, kind, demand = ways[demand]
-            self._pass(kind, giver, taker)
-            taker = giver
-        return taker
 
     # -- 3. what is moved to level
 
@@ -418,43 +419,32 @@ class _Table:
             height, rank, giver = heappop(givers)
             if height != -giver.height:
                 continue
-            step = None
-            if rank in next_kinds:
-                step = self._step(giver, next_kinds[rank].pop(), into_zones)
+            if kinds := next_kinds.get(rank):
+                step = self._step(giver, kinds.pop(), into_zones)
             else:
                 steps = [found for kind in giver.has if (found := self._step(giver, kind, into_zones))]
                 if not steps:
                     continue
-                steps.sort(key=lambda each: each[:2])
-                # Of the others many will be no good when these are done.
-                next_kinds[rank] = [found[2] for found in steps[-(len(steps) // 4) - 1 : -1]]
-                step = steps[-1]
-            if not next_kinds[rank]:
-                del next_kinds[rank]
+                *others, step = sorted(steps, key=lambda each: each[:2])
+                # A quarter: of the rest many will be no good when these are done.
+                next_kinds[rank] = [each[2] for each in others[len(others) - len(steps) // 4 :]]
             if step is not None:
-                _, _, kind, taker = step
+                kind, taker = step[2:]
                 self._pass(kind, giver, taker)
                 heappush(givers, (-taker.height, taker.rank, taker))
                 is_changed = True
             heappush(givers, (-giver.height, giver.rank, giver))
         return is_changed
 
-    def _step(
-        self, giver: _Worker, kind: _Kind, into_zones: bool
-    ) -> tuple[float, int, _Kind, _Worker] | None:
-        """To whom a worker should give one of a kind; None if that does not pay.
-
-        With it how far the costs fall, and whether it comes into its zone (1) or out of it (-1).
-        """
-        count = giver.has.get(kind, 0)
-        if not count:
-            return None
-        best: tuple[float, int, _Kind, _Worker] | None = None
-        weight = kind.weight
+    def _step(self, giver: _Worker, kind: _Kind, into_zones: bool) -> _Step | None:
+        """To whom a worker should give one of a kind; None if that does not pay, or if it has none."""
+        best: _Step | None = None
+        weight, count = kind.weight, giver.has.get(kind, 0)
         is_away = kind.near is not None and kind.zone != giver.zone
         # Whether it leaves where it is now (1), or comes back there (-1).
         is_home = count <= len(giver.home.get(kind, ()))
-        for lane in (kind.near,) if into_zones else (kind.near, kind.wide):
+        lanes = (kind.near,) if into_zones else (kind.near, kind.wide)
+        for lane in lanes if count else ():
             taker = None if lane is None else self._lowest(lane)
             if taker is None or taker is giver:
                 continue
@@ -462,9 +452,8 @@ class _Table:
             if gain != 1 if into_zones else lane is kind.wide and gain > 0:
                 continue
             both = giver.capacity * taker.capacity
-            fall = (4 * giver.load - 2 * weight) * taker.capacity - (
-                4 * taker.load + 2 * weight
-            ) * giver.capacity
+            fall = 2 * (2 * giver.load - weight) * taker.capacity
+            fall -= 2 * (2 * taker.load + weight) * giver.capacity
             if kind.slack:
                 loss = is_home - (taker.has.get(kind, 0) < len(taker.home.get(kind, ())))
                 fall += (3 * gain - loss) * kind.slack * both
@@ -484,7 +473,7 @@ class _Table:
             if kind.near is not None and kind.zone != worker.zone
         ]
         # By zone and weight, and by the zone that it would rather be in: what need not be where it is.
-        spare: dict[tuple[str, int, str], dict[tuple[_Kind, frozenset[_Demand]], list[_Worker]]] = {}
+        spare: dict[tuple[str, int, str], _Spare] = {}
         for worker in self.open if seekers else ():
             for kind in worker.has:
                 if kind.zone != worker.zone:
@@ -494,34 +483,18 @@ class _Table:
         hopeless: set[tuple[_Kind, frozenset[_Demand], str]] = set()
         is_changed = False
         for worker, kind in seekers:
-            while kind in worker.has and (kind, worker.demands, worker.zone) not in hopeless:
-                for zone in (worker.zone, *zones):
-                    group = spare.get((kind.zone, kind.weight, zone), {})
-                    if (found := self._partner(worker, kind, group)) is not None:
-                        break
-                else:
-                    hopeless.add((kind, worker.demands, worker.zone))
+            alike = (kind, worker.demands, worker.zone)
+            while kind in worker.has and alike not in hopeless:
+                groups = [spare.get((kind.zone, kind.weight, zone), {}) for zone in (worker.zone, *zones)]
+                found = next(filter(None, (_partner(worker, kind, group) for group in groups)), None)
+                if found is None:
+                    hopeless.add(alike)
                     break
                 other, partner = found
                 self._pass(kind, worker, partner)
                 self._pass(other, partner, worker)
                 is_changed = True
         return is_changed
-
-    def _partner(
-        self,
-        worker: _Worker,
-        kind: _Kind,
-        group: Mapping[tuple[_Kind, frozenset[_Demand]], list[_Worker]],
-    ) -> tuple[_Kind, _Worker] | None:
-        """Who could take a partition of the kind, and give which for it."""
-        for (other, demands), partners in group.items():
-            if kind.demand in demands and other.demand in worker.demands:
-                while partners and other not in partners[-1].has:
-                    partners.pop()
-                if partners:
-                    return other, partners[-1]
-        return None
 
     # -- names and reasons
 
@@ -590,3 +563,14 @@ def _needs(demand: _Demand) -> str:
     role, group = demand
     words = [f"the role {role!r}"] * bool(role) + [f"the resource group {group!r}"] * bool(group)
     return " and ".join(words)
+
+
+def _partner(worker: _Worker, kind: _Kind, group: _Spare) -> tuple[_Kind, _Worker] | None:
+    """Who could take a partition of the kind, and give which for it."""
+    for (other, demands), partners in group.items():
+        if kind.demand in demands and other.demand in worker.demands:
+            while partners and other not in partners[-1].has:
+                partners.pop()
+            if partners:
+                return other, partners[-1]
+    return None
