@@ -259,11 +259,16 @@ class Worker:
         """Have `handler` work on each partition as it comes, each in a task of its own, until `leave`.
 
         A handler enters the work's block. What it raises is logged, and the partition given to it again after
-        a while, with what was noted last; a loss is no failure.
+        a while, with what was noted last; a loss is no failure. Raises why the worker cannot go on, if so.
         """
-        async with asyncio.TaskGroup() as tasks:
-            async for work in self:
-                tasks.create_task(self._handle(handler, work), name=f"{self._name}: {work.partition}")
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                async for work in self:
+                    tasks.create_task(self._handle(handler, work), name=f"{self._name}: {work.partition}")
+        except BaseExceptionGroup as failed:
+            if self._failure is not None and self._failure in failed.exceptions:
+                raise self._failure from None
+            raise
 
     async def leave(self, timeout: float | None = None) -> None:
         """Give up all partitions in order, and take no more: iterating ends. Twice does no harm.
@@ -314,6 +319,10 @@ class Worker:
         finally:
             self._ready.close()
             await self._tasks.close()
+            for work in [work for work in self._works.values() if work.is_left]:
+                # What was to follow its block will not.
+                work.end()
+            self._works.clear()
             self._feeds.close()
             self._changed.wake_all()
 
@@ -340,7 +349,8 @@ class Worker:
             self._asked[claim] = reason
             return
         work.ask(reason)
-        if work.state is WorkState.READY:
+        # Nobody has begun it, or it ended by itself and waits to be given to its user again.
+        if work.state is not WorkState.RUNNING:
             work.state = WorkState.RUNNING
             self._tasks.spawn(self._let_go(work), f"lets {partition} go")
 
@@ -550,7 +560,7 @@ class Worker:
             self._stats.again_count += 1
             backoff = self._backoffs.setdefault(partition, self._new_backoff())
             await asyncio.sleep(backoff.next_s())
-        if self._works.get(partition) is not work or not work.claim.is_standing:
+        if not self._waits(work):
             return
         self._asked_at_s.pop(partition, None)
         handoff = work.handoff if work.is_unsaved else None
@@ -561,11 +571,17 @@ class Worker:
         except (Fenced, NotHeld) as lost:
             self._lost(work, str(lost))
         else:
-            self._give(again)
+            if self._waits(work):
+                self._give(again)
+
+    def _waits(self, work: Work) -> bool:
+        """Whether a work that has ended is still to be given to its user again: nobody has asked for it."""
+        is_mine = self._works.get(work.partition) is work and work.claim.is_standing
+        return is_mine and work.state is WorkState.ENDED
 
     def _heard_loss(self, work: Work) -> None:
-        """Who has begun it hears of it by its block."""
-        if work.state is WorkState.READY:
+        """Who is in its block hears of it there."""
+        if work.is_left:
             self._lost(work, str(work.claim.as_lost()))
 
     def _lost(self, work: Work, reason: str) -> None:
