@@ -80,10 +80,12 @@ class StoreMode:
     async def let_go(self, claim: PlacedClaim) -> None:
         try:
             await self._moves.seal(claim, b"")
-        except NotHeld:
+        except (HandoverWithdrawn, NotHeld) as error:
             if claim.as_lost() is not None or claim.has_left:
                 raise
             if not self._is_alone:
+                if isinstance(error, HandoverWithdrawn):
+                    raise
                 text = f"{claim.what} stays here: nobody is ready to have it any more"
                 raise HandoverWithdrawn(text) from None
             await claim.release()
@@ -96,8 +98,9 @@ class StoreMode:
         except TimeoutError:
             pass
         self._is_alone = True
-        for work in self._worker.ask_all("its worker leaves"):
-            await work.ended()
+        self._worker.ask_all("its worker leaves")
+        # Also those that are about to be given to their users once more.
+        await self._worker.until(lambda partitions: not partitions)
 
     async def _until_free(self) -> None:
         members, group = self._worker.members, self._worker.group

@@ -336,7 +336,8 @@ class Worker:
         """A partition is to go to somebody else: have its work come to an end, and let it go."""
         self._asked_at_s.setdefault(partition, self.store.clock.monotonic())
         work = self._works.get(partition)
-        if work is None or work.claim is not claim:
+        if work is None or work.claim is not claim or work.state is WorkState.ENDED:
+            # It is about to be given to its user, perhaps once more.
             self._asked[claim] = reason
             return
         work.ask(reason)
@@ -511,6 +512,10 @@ class Worker:
         except HandoverWithdrawn as withdrawn:
             logger.info("%s: %s", self._name, withdrawn)
             self._stats.withdrawn_count += 1
+            if self._is_leaving:
+                # No user is to begin it again: it waits for whoever is to have it, or for the last call.
+                work.state = WorkState.READY
+                return
             work.end()
             await self._give_again(work, None)
             return
