@@ -330,7 +330,7 @@ class Handoffs:
             blob=blob,
         )
         put = Put(self.key(partition), _encoded(saved, packed, is_compressed=is_compressed))
-        # The blob of a save that fails is left to the sweep: nobody knows whether a late request will name it.
+        # The blob of a save that fails is left to the sweep: a late request may still name it.
         return await self._commit(claim, partition, put, saved, before, operations, deadline_s)
 
     async def _commit(

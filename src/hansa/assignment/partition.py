@@ -7,6 +7,7 @@ knows them; so are the group's settings. The planner goes by both.
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from math import isfinite
@@ -20,6 +21,8 @@ from hansa.limits import (
     ASSIGNMENT_MOVES_AT_ONCE,
     ASSIGNMENT_REBALANCE_S,
     ASSIGNMENT_RESOURCES_COUNT_MAX,
+    BLOB_BYTES_MAX,
+    HANDOFF_INLINE_BYTES_MAX,
     HANDOVER_S,
 )
 
@@ -73,12 +76,14 @@ class Partition:
         }
 
     def encode(self) -> bytes:
-        return json.dumps(self.to_object(), separators=(",", ":")).encode()
+        """As JSON; with very many resources that is compressed."""
+        plain = json.dumps(self.to_object(), separators=(",", ":")).encode()
+        return plain if len(plain) <= HANDOFF_INLINE_BYTES_MAX else zlib.compress(plain)
 
     @classmethod
     def decode(cls, value: bytes, *, revision: int = 0) -> Partition:
         """Unknown fields are ignored: newer versions may write more. Raises `BadRecord`."""
-        found = from_json(value, "a partition")
+        found = from_json(_plain(value), "a partition")
         try:
             return cls(
                 name=found["name"],
@@ -92,6 +97,16 @@ class Partition:
             )
         except (BadArgument, KeyError, TypeError) as error:
             raise BadRecord(f"no record of a partition: {error!r:.200}") from error
+
+
+def _plain(value: bytes) -> bytes:
+    """Raises `BadRecord`. JSON begins with a brace, and what zlib has compressed never does."""
+    if value[:1] == b"{":
+        return value
+    try:
+        return zlib.decompressobj().decompress(value, BLOB_BYTES_MAX)
+    except zlib.error as error:
+        raise BadRecord(f"no record of a partition: {error}") from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

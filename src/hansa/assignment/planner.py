@@ -50,6 +50,15 @@ class Sharing:
     unplaced: Mapping[str, str] = field(default_factory=dict)
 
 
+def may_have(candidate: Candidate, partition: Partition) -> bool:
+    """Whether a worker is one that a partition may go to, by its role, its group and its pin."""
+    return (
+        partition.pinned in ("", candidate.node)
+        and (not partition.role or partition.role in candidate.roles)
+        and (not partition.resource_group or partition.resource_group in candidate.resource_groups)
+    )
+
+
 def share_out(
     candidates: Iterable[Candidate],
     partitions: Iterable[Partition],

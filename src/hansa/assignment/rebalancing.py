@@ -16,8 +16,8 @@ say who has what, the hand-overs that are open, and the last plan. From that it 
 So a leader that comes in the middle knows as much as the one before: it reads the plan, goes on with it if
 that was made for what is so now, and makes another one if not. Nothing moves while nothing changes.
 
-Its driver must: tell it all it has read before the first `decide`; carry out each command once, and say how it
-went (`done`, `refused`); and call `decide` after each news, and at `deadline`.
+Its driver must: tell it all it has read before the first `decide`; carry out each command once, and say how
+it went (`done`, `refused`); and call `decide` after each news, and at `deadline`.
 """
 
 from __future__ import annotations
@@ -256,10 +256,11 @@ class Rebalancing:
             self._open.pop(name, None)
         elif before is None or before.number != record.number or name not in self._open:
             self._open[name] = now + record.timeout + HANDOVER_GRACE_S
-        if record is not None and record.step is HandoverStep.WITHDRAWN and name in self._moving:
-            if before is not None and before.number == record.number and before.is_open:
-                self.stats.withdrawn_count += 1
-                self._try_again(name, now)
+        is_withdrawn = record is not None and record.step is HandoverStep.WITHDRAWN
+        was_open = before is not None and record is not None and before.number == record.number
+        if is_withdrawn and name in self._moving and was_open and before is not None and before.is_open:
+            self.stats.withdrawn_count += 1
+            self._try_again(name, now)
         self._news(name, revision)
 
     def begin(self, plan: Plan | None, *, now: float) -> None:
@@ -379,7 +380,8 @@ class Rebalancing:
         for name in sharing.unplaced:
             self._urgent[name] = None
         changes, self._changes = self._changes, [] if is_whole else self._changes
-        if not moves and not self._targets:
+        told = {} if self.plan is None else self.plan.unplaced
+        if not moves and not self._targets and sharing.unplaced.keys() == told.keys():
             self._failed.clear()
             self._changed_at_s = None
             return None

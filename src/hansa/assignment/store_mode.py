@@ -8,13 +8,12 @@ whoever is to have it is ready; and take its turn to lead the group.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from hansa.assignment.assigner import Assigner, handovers_of
-from hansa.assignment.partition import Partition
+from hansa.assignment.assigner import Assigner
 from hansa.assignment.rebalancing import RebalancingStats
-from hansa.assignment.topology import WorkerInfo
+from hansa.assignment.topology import WorkerInfo, handovers_of
 from hansa.coordination.handover import Handover
 from hansa.coordination.placed import PlacedClaim, PlacedClaims
 from hansa.coordination.placing import PlacedMoves

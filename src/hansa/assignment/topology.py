@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
-from typing import TypeAlias
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Final, TypeAlias
 
-from hansa.assignment.handoff import Handoff
-from hansa.assignment.planner import Candidate
+from hansa.assignment.handoff import Handoff, HandoffHead
+from hansa.assignment.partition import Partition
+from hansa.assignment.planner import Candidate, may_have
 from hansa.coordination.member import Member, MemberStatus, from_json
+from hansa.coordination.placed import Placement
 from hansa.errors import BadArgument, BadRecord
+
+
+def handovers_of(group: str) -> str:
+    """The kind of things that a group's partitions are, in the records of their hand-overs."""
+    return f"assignment:{group}"
+
+
+def election_of(group: str) -> str:
+    """The election whose winner leads a group."""
+    return f"assignment:{group}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,8 +144,9 @@ class Assignment:
     """A partition of a group, and who has it.
 
     `owner` is a node, empty for nobody. `epoch` grows from owner to owner, `version` with each change of any
-    of this. `handoff` is the last one that was saved, None if there is none. `since` and `updated_at` are wall
-    times, for display. `standby` are the other workers that could have it.
+    of this. `handoff` is the last one that was saved: None if there is none, and where many are told.
+    `last_offset`, `processed_at` and `handoff_size` are told of it everywhere. `since`, `updated_at` and
+    `processed_at` are wall times, for display. `standby` are the other workers that could have it.
     """
 
     group: str
@@ -143,6 +157,8 @@ class Assignment:
     resources: tuple[str, ...] = ()
     handoff: Handoff | None = None
     last_offset: int = -1
+    processed_at: float = 0.0
+    handoff_size: int = 0
     version: int = 0
     since: float = 0.0
     updated_at: float = 0.0
@@ -152,7 +168,10 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _OfPartition:
-    """`node` is who it is about, in `epoch`; `resources` and `handoff` are the partition's as they are then."""
+    """`node` is who it is about, in `epoch`; `resources` and `handoff` are the partition's as they are.
+
+    `version` is the store's revision of the change, where the event was read from the store; else 0.
+    """
 
     group: str
     partition: str
@@ -161,6 +180,7 @@ class _OfPartition:
     resources: tuple[str, ...] = ()
     handoff: Handoff | None = None
     reason: str = ""
+    version: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,3 +211,109 @@ class HandoffFailed(_OfPartition):
 TopologyEvent: TypeAlias = (
     PartitionAssigned | PartitionRevoked | PartitionUpdated | PartitionLost | HandoffFailed
 )
+
+
+KINDS: Final[dict[str, type[TopologyEvent]]] = {
+    "assigned": PartitionAssigned,
+    "revoked": PartitionRevoked,
+    "updated": PartitionUpdated,
+    "lost": PartitionLost,
+    "handoff-failed": HandoffFailed,
+}
+"""What each kind of event is called where events are written down."""
+
+
+def standby_of(partition: Partition, owner: str, candidates: Iterable[Candidate]) -> tuple[str, ...]:
+    """The other workers that could have a partition, in the order of their names."""
+    return tuple(
+        sorted(
+            each.node
+            for each in candidates
+            if each.node != owner and not each.is_draining and may_have(each, partition)
+        )
+    )
+
+
+class TopologyBook:
+    """Who has which partition of a group, from the store's records; tells what each change means.
+
+    What each method gives are events, without their handoffs: those are read by whoever tells them.
+    """
+
+    def __init__(self, group: str) -> None:
+        self.group = group
+        self.assignments: dict[str, Assignment] = {}
+
+    def hear_entry(self, name: str, entry: Placement | None, *, revision: int) -> list[TopologyEvent]:
+        """This is who has a partition now; None: its entry was deleted. Raises `BadRecord`."""
+        before = self._found(name)
+        entry = entry or Placement(node="", lease=0, epoch=before.epoch)
+        note = EntryNote.decode(entry.body)
+        now = self.assignments[name] = replace(
+            before,
+            owner=entry.node,
+            epoch=entry.epoch,
+            generation=note.generation,
+            reason=note.reason,
+            since=note.since,
+            version=max(before.version, revision),
+            updated_at=max(before.updated_at, note.since),
+        )
+        if (before.owner, before.epoch) == (now.owner, now.epoch):
+            return []
+        events: list[TopologyEvent] = []
+        if before.owner:
+            gone = PartitionRevoked if note.is_handed else PartitionLost
+            events.append(self._event(gone, before, reason=note.reason, version=revision))
+        if now.owner:
+            events.append(self._event(PartitionAssigned, now, reason=note.reason, version=revision))
+        return events
+
+    def hear_definition(
+        self, name: str, partition: Partition | None, *, revision: int
+    ) -> list[TopologyEvent]:
+        """A partition is defined like this now; None: not any more."""
+        before = self._found(name)
+        resources = () if partition is None else partition.resources
+        now = self.assignments[name] = replace(
+            before, resources=resources, version=max(before.version, revision)
+        )
+        if partition is None and not before.owner:
+            del self.assignments[name]
+        if before.resources == resources or not now.owner:
+            return []
+        return [self._event(PartitionUpdated, now, reason="resources", version=revision)]
+
+    def hear_handoff(self, name: str, head: HandoffHead | None, *, revision: int) -> list[TopologyEvent]:
+        """This was saved last; None: it was deleted."""
+        before = self._found(name)
+        if head is None:
+            self.assignments[name] = replace(before, last_offset=-1)
+            return []
+        now = self.assignments[name] = replace(
+            before,
+            last_offset=head.last_offset,
+            processed_at=head.processed_at,
+            handoff_size=head.size,
+            version=max(before.version, revision),
+            updated_at=max(before.updated_at, head.saved_at),
+        )
+        if not now.owner or head.epoch != now.epoch:
+            return []
+        return [self._event(PartitionUpdated, now, reason="handoff", version=revision)]
+
+    def _found(self, name: str) -> Assignment:
+        return self.assignments.get(name) or Assignment(group=self.group, partition=name)
+
+    def _event(
+        self, kind: type[TopologyEvent], of: Assignment, *, reason: str, version: int
+    ) -> TopologyEvent:
+        return kind(
+            group=self.group,
+            partition=of.partition,
+            node=of.owner,
+            epoch=of.epoch,
+            resources=of.resources,
+            reason=reason,
+            version=version,
+        )

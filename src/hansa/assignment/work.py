@@ -1,7 +1,7 @@
 """A partition that this process works on, from being given it to giving it up: what a worker's users hold.
 
-A work is *ready* until its block is entered, then it *runs*, and at the end of the block it has *ended*. Three
-things may come meanwhile: it is asked for (somebody else is to have the partition), it is lost, or the block
+A work is *ready* until its block is entered, then it *runs*, and after the block it has *ended*. Three things
+may come meanwhile: it is asked for (somebody else is to have the partition), it is lost, or the block
 ends by itself. `Worker` is told of the end, and does what follows.
 """
 
@@ -55,7 +55,7 @@ class Boss(Protocol):
         """Save what the work has noted, under its claim."""
 
     def left(self, work: Work, error: BaseException | None) -> None:
-        """The work's block was left, with this error. When all that follows is done, `work.end()` is called."""
+        """The work's block was left, with this error. Calls `work.end()` when all that follows is done."""
 
 
 class Work:
@@ -272,4 +272,3 @@ class Work:
 
 Handler: TypeAlias = Callable[[Work], Awaitable[None]]
 """What a user does with a work: it enters the block, and leaves it."""
-

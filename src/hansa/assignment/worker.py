@@ -1,11 +1,11 @@
 """A worker: a process that takes its share of a group's work, partition by partition.
 
 How partitions come and go is its mode's: on a store a leader places them (`store_mode`), in a Kafka group the
-broker does (`kafka_mode`). What is the same in both is here. The worker must: say in its member's metadata that
-it works for the group, as long as it does; read a partition's handoff when it owns it, and not before; give
-each work to its user once; when a partition is asked for, have the work come to an end, save what it noted,
-and only then let the partition go; give a work to its user again when it ended by itself; and forget it when
-it is lost.
+broker does (`kafka_mode`). What is the same in both is here. The worker must: say in its member's metadata
+that it works for the group, as long as it does; read a partition's handoff when it owns it, and not before;
+give each work to its user once; when a partition is asked for, have the work come to an end, save what it
+noted, and only then let the partition go; give a work to its user again when it ended by itself; and forget
+it when it is lost.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterable, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from types import TracebackType
 from typing import Any, Final, Protocol, Self, TypeAlias
@@ -49,7 +49,6 @@ from hansa.errors import (
 from hansa.keys import Keys
 from hansa.limits import (
     EVENTS_COUNT_MAX,
-    HANDOFF_SAVE_S,
     HANDOVER_S,
     RECONNECT_JITTER,
     WORK_AGAIN_S_MAX,
@@ -81,7 +80,7 @@ class FailedHandoff:
     epoch: int
     error: HansaError
     is_reading: bool
-    handoff: Handoff = Handoff()
+    handoff: Handoff = field(default_factory=Handoff)
 
 
 Recover: TypeAlias = Callable[[FailedHandoff], Awaitable[Handoff | None]]
@@ -150,7 +149,7 @@ class Worker:
 
     `members` has this process as a node; the group's partitions hang on its session. `mode` says how the work
     is shared out: a `StoreMode`, which is the default, or a `KafkaMode`. `weight` is how much this worker can
-    carry beside others, and `resource_groups` those that it belongs to. What is noted of a work is saved every
+    carry beside others, and `resource_groups` those that it belongs to. What is noted is saved every
     `save_interval` seconds. `source` gives the messages of a work, for `async for message in work`. `recover`
     is called when a handoff cannot be saved, or read.
 
@@ -356,10 +355,11 @@ class Worker:
 
     async def save(self, work: Work, operations: Sequence[Operation] = ()) -> None:
         """Save what a work has noted."""
+        handoff = work.handoff
         work.saved = await self._handoffs.save(
             work.claim,
             work.partition,
-            work.handoff,
+            handoff if handoff.resources else replace(handoff, resources=work.resources),
             before=work.saved,
             generation=work.generation,
             operations=operations,
@@ -414,7 +414,9 @@ class Worker:
                 saved, item = await self._handoffs.take(claim, partition)
                 return saved, self._defined(partition, item), None
             except (StoreCorrupt, BadRecord) as error:
-                handoff = await self._way_out(claim, Partition(name=partition), Handoff(), error, is_reading=True)
+                handoff = await self._way_out(
+                    claim, Partition(name=partition), Handoff(), error, is_reading=True
+                )
             if handoff is not None:
                 read = partial(self.store.get, self.keys.partition(self.group, partition))
                 item = await patiently(read, self.environment.chance)
