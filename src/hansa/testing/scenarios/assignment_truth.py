@@ -333,7 +333,7 @@ class AssignmentTruth:
         for name, entry in self.entries.items():
             noted = self._noted.get((name, entry.epoch), -1)
             is_its = entry.node == host.name and entry.lease == self.lease_of(host.name)
-            if is_its and noted > self._saved.get(name, _Saved()).last_offset:
+            if is_its and entry.epoch >= self._rewound_revision and noted > self._saved.get(name, _Saved()).last_offset:
                 self._check_saved(name, entry.epoch, f"{host.life} has left, and has {entry}")
 
     def doubt(self, record: Handover) -> None:

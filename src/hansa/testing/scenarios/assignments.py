@@ -236,7 +236,10 @@ class Assignments(Scenario):
         truth = self.truth
         if not self._is_operated:
             return "the operator is not done"
-        away = NODES.keys() - {each.node for each in truth.candidates()}
+        draining = truth.settings.draining
+        away = NODES.keys() - {
+            each.node for each in truth.candidates() if not each.is_draining or each.node in draining
+        }
         if away:
             return f"{sorted(away)} do not work for the group"
         for name in PARTITIONS:
