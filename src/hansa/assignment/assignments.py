@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -345,6 +346,11 @@ class AssignmentView:
     def assignments(self) -> Mapping[str, Assignment]:
         """Who has which partition, by name, without what they left."""
         return self._book.assignments
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """How many partitions each node has."""
+        return Counter(each.owner for each in self.assignments.values() if each.owner)
 
     def events(self) -> EventStream[TopologyEvent]:
         """What happens from this call on, with the handoffs where somebody was assigned a partition."""

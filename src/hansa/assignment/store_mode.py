@@ -42,6 +42,11 @@ class StoreMode:
         """What this process counts while it leads the group."""
         return RebalancingStats() if self.assigner is None else self.assigner.stats
 
+    @property
+    def last_applied_index(self) -> int:
+        """The store's revision up to which this worker has done what the leader wrote."""
+        return self._claims.revision
+
     def attach(self, worker: Worker) -> None:
         self._worker = worker
         self._prefix = worker.keys.assignments(worker.group)
