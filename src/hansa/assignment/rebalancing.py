@@ -188,6 +188,7 @@ class Rebalancing:
         self._check_at_s = inf
         self._joined_at_s: dict[str, float] = {}
         self._plan_began_s = 0.0
+        self._number_max = 0
 
     # -- what is so
 
@@ -385,8 +386,10 @@ class Rebalancing:
             self._failed.clear()
             self._changed_at_s = None
             return None
+        # Also higher than that of a plan that could not be written: some of it may come to the store later.
+        self._number_max = 1 + max(self._number_max, 0 if self.plan is None else self.plan.number)
         return Plan(
-            number=1 if self.plan is None else self.plan.number + 1,
+            number=self._number_max,
             leader=self._node,
             inputs=inputs if is_whole else "",
             reason=_told(changes) or "a check found partitions that are not where they should be",
@@ -467,7 +470,9 @@ class Rebalancing:
         is_offered = record.step is HandoverStep.OFFERED
         target_lease = str(self._leases.get(record.taken_by if is_taken else record.target, 0))
         is_ours = record.asked_by == self.asks_as
-        is_meant = name in self.partitions and (move is None or move.target == record.target or not is_ours)
+        # One of ours that the plan of today does not have is of a plan that was replaced.
+        is_planned = move is not None and move.target == record.target
+        is_meant = name in self.partitions and (is_planned or not is_ours)
         facts = Facts(
             is_owner_here=str(self._leases.get(record.source, 0)) == record.owner_key,
             is_target_here=target_lease != "0" and (is_offered or target_lease == record.target_key),

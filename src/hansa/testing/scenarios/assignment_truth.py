@@ -20,7 +20,7 @@ from enum import Enum
 from hashlib import shake_256
 from typing import Final, Generic, TypeVar
 
-from hansa.assignment.assigner import election_of, handovers_of
+from hansa.assignment.topology import election_of, handovers_of
 from hansa.assignment.handoff import Handoff
 from hansa.assignment.partition import GroupSettings, Partition
 from hansa.assignment.plan import Plan, PlanState

@@ -24,7 +24,7 @@ from dataclasses import replace
 from itertools import count
 from typing import ClassVar, Final
 
-from hansa.assignment.assigner import handovers_of
+from hansa.assignment.topology import handovers_of
 from hansa.assignment.handoff import Handoff
 from hansa.assignment.partition import GroupSettings, Partition
 from hansa.assignment.plan import PlanState
