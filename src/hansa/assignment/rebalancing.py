@@ -177,6 +177,8 @@ class Rebalancing:
         self._heard: dict[str, int] = {}
         self._open: dict[str, float] = {}
         self._unplaced: Mapping[str, str] = {}
+        # Who has what in the end, by what the planner said last.
+        self._shared: Mapping[str, str] = {}
         self._is_writing = False
         self._planned_inputs = ""
         self._placed_inputs = ""
@@ -277,6 +279,9 @@ class Rebalancing:
             self._is_changed = False
             if plan.state is PlanState.OPEN:
                 self._take_up(plan.moves)
+                for name, record in self._records.items():
+                    if record.revision > plan.revision:
+                        self._look_for_stray(name, record, now)
 
     # -- what to do
 
@@ -377,7 +382,7 @@ class Rebalancing:
         else:
             moves = tuple(move for move in moves if not self._is_owned(move.partition))
         self._placed_inputs = inputs
-        self._unplaced = sharing.unplaced
+        self._unplaced, self._shared = sharing.unplaced, sharing.owners
         for name in sharing.unplaced:
             self._urgent[name] = None
         changes, self._changes = self._changes, []
@@ -480,6 +485,7 @@ class Rebalancing:
             refusal="" if is_meant else "the plan has changed",
         )
         decision = decide(record, Actor.LEADER, facts)
+        self._look_for_stray(name, record, now)
         if decision is None:
             return None
         if decision.step is HandoverStep.WITHDRAWN:
@@ -489,6 +495,16 @@ class Rebalancing:
             return self._placing(name, record.target, reason, is_handed=True)
         # Those who took part are gone: the plan has somebody else, or will have.
         return None if move is None else self._placing(name, move.target, move.reason)
+
+    def _look_for_stray(self, name: str, record: Handover, now: float) -> None:
+        """A move of a plan that was replaced came too far to be withdrawn: today's plan counts on another."""
+        is_ours = record.asked_by == self.asks_as
+        if not is_ours or record.step.is_early or record.step is HandoverStep.WITHDRAWN:
+            return
+        target = record.taken_by or record.target
+        if name in self.partitions and name not in self._targets and self._shared.get(name) != target:
+            self._planned_inputs = ""
+            self._change(f"{name} went to {target}", now)
 
     def _offer(self, steps: list[Command], now: float) -> None:
         """Offer what is to move and has an owner that works, as many at a time as the settings say."""

@@ -514,6 +514,11 @@ class Worker:
         except HandoverWithdrawn as withdrawn:
             logger.info("%s: %s", self._name, withdrawn)
             self._stats.withdrawn_count += 1
+            try:
+                claim.check()
+            except (Fenced, NotHeld) as lost:
+                self._lost(work, str(lost))
+                return
             if self._is_leaving:
                 # No user is to begin it again: it waits for whoever is to have it, or for the last call.
                 work.state = WorkState.READY
@@ -554,11 +559,12 @@ class Worker:
             self._stats.again_count += 1
             backoff = self._backoffs.setdefault(partition, self._new_backoff())
             await asyncio.sleep(backoff.next_s())
-        if self._works.get(partition) is not work or not work.claim.is_standing:
+        if self._works.get(partition) is not work:
             return
         self._asked_at_s.pop(partition, None)
         handoff = work.handoff if work.is_unsaved else None
         try:
+            work.claim.check()
             again = await self._opened(
                 work.claim, work.definition, work.saved, handoff, work.generation, work.open_messages
             )
@@ -569,7 +575,7 @@ class Worker:
 
     def _heard_loss(self, work: Work) -> None:
         """Who has begun it hears of it by its block."""
-        if work.state is WorkState.READY:
+        if work.state is not WorkState.RUNNING:
             self._lost(work, str(work.claim.as_lost()))
 
     def _lost(self, work: Work, reason: str) -> None:

@@ -453,6 +453,9 @@ class PlacedMoves:
         while True:
             since, now = self._changes_count, self._records.get(key)
             if now is None or now.number != record.number:
+                if now is not None and (ended := _past_of(now, record)) is not None:
+                    claim.handed_over()
+                    return ended
                 raise self._unsealed(claim, record, "its record is gone")
             if now.step in (HandoverStep.TAKEN, HandoverStep.DONE):
                 claim.handed_over()
@@ -548,3 +551,11 @@ class PlacedMoves:
 
 def _is_taken_by(record: Handover, claim: PlacedClaim) -> bool:
     return record.step is HandoverStep.TAKEN and record.next_epoch == claim.epoch
+
+
+def _past_of(now: Handover, record: Handover) -> Handover | None:
+    """An earlier hand-over as it ended, if somebody has taken what was given: the next one tells of it."""
+    ended = next((past for past in now.past if past.number == record.number), None)
+    if ended is None or ended.step is not HandoverStep.DONE:
+        return None
+    return replace(record, step=ended.step, next_epoch=ended.next_epoch, trouble=ended.trouble)
