@@ -456,13 +456,9 @@ class Rebalancing:
                 return Clear(partition=name, reason=self._unplaced[name])
             return None
         self._moving.pop(name, None)
-        if move is not None:
-            return self._placing(name, move.target, move.reason)
-        if entry is not None and entry.node in self._leases and entry.node in self.workers:
-            return self._placing(name, entry.node, f"{entry.node} has another session")
-        if entry is not None and entry.node and name in self._unplaced:
+        if move is None and entry is not None and entry.node and name in self._unplaced:
             return Clear(partition=name, reason=self._unplaced[name])
-        return None
+        return self._replacing(name, move)
 
     def _placing(self, name: str, node: str, reason: str, *, is_handed: bool = False) -> Place | None:
         if node not in self._leases:
@@ -493,8 +489,18 @@ class Rebalancing:
         reason = record.reason
         if facts.is_target_here and not is_taken:
             return self._placing(name, record.target, reason, is_handed=True)
-        # Those who took part are gone: the plan has somebody else, or will have.
-        return None if move is None else self._placing(name, move.target, move.reason)
+        # Those who took part are gone, or have other sessions.
+        return self._replacing(name, move)
+
+    def _replacing(self, name: str, move: Move | None) -> Step | None:
+        """What is due for a partition whose owner is gone, or has another session."""
+        if move is not None:
+            return self._placing(name, move.target, move.reason)
+        entry = self.entries.get(name)
+        is_wanted = name in self.partitions and name not in self._unplaced
+        if is_wanted and entry is not None and entry.node in self.workers:
+            return self._placing(name, entry.node, f"{entry.node} has another session")
+        return None
 
     def _look_for_stray(self, name: str, record: Handover, now: float) -> None:
         """A move of a plan that was replaced came too far to be withdrawn: today's plan counts on another."""

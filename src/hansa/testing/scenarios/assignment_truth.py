@@ -204,8 +204,8 @@ class AssignmentTruth:
         self._leaving_s: dict[str, tuple[Life, float]] = {}
         self._bodies: dict[_Body, None] = {}
         self._begun: set[tuple[str, str, int]] = set()
-        # By partition and epoch, how far its owner noted that it is.
-        self._noted: dict[tuple[str, int], int] = {}
+        # By partition and epoch, how far its owner noted that it is, and as what.
+        self._noted: dict[tuple[str, int], tuple[int, PlacedClaim]] = {}
         self._failed: set[tuple[str, int]] = set()
         # What was taken from an owner that may not have heard of it.
         self._revoked: set[tuple[str, int]] = set()
@@ -248,6 +248,11 @@ class AssignmentTruth:
             for each in self.candidates()
             if not each.is_draining and _fits(self._defined[name].now, self._places[each.node].now)
         ]
+
+    def may_keep(self, name: str, node: str) -> bool:
+        """Whether a node may have a partition as long as no other one may: also one that drains."""
+        place = self._places.get(node)
+        return place is not None and _fits(self._defined[name].now, place.now)
 
     def lease_of(self, node: str) -> int:
         """That of a node's record, 0 without one."""
@@ -307,7 +312,7 @@ class AssignmentTruth:
 
     def noted(self, work: Work) -> None:
         """A worker has noted how far it is."""
-        self._noted[work.partition, work.epoch] = work.handoff.last_offset
+        self._noted[work.partition, work.epoch] = work.handoff.last_offset, work.claim
         self.worked[work.partition] = work.epoch
 
     def forget_work(self) -> None:
@@ -331,9 +336,8 @@ class AssignmentTruth:
         """A worker has left in good order."""
         del self._leaving_s[host.name]
         for name, entry in self.entries.items():
-            noted = self._noted.get((name, entry.epoch), -1)
             is_its = entry.node == host.name and entry.lease == self.lease_of(host.name)
-            if is_its and entry.epoch >= self._rewound_revision and noted > self._saved.get(name, _Saved()).last_offset:
+            if is_its and entry.epoch >= self._rewound_revision:
                 self._check_saved(name, entry.epoch, f"{host.life} has left, and has {entry}")
 
     def doubt(self, record: Handover) -> None:
@@ -578,9 +582,11 @@ class AssignmentTruth:
             self._world.fail(invariant, f"{node} in epoch {epoch} wrote for {name}, of {entry}")
 
     def _check_saved(self, name: str, epoch: int, what: str) -> None:
-        noted = self._noted.get((name, epoch), -1)
+        noted, claim = self._noted.get((name, epoch), (-1, None))
         saved = self._saved.get(name, _Saved()).last_offset
-        if noted > saved and (name, epoch) not in self._failed:
+        # Who has lost it cannot save any more, and need not.
+        is_lost = claim is not None and claim.as_lost() is not None
+        if noted > saved and not is_lost and (name, epoch) not in self._failed:
             self._world.fail(UNSAVED, f"{what}: up to {noted} was noted, and up to {saved} saved")
 
     # Plans.

@@ -266,7 +266,8 @@ class Assignments(Scenario):
         able = truth.who_may_have(name)
         node = "" if entry is None else entry.node
         if not able:
-            return f"{name} is owned by {node}, and nobody may have it" if node else ""
+            is_well = not node or truth.may_keep(name, node)
+            return "" if is_well else f"{name} is owned by {node}, and nobody may have it"
         if record is not None and record.is_open:
             return f"a hand-over is open: {record}"
         if entry is None or node not in able:
