@@ -276,7 +276,8 @@ class Worker:
         self._is_leaving = True
         timeout_s = self._leave_timeout_s if timeout is None else timeout
         try:
-            with suppress(*TROUBLE):
+            # Whoever is no member now has nothing to give up.
+            with suppress(HansaError):
                 info = WorkerInfo(
                     weight=self._info.weight, resource_groups=self._info.resource_groups, is_draining=True
                 )
