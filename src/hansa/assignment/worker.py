@@ -560,6 +560,8 @@ class Worker:
             self._stats.again_count += 1
             backoff = self._backoffs.setdefault(partition, self._new_backoff())
             await asyncio.sleep(backoff.next_s())
+        # One that was under way when the work ended counts.
+        await work.saved_all()
         if self._works.get(partition) is not work:
             return
         self._asked_at_s.pop(partition, None)

@@ -592,9 +592,11 @@ class AssignmentTruth:
     # Plans.
 
     def _hear_plan(self, event: Event, origin: str) -> None:
-        self.changed_s = self._world.elapsed_s()
         if origin != self.leader():
             self._world.fail(WRITER, f"{origin} has written a plan")
+        if event.kind is EventKind.PUT:
+            # What is deleted is of old plans: later than anything is no change.
+            self.changed_s = self._world.elapsed_s()
         if not event.item.key.endswith(b"head"):
             self.steps[PlanStep.PART] += event.kind is EventKind.PUT
             return
