@@ -20,13 +20,12 @@ from enum import Enum
 from hashlib import shake_256
 from typing import Final, Generic, TypeVar
 
-from hansa.assignment.topology import election_of, handovers_of
 from hansa.assignment.handoff import Handoff
 from hansa.assignment.partition import GroupSettings, Partition
 from hansa.assignment.plan import Plan, PlanState
 from hansa.assignment.planner import Candidate
 from hansa.assignment.rebalancing import asked_by
-from hansa.assignment.topology import WorkerInfo
+from hansa.assignment.topology import WorkerInfo, election_of, handovers_of
 from hansa.assignment.work import Work
 from hansa.assignment.worker import FailedHandoff
 from hansa.coordination.handover import Handover, HandoverStep
@@ -438,9 +437,7 @@ class AssignmentTruth:
             self._places.setdefault(_name(key, KEYS.nodes), Recent(_Place())).set(place, at_s=at_s)
         elif key.startswith(self._partition_prefix):
             defined = Partition.decode(item.value, revision=item.mod_revision) if is_there else None
-            self._defined.setdefault(_name(key, self._partition_prefix), Recent(None)).set(
-                defined, at_s=at_s
-            )
+            self._defined.setdefault(_name(key, self._partition_prefix), Recent(None)).set(defined, at_s=at_s)
         elif key == KEYS.group(self._group):
             settings = GroupSettings.decode(item.value) if is_there else GroupSettings()
             self._settings.set(settings, at_s=at_s)
@@ -449,7 +446,11 @@ class AssignmentTruth:
 
     def _learn_part(self, item: KeyValue, *, is_there: bool) -> None:
         plan = self.plan
-        if plan is not None and plan.state is PlanState.OPEN and item.key.startswith(self._parts_of(plan.number)):
+        if (
+            plan is not None
+            and plan.state is PlanState.OPEN
+            and item.key.startswith(self._parts_of(plan.number))
+        ):
             self._world.fail(PLANS, f"{item.key!r} is of the plan that counts, {plan.number}")
         if is_there:
             self._parts[item.key] = item.value
@@ -507,9 +508,7 @@ class AssignmentTruth:
         for settings in self._settings.all(at_s=self._world.elapsed_s()):
             if node in settings.draining or settings.per_node_max is not None:
                 return
-        pairs = [
-            (each, place) for each in self._were_defined(name) for place in self._were_places(node)
-        ]
+        pairs = [(each, place) for each in self._were_defined(name) for place in self._were_places(node)]
         if all(_fits(each, place) and _is_willing(place) for each, place in pairs):
             self._world.fail(BOUNDED, f"{name} is taken from {before}, who works and may have it")
 
@@ -594,12 +593,11 @@ class AssignmentTruth:
     def _hear_plan(self, event: Event, origin: str) -> None:
         if origin != self.leader():
             self._world.fail(WRITER, f"{origin} has written a plan")
-        if event.kind is EventKind.PUT:
-            # What is deleted is of old plans: later than anything is no change.
-            self.changed_s = self._world.elapsed_s()
         if not event.item.key.endswith(b"head"):
+            # Of plans that do not count, or not any more: that may come late, and changes nothing.
             self.steps[PlanStep.PART] += event.kind is EventKind.PUT
             return
+        self.changed_s = self._world.elapsed_s()
         if event.kind is EventKind.DELETE:
             self._world.fail(PLANS, "there is no plan any more")
         before, now = self.plan, self._decoded_plan(event.item)
@@ -660,7 +658,8 @@ class AssignmentTruth:
         entry = self.entries.get(name)
         owner = ("", 0) if entry is None else (str(entry.lease), entry.epoch)
         is_owned_as_before = owner == (now.owner_key, now.epoch)
-        is_true, writers = True, (origin,)
+        is_true = True
+        writers: tuple[str, ...] = (origin,)
         match now.step:
             case HandoverStep.OFFERED:
                 is_true = is_owned_as_before

@@ -24,11 +24,11 @@ from dataclasses import replace
 from itertools import count
 from typing import ClassVar, Final
 
-from hansa.assignment.topology import handovers_of
 from hansa.assignment.handoff import Handoff
 from hansa.assignment.partition import GroupSettings, Partition
 from hansa.assignment.plan import PlanState
 from hansa.assignment.planner import share_out
+from hansa.assignment.topology import handovers_of
 from hansa.assignment.work import Work
 from hansa.assignment.worker import FailedHandoff, Worker
 from hansa.chance import Chance
@@ -149,7 +149,7 @@ class AssignmentLink(StruckLink):
 
 
 class Assignments(Scenario):
-    """Work that is shared out: one owner each, nothing done twice or lost, and rest when all is as planned."""
+    """Work that is shared out: one owner each, nothing lost or done twice, and rest when all is well."""
 
     name: ClassVar[str] = "assignments"
     chaos_s: ClassVar[float] = 10.0
@@ -183,7 +183,7 @@ class Assignments(Scenario):
             self._settings, draining=frozenset(chance.choose(((), (), ("n3",), ("n4",))))
         )
         self._last_pin = chance.choose(("", "", "n1", "n4"))
-        self._is_calm = False
+        self._calmed = asyncio.Event()
         self._is_operated = False
         self._is_over = False
         self._still_since_s = 0.0
@@ -215,7 +215,7 @@ class Assignments(Scenario):
     def calm(self) -> None:
         self.store.calm()
         self.truth.forget_work()
-        self._is_calm = True
+        self._calmed.set()
 
     def unsettled(self) -> str:
         missing = self._missing()
@@ -279,6 +279,10 @@ class Assignments(Scenario):
         believers = truth.believers(name)
         return "" if len(believers) == 1 else f"{believers} work on {name}, of {entry}"
 
+    @property
+    def _is_calm(self) -> bool:
+        return self._calmed.is_set()
+
     # What runs on the hosts.
 
     async def _live(self, host: Host) -> None:
@@ -341,9 +345,13 @@ class Assignments(Scenario):
         self.truth.has_left(host)
 
     async def _stay(self, chance: Chance) -> None:
-        until_s = self.world.elapsed_s() + chance.choose((4.0, 20.0, 20.0)) * chance.uniform(0.3, 1.0)
-        while self._is_calm or self.world.elapsed_s() < until_s:
-            await asyncio.sleep(0.5 if not self._is_calm else 1_000.0)
+        """For a while; from when all is calm for good."""
+        patience_s = chance.choose((4.0, 20.0, 20.0)) * chance.uniform(0.3, 1.0)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(patience_s):
+                await self._calmed.wait()
+        if self._is_calm:
+            await asyncio.Event().wait()
 
     async def _messages(self, work: Work, chance: Chance) -> AsyncIterator[int]:
         for offset in count(work.handoff.next_offset):
@@ -445,9 +453,7 @@ class Assignments(Scenario):
         able = self.truth.who_may_have(name) if name in self.truth.partitions else []
         if not able:
             return
-        placer = Placer(
-            link, KEYS.assignments(GROUP), kind=handovers_of(GROUP), guard=None, node=host.name
-        )
+        placer = Placer(link, KEYS.assignments(GROUP), kind=handovers_of(GROUP), guard=None, node=host.name)
         entry = KEYS.assignment(GROUP, name)
         await placer.offer(entry, chance.choose(able), timeout=chance.choose((1.0, 4.0)), reason="by hand")
 
