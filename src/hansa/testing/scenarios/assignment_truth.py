@@ -250,8 +250,8 @@ class AssignmentTruth:
 
     def may_keep(self, name: str, node: str) -> bool:
         """Whether a node may have a partition as long as no other one may: also one that drains."""
-        place = self._places.get(node)
-        return place is not None and _fits(self._defined[name].now, place.now)
+        place, defined = self._places.get(node), self._defined.get(name)
+        return place is not None and defined is not None and _fits(defined.now, place.now)
 
     def lease_of(self, node: str) -> int:
         """That of a node's record, 0 without one."""

@@ -362,29 +362,35 @@ class Assignments(Scenario):
         self.begun_count += 1
         self.handed_count += work.handoff.last_offset >= 0
         self.truth.given(host, work)
-        lease = work.claim.placement.lease
         async with work:
             with self.truth.working(host, work):
-                async for offset in work:
-                    state = self.sums.step(work.partition, work.handoff.state, offset)
-                    work.note(state=state, last_offset=offset)
-                    self.truth.noted(work)
-                    act = Put(
-                        ACTS + work.partition.encode(),
-                        f"{host.name} {lease} {work.epoch} {offset}".encode(),
-                    )
-                    with suppress(StoreUnavailable, TimedOut):
-                        await self._act(work, act, chance)
-                    if not self._is_calm and chance.flip(0.03):
-                        host.record(f"has enough of {work.partition}")
-                        return
-                # The last piece of work takes its time.
-                await asyncio.sleep(chance.uniform(0.0, 0.3))
+                try:
+                    await self._do_all(host, work, chance)
+                finally:
+                    # Whoever is asked for it, or has lost it, puts things away first.
+                    await asyncio.sleep(chance.uniform(0.0, 0.3))
+
+    async def _do_all(self, host: Host, work: Work, chance: Chance) -> None:
+        lease = work.claim.placement.lease
+        async for offset in work:
+            state = self.sums.step(work.partition, work.handoff.state, offset)
+            work.note(state=state, last_offset=offset)
+            self.truth.noted(work)
+            told = f"{host.name} {lease} {work.epoch} {offset}"
+            with suppress(StoreUnavailable, TimedOut, TimeoutError):
+                await self._act(work, Put(ACTS + work.partition.encode(), told.encode()), chance)
+            if not self._is_calm and chance.flip(0.03):
+                host.record(f"has enough of {work.partition}")
+                return
 
     async def _act(self, work: Work, act: Put, chance: Chance) -> None:
         match chance.below(10):
-            case 0 | 1:
+            case 0:
                 await work.save()
+            case 1:
+                # It may be carried out all the same, later.
+                async with asyncio.timeout(chance.uniform(0.0, 0.5)):
+                    await work.save()
             case 2:
                 await work.save(operations=[act])
             case 3 | 4:
@@ -449,8 +455,8 @@ class Assignments(Scenario):
                 await link.put(key, chance.choose(changes)().encode(), timeout=TIMEOUT_S)
 
     async def _move(self, host: Host, link: StruckLink, name: str, chance: Chance) -> None:
-        """By hand, to somebody who may have it."""
-        able = self.truth.who_may_have(name) if name in self.truth.partitions else []
+        """By hand, to somebody who may have it; also to one that leaves."""
+        able = [node for node in NODES if self.truth.may_keep(name, node)]
         if not able:
             return
         placer = Placer(link, KEYS.assignments(GROUP), kind=handovers_of(GROUP), guard=None, node=host.name)
