@@ -39,6 +39,7 @@ from hansa.coordination.placed import Placement
 from hansa.coordination.placing import Placer
 from hansa.errors import (
     AlreadyClosed,
+    BadArgument,
     BadRecord,
     Conflict,
     NoOwner,
@@ -195,10 +196,11 @@ class Assignments:
         what = f"partition {partition!r} of {self.group!r}"
         book, definitions = await self._read(partition)
         workers = await self.workers()
-        definition = definitions.get(partition)
-        if definition is None:
+        found, definition = book.assignments.get(partition), definitions.get(partition)
+        if found is not None and found.generation:
+            raise BadArgument(f"{what} cannot be moved by hand: the broker of its Kafka group shares it out")
+        if found is None or definition is None:
             raise NotThere(f"{what} is not defined")
-        found = book.assignments[partition]
         if not found.owner:
             raise NoOwner(f"nobody has {what} now{f': {found.reason}' if found.reason else ''}")
         stays = f"{what} stays at {found.owner!r}"
@@ -521,12 +523,12 @@ def _with_standby(
     book: TopologyBook, definitions: Mapping[str, Partition], workers: Mapping[str, Candidate]
 ) -> dict[str, Assignment]:
     """What a book says, with who else could have each partition, in the order of their names."""
-    return {
-        name: replace(found, standby=standby_of(definitions[name], found.owner, workers.values()))
-        if name in definitions
-        else found
-        for name, found in sorted(book.assignments.items())
-    }
+    found = {}
+    for name, one in sorted(book.assignments.items()):
+        # A Kafka group's need no definition: all its workers could have them.
+        definition = definitions.get(name) or Partition(name=name)
+        found[name] = replace(one, standby=standby_of(definition, one.owner, workers.values()))
+    return found
 
 
 def _candidates(records: Iterable[KeyValue], group: str, draining: frozenset[str]) -> dict[str, Candidate]:

@@ -122,6 +122,10 @@ def share_out(
 # What a partition asks of a worker: a role and a resource group; either may be empty.
 _Demand: TypeAlias = tuple[str, str]
 _Lane: TypeAlias = "list[tuple[float, int, _Worker]]"
+# Who has such partitions and may have what these demand.
+_Spare: TypeAlias = "dict[tuple[_Kind, frozenset[_Demand]], list[_Worker]]"
+# How far it lowers the costs, whether it leads into the zone (1) or out of it (-1), what goes, and to whom.
+_Step: TypeAlias = "tuple[float, int, _Kind, _Worker]"
 
 
 class _Kind:
@@ -389,20 +393,17 @@ class _Table:
                     ways[kind.demand] = (worker, kind, wanted)
                     reached.append(kind.demand)
                     taker = self._lowest(kind.wide)
-                    if taker is not None:
-                        return self._pass_on(taker, kind.demand, ways)
+                    if taker is None:
+                        continue
+                    back = kind.demand
+                    while back in ways:
+                        giver, kind, back = ways[back]
+                        self._pass(kind, giver, taker)
+                        taker = giver
+                    return taker
         # These workers are full, and what they have may only be theirs: so they stay full.
         self._full.update(reached)
         return None
-
-    def _pass_on(
-        self, taker: _Worker, demand: _Demand, ways: Mapping[_Demand, tuple[_Worker, _Kind, _Demand]]
-    ) -> _Worker:
-        while demand in ways:
-            giver, kind, demand = ways[demand]
-            self._pass(kind, giver, taker)
-            taker = giver
-        return taker
 
     # -- 3. what is moved to level
 
@@ -420,42 +421,56 @@ class _Table:
         """Let the highest go first, until nobody can give anything away; whether anybody could."""
         givers = [(-worker.height, worker.rank, worker) for worker in self.open]
         heapify(givers)
+        # What a giver should give next, the best last: to look at all it has for each step takes too long.
+        next_kinds: dict[int, list[_Kind]] = {}
         is_changed = False
         while givers:
-            height, _, giver = heappop(givers)
-            if height == -giver.height and (step := self._step(giver, into_zones=into_zones)) is not None:
-                kind, taker = step
+            height, rank, giver = heappop(givers)
+            if height != -giver.height:
+                continue
+            if kinds := next_kinds.get(rank):
+                step = self._step(giver, kinds.pop(), into_zones)
+            else:
+                steps = [found for kind in giver.has if (found := self._step(giver, kind, into_zones))]
+                if not steps:
+                    continue
+                *others, step = sorted(steps, key=lambda each: each[:2])
+                # A quarter: of the rest many will be no good when these are done.
+                next_kinds[rank] = [each[2] for each in others[len(others) - len(steps) // 4 :]]
+            if step is not None:
+                kind, taker = step[2:]
                 self._pass(kind, giver, taker)
-                heappush(givers, (-giver.height, giver.rank, giver))
                 heappush(givers, (-taker.height, taker.rank, taker))
                 is_changed = True
+            heappush(givers, (-giver.height, giver.rank, giver))
         return is_changed
 
-    def _step(self, giver: _Worker, *, into_zones: bool) -> tuple[_Kind, _Worker] | None:
-        """What a worker should give to whom, so that the costs fall most; None if nothing helps."""
-        best: tuple[_Kind, _Worker] | None = None
-        best_fall, best_gain = 0.0, 0
-        for kind in giver.has:
-            is_away = kind.near is not None and kind.zone != giver.zone
-            for lane in (kind.near,) if into_zones else (kind.near, kind.wide):
-                taker = None if lane is None else self._lowest(lane)
-                if taker is None or taker is giver:
-                    continue
-                # Whether it comes into its zone (1) or out of it (-1).
-                gain = is_away - (kind.near is not None and kind.zone != taker.zone)
-                if gain != 1 if into_zones else lane is kind.wide and gain > 0:
-                    continue
-                # Whether it leaves where it is now (1) or comes back there (-1).
-                is_home = giver.has[kind] <= len(giver.home.get(kind, ()))
+    def _step(self, giver: _Worker, kind: _Kind, into_zones: bool) -> _Step | None:
+        """To whom a worker should give one of a kind; None if that does not pay, or if it has none."""
+        best: _Step | None = None
+        weight, count = kind.weight, giver.has.get(kind, 0)
+        is_away = kind.near is not None and kind.zone != giver.zone
+        # Whether it leaves where it is now (1), or comes back there (-1).
+        is_home = count <= len(giver.home.get(kind, ()))
+        lanes = (kind.near,) if into_zones else (kind.near, kind.wide)
+        for lane in lanes if count else ():
+            taker = None if lane is None else self._lowest(lane)
+            if taker is None or taker is giver:
+                continue
+            gain = is_away - (kind.near is not None and kind.zone != taker.zone)
+            if gain != 1 if into_zones else lane is kind.wide and gain > 0:
+                continue
+            both = giver.capacity * taker.capacity
+            fall = 2 * (2 * giver.load - weight) * taker.capacity
+            fall -= 2 * (2 * taker.load + weight) * giver.capacity
+            if kind.slack:
                 loss = is_home - (taker.has.get(kind, 0) < len(taker.home.get(kind, ())))
-                weight, both = kind.weight, giver.capacity * taker.capacity
-                fall = (2 * giver.load - weight) * taker.capacity - (2 * taker.load + weight) * giver.capacity
-                fall = 2 * fall + (3 * gain - loss) * kind.slack * both
-                # Exactly, before it is compared: a step that does not lower the costs would go on for ever.
-                if fall > 0 or (fall == 0 and gain > 0):
-                    found = (fall * weight / both, gain)
-                    if best is None or found > (best_fall, best_gain):
-                        best, (best_fall, best_gain) = (kind, taker), found
+                fall += (3 * gain - loss) * kind.slack * both
+            # Exactly, before it is compared: a step that does not lower the costs would go on for ever.
+            if fall > 0 or (fall == 0 and gain > 0):
+                found = (fall * weight / both, gain, kind, taker)
+                if best is None or found[:2] > best[:2]:
+                    best = found
         return best
 
     def _change_places(self) -> bool:
@@ -467,7 +482,7 @@ class _Table:
             if kind.near is not None and kind.zone != worker.zone
         ]
         # By zone and weight, and by the zone that it would rather be in: what need not be where it is.
-        spare: dict[tuple[str, int, str], dict[tuple[_Kind, frozenset[_Demand]], list[_Worker]]] = {}
+        spare: dict[tuple[str, int, str], _Spare] = {}
         for worker in self.open if seekers else ():
             for kind in worker.has:
                 if kind.zone != worker.zone:
@@ -477,34 +492,18 @@ class _Table:
         hopeless: set[tuple[_Kind, frozenset[_Demand], str]] = set()
         is_changed = False
         for worker, kind in seekers:
-            while kind in worker.has and (kind, worker.demands, worker.zone) not in hopeless:
-                for zone in (worker.zone, *zones):
-                    group = spare.get((kind.zone, kind.weight, zone), {})
-                    if (found := self._partner(worker, kind, group)) is not None:
-                        break
-                else:
-                    hopeless.add((kind, worker.demands, worker.zone))
+            alike = (kind, worker.demands, worker.zone)
+            while kind in worker.has and alike not in hopeless:
+                groups = [spare.get((kind.zone, kind.weight, zone), {}) for zone in (worker.zone, *zones)]
+                found = next(filter(None, (_partner(worker, kind, group) for group in groups)), None)
+                if found is None:
+                    hopeless.add(alike)
                     break
                 other, partner = found
                 self._pass(kind, worker, partner)
                 self._pass(other, partner, worker)
                 is_changed = True
         return is_changed
-
-    def _partner(
-        self,
-        worker: _Worker,
-        kind: _Kind,
-        group: Mapping[tuple[_Kind, frozenset[_Demand]], list[_Worker]],
-    ) -> tuple[_Kind, _Worker] | None:
-        """Who could take a partition of the kind, and give which for it."""
-        for (other, demands), partners in group.items():
-            if kind.demand in demands and other.demand in worker.demands:
-                while partners and other not in partners[-1].has:
-                    partners.pop()
-                if partners:
-                    return other, partners[-1]
-        return None
 
     # -- names and reasons
 
@@ -573,3 +572,14 @@ def _needs(demand: _Demand) -> str:
     role, group = demand
     words = [f"the role {role!r}"] * bool(role) + [f"the resource group {group!r}"] * bool(group)
     return " and ".join(words)
+
+
+def _partner(worker: _Worker, kind: _Kind, group: _Spare) -> tuple[_Kind, _Worker] | None:
+    """Who could take a partition of the kind, and give which for it."""
+    for (other, demands), partners in group.items():
+        if kind.demand in demands and other.demand in worker.demands:
+            while partners and other not in partners[-1].has:
+                partners.pop()
+            if partners:
+                return other, partners[-1]
+    return None
