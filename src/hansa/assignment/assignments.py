@@ -364,13 +364,17 @@ class AssignmentView:
         self._changed = Waiters()
         self._read_count = 0
         self._failure: BaseException | None = None
-        self.last_applied_index = 0
-        """The store's revision at which the last change was made that this view has applied."""
+        self._applied_index = 0
 
     @property
     def assignments(self) -> Mapping[str, Assignment]:
         """Who has which partition, by name, without what they left, and without who else could have it."""
         return self._book.assignments
+
+    @property
+    def last_applied_index(self) -> int:
+        """The store's revision at which the last change was made that this view has applied."""
+        return self._applied_index
 
     @property
     def workers(self) -> dict[str, Candidate]:
@@ -460,7 +464,7 @@ class AssignmentView:
             following.close()
 
     def _hear(self, item: KeyValue, is_there: bool) -> list[TopologyEvent]:
-        self.last_applied_index = max(self.last_applied_index, item.mod_revision)
+        self._applied_index = max(self._applied_index, item.mod_revision)
         return heard(self._book, self._definitions, self._keys, item, is_there=is_there)
 
     def _hear_node(self, item: KeyValue, is_there: bool) -> list[TopologyEvent]:
