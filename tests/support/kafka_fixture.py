@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.support import kafka_program
-from tests.support.kafka_servers import Kafka, RunningKafka, shared_kafka
+
+if TYPE_CHECKING:
+    from tests.support.kafka_servers import Kafka, RunningKafka
 
 _TOLD = "kafka"
 _ABOUT = pytest.StashKey[set[str]]()
@@ -18,6 +20,9 @@ _ABOUT = pytest.StashKey[set[str]]()
 @pytest.fixture(scope="session")
 def kafka(pytestconfig: pytest.Config) -> Iterator[Kafka]:
     """The broker that all tests share: leave it alone, and have topics and groups of your own (`unused`)."""
+    # Loaded when it is needed: most processes of tests never are a client of Kafka.
+    from tests.support.kafka_servers import shared_kafka
+
     with shared_kafka() as kafka:
         tell_kafka(pytestconfig, kafka.about)
         yield kafka
@@ -26,6 +31,8 @@ def kafka(pytestconfig: pytest.Config) -> Iterator[Kafka]:
 @pytest.fixture
 async def own_kafka(pytestconfig: pytest.Config) -> AsyncIterator[RunningKafka]:
     """A broker of the test's own, to be killed, frozen and started again."""
+    from tests.support.kafka_servers import RunningKafka
+
     async with RunningKafka() as running:
         tell_kafka(pytestconfig, running.about)
         yield running

@@ -260,23 +260,19 @@ def fresh_kafka() -> Iterator[RunningKafka]:
 
 
 @contextmanager
-def shared_kafka() -> Iterator[Kafka]:
-    """The broker of all tests of this tree that run now: it lives while somebody is in here."""
-    folder = _shared_folder()
+def shared_kafka(folder: Path | None = None) -> Iterator[Kafka]:
+    """The broker of all who give this folder, else of this tree's tests: it lives while one is in here."""
+    folder = folder or FOLDER / ("shared-mock" if is_mock_chosen() else "shared")
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "starting.lock").open("w") as starting, (folder / "users.lock").open("w") as users:
         fcntl.flock(starting, fcntl.LOCK_EX)
         # A keeper that is ending has this lock alone, until it has ended.
         fcntl.flock(users, fcntl.LOCK_SH)
         if not _has_keeper(folder):
-            _start_keeper()
+            _start_keeper(folder)
         kafka = Kafka(**json.loads((folder / "kafka.json").read_text()))
         fcntl.flock(starting, fcntl.LOCK_UN)
         yield kafka
-
-
-def _shared_folder() -> Path:
-    return FOLDER / ("shared-mock" if is_mock_chosen() else "shared")
 
 
 def _has_keeper(folder: Path) -> bool:
@@ -288,10 +284,10 @@ def _has_keeper(folder: Path) -> bool:
         return False
 
 
-def _start_keeper() -> None:
+def _start_keeper(folder: Path) -> None:
     with tempfile.TemporaryFile("w+") as said:
         process = subprocess.Popen(
-            [sys.executable, "-m", "tests.support.kafka_servers"],
+            [sys.executable, "-m", "tests.support.kafka_servers", str(folder)],
             cwd=ROOT,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -309,9 +305,8 @@ def _start_keeper() -> None:
         process.returncode = 0
 
 
-async def keep() -> None:
+async def keep(folder: Path) -> None:
     """Run the shared broker until nobody uses it any more."""
-    folder = _shared_folder()
     with (folder / "keeper.lock").open("w") as alone, (folder / "users.lock").open("w") as users:
         fcntl.flock(alone, fcntl.LOCK_EX)
         async with RunningKafka() as running:
@@ -321,4 +316,4 @@ async def keep() -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(keep())
+    asyncio.run(keep(Path(sys.argv[1])))

@@ -9,6 +9,11 @@ from confluent_kafka import KafkaError, Message, Producer
 from confluent_kafka.aio import AIOConsumer
 
 READ_S_MAX = 30.0
+# The two ways to be a member of a group.
+PROTOCOLS = {
+    "classic": {"group.protocol": "classic", "partition.assignment.strategy": "cooperative-sticky"},
+    "consumer": {"group.protocol": "consumer"},
+}
 
 
 def produce(address: str, topic: str, *values: bytes, partition: int = 0) -> None:

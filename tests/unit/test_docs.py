@@ -13,7 +13,6 @@ import pytest
 
 from tests.support.doc_examples import ROOT, Scene, play, scenes_of
 from tests.support.kafka_fixture import tell_kafka
-from tests.support.kafka_servers import fresh_kafka
 
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
 SCENES = [scene for page in PAGES for scene in scenes_of(page)]
@@ -24,6 +23,8 @@ def test_the_example_runs(scene: Scene, tmp_path: Path, pytestconfig: pytest.Con
     if not scene.needs_kafka:
         play(scene, tmp_path)
         return
+    from tests.support.kafka_servers import fresh_kafka
+
     with fresh_kafka() as kafka:
         tell_kafka(pytestconfig, kafka.about)
         play(scene, tmp_path, kafka=kafka.address)

@@ -12,13 +12,7 @@ from hansa.cli.kafka_broker import KafkaBroker
 from hansa.errors import AddressInUse, KafkaRefused, UsageError
 from tests.support.kafka_program import choose_kafka
 from tests.support.kafka_servers import Kafka, RunningKafka, needs_real, unused
-from tests.support.kafka_talk import consume, produce
-
-# The two ways to be a member of a group.
-PROTOCOLS = {
-    "classic": {"group.protocol": "classic", "partition.assignment.strategy": "cooperative-sticky"},
-    "consumer": {"group.protocol": "consumer"},
-}
+from tests.support.kafka_talk import PROTOCOLS, consume, produce
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
