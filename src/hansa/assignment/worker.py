@@ -438,7 +438,9 @@ class Worker:
         generation: int,
         messages: Messages | None,
     ) -> None:
-        work = Work(claim, definition, saved, self, handoff=handoff, generation=generation, messages=messages)
+        work = Work(
+            claim, definition, saved, self, handoff=handoff, generation=generation, messages=messages
+        )
         if self._source is not None:
             work.source = self._source(work)
         partition = definition.name
