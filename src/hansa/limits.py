@@ -444,7 +444,7 @@ HANDOVER_PAST_COUNT: Final = 8
 # --- Assignment -------------------------------------------------------------------------------------------
 # Partitions that move from working owners at a time: each pauses for some ten milliseconds, the others work.
 ASSIGNMENT_MOVES_AT_ONCE: Final = 8
-# After a join so long nothing moves for the sake of balance: processes that are started together come together.
+# After a join nothing moves for so long for the sake of balance: processes are often started together.
 ASSIGNMENT_JOIN_DELAY_S: Final = 1.0
 # How often the leader looks again, though nothing has changed: a move that failed is planned anew then.
 ASSIGNMENT_REBALANCE_S: Final = 30.0
@@ -469,11 +469,11 @@ PLAN_UNPLACED_TOLD_COUNT: Final = 100
 ASSIGNMENT_STEPS_AT_ONCE: Final = 32
 # A step that was refused, because something had changed, is decided on anew after so long without any news.
 ASSIGNMENT_LOOK_S: Final = 0.1
-# A move that was withdrawn is offered again so often, with pauses that double; then the next check plans anew.
+# How often a withdrawn move is offered again, with pauses that double; then the next check plans anew.
 ASSIGNMENT_MOVE_TRIES_COUNT: Final = 3
 ASSIGNMENT_MOVE_RETRY_S: Final = 0.5
 
-# What was noted of a work is saved so often, besides when it is given up: so much is done again after a crash.
+# How often what was noted of a work is saved: so much is done again after a crash.
 WORK_SAVE_INTERVAL_S: Final = 5.0
 # A work that ended by itself is given to its user again, with pauses that grow up to the second.
 WORK_AGAIN_S_MIN: Final = 0.1

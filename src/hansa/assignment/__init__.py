@@ -10,6 +10,7 @@ async with Members(store, NodeInfo(id="a")) as members, Worker(members, "orders"
 - `rebalancing`: what the leader of a group does next. `assigner`: carries it out.
 - `handoff`: what a worker leaves behind of a partition, and where it stands.
 - `topology`: who works for a group, who has which partition, and what happens to that.
+- `assignments`: a group from outside, to change and to follow it. `topology_bridge`: its events on a topic.
 - `work`: a partition that this process works on. `worker`: a process that takes its share.
 - `store_mode`: how partitions come and go where a leader places them.
 """

@@ -146,6 +146,7 @@ class Term:
         self._news = Waiters()
         self._changes_count = 0
         self._reads_count = 0
+        self._is_view_new = True
         self.bad_records_count = 0
 
     async def run(self) -> None:
@@ -165,6 +166,7 @@ class Term:
             while self._reads_count < len(followed):
                 await self._news.wait()
             plan = await patiently(self._plans.load, self._environment.chance)
+            self._look_at_members()
             self.machine.begin(plan, now=self._now())
             while True:
                 await self._wait(self._decide(tasks))
@@ -172,6 +174,8 @@ class Term:
     def _decide(self, tasks: asyncio.TaskGroup) -> tuple[int, float]:
         """Begin what is to be done now; gives which news that was decided on, and until when it holds."""
         now = self._now()
+        if self._is_view_new:
+            self._look_at_members()
         for command in self.machine.decide(now=now, wall=self._store.clock.wall()):
             if isinstance(command, WritePlan | EndPlan):
                 tasks.create_task(self._write(command), name=f"leads {self._group}: writes a plan")
@@ -271,21 +275,22 @@ class Term:
 
     async def _follow_members(self) -> None:
         events = self._members.events()
-        self._look_at_members()
         try:
             async for _ in events:
-                self._look_at_members()
+                self._is_view_new = True
+                self._changed()
         finally:
             events.close()
 
     def _look_at_members(self) -> None:
+        """Once for all news of members since the last decision: a thousand may join together."""
+        self._is_view_new = False
         draining = self.machine.settings.draining
         here = [member for member in self._members.view.values() if member.is_here]
         found = ((member, candidate_of(member, self._group, draining=draining)) for member in here)
         workers = {member.id: worker for member, worker in found if worker is not None}
         leases = {member.id: member.lease for member in here}
         self.machine.hear_workers(workers, leases, now=self._now())
-        self._changed()
 
     def _hear_settings(self, item: KeyValue, is_there: bool) -> None:
         settings = GroupSettings()
@@ -296,7 +301,7 @@ class Term:
                 self._bad(item, error)
                 return
         self.machine.hear_settings(settings, now=self._now())
-        self._look_at_members()
+        self._is_view_new = True
 
     def _hear_partition(self, item: KeyValue, is_there: bool) -> None:
         name = item.key.removeprefix(self._keys.partitions(self._group)).decode()

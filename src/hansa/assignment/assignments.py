@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -326,6 +327,7 @@ class AssignmentView:
 
     def __init__(self, assignments: Assignments) -> None:
         self._outside = assignments
+        self.group = assignments.group
         self._keys = Keys(assignments.cluster)
         self._book = TopologyBook(assignments.group)
         self._definitions: dict[str, Partition] = {}
@@ -344,6 +346,11 @@ class AssignmentView:
     def assignments(self) -> Mapping[str, Assignment]:
         """Who has which partition, by name, without what they left."""
         return self._book.assignments
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """How many partitions each node has."""
+        return Counter(each.owner for each in self.assignments.values() if each.owner)
 
     def events(self) -> EventStream[TopologyEvent]:
         """What happens from this call on, with the handoffs where somebody was assigned a partition."""
@@ -364,12 +371,8 @@ class AssignmentView:
         return self.assignments
 
     async def __aenter__(self) -> Self:
-        group = self._outside.group
-        prefixes = (
-            self._keys.partitions(group),
-            self._keys.handoffs(group),
-            self._keys.assignments(group),
-        )
+        keys, group = self._keys, self.group
+        prefixes = (keys.partitions(group), keys.handoffs(group), keys.assignments(group))
         for prefix in prefixes:
             self._tasks.spawn(self._follow(prefix), f"follows {prefix!r}")
         try:

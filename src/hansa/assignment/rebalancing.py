@@ -379,8 +379,9 @@ class Rebalancing:
         self._unplaced = sharing.unplaced
         for name in sharing.unplaced:
             self._urgent[name] = None
-        changes, self._changes = self._changes, [] if is_whole else self._changes
-        if not moves and not self._targets:
+        changes, self._changes = self._changes, []
+        told = {} if self.plan is None else self.plan.unplaced
+        if not moves and not self._targets and sharing.unplaced.keys() == told.keys():
             self._failed.clear()
             self._changed_at_s = None
             return None
@@ -579,7 +580,7 @@ def asked_by(group: str) -> str:
 
 
 def _told(changes: list[str]) -> str:
-    """Some changes in words."""
-    seen = list(dict.fromkeys(changes))
+    """Some changes in words, those of workers first: of partitions there may be thousands."""
+    seen = sorted(dict.fromkeys(changes), key=lambda change: change.startswith("partition "))
     more = f" and {len(seen) - _CHANGES_TOLD_COUNT} more" if len(seen) > _CHANGES_TOLD_COUNT else ""
     return ", ".join(seen[:_CHANGES_TOLD_COUNT]) + more

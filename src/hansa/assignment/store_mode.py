@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 
 from hansa.assignment.assigner import Assigner
 from hansa.assignment.rebalancing import RebalancingStats
-from hansa.assignment.topology import WorkerInfo, handovers_of
+from hansa.assignment.topology import candidate_of, handovers_of, standby_of
 from hansa.coordination.handover import Handover
 from hansa.coordination.placed import PlacedClaim, PlacedClaims
 from hansa.coordination.placing import PlacedMoves
 from hansa.errors import HandoverWithdrawn, NotHeld
-from hansa.limits import HANDOFF_LIFETIME_S
+from hansa.limits import ASSIGNMENT_LOOK_S, HANDOFF_LIFETIME_S
 from hansa.store.values import Operation
 
 if TYPE_CHECKING:
@@ -41,6 +41,11 @@ class StoreMode:
     def stats(self) -> RebalancingStats:
         """What this process counts while it leads the group."""
         return RebalancingStats() if self.assigner is None else self.assigner.stats
+
+    @property
+    def last_applied_index(self) -> int:
+        """The store's revision up to which this worker has done what the leader wrote."""
+        return self._claims.revision
 
     def attach(self, worker: Worker) -> None:
         self._worker = worker
@@ -99,16 +104,19 @@ class StoreMode:
             await work.ended()
 
     async def _until_free(self) -> None:
-        members, group = self._worker.members, self._worker.group
+        """Until this worker has nothing more that another one could have."""
+        worker = self._worker
         while self._claims.claims:
-            others = (
-                WorkerInfo.of(member, group)
-                for member in members.view.values()
-                if member.id != self._worker.node
-            )
-            if not any(other is not None and not other.is_draining for other in others):
+            others = [
+                candidate
+                for member in worker.members.view.values()
+                if (candidate := candidate_of(member, worker.group)) is not None
+            ]
+            definitions = [work.definition for work in worker.works.values()]
+            is_all_ready = len(definitions) == len(self._claims.claims)
+            if is_all_ready and not any(standby_of(each, worker.node, others) for each in definitions):
                 return
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(ASSIGNMENT_LOOK_S)
 
     def _own(self, claim: PlacedClaim) -> None:
         self._worker.begin(claim, self._partition(claim))

@@ -243,10 +243,12 @@ class TopologyBook:
     def __init__(self, group: str) -> None:
         self.group = group
         self.assignments: dict[str, Assignment] = {}
+        self._defined: set[str] = set()
 
     def hear_entry(self, name: str, entry: Placement | None, *, revision: int) -> list[TopologyEvent]:
         """This is who has a partition now; None: its entry was deleted. Raises `BadRecord`."""
         before = self._found(name)
+        is_over = entry is None and name not in self._defined
         entry = entry or Placement(node="", lease=0, epoch=before.epoch)
         note = EntryNote.decode(entry.body)
         now = self.assignments[name] = replace(
@@ -259,6 +261,8 @@ class TopologyBook:
             version=max(before.version, revision),
             updated_at=max(before.updated_at, note.since),
         )
+        if is_over:
+            del self.assignments[name]
         if (before.owner, before.epoch) == (now.owner, now.epoch):
             return []
         events: list[TopologyEvent] = []
@@ -274,13 +278,17 @@ class TopologyBook:
     ) -> list[TopologyEvent]:
         """A partition is defined like this now; None: not any more."""
         before = self._found(name)
-        resources = () if partition is None else partition.resources
+        if partition is None:
+            # Its owner is about to lose it, with the resources that it had.
+            self._defined.discard(name)
+            if not before.owner:
+                self.assignments.pop(name, None)
+            return []
+        self._defined.add(name)
         now = self.assignments[name] = replace(
-            before, resources=resources, version=max(before.version, revision)
+            before, resources=partition.resources, version=max(before.version, revision)
         )
-        if partition is None and not before.owner:
-            del self.assignments[name]
-        if before.resources == resources or not now.owner:
+        if before.resources == now.resources or not now.owner:
             return []
         return [self._event(PartitionUpdated, now, reason="resources", version=revision)]
 
@@ -288,7 +296,8 @@ class TopologyBook:
         """This was saved last; None: it was deleted."""
         before = self._found(name)
         if head is None:
-            self.assignments[name] = replace(before, last_offset=-1)
+            if name in self.assignments:
+                self.assignments[name] = replace(before, last_offset=-1, handoff_size=0)
             return []
         now = self.assignments[name] = replace(
             before,

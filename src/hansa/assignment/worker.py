@@ -2,10 +2,10 @@
 
 How partitions come and go is its mode's: on a store a leader places them (`store_mode`), in a Kafka group the
 broker does (`kafka_mode`). What is the same in both is here. The worker must: say in its member's metadata
-that it works for the group, as long as it does; read a partition's handoff when it owns it, and not before; give
-each work to its user once; when a partition is asked for, have the work come to an end, save what it noted,
-and only then let the partition go; give a work to its user again when it ended by itself; and forget it when
-it is lost.
+that it works for the group, as long as it does; read a partition's handoff when it owns it, and not before;
+give each work to its user once; when a partition is asked for, have the work come to an end, save what it
+noted, and only then let the partition go; give a work to its user again when it ended by itself; and forget
+it when it is lost.
 """
 
 from __future__ import annotations
@@ -279,7 +279,8 @@ class Worker:
         self._is_leaving = True
         timeout_s = self._leave_timeout_s if timeout is None else timeout
         try:
-            with suppress(*TROUBLE):
+            # Whoever is no member now has nothing to give up.
+            with suppress(HansaError):
                 info = WorkerInfo(
                     weight=self._info.weight, resource_groups=self._info.resource_groups, is_draining=True
                 )

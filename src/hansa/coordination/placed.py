@@ -114,6 +114,11 @@ class PlacedClaims(Hanging):
         claim = self._claims.get(key)
         return claim if claim is not None and claim.is_standing else None
 
+    @property
+    def revision(self) -> int:
+        """The store's, up to which the entries were followed."""
+        return self._following.revision
+
     async def run(self) -> None:
         """Follow the entries until cancelled: then nothing is owned any more. Raises `AlreadyClosed`."""
         self._keeper.hang_on(self)

@@ -249,9 +249,7 @@ class Placer:
         puts = [Put(key, ended.encode()), *dropped(self._blobs, record, ended)]
         return await self._commit([Compare.revision(key, "=", record.revision)], puts)
 
-    async def _look(
-        self, entry: bytes, node: str = ""
-    ) -> tuple[KeyValue | None, Handover | None, int, int]:
+    async def _look(self, entry: bytes, node: str = "") -> tuple[KeyValue | None, Handover | None, int, int]:
         """The entry, its record, the store's revision, and the lease of a node that is there."""
         keys = [entry, self._record_key(entry), *([self._keys.node(node)] if node else [])]
         outcome = await self._store.commit([], then=[Get(key) for key in keys])

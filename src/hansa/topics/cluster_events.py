@@ -1,10 +1,10 @@
-"""Bridges the events of a cluster's members onto a topic, for nodes that have no store.
+"""Bridges events onto a topic, those of a cluster's members first of all, for nodes that have no store.
 
-`TopicBridge` publishes; `bridged_events` reads. A bridge tells an event more than once: to nodes that
-subscribe late, and when it takes over from another bridge. So every message carries the store's revision, and
-a reader drops what it has heard (`Heard`). Each member has two tracks, what it says of itself and whether it
-is suspected, and the revisions of each grow. The end of a member's stay is told once, whatever the revision
-of a second end.
+`EventBridge` publishes events of any kind. `TopicBridge` does so with those of members, and `bridged_events`
+reads these. A bridge tells an event more than once: to nodes that subscribe late, and when it takes over from
+another bridge. So every message carries the store's revision, and a reader drops what it has heard (`Heard`).
+Each member has two tracks, what it says of itself and whether it is suspected, and the revisions of each
+grow. The end of a member's stay is told once, whatever the revision of a second end.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ import asyncio
 import json
 import logging
 from collections import deque
+from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Generic, Self, TypeVar
 
 from hansa.coordination.member import (
     Expelled,
@@ -70,27 +71,32 @@ _NAMES: Final = {kind: name for name, kind in _KINDS.items()}
 
 logger = logging.getLogger(__name__)
 
+E = TypeVar("E")
+
 TOPIC: Final = "cluster:events"
 
 
-class TopicBridge:
-    """Publishes every event of members on a topic, for as long as the block.
+class EventBridge(Generic[E]):
+    """Publishes the events that `open_events` gives on a topic, for as long as the block.
 
     Any number of nodes may run one: the owner of the topic publishes, the others stand by, and one of them
     goes on when the owner is gone. Each holds the last events, and tells them again when it becomes the owner
-    and when a node is new among the subscribers; readers (`bridged_events`) drop what they know.
+    and when a node is new among the subscribers; readers drop what they know. An event of which `encode`
+    makes nothing is not published.
     """
 
     def __init__(
         self,
-        members: Members,
         node: SpotNode,
-        topic: str = TOPIC,
+        topic: str,
         *,
+        open_events: Callable[[], EventStream[E]],
+        encode: Callable[[E], bytes | None],
         environment: Environment | None = None,
     ) -> None:
-        self._members = members
         self._node = node
+        self._open_events = open_events
+        self._encode = encode
         self._chance = (environment or Environment()).chance
         self.topic = topic
         self._spot: Spot | None = None
@@ -123,7 +129,7 @@ class TopicBridge:
     async def __aenter__(self) -> Self:
         self._spot = self._node.spot(f"bridge to {self.topic}")
         # Before the first await: nothing that happens from now on is missed.
-        events = self._members.events()
+        events = self._open_events()
         self._tasks.spawn(self._bridge(events, self._spot), "events")
         self._tasks.spawn(self._own(self._spot), "owning")
         self._tasks.spawn(self._listen(), "listening")
@@ -145,12 +151,11 @@ class TopicBridge:
             if self._spot is not None:
                 await self._spot.close()
 
-    async def _bridge(self, events: EventStream[MembersEvent], spot: Spot) -> None:
+    async def _bridge(self, events: EventStream[E], spot: Spot) -> None:
         async for event in events:
-            # These are about one process alone, which knows them.
-            if isinstance(event, Rejoined | Expelled | LoopLagged):
+            message = self._encode(event)
+            if message is None:
                 continue
-            message = encode_event(event)
             self._held.append(message)
             if self.is_owner:
                 await self._publish(spot, message)
@@ -165,7 +170,7 @@ class TopicBridge:
                 continue
             self.takeovers_count += 1
             self._taken.wake_all()
-            logger.info("events of cluster %s are published here, on %s", self._members.cluster, self.topic)
+            logger.info("events are published here, on %s", self.topic)
             # Subscribers on this node are there at once, and others when they have heard of the new owner.
             await self._tell_again(spot)
             known: frozenset[bytes] = frozenset()
@@ -208,6 +213,30 @@ class TopicBridge:
             logger.info("the bridge to %s ended: %s", self.topic, error)
         else:
             logger.error("the bridge to %s ended: %s", self.topic, error, exc_info=error)
+
+
+class TopicBridge(EventBridge[MembersEvent]):
+    """Publishes every event of members on a topic, for as long as the block: see `EventBridge`.
+
+    `bridged_events` reads them.
+    """
+
+    def __init__(
+        self,
+        members: Members,
+        node: SpotNode,
+        topic: str = TOPIC,
+        *,
+        environment: Environment | None = None,
+    ) -> None:
+        super().__init__(
+            node, topic, open_events=members.events, encode=_encode_shared, environment=environment
+        )
+
+
+def _encode_shared(event: MembersEvent) -> bytes | None:
+    # These are about one process alone, which knows them.
+    return None if isinstance(event, Rejoined | Expelled | LoopLagged) else encode_event(event)
 
 
 async def bridged_events(spot: Spot, topic: str = TOPIC) -> BridgedEvents:
