@@ -374,17 +374,16 @@ class Handoffs:
                 return replace(saved, revision=outcome.revision)
             found = {item.key: item for item in outcome.items}
             item = found.get(put.key)
-            head = None if item is None else HandoffHead.of(item)
-            mine = (saved.epoch, saved.number, saved.blob)
-            if item is not None and head is not None and (head.epoch, head.number, head.blob) == mine:
+            if item is not None and item.value == put.value:
                 # The answer to an earlier try was lost; what it wrote besides may have ended the ownership.
                 return replace(saved, revision=item.mod_revision)
             if not all(guard.holds(found.get(guard.key)) for guard in guards):
                 await self._believe(claim, partition, found.get(claim.key))
                 continue
-            if item is None or head is None:
+            if item is None:
                 known, known_blob = 0, ""
                 continue
+            head = HandoffHead.of(item)
             if (head.epoch, head.number) > (saved.epoch, saved.number):
                 raise Fenced(
                     f"{self._what(partition)}: {head.node!r} saved a handoff in epoch {head.epoch},"
