@@ -18,14 +18,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
+from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, Self, TypeAlias, TypeVar
 
 from hansa.assignment.kafka_share import Membership, Part
 from hansa.errors import BadArgument, GroupRefused, HansaError, KafkaUnavailable, MemberFenced, UsageError
 from hansa.limits import KAFKA_BATCH_COUNT_MAX, KAFKA_QUESTION_S
+from hansa.runtime.mailboxes import Waiters
 
 if TYPE_CHECKING:
     import confluent_kafka
@@ -105,7 +107,7 @@ class GroupMember(Protocol):
     # -- questions
 
     async def start_of(self, part: Part) -> int:
-        """Where who knows nothing begins: where the group has committed, else where `auto.offset.reset` says."""
+        """Where to begin without a handoff: as committed, else as `auto.offset.reset` says."""
 
     async def range_of(self, part: Part) -> tuple[int, int]:
         """The first offset that is there, and the one behind the last."""
@@ -115,6 +117,67 @@ class GroupMember(Protocol):
 
     async def retention_s(self, topics: Sequence[str]) -> float | None:
         """How long the broker keeps messages of these topics, the longest; None: for ever."""
+
+
+class PartitionFlow:
+    """The messages of one partition on their way to its work: from an offset on, in order, until `stop`.
+
+    An async iterator. It has a bound: when it is full the partition is paused, below half of that it goes on.
+    Nothing is thrown away for being too much. Cancelling a step takes nothing out.
+    """
+
+    def __init__(self, next_offset: int, *, count_max: int) -> None:
+        self.next_offset = next_offset
+        """What is below it is not taken."""
+        self._count_max = count_max
+        self._waiting: deque[Message] = deque()
+        self._getters = Waiters()
+        self._is_full = False
+        self.is_stopped = False
+        self.filled_count = 0
+        """How often it was full."""
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    @property
+    def is_flowing(self) -> bool:
+        """Whether more may come: not from when it is full until half of it was read."""
+        if self._is_full and len(self._waiting) <= self._count_max // 2:
+            self._is_full = False
+        return not self.is_stopped and not self._is_full
+
+    def put(self, message: Message) -> bool:
+        """Take a message, unless its place in the order is past, or the flow has stopped: says whether.
+
+        It takes what comes after it is full: that was on its way.
+        """
+        offset = message.offset()
+        if self.is_stopped or offset is None or offset < self.next_offset:
+            return False
+        self.next_offset = offset + 1
+        self._waiting.append(message)
+        if len(self._waiting) >= self._count_max and not self._is_full:
+            self._is_full = True
+            self.filled_count += 1
+        self._getters.wake(1)
+        return True
+
+    def stop(self) -> None:
+        """End: what waits is given to nobody here."""
+        self.is_stopped = True
+        self._waiting.clear()
+        self._getters.wake_all()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Message:
+        while not self._waiting:
+            if self.is_stopped:
+                raise StopAsyncIteration
+            await self._getters.wait()
+        return self._waiting.popleft()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -430,5 +493,3 @@ def import_client() -> None:
         import confluent_kafka.aio  # noqa: F401
     except ImportError as error:
         raise UsageError(f"Kafka mode needs confluent-kafka: pip install hansa[kafka] ({error})") from error
-
-

@@ -1,8 +1,8 @@
 """What this process has of a Kafka group, partition by partition, and what follows from what it hears. Pure.
 
 Two say who has a partition. The broker *assigns* it to a member, *revokes* it in order, or has it *lost*. The
-store's entry names its owner, in an epoch: that is what all writes are guarded by. A partition that the broker
-has assigned is a `Tenure` here, from the assignment to its end:
+store's entry names its owner, in an epoch: that is what all writes are guarded by. What the broker has
+assigned is a `Tenure` here, from the assignment to its end:
 
 - ASSIGNED: the broker says it is this member's. A try to take its entry is due.
 - TAKING: a try is under way.
