@@ -343,7 +343,8 @@ class Worker:
             self._asked[claim] = reason
             return
         work.ask(reason)
-        if work.state is WorkState.READY:
+        # Nobody has begun it, or it ended by itself and waits to be given to its user again.
+        if work.state is not WorkState.RUNNING:
             work.state = WorkState.RUNNING
             self._tasks.spawn(self._let_go(work), f"lets {partition} go")
 
@@ -554,7 +555,7 @@ class Worker:
             self._stats.again_count += 1
             backoff = self._backoffs.setdefault(partition, self._new_backoff())
             await asyncio.sleep(backoff.next_s())
-        if self._works.get(partition) is not work or not work.claim.is_standing:
+        if not self._waits(work):
             return
         self._asked_at_s.pop(partition, None)
         handoff = work.handoff if work.is_unsaved else None
@@ -565,11 +566,17 @@ class Worker:
         except (Fenced, NotHeld) as lost:
             self._lost(work, str(lost))
         else:
-            self._give(again)
+            if self._waits(work):
+                self._give(again)
+
+    def _waits(self, work: Work) -> bool:
+        """Whether a work that has ended is still to be given to its user again: nobody has asked for it."""
+        is_mine = self._works.get(work.partition) is work and work.claim.is_standing
+        return is_mine and work.state is WorkState.ENDED
 
     def _heard_loss(self, work: Work) -> None:
-        """Who has begun it hears of it by its block."""
-        if work.state is WorkState.READY:
+        """Who works on it hears of it by the block."""
+        if work.state is not WorkState.RUNNING:
             self._lost(work, str(work.claim.as_lost()))
 
     def _lost(self, work: Work, reason: str) -> None:
