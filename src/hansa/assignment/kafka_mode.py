@@ -483,7 +483,7 @@ class KafkaMode:
     async def _start_of(self, tenure: Tenure, claim: PlacedClaim) -> int:
         """Where a partition begins of which nobody has left anything. However long the broker is away."""
         backoff = patient_backoff(self._worker.environment.chance)
-        while True:
+        while tenure.part not in self._saved:
             claim.check()
             try:
                 offset = await self._member.start_of(tenure.part)
@@ -491,9 +491,10 @@ class KafkaMode:
                 self.failed(error, tenure.part)
                 await asyncio.sleep(backoff.next_s())
             else:
-                # The next owner begins there too, should this one leave nothing.
+                # Whoever begins again, here or elsewhere, begins there too, should this one leave nothing.
                 self._saved.setdefault(tenure.part, offset)
-                return offset
+                self._commit_due_s = 0.0
+        return self._saved[tenure.part]
 
     async def _find_range(self, opening: _Opening) -> None:
         part = opening.tenure.part
