@@ -262,11 +262,16 @@ class Worker:
         """Have `handler` work on each partition as it comes, each in a task of its own, until `leave`.
 
         A handler enters the work's block. What it raises is logged, and the partition given to it again after
-        a while, with what was noted last; a loss is no failure.
+        a while, with what was noted last; a loss is no failure. Raises why the worker cannot go on, if so.
         """
-        async with asyncio.TaskGroup() as tasks:
-            async for work in self:
-                tasks.create_task(self._handle(handler, work), name=f"{self._name}: {work.partition}")
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                async for work in self:
+                    tasks.create_task(self._handle(handler, work), name=f"{self._name}: {work.partition}")
+        except BaseExceptionGroup as failed:
+            if self._failure is not None and self._failure in failed.exceptions:
+                raise self._failure from None
+            raise
 
     async def leave(self, timeout: float | None = None) -> None:
         """Give up all partitions in order, and take no more: iterating ends. Twice does no harm.
@@ -317,6 +322,10 @@ class Worker:
         finally:
             self._ready.close()
             await self._tasks.close()
+            for work in [work for work in self._works.values() if work.is_left]:
+                # What was to follow its block will not.
+                work.end()
+            self._works.clear()
             self._feeds.close()
             self._changed.wake_all()
 
@@ -575,8 +584,8 @@ class Worker:
         return is_mine and work.state is WorkState.ENDED
 
     def _heard_loss(self, work: Work) -> None:
-        """Who works on it hears of it by the block."""
-        if work.state is not WorkState.RUNNING:
+        """Who is in its block hears of it there."""
+        if work.is_left:
             self._lost(work, str(work.claim.as_lost()))
 
     def _lost(self, work: Work, reason: str) -> None:
