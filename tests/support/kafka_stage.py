@@ -251,16 +251,15 @@ class KafkaStage:
     ) -> None:
         await self._stack.aclose()
         assert self._running is not None
-        if error is None:
-            await self._running
-        else:
+        if error is not None:
             self._running.cancel()
+        await asyncio.wait((self._running,))
 
     async def ended(self) -> BaseException | None:
         """What the worker's user was told at its end."""
         assert self._running is not None
         await asyncio.wait((self._running,))
-        return self._running.exception()
+        return None if self._running.cancelled() else self._running.exception()
 
     async def add_up(self, work: Work) -> None:
         name = work.partition

@@ -401,19 +401,19 @@ async def test_a_work_that_waits_to_be_given_again_is_given_up_at_once() -> None
         async with work:
             async for message in work:
                 work.note(last_offset=message.offset())
-                if message.offset() == 3:
+                if message.offset() >= 3:
                     raise ValueError("for the test")
 
     async with KafkaStage(handler=handler) as stage:
-        stage.member.logs[A] = 6
+        stage.member.logs[A] = 7
         await stage.member.assign(A)
-        await stage.until(lambda: stage.worker.stats.again_count == 3)
+        await stage.until(lambda: stage.worker.stats.again_count == 4)
         began_s = asyncio.get_running_loop().time()
         await stage.member.revoke(A)
-        assert asyncio.get_running_loop().time() - began_s < 0.1
+        assert asyncio.get_running_loop().time() - began_s < 0.3
         saved = await stage.handoff(A)
         assert saved is not None
-        assert saved.handoff.last_offset == 3
+        assert saved.handoff.last_offset == 6
 
 
 @pytest.mark.parametrize(("reset", "start"), [(None, 0), ("earliest", 0), ("latest", 8)])
@@ -476,11 +476,9 @@ async def test_a_place_that_is_gone_for_good_is_told_to_the_user(kind: type[Exce
         await stage.member.assign(A)
         await stage.until(lambda: len(stage.read.get(A.name, ())) == 5)
         stage.mode.failed(kind("for the test"))  # type: ignore[arg-type]  # Both are hansa's.
-        ended = await stage.ended()
-        assert isinstance(ended, kind)
+        assert isinstance(await stage.ended(), kind)
         assert stage.losses == [A.name]
         assert stage.member.is_closed
-        stage._running = asyncio.create_task(asyncio.sleep(0))
 
 
 async def test_what_the_client_gets_over_is_counted_and_told() -> None:
