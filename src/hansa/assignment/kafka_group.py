@@ -388,11 +388,11 @@ class ConfluentMember:
         return behind_last if self._settings.begins_at_end else first
 
     async def range_of(self, part: Part) -> tuple[int, int]:
-        from confluent_kafka.admin import OffsetSpec
+        from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # It says so elsewhere.
 
         admin = self._asking()
 
-        async def offset(spec: OffsetSpec) -> int:
+        async def offset(spec: Any) -> int:
             futures = await self._ask(lambda: admin.list_offsets({self._spot(part): spec}, **_PATIENCE))
             (future,) = futures.values()
             return int((await self._answer(future)).offset)
@@ -412,7 +412,7 @@ class ConfluentMember:
         )
 
     async def retention_s(self, topics: Sequence[str]) -> float | None:
-        from confluent_kafka.admin import ConfigResource
+        from confluent_kafka.admin import ConfigResource  # type: ignore[attr-defined]  # As above.
 
         admin = self._asking()
         asked = [ConfigResource(ConfigResource.Type.TOPIC, topic) for topic in topics]
