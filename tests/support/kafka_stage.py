@@ -24,7 +24,7 @@ from hansa.assignment.work import Work
 from hansa.assignment.worker import Worker
 from hansa.coordination import Members, NodeInfo, SessionKeeper
 from hansa.coordination.placed import Placement
-from hansa.errors import Fenced, HansaError
+from hansa.errors import Fenced, HansaError, StoreUnavailable
 from hansa.keys import Keys
 from hansa.store.memory import MemoryStore
 from hansa.store.store import Store
@@ -49,6 +49,22 @@ class HandMessage:
 
     def offset(self) -> int:
         return self.at
+
+
+class FailingStore:
+    """Another store, whose commits fail while it is `away`."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.is_away = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def commit(self, *what: Any, **options: Any) -> Any:
+        if self.is_away:
+            raise StoreUnavailable("the store is away")
+        return await self._store.commit(*what, **options)
 
 
 class HandMember:

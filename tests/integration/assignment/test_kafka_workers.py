@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack
-from typing import Any, Self
+from contextlib import AsyncExitStack, suppress
+from typing import Any, Self, cast
 
 import pytest
 from confluent_kafka import Producer
 
 from hansa.assignment.assignments import Assignments
-from hansa.assignment.handoff import Handoffs
+from hansa.assignment.handoff import Handoff, Handoffs
 from hansa.assignment.kafka_group import Protocols
 from hansa.assignment.kafka_mode import KafkaMode
+from hansa.assignment.partition import Partition
+from hansa.assignment.topology import HandoffFailed, PartitionAssigned, PartitionRevoked
 from hansa.assignment.work import Work
-from hansa.assignment.worker import Worker
+from hansa.assignment.worker import FailedHandoff, Worker
 from hansa.coordination import Members, NodeInfo, SessionKeeper
-from hansa.errors import Fenced
+from hansa.errors import Fenced, GroupRefused, KafkaUnavailable, MemberFenced, UsageError, WouldBlock
 from hansa.store.memory import MemoryStore
 from hansa.store.store import Store
-from tests.support.kafka_servers import Kafka, unused
+from tests.support.kafka_servers import Kafka, RunningKafka, needs_real, unused
+from tests.support.kafka_stage import FailingStore
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -118,8 +122,6 @@ class Process:
 
 def _padding(size: int) -> bytes:
     # Not to be compressed.
-    import random
-
     return random.Random(size).randbytes(size)
 
 
@@ -180,8 +182,6 @@ async def test_a_join_and_a_leave_hand_partitions_over_and_nothing_is_lost_or_re
             offsets = sorted(first.read.get(name, []) + second.read.get(name, []))
             # By epoch, and in each epoch in order: nothing twice, nothing missing.
             assert [offset for _, offset in offsets] == list(range(stream.counts[0])), name
-            saved = await Handoffs(store, group).load(name)
-            assert saved is not None
         assert first.mode.stats.dropped_count + second.mode.stats.dropped_count < stream.count
         assert not first.losses
         assert not second.losses
@@ -199,3 +199,192 @@ async def _keep_writing(stream: Stream, times: int) -> None:
     for _ in range(times):
         await stream.write(2)
         await asyncio.sleep(0.05)
+
+
+@BOTH
+@pytest.mark.spec("ASG-06", "ASG-04")
+async def test_a_large_handoff_goes_aside_and_comes_to_the_next_owner_whole(
+    kafka: Kafka, store: Store, protocol: Protocols
+) -> None:
+    topic = await kafka.create_topic(unused("orders"), 2)
+    group, stream = unused("group"), Stream(kafka.address, topic, 2)
+    await stream.write(20)
+    where = (store, kafka.address, topic, group)
+    async with Process(*where, "a", protocol, padding=100_000) as first:
+        await first.has(2)
+        await until(lambda: first.read_count == stream.count)
+    saved = await Handoffs(store, group).load(f"{topic}-0")
+    assert saved is not None
+    assert saved.blob
+    assert saved.size > 100_000
+    async with Process(*where, "b", protocol) as second:
+        await second.has(2)
+        assert sorted(start for _, _, start in second.begun) == [20, 20]
+        await stream.write(5)
+        await until(lambda: second.read_count == 10)
+    saved = await Handoffs(store, group).load(f"{topic}-0")
+    assert saved is not None
+    assert int(saved.handoff.state.split(b" ")[0]) == 25 * 24 // 2
+    assert not saved.blob
+
+
+@BOTH
+@pytest.mark.spec("ASG-06", "ASG-14")
+async def test_a_handoff_that_the_store_does_not_take_is_told_and_the_group_goes_on(
+    kafka: Kafka, store: Store, protocol: Protocols
+) -> None:
+    topic = await kafka.create_topic(unused("orders"), 2)
+    group, stream = unused("group"), Stream(kafka.address, topic, 2)
+    await stream.write(20)
+    failed: list[FailedHandoff] = []
+
+    async def recover(failure: FailedHandoff) -> Handoff | None:
+        failed.append(failure)
+        return None
+
+    failing = FailingStore(store)
+    first = Process(
+        cast(Store, failing),
+        kafka.address,
+        topic,
+        group,
+        "a",
+        protocol,
+        revoke_timeout=2.0,
+        worker={"recover": recover, "save_interval": 3_600.0},
+    )
+    async with first, Process(store, kafka.address, topic, unused("other"), "c", protocol) as other:
+        await first.has(2)
+        await until(lambda: first.read_count == stream.count)
+        await first.worker.works[f"{topic}-0"].save()
+        await first.worker.works[f"{topic}-1"].save()
+        await stream.write(5)
+        await until(lambda: first.read_count == stream.count)
+        failing.is_away = True
+        async with Process(store, kafka.address, topic, group, "b", protocol) as second:
+            await second.has(1)
+            (failure,) = failed
+            assert (failure.handoff.last_offset, failure.is_reading) == (24, False)
+            # From the last one that was saved: what came after it is done again.
+            ((_, _, start),) = second.begun
+            assert start == 20
+            await until(lambda: second.read_count == 5)
+            events = []
+            with suppress(WouldBlock):
+                while True:
+                    events.append(first.events.get_nowait())
+            assert [event.partition for event in events if isinstance(event, HandoffFailed)] == [
+                failure.partition
+            ]
+            failing.is_away = False
+        await other.has(2)
+
+
+@pytest.mark.spec("ASG-06")
+async def test_handoffs_that_go_before_the_messages_do_are_refused(kafka: Kafka, store: Store) -> None:
+    needs_real(kafka, "knows no configurations of topics")
+    week_ms = 7 * 86_400_000
+    topic = await kafka.create_topic(unused("orders"), 1, retention_ms=str(week_ms))
+    where = (store, kafka.address, topic, unused("group"))
+    async with Process(*where, "a", "consumer", handoff_lifetime=86_400.0) as process:
+        failure = await process.failure()
+    assert isinstance(failure, UsageError)
+    assert "86400 s" in str(failure)
+    assert "604800 s" in str(failure)
+    async with Process(*where, "b", "consumer", handoff_lifetime=2 * 604_800.0) as process:
+        await process.has(1)
+        await until(lambda: process.mode.is_leading)
+
+
+@pytest.mark.spec("ASG-06")
+async def test_where_messages_stay_for_ever_handoffs_do_too(kafka: Kafka, store: Store) -> None:
+    needs_real(kafka, "knows no configurations of topics")
+    for config in ({"retention_ms": "-1"}, {"cleanup_policy": "compact"}):
+        topic = await kafka.create_topic(unused("orders"), 1, **config)
+        async with Process(
+            store, kafka.address, topic, unused("group"), "a", "consumer", handoff_lifetime=60.0
+        ) as process:
+            await process.has(1)
+            assert not process.mode.is_leading
+
+
+@BOTH
+@pytest.mark.spec("ASG-03")
+async def test_a_static_member_that_comes_back_has_its_partitions_and_a_second_one_is_told(
+    kafka: Kafka, store: Store, protocol: Protocols
+) -> None:
+    topic = await kafka.create_topic(unused("orders"), 4)
+    group, stream = unused("group"), Stream(kafka.address, topic, 4)
+    await stream.write(10)
+    where = (store, kafka.address, topic, group)
+    async with Process(*where, "stays", protocol) as other:
+        async with Process(*where, "a", protocol, member_id="one") as first:
+            await first.has(2)
+            await other.has(2)
+            await until(lambda: first.read_count + other.read_count == stream.count)
+            had = set(first.worker.works)
+        # Its place is kept: nobody is given what it had.
+        await asyncio.sleep(0.5)
+        assert len(other.worker.works) == 2
+        async with Process(*where, "a2", protocol, member_id="one") as again:
+            await again.has(2)
+            assert set(again.worker.works) == had
+            assert {start for _, _, start in again.begun} == {10}
+            async with Process(*where, "a3", protocol, member_id="one") as second:
+                # Of two that run the classic protocol has the older one go, the new one the newer.
+                gone = again if protocol == "classic" else second
+                async with asyncio.timeout(WAIT_S_MAX):
+                    failure = await gone.failure()
+                assert isinstance(failure, MemberFenced if protocol == "classic" else GroupRefused)
+        assert not other.losses
+
+
+@BOTH
+@pytest.mark.spec("ASG-03")
+async def test_a_broker_that_is_restarted_is_survived_and_no_work_begins_anew_for_nothing(
+    own_kafka: RunningKafka, store: Store, protocol: Protocols
+) -> None:
+    needs_real(own_kafka, "keeps no messages when it is restarted")
+    topic = await own_kafka.create_topic(unused("orders"), 4)
+    group, stream = unused("group"), Stream(own_kafka.address, topic, 4)
+    await stream.write(10)
+    where = (store, own_kafka.address, topic, group)
+    async with Process(*where, "a", protocol) as first, Process(*where, "b", protocol) as second:
+        await first.has(2)
+        await second.has(2)
+        await until(lambda: first.read_count + second.read_count == stream.count)
+        own_kafka.kill()
+        await until(lambda: first.mode.stats.errors_count and second.mode.stats.errors_count)
+        assert isinstance(first.mode.last_error, KafkaUnavailable)
+        await own_kafka.start()
+        await stream.write(10)
+        # What an owner had read and not saved when it lost a partition is read again, by the next epoch.
+        await until(lambda: _kept(first, second) == stream.count)
+        print(protocol, first.mode.stats, second.mode.stats)
+
+
+def _kept(*processes: Process) -> int:
+    """How many different messages were read."""
+    return len(
+        {(name, offset) for process in processes for name, read in process.read.items() for _, offset in read}
+    )
+
+
+@BOTH
+@pytest.mark.spec("ASG-01")
+async def test_a_worker_is_told_of_resources_with_its_partitions(
+    kafka: Kafka, store: Store, protocol: Protocols
+) -> None:
+    topic = await kafka.create_topic(unused("orders"), 1)
+    group = unused("group")
+    name = f"{topic}-0"
+    await Assignments(store, group).define(Partition(name=name, resources=("press", "lathe")))
+    async with Process(store, kafka.address, topic, group, "a", protocol) as process:
+        await process.has(1)
+        assert process.worker.works[name].resources == ("lathe", "press")
+        event = await anext(process.events)
+        assert isinstance(event, PartitionAssigned)
+        assert event.resources == ("lathe", "press")
+        await process.worker.leave()
+        event = await anext(process.events)
+        assert isinstance(event, PartitionRevoked)

@@ -27,7 +27,6 @@ from hansa.errors import (
     GroupRefused,
     KafkaUnavailable,
     MemberFenced,
-    StoreUnavailable,
     UsageError,
 )
 from hansa.keys import Keys
@@ -35,25 +34,9 @@ from hansa.limits import KAFKA_WAITING_COUNT_MAX
 from hansa.store.memory import MemoryStore
 from hansa.store.store import Store
 from hansa.store.values import Put
-from tests.support.kafka_stage import GROUP, HandMessage, KafkaStage, part
+from tests.support.kafka_stage import GROUP, FailingStore, HandMessage, KafkaStage, part
 
 A, B = part(0), part(1)
-
-
-class FailingStore:
-    """Another store, whose commits fail while it is `away`."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self.is_away = False
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._store, name)
-
-    async def commit(self, *what: Any, **options: Any) -> Any:
-        if self.is_away:
-            raise StoreUnavailable("the store is away")
-        return await self._store.commit(*what, **options)
 
 
 @pytest.mark.spec("ASG-03")
