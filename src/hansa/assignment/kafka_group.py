@@ -327,6 +327,9 @@ class ConfluentMember:
         await self._call(self._consumer.commit, offsets=spots, asynchronous=True)
 
     async def close(self) -> None:
+        # Ending a client waits for its threads.
+        asking, self._admin = [self._admin], None
+        await asyncio.to_thread(asking.clear)
         if self._consumer is not None:
             await self._call(self._consumer.close)
 

@@ -187,6 +187,8 @@ class KafkaMode:
         self._topics = (topics,) if isinstance(topics, str) else tuple(topics)
         if not servers or not self._topics:
             raise BadArgument("Kafka mode: give servers and a topic")
+        if patterns := [topic for topic in self._topics if topic.startswith("^")]:
+            raise BadArgument(f"Kafka mode: {patterns[0]!r} is a pattern; name each topic")
         self._new_settings = partial(
             MemberSettings,
             servers=servers,
