@@ -249,20 +249,26 @@ def as_error(error: confluent_kafka.KafkaError, what: str) -> HansaError:
     """The client's error as one of hansa's."""
     from confluent_kafka import KafkaError
 
+    def is_one_of(*codes: int) -> bool:
+        # One that is fatal comes under a code of its own, with the text of the one that it stands for.
+        is_fatal = error.code() == KafkaError._FATAL
+        return error.code() in codes or (
+            is_fatal and any(KafkaError(code).str() in error.str() for code in codes)
+        )
+
     text = f"{what}: {error.str()} ({error.name()})"
-    code = error.code()
-    if code in (KafkaError.FENCED_INSTANCE_ID, KafkaError._FENCED):
+    if is_one_of(KafkaError.FENCED_INSTANCE_ID, KafkaError.UNRELEASED_INSTANCE_ID, KafkaError._FENCED):
         return MemberFenced(text)
     refusals = (
         KafkaError.GROUP_AUTHORIZATION_FAILED,
         KafkaError.TOPIC_AUTHORIZATION_FAILED,
         KafkaError.CLUSTER_AUTHORIZATION_FAILED,
         KafkaError.INCONSISTENT_GROUP_PROTOCOL,
-        KafkaError.UNRELEASED_INSTANCE_ID,
         KafkaError.UNSUPPORTED_ASSIGNOR,
         KafkaError.UNSUPPORTED_VERSION,
+        KafkaError._FATAL,
     )
-    if code in refusals or error.fatal():
+    if error.fatal() or is_one_of(*refusals):
         return GroupRefused(text)
     return KafkaUnavailable(text)
 

@@ -5,10 +5,11 @@ import sys
 from typing import Any, cast
 
 import pytest
+from confluent_kafka import KafkaError
 
 from hansa.assignment.assignments import Assignments
 from hansa.assignment.handoff import Handoff, Handoffs
-from hansa.assignment.kafka_group import MemberSettings
+from hansa.assignment.kafka_group import MemberSettings, as_error
 from hansa.assignment.kafka_mode import KafkaMode
 from hansa.assignment.kafka_share import Membership
 from hansa.assignment.topology import (
@@ -531,6 +532,31 @@ def test_each_protocol_is_cooperative_and_leaves_offsets_to_the_mode() -> None:
     for made in (classic, new):
         assert made["enable.auto.commit"] is False
         assert made["auto.offset.reset"] == "error"
+
+
+@pytest.mark.parametrize(
+    ("code", "text", "kind"),
+    [
+        (KafkaError.FENCED_INSTANCE_ID, "", MemberFenced),
+        # As the client tells those that are fatal.
+        (KafkaError._FATAL, "Fatal error: " + KafkaError(KafkaError.FENCED_INSTANCE_ID).str(), MemberFenced),
+        (
+            KafkaError._FATAL,
+            "Fatal error: " + KafkaError(KafkaError.UNRELEASED_INSTANCE_ID).str(),
+            MemberFenced,
+        ),
+        (KafkaError._FATAL, "Fatal error: who knows", GroupRefused),
+        (KafkaError.GROUP_AUTHORIZATION_FAILED, "", GroupRefused),
+        (KafkaError.UNSUPPORTED_VERSION, "", GroupRefused),
+        (KafkaError._ALL_BROKERS_DOWN, "", KafkaUnavailable),
+        (KafkaError._MAX_POLL_EXCEEDED, "", KafkaUnavailable),
+    ],
+)
+def test_an_error_of_the_client_says_whether_it_is_worth_another_try(
+    code: int, text: str, kind: type[Exception]
+) -> None:
+    error = KafkaError(code, text) if text else KafkaError(code)
+    assert type(as_error(error, "the member")) is kind
 
 
 def test_without_the_client_the_user_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
