@@ -158,7 +158,7 @@ def _write(run: Run, trials: list[Trial], machine: dict[str, object], out: Path,
     (out / "results.md").write_text(markdown(summaries, baseline=baseline, run=facts), encoding="utf-8")
     written = ["results.json", "results.md"]
     if installed_version("matplotlib"):
-        from bench.plot import draw, draw_scale
+        from bench.plot import draw, draw_plan, draw_scale
 
         rated = [one for one in summaries if is_rated(one.case)]
         topics = [one for one in rated if one.case.kind in ("topic", "routed", "pong", "local")]
@@ -171,6 +171,9 @@ def _write(run: Run, trials: list[Trial], machine: dict[str, object], out: Path,
         if scale := [one for one in summaries if one.case.kind == "scale"]:
             draw_scale(scale, out / "scale.svg")
             written.append("scale.svg")
+        if plans := [one for one in summaries if one.case.kind == "plan"]:
+            draw_plan(plans, out / "plan.svg")
+            written.append("plan.svg")
     print("wrote " + ", ".join(os.path.join(out, name) for name in written))
 
 

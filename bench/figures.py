@@ -145,6 +145,19 @@ START_FIGURES = {
     "start_above_s": Figure(title="above the bare interpreter", show=_seconds_text),
 }
 
+PLAN_FIGURES = {
+    f"{label}_{figure}": Figure(title=f"{what}: {title}", show=show, is_headline=figure == "first_s")
+    for label, what in (("alike", "all alike"), ("ruled", "weights, roles, zones"))
+    for figure, title, show in (
+        ("first_s", "the first plan", _seconds_text),
+        ("same_s", "a plan when nothing has changed", _seconds_text),
+        ("leave_s", "a plan when a worker has left", _seconds_text),
+        ("join_s", "a plan when it is back", _seconds_text),
+        ("leave_moves", "moves when a worker has left", count_text),
+        ("join_moves", "moves when it is back", count_text),
+    )
+}
+
 FIGURES = (
     SCALE_FIGURES
     | MEMORY_FIGURES
@@ -155,4 +168,5 @@ FIGURES = (
     | LEAD_FIGURES
     | BEAT_FIGURES
     | START_FIGURES
+    | PLAN_FIGURES
 )

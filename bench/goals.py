@@ -50,6 +50,11 @@ GOALS = (
     Goal(peer="hansa-movers", case="move-64B-x4", figure="twice", at_most=0),
     Goal(peer="hansa-movers", case="move-64B-x4", figure="disordered", at_most=0),
     Goal(peer="hansa-movers", case="move-64B-x4", figure="refused", at_most=0),
+    *(
+        Goal(peer="hansa-planner", case="plan-x10000", figure=f"{label}_{plan}_s", at_most=1.0)
+        for label in ("alike", "ruled")
+        for plan in ("first", "leave", "join")
+    ),
     Goal(peer="start-hansa", case="start-x20", figure="start_above_s", at_most=0.05),
     Goal(peer="start-call", case="start-x20", figure="start_cpu_s", at_most=0.25),
     Goal(peer="start-lock", case="start-x20", figure="start_cpu_s", at_most=0.40),

@@ -1,4 +1,4 @@
-"""The results as pictures: a panel a case with a bar a peer, and how a registry's costs grow.
+"""The results as pictures: a panel a case with a bar a peer, and how registries and plans grow dearer.
 
 Whiskers go from the lowest to the highest round.
 """
@@ -98,12 +98,48 @@ SCALE_PANELS = (
 )
 
 
+PLAN_PANELS = tuple(
+    Curves(
+        f"{title}, s",
+        {
+            f"{label}_first_s": "the first plan",
+            f"{label}_leave_s": "a worker has left",
+            f"{label}_join_s": "it is back",
+            f"{label}_same_s": "nothing has changed",
+        },
+    )
+    for label, title in (("alike", "all alike"), ("ruled", "weights, roles and zones"))
+)
+
+
 def draw_scale(summaries: Sequence[Summary], path: Path) -> None:
-    """Write how costs grow with the providers, both axes logarithmic, as SVG."""
+    """Write how a registry's costs grow with the providers as SVG."""
+    title = "One registry, ten providers a service: medians, from the lowest to the highest round"
+    _draw_growth(summaries, path, SCALE_PANELS, (2, 2), "providers", title)
+
+
+def draw_plan(summaries: Sequence[Summary], path: Path) -> None:
+    """Write how the time of planning grows with the partitions as SVG."""
+    title = "Plans for ten partitions a worker: medians, from the lowest to the highest round"
+    _draw_growth(summaries, path, PLAN_PANELS, (1, 2), "partitions", title)
+
+
+def _draw_growth(
+    summaries: Sequence[Summary],
+    path: Path,
+    panels: Sequence[Curves],
+    shape: tuple[int, int],
+    counted: str,
+    title: str,
+) -> None:
+    """Curves over the width of the cases, both axes logarithmic."""
     pyplot = load_pyplot()
-    figure, grid = pyplot.subplots(2, 2, figsize=(12, 9), layout="constrained")
+    rows, columns = shape
+    figure, grid = pyplot.subplots(
+        rows, columns, figsize=(12, 4.5 * rows), squeeze=False, layout="constrained"
+    )
     by_width = sorted(summaries, key=lambda summary: summary.case.width)
-    for panel, curves in zip(grid.flat, SCALE_PANELS, strict=True):
+    for panel, curves in zip(grid.flat, panels, strict=True):
         for name, label in curves.labels.items():
             points = [(one.case.width, one.figures[name]) for one in by_width if name in one.figures]
             if not points:
@@ -118,11 +154,11 @@ def draw_scale(summaries: Sequence[Summary], path: Path) -> None:
         panel.set_xscale("log")
         panel.set_yscale("log")
         panel.set_title(curves.title, loc="left")
-        panel.set_xlabel("providers")
+        panel.set_xlabel(counted)
         panel.grid(visible=True, alpha=0.3)
         panel.legend(frameon=False)
         panel.spines[["top", "right"]].set_visible(False)
-    figure.suptitle("One registry, ten providers a service: medians, from the lowest to the highest round")
+    figure.suptitle(title)
     figure.savefig(path, metadata={"Date": None})
     pyplot.close(figure)
 

@@ -11,6 +11,7 @@ from bench.figures import (
     LEAD_FIGURES,
     MEMORY_FIGURES,
     MOVE_FIGURES,
+    PLAN_FIGURES,
     SCALE_FIGURES,
     SLOW_FIGURES,
     START_FIGURES,
@@ -68,6 +69,9 @@ Growth of a process's resident memory divided by what it holds; the kernel's buf
 START_TEXT = """\
 User and system time of a process of its own, from its start until it has loaded, or until its first bytes
 reach whom it talks to. In turns with a bare interpreter."""
+PLAN_TEXT = """\
+So many partitions on a tenth as many workers, planned in one process; nothing is carried out.
+[The same as a plot](plan.svg)."""
 SCALE_TEXT = """\
 One registry, ten providers a service unless it says otherwise, and one discovery that follows all of them.
 [The same as a plot](scale.svg)."""
@@ -115,6 +119,8 @@ def case_title(case: Case) -> str:
             return f"median of {case.width:,} starts"
         case "beats":
             return f"{case.width:,} members"
+        case "plan":
+            return f"{case.width:,} partitions"
         case "scale":
             return f"{case.width:,} providers"
         case "single":
@@ -192,6 +198,8 @@ def markdown(summaries: Sequence[Summary], *, baseline: str, run: Mapping[str, A
         parts += ["## A leadership that moves", "", LEAD_TEXT, "", *_figures(leads, LEAD_FIGURES), ""]
     if beats := _of_kinds(summaries, "beats"):
         parts += ["## Heartbeats", "", BEATS_TEXT, "", *_figures(beats, BEAT_FIGURES), ""]
+    if plans := _of_kinds(summaries, "plan"):
+        parts += ["## Plans of who works on what", "", PLAN_TEXT, "", *_figures(plans, PLAN_FIGURES), ""]
     if starts := _of_kinds(summaries, "start"):
         parts += ["## Starting", "", START_TEXT, "", *_figures(starts, START_FIGURES), ""]
     rated = [summary for summary in summaries if is_rated(summary.case)]

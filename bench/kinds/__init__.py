@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from bench.case import KIB, Case
-from bench.kinds import local, memory, move, publish, request_reply, scale, slow, start, store
+from bench.kinds import local, memory, move, plan, publish, request_reply, scale, slow, start, store
 from bench.measurement import Measurement
 from bench.stage import Stage
 from bench.window import Window
@@ -46,6 +46,9 @@ KINDS = {
     "lead": Kind(measure=move.measure_leader, cases=_cases("lead", (0,), (300,)), rounds_max=1),
     "beats": Kind(measure=store.measure_beats, cases=_cases("beats", (0,), (10, 100, 1_000)), rounds_max=1),
     "start": Kind(measure=start.measure, cases=_cases("start", (0,), (20,)), rounds_max=1),
+    "plan": Kind(
+        measure=plan.measure, cases=_cases("plan", (0,), (100, 300, 1_000, 3_000, 10_000)), rounds_max=3
+    ),
     "idle": Kind(measure=memory.measure_idle, cases=_cases("idle", (0,), (1_000,)), rounds_max=3),
     "pending": Kind(measure=memory.measure_pending, cases=_cases("pending", (64,), (10_000,)), rounds_max=3),
     "spots": Kind(measure=memory.measure_spots, cases=_cases("spots", (0,), (10_000,)), rounds_max=3),

@@ -129,6 +129,7 @@ _LISTED = (
         kinds=frozenset({"move"}),
         has_broker=True,
     ),
+    Peer(name="hansa-planner", title="hansa's planner", module="planner", kinds=frozenset({"plan"})),
     Peer(
         name="pyzmq",
         title="pyzmq ROUTER/ROUTER, blocking",

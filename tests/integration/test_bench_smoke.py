@@ -15,6 +15,7 @@ from bench.figures import (
     LEAD_FIGURES,
     MEMORY_FIGURES,
     MOVE_FIGURES,
+    PLAN_FIGURES,
     SCALE_FIGURES,
     SLOW_FIGURES,
     TOPIC_MEMORY_FIGURES,
@@ -199,6 +200,17 @@ async def test_a_leadership_moves_from_candidate_to_candidate() -> None:
     assert set(figures) <= set(LEAD_FIGURES)
     assert figures["moves"] == 4
     assert figures["moves_apart"] == 4 or 0 < figures["term_gap_s"] < figures["term_whole_s"] < 2.0
+
+
+@pytest.mark.timeout(60)
+async def test_plans_are_timed_and_a_worker_that_leaves_moves_what_it_had() -> None:
+    case = Case.parse("plan-x100")
+    async with Stage(PEERS["hansa-planner"], case) as stage:
+        measurement = await KINDS[case.kind].measure(stage, Window(warmup_s=0.0, measured_s=0.0))
+    figures = measurement.figures
+    assert set(figures) == set(PLAN_FIGURES)
+    assert all(value > 0 for value in figures.values())
+    assert figures["alike_leave_moves"] == figures["alike_join_moves"] == 10
 
 
 async def test_frozen_worker_answers_when_it_goes_on() -> None:

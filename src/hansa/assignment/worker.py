@@ -49,7 +49,6 @@ from hansa.errors import (
 from hansa.keys import Keys
 from hansa.limits import (
     EVENTS_COUNT_MAX,
-    HANDOFF_SAVE_S,
     HANDOVER_S,
     RECONNECT_JITTER,
     WORK_AGAIN_S_MAX,
@@ -187,8 +186,6 @@ class Worker:
         self._handoffs = Handoffs(
             self.store, group, cluster=members.cluster, environment=self.environment.fork("handoffs")
         )
-        self.save_timeout_s = HANDOFF_SAVE_S
-        """How long one save is tried. Its mode may know of less time."""
         self._name = f"worker {self.node} of {group}"
         self._works: dict[str, Work] = {}
         self._ready: Mailbox[Work] = Mailbox(self._name)
@@ -349,6 +346,7 @@ class Worker:
         self._asked_at_s.setdefault(partition, self.store.clock.monotonic())
         work = self._works.get(partition)
         if work is None or work.claim is not claim:
+            # It is about to be given to its user.
             self._asked[claim] = reason
             return
         work.ask(reason)
@@ -376,7 +374,6 @@ class Worker:
             before=work.saved,
             generation=work.generation,
             operations=operations,
-            timeout=self.save_timeout_s,
         )
         self._stats.saved_count += 1
         self._stats.handoff_bytes = work.saved.size
@@ -523,11 +520,20 @@ class Worker:
         try:
             farewell = self.mode.farewell(claim)
             if work.is_unsaved or farewell:
-                await self.save_last(work, farewell)
+                await self._save_last(work, farewell)
             await self.mode.let_go(claim)
         except HandoverWithdrawn as withdrawn:
             logger.info("%s: %s", self._name, withdrawn)
             self._stats.withdrawn_count += 1
+            try:
+                claim.check()
+            except (Fenced, NotHeld) as lost:
+                self._lost(work, str(lost))
+                return
+            if self._is_leaving:
+                # No user is to begin it again: it waits for whoever is to have it, or for the last call.
+                work.state = WorkState.READY
+                return
             work.end()
             await self._give_again(work, None)
             return
@@ -543,7 +549,7 @@ class Worker:
         self._tell(PartitionRevoked, claim, work.definition, work.handoff, work.reason)
         work.end()
 
-    async def save_last(self, work: Work, farewell: Sequence[Operation]) -> None:
+    async def _save_last(self, work: Work, farewell: Sequence[Operation]) -> None:
         """Save before letting go. What cannot be saved is told, and the user asked for a way out."""
         try:
             await work.save(operations=farewell)
@@ -564,11 +570,14 @@ class Worker:
             self._stats.again_count += 1
             backoff = self._backoffs.setdefault(partition, self._new_backoff())
             await asyncio.sleep(backoff.next_s())
+        # One that was under way when the work ended counts.
+        await work.saved_all()
         if not self._waits(work):
             return
         self._asked_at_s.pop(partition, None)
         handoff = work.handoff if work.is_unsaved else None
         try:
+            work.claim.check()
             again = await self._opened(
                 work.claim, work.definition, work.saved, handoff, work.generation, work.open_messages
             )

@@ -1,6 +1,7 @@
 """What the benchmark says about its numbers, on numbers made up for it."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -220,6 +221,20 @@ def test_figures_have_a_table_of_their_own_with_a_column_a_case() -> None:
     assert "| restart: until a discovery has all again |  | 5.00 s |" in section
     assert "providers" not in page.partition("## Registry at scale")[0]
     assert "\n## 100 providers" not in page
+
+
+def test_plans_have_a_table_and_goals() -> None:
+    few, many = Case(kind="plan", width=100), Case(kind="plan", width=10_000)
+    figures = {"alike_first_s": 0.1, "ruled_first_s": 2.0, "alike_leave_moves": 10.0}
+    results = [
+        replace(trial, peer="hansa-planner") for case in (few, many) for trial in figured(case, figures)
+    ]
+    summaries = summarise(results)
+    section = markdown(summaries, baseline="pyzmq", run=FACTS).partition("## Plans of who works on what")[2]
+    assert "|  | 100 partitions | 10,000 partitions |" in section
+    assert "| all alike: the first plan | 100 ms | 100 ms |" in section
+    assert "| all alike: moves when a worker has left | 10 | 10 |" in section
+    assert [outcome.met for outcome in outcomes(summaries)] == [True, False]
 
 
 def test_case_with_figures_that_failed_is_named_in_its_table() -> None:
