@@ -7,8 +7,9 @@ JSON: {"create": "orders", "partitions": 12}, {"down": true} (as a broker that w
 and none are taken), {"down": false}. It ends when its stdin does.
 
 It is one broker in memory, with topics, groups of both protocols (classic, and KIP-848 with a range assignor
-of its own), offsets and transactions. It has no CreateTopics, which is why it takes orders, and nothing of
-AdminClient beside metadata: no configurations of topics, no descriptions of groups.
+of its own), generations, offsets and transactions. It has no CreateTopics, which is why it takes orders, and
+nothing of AdminClient beside metadata: no configurations of topics, no descriptions of groups. A classic group
+that its last member has left takes the next one only after a session timeout: have short ones.
 """
 
 from __future__ import annotations
@@ -57,6 +58,8 @@ class MockCluster:
             getattr(kafka, name).restype = answer
         error = ctypes.create_string_buffer(_ERROR_BYTES)
         settings = ctypes.c_void_p(kafka.rd_kafka_conf_new())
+        # The client that the cluster belongs to is used for nothing, and would say that it has no servers.
+        kafka.rd_kafka_conf_set(settings, b"log_level", b"0", error, _ERROR_BYTES)
         handle = kafka.rd_kafka_new(_PRODUCER, settings, error, _ERROR_BYTES)
         assert handle, error.value.decode()
         self._kafka = kafka

@@ -9,9 +9,14 @@ from confluent_kafka import KafkaError, Message, Producer
 from confluent_kafka.aio import AIOConsumer
 
 READ_S_MAX = 30.0
-# The two ways to be a member of a group.
+# The two ways to be a member of a group. With the new one the broker says how long a session is.
 PROTOCOLS = {
-    "classic": {"group.protocol": "classic", "partition.assignment.strategy": "cooperative-sticky"},
+    "classic": {
+        "group.protocol": "classic",
+        "partition.assignment.strategy": "cooperative-sticky",
+        "session.timeout.ms": "2000",
+        "heartbeat.interval.ms": "500",
+    },
     "consumer": {"group.protocol": "consumer"},
 }
 

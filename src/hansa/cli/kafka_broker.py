@@ -57,6 +57,9 @@ _ALONE: Final = {
     "share.coordinator.state.topic.replication.factor": "1",
     "share.coordinator.state.topic.min.isr": "1",
     "share.coordinator.state.topic.num.partitions": "1",
+    # A broker that is started after a kill -9 waits until the controller has given up the one before.
+    "broker.session.timeout.ms": "2000",
+    "broker.heartbeat.interval.ms": "300",
     # Who starts the members of a group by hand does not want to wait for more of them.
     "group.initial.rebalance.delay.ms": "0",
 }

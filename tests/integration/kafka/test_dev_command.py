@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import signal
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ from tests.support.commands import Command, run_here
 from tests.support.kafka_program import FOLDER
 from tests.support.kafka_servers import Kafka, needs_real
 from tests.support.kafka_talk import consume, produce
+from tests.support.process_ends import has_ended, wait_for_end
 
 
 @pytest.fixture
@@ -24,28 +24,20 @@ def folder(kafka: Kafka) -> str:
     return str(FOLDER)
 
 
-def is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_it_serves_until_it_is_stopped_and_leaves_nothing(folder: str, number: int) -> None:
     with Command("dev", "kafka", "--port", "0", "--folder", folder, "--json") as command:
         ready = await asyncio.to_thread(command.event, "ready")
         assert ready["pid"] == command.process.pid
         assert ready["version"] == "4.1.0"
-        assert is_alive(ready["broker_pid"])
+        assert not has_ended(ready["broker_pid"])
         # As for a first look round, topics come into being when they are used.
         await asyncio.to_thread(produce, ready["address"], "orders", b"one")
         assert await consume(ready["address"], "orders", "group", 1) == [b"one"]
         status, out, err = await asyncio.to_thread(command.stop, number)
     assert (status, err) == (0, "")
     assert json.loads(out.splitlines()[-1]) == {"event": "stopped"}
-    assert not is_alive(ready["broker_pid"])
+    assert has_ended(ready["broker_pid"])
     assert not Path(ready["log"]).parent.exists()
 
 
@@ -70,8 +62,7 @@ def test_a_command_that_is_killed_takes_the_broker_with_it(folder: str) -> None:
         broker_pid = command.event("ready")["broker_pid"]
         command.process.kill()
         command.end()
-        # Its own end is the kernel's to bring, and init's to hear of.
-        subprocess.run(["tail", f"--pid={broker_pid}", "-f", "/dev/null"], timeout=30, check=True)
+        wait_for_end(broker_pid)
 
 
 def test_a_port_that_is_taken_is_told_in_a_sentence(folder: str, kafka: Kafka) -> None:
