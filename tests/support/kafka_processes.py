@@ -128,11 +128,21 @@ class Numbers:
             wanted = int((time.monotonic() - began_s) * self._rate)
             for partition, count in enumerate(self.counts):
                 for number in range(count, wanted):
-                    self._producer.produce(
-                        self._topic, b"%d" % number, partition=partition, on_delivery=self._told
-                    )
-                self.counts[partition] = max(count, wanted)
+                    self._produce(partition, number)
             self._producer.poll(0)
+
+    def _produce(self, partition: int, number: int) -> None:
+        while True:
+            try:
+                self._producer.produce(
+                    self._topic, b"%d" % number, partition=partition, on_delivery=self._told
+                )
+            except BufferError:
+                # The broker is away: what waits for it has a bound.
+                self._producer.poll(0.1)
+            else:
+                self.counts[partition] = number + 1
+                return
 
     def _told(self, error: KafkaError | None, _message: Message) -> None:
         if error is not None:

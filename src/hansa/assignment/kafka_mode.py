@@ -234,6 +234,7 @@ class KafkaMode:
         self._tasks = TaskScope(self._name, self._fail)
         self._context = copy_context()
         self._failure: BaseException | None = None
+        self._is_in_trouble = False
         self._is_leaving = False
         self._has_ended = False
         self._member: GroupMember = self._open_member(self._new_settings(group=worker.group))
@@ -314,11 +315,12 @@ class KafkaMode:
         """The client has told of an error; it goes on by itself, if it can."""
         self.stats.errors_count += 1
         self.last_error = error
-        which = "" if part is None else f" ({part.name})"
         if isinstance(error, _FATAL):
             self._fail(error)
-        else:
-            logger.warning("%s%s: %s", self._name, which, error)
+        # A broker that is away is told of at each try to reach it: here once, until something is received.
+        level = logging.DEBUG if self._is_in_trouble else logging.WARNING
+        self._is_in_trouble = True
+        logger.log(level, "%s%s: %s", self._name, "" if part is None else f" ({part.name})", error)
 
     def out_of_range(self, part: Part) -> None:
         """There is nothing at the place where a partition is to be read: go where there is something."""
@@ -598,6 +600,7 @@ class KafkaMode:
             await asyncio.sleep(timeout)
             return
         self.stats.received_count += len(messages)
+        self._is_in_trouble = self._is_in_trouble and not messages
         for message in messages:
             topic, number = message.topic(), message.partition()
             opening = None if topic is None or number is None else self._flows.get(Part(topic, number))
