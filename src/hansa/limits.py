@@ -482,7 +482,7 @@ WORK_AGAIN_S_MAX: Final = 10.0
 ASSIGNMENT_SWEEP_S: Final = 3_600.0
 
 # --- Kafka groups -----------------------------------------------------------------------------------------
-# Messages of one partition that wait for its work; a full queue pauses the partition, and takes one batch more.
+# Messages of a partition that wait for its work; a full queue pauses the partition, and takes one batch more.
 KAFKA_WAITING_COUNT_MAX: Final = 1_000
 # Messages that are taken from the client at a time.
 KAFKA_BATCH_COUNT_MAX: Final = 500

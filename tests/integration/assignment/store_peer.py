@@ -81,7 +81,7 @@ class HeldStore:
 
 
 def _outcome(done: asyncio.Future[Outcome]) -> str:
-    if done.cancelled() or ((error := done.exception()) is None and done.result().is_success):
+    if done.cancelled() or (error := done.exception()) is None and done.result().is_success:
         return "cancelled" if done.cancelled() else "saved"
     return "refused" if error is None else type(error).__name__
 
