@@ -1,15 +1,11 @@
-"""A worker of a Kafka group in its own process, whose works add up what they read and keep a ledger of it.
+"""A worker of a Kafka group in a process of its own that adds up its messages: see `tests.support.sums`.
 
     python tests/integration/assignment/kafka_peer.py BROKER STORE TOPIC GROUP NODE [--unfenced] ...
-
-Message n of a partition is the number n. The state of a partition is the sum of its messages. Each save puts
-a line into the ledger, in the same transaction as the handoff: which offsets it adds, and what they come to.
-So who adds all lines up sees whether each message counts once.
 
 A work that is lost does what no work should: it saves what it has all the same, and does not look whether it
 may. With `--unfenced` the store does not look either: no transaction that writes a handoff has a condition.
 
-It tells what happens in lines of JSON. Input, a line each: `leave`.
+It tells what happens in lines of JSON. Input, a line: `leave`.
 """
 
 from __future__ import annotations
@@ -35,11 +31,12 @@ from hansa.errors import Fenced, HansaError, NotHeld  # noqa: E402
 from hansa.keys import Keys  # noqa: E402
 from hansa.store import Store, open_store  # noqa: E402
 from hansa.store.values import Compare, Operation, Outcome, Put  # noqa: E402
-from tests.support.kafka_ledger import ledger_key, ledger_line  # noqa: E402
+from tests.support.sums import Row, Sums  # noqa: E402
 
 # Longer than any stop of this process: what stops its late writes is the epoch alone.
 LEASE_S = 60.0
 SAVE_S = 0.2
+CLUSTER = "default"
 
 
 class BlindStore:
@@ -149,34 +146,35 @@ class Adding:
     def __init__(self, work: Work, node: str) -> None:
         self._work = work
         self._node = node
-        self._total = int(work.handoff.state or b"0")
-        self._next_offset = work.handoff.next_offset
-        self._first, self._sum, self._number = self._next_offset, 0, 0
+        self._sums = Sums.decode(work.partition, work.handoff.state)
+        self._saved_count = work.handoff.next_offset
         self._turn = asyncio.Lock()
 
     @property
     def unsaved_count(self) -> int:
-        return self._next_offset - self._first
+        return self._sums.next_number - self._saved_count
 
-    def add(self, offset: int, value: int) -> None:
-        if offset != self._next_offset or value != offset:
-            tell("disorder", partition=self._work.partition, offset=offset, wanted=self._next_offset)
-        self._next_offset = offset + 1
-        self._sum += value
-        self._total += value
-        self._work.note(state=b"%d" % self._total, last_offset=offset)
+    def add(self, offset: int, number: int) -> None:
+        if (offset, number) != (self._sums.next_number, self._sums.next_number):
+            tell("disorder", partition=self._work.partition, offset=offset, wanted=self._sums.next_number)
+        self._sums.add(number)
+        self._work.note(state=self._sums.encode(), last_offset=offset)
 
     async def save(self) -> None:
-        """Put the state and a line of the ledger into the store, both or none."""
+        """Put the state and a row of the ledger into the store, both or none."""
         async with self._turn:
-            first, behind, total = self._first, self._next_offset, self._sum
-            if first == behind:
+            count = self._sums.next_number
+            if count == self._saved_count:
                 return
-            self._number += 1
-            key = ledger_key(self._work.partition, first, f"{self._node}-{self._work.epoch}-{self._number}")
-            line = Put(key, ledger_line(first, behind - 1, total, self._node, self._work.epoch))
-            await self._work.save(operations=[line])
-            self._first, self._sum = behind, self._sum - total
+            row = Row(
+                partition=self._work.partition,
+                first=self._saved_count,
+                last=count - 1,
+                node=self._node,
+                epoch=self._work.epoch,
+            )
+            await self._work.save(operations=[Put(row.key(CLUSTER), row.encode())])
+            self._saved_count = count
 
     async def save_often(self) -> None:
         while True:
