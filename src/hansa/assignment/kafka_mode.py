@@ -87,6 +87,7 @@ from hansa.limits import (
     KAFKA_RECEIVE_S_MIN,
     KAFKA_REVOKE_S,
     KAFKA_REVOKE_SHARE_MAX,
+    KAFKA_TAKE_AGAIN_S_MIN,
     KAFKA_WAITING_COUNT_MAX,
 )
 from hansa.runtime.mailboxes import Waiters
@@ -146,6 +147,7 @@ class _Opening:
         self.claim = claim
         self.offset = offset
         self.flow: PartitionFlow = PartitionFlow(offset, count_max=KAFKA_WAITING_COUNT_MAX)
+        self.due_s = 0.0
         self.is_over = False
         self.over = Waiters()
 
@@ -216,8 +218,7 @@ class KafkaMode:
         self._store = worker.store
         self._entries = KafkaEntries(worker.sessions, worker.node, worker.group)
         self._name = f"Kafka member {worker.node} of {worker.group}"
-        # A save, what the user has for when it fails, and that one's save.
-        worker.save_timeout_s = min(HANDOFF_SAVE_S, self._revoke_s / 4)
+        self._bound_saves()
         self._share = KafkaShare()
         self._claims: dict[int, PlacedClaim] = {}
         self._tenures: dict[PlacedClaim, Tenure] = {}
@@ -274,6 +275,7 @@ class KafkaMode:
     async def leave(self, timeout: float) -> None:
         """Leave the group, which rebalances at once; but see above for static members."""
         self._revoke_s = min(self._revoke_s, timeout)
+        self._bound_saves()
         self._is_leaving = True
         while not self._has_ended:
             await self._changed.wait()
@@ -427,6 +429,10 @@ class KafkaMode:
 
     # -- giving up
 
+    def _bound_saves(self) -> None:
+        # After the work's end: a save, and if that fails another one, of what the user gives instead.
+        self._worker.save_timeout_s = min(HANDOFF_SAVE_S, self._revoke_s / 4)
+
     async def _until_over(self, parts: Sequence[Part], until_s: float) -> None:
         with suppress(TimeoutError):
             async with asyncio.timeout(max(until_s - self._now(), 0.0)):
@@ -563,13 +569,13 @@ class KafkaMode:
     async def _steer(self) -> None:
         """Send the consumer where works begin, and let flow what has room."""
         self._settle_openings()
-        for opening in list(self._openings):
+        for opening in [opening for opening in self._openings if opening.due_s <= self._now()]:
             part = opening.tenure.part
-            try:
-                await self._member.seek(part, opening.offset)
-            except KafkaUnavailable as error:
+            if not await self._try(self._member.seek(part, opening.offset)):
                 # The group takes it back just now, or it is tried again.
-                self.failed(error, part)
+                opening.due_s = self._now() + KAFKA_TAKE_AGAIN_S_MIN
+                continue
+            if opening not in self._openings:
                 continue
             self._openings.remove(opening)
             if not self._share.opened(opening.tenure):
@@ -586,10 +592,9 @@ class KafkaMode:
         assigned = {tenure.part for tenure in self._share.tenures}
         if to_pause := assigned - flowing - self._paused:
             self.stats.paused_count += len(to_pause)
-            await self._try(self._member.pause(to_pause))
-            self._paused |= to_pause
-        if to_resume := flowing & self._paused:
-            await self._try(self._member.resume(to_resume))
+            if await self._try(self._member.pause(to_pause)):
+                self._paused |= to_pause
+        if (to_resume := flowing & self._paused) and await self._try(self._member.resume(to_resume)):
             self._paused -= to_resume
 
     async def _receive(self, timeout: float) -> None:
@@ -614,15 +619,17 @@ class KafkaMode:
             for part in parts
             if part in self._saved and self._saved[part] != self._committed.get(part)
         }
-        if offsets:
-            await self._try(self._member.commit(offsets))
+        if offsets and await self._try(self._member.commit(offsets)):
             self._committed.update(offsets)
 
-    async def _try(self, step: Awaitable[None]) -> None:
+    async def _try(self, step: Awaitable[None]) -> bool:
+        """Says whether it was done."""
         try:
             await step
         except KafkaUnavailable as error:
             self.failed(error)
+            return False
+        return True
 
     # -- tasks
 

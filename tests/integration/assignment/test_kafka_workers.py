@@ -9,7 +9,8 @@ from contextlib import AsyncExitStack, suppress
 from typing import Any, Self, cast
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from hansa.assignment.assignments import Assignments
 from hansa.assignment.handoff import Handoff, Handoffs
@@ -171,6 +172,8 @@ async def test_a_join_and_a_leave_hand_partitions_over_and_nothing_is_lost_or_re
             view = await Assignments(store, group).all()
             assert {each.owner for each in view.values()} == {"a", "b"}
             assert all(len(each.standby) == 1 for each in view.values())
+            generations = {each.owner: each.generation for each in view.values()}
+            assert 0 < generations["a"] < generations["b"]
             moved = dict.fromkeys(name for name, _, _ in second.begun)
             assert len(moved) == 6
             # What did not move was not stopped: its work is the first one.
@@ -191,8 +194,18 @@ async def test_a_join_and_a_leave_hand_partitions_over_and_nothing_is_lost_or_re
         saved = await Handoffs(store, group).load(f"{topic}-{number}")
         assert saved is not None
         count = stream.counts[number]
+        assert await _committed(kafka.address, group, topic, number) == count
         assert int(saved.handoff.state) == count * (count - 1) // 2
         assert saved.handoff.next_offset == count
+
+
+async def _committed(address: str, group: str, topic: str, number: int) -> int:
+    """What Kafka shows as read by a group."""
+    admin = AdminClient({"bootstrap.servers": address})
+    asked = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, number)])
+    futures = admin.list_consumer_group_offsets([asked])
+    (found,) = (await asyncio.wrap_future(futures[group])).topic_partitions
+    return int(found.offset)
 
 
 async def _keep_writing(stream: Stream, times: int) -> None:
