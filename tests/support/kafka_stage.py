@@ -16,7 +16,7 @@ from typing import Any, Self, cast
 
 from hansa.assignment.handoff import Handoffs, SavedHandoff
 from hansa.assignment.kafka_entries import read_entry
-from hansa.assignment.kafka_group import MemberSettings, Rebalanced
+from hansa.assignment.kafka_group import KafkaSettings, Rebalanced
 from hansa.assignment.kafka_mode import KafkaMode
 from hansa.assignment.kafka_share import Membership, Part
 from hansa.assignment.topology import EntryNote, TopologyEvent
@@ -70,7 +70,7 @@ class FailingStore:
 class HandMember:
     """A member whose broker is the test."""
 
-    def __init__(self, settings: MemberSettings) -> None:
+    def __init__(self, settings: KafkaSettings) -> None:
         self.settings = settings
         self.heard: Rebalanced | None = None
         # How many messages a partition has.
@@ -240,7 +240,7 @@ class KafkaStage:
         self._stack = AsyncExitStack()
         self._running: asyncio.Task[None] | None = None
 
-    def _open(self, settings: MemberSettings) -> HandMember:
+    def _open(self, settings: KafkaSettings) -> HandMember:
         self.member = HandMember(settings)
         return self.member
 

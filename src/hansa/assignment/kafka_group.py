@@ -181,7 +181,7 @@ class PartitionFlow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MemberSettings:
+class KafkaSettings:
     """How to take part in a group. `settings` are librdkafka's. Raises `BadArgument`."""
 
     servers: str
@@ -279,7 +279,7 @@ class ConfluentMember:
     Raises `UsageError` where the package is missing, `BadArgument` for settings that librdkafka refuses.
     """
 
-    def __init__(self, settings: MemberSettings) -> None:
+    def __init__(self, settings: KafkaSettings) -> None:
         import_client()
         self._settings = settings
         self._consumer: Any = None
@@ -493,7 +493,7 @@ class ConfluentMember:
 
 _PATIENCE: Final[dict[str, Any]] = {"request_timeout": KAFKA_QUESTION_S}
 
-OpenMember: TypeAlias = Callable[[MemberSettings], GroupMember]
+OpenMember: TypeAlias = Callable[[KafkaSettings], GroupMember]
 
 
 def import_client() -> None:

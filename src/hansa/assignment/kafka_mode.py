@@ -40,7 +40,7 @@ from hansa.assignment.kafka_entries import KafkaEntries, read_entry, revision_of
 from hansa.assignment.kafka_group import (
     ConfluentMember,
     GroupMember,
-    MemberSettings,
+    KafkaSettings,
     OpenMember,
     PartitionFlow,
     Protocols,
@@ -192,7 +192,7 @@ class KafkaMode:
         if patterns := [topic for topic in self._topics if topic.startswith("^")]:
             raise BadArgument(f"Kafka mode: {patterns[0]!r} is a pattern; name each topic")
         self._new_settings = partial(
-            MemberSettings,
+            KafkaSettings,
             servers=servers,
             protocol=protocol,
             member_id=member_id,

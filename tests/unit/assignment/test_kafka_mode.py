@@ -9,7 +9,7 @@ from confluent_kafka import KafkaError
 
 from hansa.assignment.assignments import Assignments
 from hansa.assignment.handoff import Handoff, Handoffs
-from hansa.assignment.kafka_group import MemberSettings, as_error
+from hansa.assignment.kafka_group import KafkaSettings, as_error
 from hansa.assignment.kafka_mode import KafkaMode
 from hansa.assignment.kafka_share import Membership
 from hansa.assignment.topology import (
@@ -524,10 +524,10 @@ def test_settings_that_cannot_be_are_refused(bad: dict[str, Any]) -> None:
 
 
 def test_each_protocol_is_cooperative_and_leaves_offsets_to_the_mode() -> None:
-    classic = MemberSettings(servers="b", group="g", protocol="classic", member_id="m-1").of_consumer()
+    classic = KafkaSettings(servers="b", group="g", protocol="classic", member_id="m-1").of_consumer()
     assert classic["partition.assignment.strategy"] == "cooperative-sticky"
     assert classic["group.instance.id"] == "m-1"
-    new = MemberSettings(servers="b", group="g", settings={"max.poll.interval.ms": 10_000}).of_consumer()
+    new = KafkaSettings(servers="b", group="g", settings={"max.poll.interval.ms": 10_000}).of_consumer()
     assert "partition.assignment.strategy" not in new
     for made in (classic, new):
         assert made["enable.auto.commit"] is False
