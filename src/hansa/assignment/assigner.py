@@ -208,7 +208,7 @@ class Term:
         match step:
             case Place():
                 note = self._note(step.partition, step.reason, is_handed=step.is_handed)
-                return await self._placer.place(entry, step.node, body=note)
+                return await self._placer.place(entry, step.node, body=note, over=step.over)
             case Offer():
                 offer = await self._placer.offer(entry, step.node, timeout=step.timeout, reason=step.reason)
                 return offer.revision

@@ -16,8 +16,9 @@ import asyncio
 import json
 import logging
 import zlib
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Final
 
 from hansa.coordination.following import TROUBLE, patient_backoff
@@ -329,16 +330,16 @@ class Handoffs:
             size=len(packed),
             blob=blob,
         )
-        put = Put(self.key(partition), _encoded(saved, packed, is_compressed=is_compressed))
+        encoded = partial(_encoded, packed=packed, is_compressed=is_compressed)
         # The blob of a save that fails is left to the sweep: a late request may still name it.
-        return await self._commit(claim, partition, put, saved, before, operations, deadline_s)
+        return await self._commit(claim, partition, saved, encoded, before, operations, deadline_s)
 
     async def _commit(
         self,
         claim: PlacedClaim,
         partition: str,
-        put: Put,
         saved: SavedHandoff,
+        encoded: Callable[[SavedHandoff], bytes],
         before: SavedHandoff | None,
         operations: Sequence[Operation],
         deadline_s: float,
@@ -349,6 +350,7 @@ class Handoffs:
         while True:
             claim.check()
             guards = claim.guards
+            put = Put(self.key(partition), encoded(saved))
             then: list[Operation] = [put, *operations]
             compares = [*guards, Compare.revision(put.key, "=", known)]
             if saved.blob:
@@ -384,7 +386,10 @@ class Handoffs:
                 known, known_blob = 0, ""
                 continue
             head = HandoffHead.of(item)
-            if (head.epoch, head.number) > (saved.epoch, saved.number):
+            if head.epoch == saved.epoch:
+                # A save that this owner has given up was carried out all the same: this one comes after it.
+                saved = replace(saved, number=max(saved.number, head.number + 1))
+            elif head.epoch > saved.epoch:
                 raise Fenced(
                     f"{self._what(partition)}: {head.node!r} saved a handoff in epoch {head.epoch},"
                     f" which comes after epoch {saved.epoch}"
@@ -447,7 +452,7 @@ class Handoffs:
         return f"partition {partition!r} of {self._group!r}"
 
 
-def _encoded(saved: SavedHandoff, packed: bytes, *, is_compressed: bool) -> bytes:
+def _encoded(saved: SavedHandoff, *, packed: bytes, is_compressed: bool) -> bytes:
     head: dict[str, Any] = {
         "node": saved.node,
         "epoch": saved.epoch,

@@ -178,13 +178,13 @@ class Plans:
         Raises `Fenced` when this leader leads no more, `Conflict` when another plan is there.
         """
         parts = self._parts(plan.number)
-        # A leader that was gone before its plan counted may have left some under the same number.
+        # A leader that was gone before its plan counted may have left some under the same number. A leader
+        # does not use a number twice: what it has given up may be carried out later.
         await self._commit(guard, [], [Delete(*prefix_range(parts))])
         for number, part in enumerate(plan.encode_parts()):
             await self._commit(guard, [], [Put(parts + b"%06d" % number, part)])
         revision = await self._write_head(plan, guard, before=before)
-        if before is not None:
-            await self._commit(guard, [], [Delete(*prefix_range(self._parts(before.number)))])
+        await self._commit(guard, [], [Delete(self._parts(0), parts)])
         return replace(plan, revision=revision)
 
     async def end(self, plan: Plan, guard: Compare, *, before: Plan) -> Plan:

@@ -50,11 +50,15 @@ _CHANGES_TOLD_COUNT: Final = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Give a partition to a node now; `is_handed` if its last owner has left it in good order."""
+    """Give a partition to a node now; `is_handed` if its last owner has left it in good order.
+
+    `over` is the epoch of the owner before, 0 if there was none.
+    """
 
     partition: str
     node: str
     reason: str
+    over: int
     is_handed: bool = False
 
 
@@ -146,9 +150,9 @@ class _Offers:
 
 @dataclass(slots=True)
 class _Busy:
-    """A step under way, or done at a revision of which no news has come yet."""
+    """A step under way, or done at a revision of which not all news has come yet."""
 
-    is_offer: bool
+    step: Step | None
     revision: int | None = None
     until_s: float = inf
 
@@ -174,9 +178,13 @@ class Rebalancing:
         # What a step may be due for, and for which one is under way.
         self._urgent: dict[str, None] = {}
         self._busy: dict[str, _Busy] = {}
-        self._heard: dict[str, int] = {}
+        # The revisions of the last news of entries and of records, which are followed apart.
+        self._entries_heard: dict[str, int] = {}
+        self._records_heard: dict[str, int] = {}
         self._open: dict[str, float] = {}
         self._unplaced: Mapping[str, str] = {}
+        # Who has what in the end, by what the planner said last.
+        self._shared: Mapping[str, str] = {}
         self._is_writing = False
         self._planned_inputs = ""
         self._placed_inputs = ""
@@ -188,6 +196,7 @@ class Rebalancing:
         self._check_at_s = inf
         self._joined_at_s: dict[str, float] = {}
         self._plan_began_s = 0.0
+        self._number_max = 0
 
     # -- what is so
 
@@ -243,7 +252,8 @@ class Rebalancing:
             self.entries.pop(name, None)
         else:
             self.entries[name] = entry
-        self._news(name, revision)
+        self._entries_heard[name] = revision
+        self._news(name)
 
     def hear_handover(self, name: str, record: Handover | None, *, revision: int, now: float) -> None:
         """This is the record of a partition's hand-overs; None: it was deleted."""
@@ -261,7 +271,8 @@ class Rebalancing:
         if is_withdrawn and name in self._moving and was_open and before is not None and before.is_open:
             self.stats.withdrawn_count += 1
             self._try_again(name, now)
-        self._news(name, revision)
+        self._records_heard[name] = revision
+        self._news(name)
 
     def begin(self, plan: Plan | None, *, now: float) -> None:
         """All that the store has was told; `plan` is the last one. Called once."""
@@ -276,6 +287,9 @@ class Rebalancing:
             self._is_changed = False
             if plan.state is PlanState.OPEN:
                 self._take_up(plan.moves)
+                for name, record in self._records.items():
+                    if record.revision > plan.revision:
+                        self._look_for_stray(name, record, now)
 
     # -- what to do
 
@@ -320,19 +334,17 @@ class Rebalancing:
 
     def done(self, step: Step, revision: int, *, now: float) -> None:
         """A step was made, at this revision; 0: something had changed meanwhile."""
-        is_offer = isinstance(step, Offer)
         if not revision:
-            self._busy[step.partition] = _Busy(is_offer=False, until_s=now + ASSIGNMENT_LOOK_S)
+            self._busy[step.partition] = _Busy(step=None, until_s=now + ASSIGNMENT_LOOK_S)
             return
         until_s = now + STORE_TIMEOUT_S
-        self._busy[step.partition] = _Busy(is_offer=is_offer, revision=revision, until_s=until_s)
+        self._busy[step.partition] = _Busy(step=step, revision=revision, until_s=until_s)
         self._count(step, now)
-        if revision <= self._heard.get(step.partition, 0):
-            self._news(step.partition, revision)
+        self._news(step.partition)
 
     def refused(self, step: Step, *, now: float) -> None:
         """The store did not answer, or refused: decide again, with a pause."""
-        self._busy[step.partition] = _Busy(is_offer=False, until_s=now + ASSIGNMENT_LOOK_S)
+        self._busy[step.partition] = _Busy(step=None, until_s=now + ASSIGNMENT_LOOK_S)
         if isinstance(step, Offer):
             self._try_again(step.partition, now)
 
@@ -376,7 +388,7 @@ class Rebalancing:
         else:
             moves = tuple(move for move in moves if not self._is_owned(move.partition))
         self._placed_inputs = inputs
-        self._unplaced = sharing.unplaced
+        self._unplaced, self._shared = sharing.unplaced, sharing.owners
         for name in sharing.unplaced:
             self._urgent[name] = None
         changes, self._changes = self._changes, []
@@ -385,8 +397,10 @@ class Rebalancing:
             self._failed.clear()
             self._changed_at_s = None
             return None
+        # Also higher than that of a plan that could not be written: some of it may come to the store later.
+        self._number_max = 1 + max(self._number_max, 0 if self.plan is None else self.plan.number)
         return Plan(
-            number=1 if self.plan is None else self.plan.number + 1,
+            number=self._number_max,
             leader=self._node,
             inputs=inputs if is_whole else "",
             reason=_told(changes) or "a check found partitions that are not where they should be",
@@ -448,18 +462,16 @@ class Rebalancing:
                 return Clear(partition=name, reason=self._unplaced[name])
             return None
         self._moving.pop(name, None)
-        if move is not None:
-            return self._placing(name, move.target, move.reason)
-        if entry is not None and entry.node in self._leases and entry.node in self.workers:
-            return self._placing(name, entry.node, f"{entry.node} has another session")
-        if entry is not None and entry.node and name in self._unplaced:
+        if move is None and entry is not None and entry.node and name in self._unplaced:
             return Clear(partition=name, reason=self._unplaced[name])
-        return None
+        return self._replacing(name, move)
 
     def _placing(self, name: str, node: str, reason: str, *, is_handed: bool = False) -> Place | None:
         if node not in self._leases:
             return None
-        return Place(partition=name, node=node, reason=reason, is_handed=is_handed)
+        entry = self.entries.get(name)
+        over = 0 if entry is None else entry.epoch
+        return Place(partition=name, node=node, reason=reason, over=over, is_handed=is_handed)
 
     def _go_on(self, name: str, record: Handover, move: Move | None, now: float) -> Step | None:
         """What the leader must write of a hand-over."""
@@ -467,7 +479,9 @@ class Rebalancing:
         is_offered = record.step is HandoverStep.OFFERED
         target_lease = str(self._leases.get(record.taken_by if is_taken else record.target, 0))
         is_ours = record.asked_by == self.asks_as
-        is_meant = name in self.partitions and (move is None or move.target == record.target or not is_ours)
+        # One of ours that the plan of today does not have is of a plan that was replaced.
+        is_planned = move is not None and move.target == record.target
+        is_meant = name in self.partitions and (is_planned or not is_ours)
         facts = Facts(
             is_owner_here=str(self._leases.get(record.source, 0)) == record.owner_key,
             is_target_here=target_lease != "0" and (is_offered or target_lease == record.target_key),
@@ -475,6 +489,7 @@ class Rebalancing:
             refusal="" if is_meant else "the plan has changed",
         )
         decision = decide(record, Actor.LEADER, facts)
+        self._look_for_stray(name, record, now)
         if decision is None:
             return None
         if decision.step is HandoverStep.WITHDRAWN:
@@ -482,12 +497,32 @@ class Rebalancing:
         reason = record.reason
         if facts.is_target_here and not is_taken:
             return self._placing(name, record.target, reason, is_handed=True)
-        # Those who took part are gone: the plan has somebody else, or will have.
-        return None if move is None else self._placing(name, move.target, move.reason)
+        # Those who took part are gone, or have other sessions.
+        return self._replacing(name, move)
+
+    def _replacing(self, name: str, move: Move | None) -> Step | None:
+        """What is due for a partition whose owner is gone, or has another session."""
+        if move is not None:
+            return self._placing(name, move.target, move.reason)
+        entry = self.entries.get(name)
+        is_wanted = name in self.partitions and name not in self._unplaced
+        if is_wanted and entry is not None and entry.node in self.workers:
+            return self._placing(name, entry.node, f"{entry.node} has another session")
+        return None
+
+    def _look_for_stray(self, name: str, record: Handover, now: float) -> None:
+        """A move of a plan that was replaced came too far to be withdrawn: today's plan counts on another."""
+        is_ours = record.asked_by == self.asks_as
+        if not is_ours or record.step.is_early or record.step is HandoverStep.WITHDRAWN:
+            return
+        target = record.taken_by or record.target
+        if name in self.partitions and name not in self._targets and self._shared.get(name) != target:
+            self._planned_inputs = ""
+            self._change(f"{name} went to {target}", now)
 
     def _offer(self, steps: list[Command], now: float) -> None:
         """Offer what is to move and has an owner that works, as many at a time as the settings say."""
-        offering = {name for name, busy in self._busy.items() if busy.is_offer}
+        offering = {name for name, busy in self._busy.items() if isinstance(busy.step, Offer)}
         under_way = len(offering | self._open.keys())
         for name, offers in list(self._moving.items()):
             if under_way >= self.settings.moves_at_once or len(self._busy) >= ASSIGNMENT_STEPS_AT_ONCE:
@@ -517,7 +552,7 @@ class Rebalancing:
 
     def _begin(self, step: Step | None, steps: list[Command]) -> None:
         if step is not None:
-            self._busy[step.partition] = _Busy(is_offer=isinstance(step, Offer))
+            self._busy[step.partition] = _Busy(step=step)
             steps.append(step)
 
     def _count(self, step: Step, now: float) -> None:
@@ -544,12 +579,21 @@ class Rebalancing:
         )
         return self._inputs
 
-    def _news(self, name: str, revision: int) -> None:
-        self._heard[name] = revision
+    def _news(self, name: str) -> None:
         busy = self._busy.get(name)
-        if busy is not None and busy.revision is not None and revision >= busy.revision:
+        if busy is not None and self._is_told(name, busy):
             del self._busy[name]
         self._urgent[name] = None
+
+    def _is_told(self, name: str, busy: _Busy) -> bool:
+        """Whether all that a step wrote was heard of: what is half heard looks as if it were to do again."""
+        if busy.revision is None:
+            return False
+        if isinstance(busy.step, Offer | Withdraw):
+            return self._records_heard.get(name, 0) >= busy.revision
+        record = self._records.get(name)
+        is_record_old = record is not None and record.is_open and record.revision < busy.revision
+        return self._entries_heard.get(name, 0) >= busy.revision and not is_record_old
 
     def _is_owned(self, name: str) -> bool:
         """Whether the owner by the entry works, on the session that the entry names."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from hansa.assignment.assigner import Assigner
@@ -84,24 +85,27 @@ class StoreMode:
     async def let_go(self, claim: PlacedClaim) -> None:
         try:
             await self._moves.seal(claim, b"")
-        except NotHeld:
+        except (HandoverWithdrawn, NotHeld) as error:
             if claim.as_lost() is not None or claim.has_left:
                 raise
             if not self._is_alone:
+                if isinstance(error, HandoverWithdrawn):
+                    raise
                 text = f"{claim.what} stays here: nobody is ready to have it any more"
                 raise HandoverWithdrawn(text) from None
             await claim.release()
 
     async def leave(self, timeout: float) -> None:
         """The leader moves all away. What nobody else can have is saved and left, for whoever comes next."""
-        try:
+        with suppress(TimeoutError):
             async with asyncio.timeout(timeout):
                 await self._until_free()
-        except TimeoutError:
-            pass
         self._is_alone = True
-        for work in self._worker.ask_all("its worker leaves"):
-            await work.ended()
+        self._worker.ask_all("its worker leaves")
+        # Also those that are about to be given to their users once more. A work that does not end is lost.
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout):
+                await self._worker.until(lambda partitions: not partitions)
 
     async def _until_free(self) -> None:
         """Until this worker has nothing more that another one could have."""

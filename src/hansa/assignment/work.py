@@ -17,7 +17,7 @@ from typing import Any, Protocol, Self, TypeAlias, TypeVar
 from hansa.assignment.handoff import Handoff, SavedHandoff, checked
 from hansa.assignment.partition import Partition
 from hansa.coordination.placed import PlacedClaim
-from hansa.errors import UsageError
+from hansa.errors import NotHeld, UsageError
 from hansa.runtime.mailboxes import Waiters
 from hansa.runtime.tasks import GuardedBlock
 from hansa.store.values import Compare, Operation
@@ -160,14 +160,23 @@ class Work:
 
         `operations` are done in the same transaction, with what is your own in the store. Raises `Fenced`
         when the partition is somebody else's, and nothing was saved; `TimedOut` and `StoreUnavailable` when
-        the store does not answer.
+        the store does not answer; `NotHeld` after the end of the work.
         """
         if handoff is not None:
             self.note(handoff)
         async with self._turn:
+            if self.state is WorkState.ENDED:
+                self.claim.check()
+                # Whoever works on the partition now saves it.
+                raise NotHeld(f"{self!r}: nothing is saved after its end")
             notes_count = self._notes_count
             await self._boss.save(self, operations)
             self._saved_notes_count = notes_count
+
+    async def saved_all(self) -> None:
+        """For the worker: wait until no save is under way any more."""
+        async with self._turn:
+            pass
 
     # -- its end
 

@@ -346,6 +346,7 @@ class Worker:
         self._asked_at_s.setdefault(partition, self.store.clock.monotonic())
         work = self._works.get(partition)
         if work is None or work.claim is not claim:
+            # It is about to be given to its user.
             self._asked[claim] = reason
             return
         work.ask(reason)
@@ -524,6 +525,15 @@ class Worker:
         except HandoverWithdrawn as withdrawn:
             logger.info("%s: %s", self._name, withdrawn)
             self._stats.withdrawn_count += 1
+            try:
+                claim.check()
+            except (Fenced, NotHeld) as lost:
+                self._lost(work, str(lost))
+                return
+            if self._is_leaving:
+                # No user is to begin it again: it waits for whoever is to have it, or for the last call.
+                work.state = WorkState.READY
+                return
             work.end()
             await self._give_again(work, None)
             return
@@ -560,11 +570,14 @@ class Worker:
             self._stats.again_count += 1
             backoff = self._backoffs.setdefault(partition, self._new_backoff())
             await asyncio.sleep(backoff.next_s())
+        # One that was under way when the work ended counts.
+        await work.saved_all()
         if not self._waits(work):
             return
         self._asked_at_s.pop(partition, None)
         handoff = work.handoff if work.is_unsaved else None
         try:
+            work.claim.check()
             again = await self._opened(
                 work.claim, work.definition, work.saved, handoff, work.generation, work.open_messages
             )

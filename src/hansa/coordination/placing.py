@@ -87,16 +87,21 @@ class Placer:
         scan = await self._store.scan(self._keys.nodes, keys_only=True)
         return {item.key.removeprefix(self._keys.nodes).decode(): item.lease for item in scan.items}
 
-    async def place(self, entry: bytes, node: str, *, body: bytes | None = None) -> int:
+    async def place(
+        self, entry: bytes, node: str, *, body: bytes | None = None, over: int | None = None
+    ) -> int:
         """Give an entry to a node, now, whoever has it; gives the revision at which it was done.
 
         What its last owner has sealed goes to this one. A hand-over that was not sealed is withdrawn. It is
-        not done, and 0, if the node is not there, or something has changed meanwhile: then look again.
+        not done, and 0, if the node is not there, or something has changed meanwhile: then look again. With
+        `over`, the epoch of the owner before (0: there was none), it is not done over any other one: so what
+        was decided on, or asked for, once is not done twice.
         """
         item, record, revision, lease = await self._look(entry, node)
-        if not lease:
-            return 0
         before = None if item is None else Placement.decode(item.value)
+        epoch = 0 if before is None else before.epoch
+        if not lease or over not in (None, epoch):
+            return 0
         kept = b"" if before is None else before.body
         placement = Placement(node=node, lease=lease, epoch=revision + 1, body=kept if body is None else body)
         key, at = self._record_key(entry), self._store.clock.wall()
@@ -453,6 +458,9 @@ class PlacedMoves:
         while True:
             since, now = self._changes_count, self._records.get(key)
             if now is None or now.number != record.number:
+                if now is not None and (ended := _past_of(now, record)) is not None:
+                    claim.handed_over()
+                    return ended
                 raise self._unsealed(claim, record, "its record is gone")
             if now.step in (HandoverStep.TAKEN, HandoverStep.DONE):
                 claim.handed_over()
@@ -548,3 +556,11 @@ class PlacedMoves:
 
 def _is_taken_by(record: Handover, claim: PlacedClaim) -> bool:
     return record.step is HandoverStep.TAKEN and record.next_epoch == claim.epoch
+
+
+def _past_of(now: Handover, record: Handover) -> Handover | None:
+    """An earlier hand-over as it ended, if somebody has taken what was given: the next one tells of it."""
+    ended = next((past for past in now.past if past.number == record.number), None)
+    if ended is None or ended.step is not HandoverStep.DONE:
+        return None
+    return replace(record, step=ended.step, next_epoch=ended.next_epoch, trouble=ended.trouble)

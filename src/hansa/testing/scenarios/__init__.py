@@ -10,9 +10,11 @@
 - `handovers`: locks and offices, handed over. `handover_truth`: its books. `strikes`: trouble at one step.
 - `placements`: entries that a leader places on the nodes that are there. `placed_handovers`: trouble when it
   moves them.
+- `assignments`: work that is shared out among workers. `assignment_truth`: its books.
 """
 
 from hansa.testing.scenario import Scenario
+from hansa.testing.scenarios.assignments import Assignments
 from hansa.testing.scenarios.elections import Elections
 from hansa.testing.scenarios.handovers import HandoverScenario
 from hansa.testing.scenarios.locks import Locks
@@ -26,6 +28,7 @@ from hansa.testing.scenarios.topic_claims import TopicClaiming
 
 __all__ = [
     "SCENARIOS",
+    "Assignments",
     "Elections",
     "HandoverScenario",
     "Locks",
@@ -41,6 +44,7 @@ __all__ = [
 SCENARIOS: dict[str, type[Scenario]] = {
     one.name: one
     for one in (
+        Assignments,
         Elections,
         HandoverScenario,
         Locks,

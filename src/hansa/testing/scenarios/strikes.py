@@ -1,9 +1,11 @@
-"""Trouble that is aimed at a step of a hand-over: at random it would hardly ever come at that moment.
+"""Trouble that is aimed at one step of something: at random it would hardly ever come at that moment.
 
 A `Strike` waits until a transaction with that step is sent to the store. The request is lost on the way, or
 comes late; or it is carried out, and its answer is lost, or not. At that instant the harm comes: to the old
 owner, the new one, whoever asked, the leader that places things, or the store; whoever it is, and whoever has
 sent the transaction. `cells` are all kinds of strikes; the seeds take them in turn.
+
+The steps are those of hand-overs, or whatever else a scenario sees in a transaction (`Sight`).
 
 `StruckStore` sees all transactions: those that are sent over its `link` before they are, and all steps as
 soon as they are committed.
@@ -17,21 +19,36 @@ from contextvars import Context
 from dataclasses import dataclass
 from enum import Enum
 from itertools import product
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from hansa.chance import Chance
 from hansa.coordination.handover import Handover, HandoverStep
 from hansa.errors import HansaError
 from hansa.keys import Keys
 from hansa.limits import STORE_TIMEOUT_S
-from hansa.store.values import Compare, EventKind, Operation, Outcome, Put, WatchBatch
+from hansa.store.values import Compare, EventKind, KeyValue, Operation, Outcome, Put, WatchBatch
 from hansa.testing.faults import Crash, Cut, Fault, Pause, Stop
 from hansa.testing.host import Host
 from hansa.testing.store_host import StoreHost
 from hansa.testing.store_link import StoreLink
 from hansa.testing.world import World
 
-__all__ = ["Cell", "Harm", "Moment", "Strike", "StruckLink", "StruckStore", "Victim", "cells", "draw_strike"]
+__all__ = [
+    "HARMS",
+    "STEPS",
+    "Cell",
+    "Harm",
+    "Moment",
+    "Sight",
+    "Strike",
+    "StruckLink",
+    "StruckStore",
+    "Victim",
+    "Written",
+    "cells",
+    "draw_strike",
+    "handover_in",
+]
 
 T = TypeVar("T")
 
@@ -84,11 +101,14 @@ class Moment(Enum):
         return self in (Moment.LOST, Moment.LATE)
 
 
+HARMS: Final = (Harm.CRASH, Harm.PAUSE, Harm.CUT)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
     """One kind of strike."""
 
-    step: HandoverStep
+    step: Enum
     victim: Victim
     harm: Harm
     moment: Moment
@@ -96,11 +116,38 @@ class Cell:
 
 def cells(*victims: Victim) -> tuple[Cell, ...]:
     """One strike of each kind, for these. The step changes fastest: few seeds have something of all steps."""
-    harms = (Harm.CRASH, Harm.PAUSE, Harm.CUT)
     return tuple(
         Cell(step=step, victim=victim, harm=harm, moment=moment)
-        for moment, harm, victim, step in product(Moment, harms, victims, STEPS)
+        for moment, harm, victim, step in product(Moment, HARMS, victims, STEPS)
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """A key that a transaction puts. The revision is 0 while it is on its way."""
+
+    key: bytes
+    value: bytes
+    revision: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sight:
+    """What a transaction does: which step, in words, and of what: from that the victims are known."""
+
+    step: Enum
+    words: str
+    subject: Any
+
+
+def handover_in(written: Sequence[Written]) -> Sight | None:
+    """The step of a hand-over that a transaction makes."""
+    for each in written:
+        if each.key.startswith(HANDOVERS):
+            record = Handover.decode(each.value, revision=each.revision)
+            words = f"{record.what} {record.number}, {record.step.value}"
+            return Sight(step=record.step, words=words, subject=record)
+    return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,9 +209,10 @@ def draw_strike(chance: Chance, cell: Cell, store: str, *, skipped_max: int = 0)
 
 
 class StruckStore(StoreHost):
-    """A store whose transactions are looked at. `hosts_of` names the victims of a hand-over, if any is there.
+    """A store whose transactions are looked at. `sight_of` says what one does.
 
-    Programs use it over links that `link` gives.
+    `hosts_of` names the victims, given the subject of that: a `Handover` unless told otherwise. Programs use
+    it over links that `link` gives.
     """
 
     def __init__(
@@ -172,12 +220,15 @@ class StruckStore(StoreHost):
         world: World,
         *,
         witness: Callable[[WatchBatch, str], None],
-        hosts_of: Callable[[Victim, Handover], Sequence[str]],
+        hosts_of: Callable[[Victim, Any], Sequence[str]],
+        sight_of: Callable[[Sequence[Written]], Sight | None] = handover_in,
+        rewound: Callable[[Sequence[KeyValue], int], None] | None = None,
     ) -> None:
-        super().__init__(world, witness=self._see)
+        super().__init__(world, witness=self._see, rewound=rewound)
         self.struck_count = 0
         self._judge = witness
         self._hosts_of = hosts_of
+        self._sight_of = sight_of
         self._strike: Strike | None = None
         self._skipped_count = 0
         self._is_calm = False
@@ -198,10 +249,8 @@ class StruckStore(StoreHost):
 
     def fate(self, operations: Sequence[Operation]) -> Moment | None:
         """Somebody sends this: what becomes of the request. None: what always does."""
-        for operation in operations:
-            if isinstance(operation, Put) and operation.key.startswith(HANDOVERS):
-                return self._struck(Handover.decode(operation.value), is_before=True)
-        return None
+        puts = [operation for operation in operations if isinstance(operation, Put)]
+        return self._struck([Written(key=put.key, value=put.value) for put in puts], is_before=True)
 
     def silences(self, host: str) -> bool:
         """Whether the answer to this host is lost. It is asked once."""
@@ -214,31 +263,34 @@ class StruckStore(StoreHost):
 
     def _see(self, batch: WatchBatch, origin: str) -> None:
         self._judge(batch, origin)
-        for event in batch.events:
-            if event.kind is EventKind.PUT and event.item.key.startswith(HANDOVERS):
-                record = Handover.decode(event.item.value, revision=event.item.mod_revision)
-                if self._struck(record, is_before=False) is Moment.UNANSWERED:
-                    self._silenced = origin
+        written = [
+            Written(key=event.item.key, value=event.item.value, revision=event.item.mod_revision)
+            for event in batch.events
+            if event.kind is EventKind.PUT
+        ]
+        if self._struck(written, is_before=False) is Moment.UNANSWERED:
+            self._silenced = origin
 
-    def _struck(self, record: Handover, *, is_before: bool) -> Moment | None:
+    def _struck(self, written: Sequence[Written], *, is_before: bool) -> Moment | None:
         """Do the harm, if this is the moment: at this instant, when whoever is at it has had its turn."""
         strike = self._strike
-        if strike is None or strike.cell.step is not record.step or strike.cell.moment.is_before != is_before:
+        if strike is None or strike.cell.moment.is_before != is_before:
             return None
-        hosts = self._hosts_of(strike.cell.victim, record)
+        sight = self._sight_of(written)
+        if sight is None or sight.step is not strike.cell.step:
+            return None
+        hosts = self._hosts_of(strike.cell.victim, sight.subject)
         if hosts:
             self._skipped_count += 1
         if not hosts or self._skipped_count <= strike.skip_count:
             return None
         self._strike = None
         self.struck_count += 1
-        self.world.history.record(
-            "", f"strikes {', '.join(hosts)} at {record.what} {record.number}, {record.step.value}"
-        )
+        self.world.history.record("", f"strikes {', '.join(hosts)} at {sight.words}")
         for fault in strike.faults(strike.cell.harm, hosts, self.world):
             self.world.loop.call_soon(self._begin, fault, context=Context())
         if strike.companion is not None:
-            others = self._hosts_of(self._moments.choose(strike.others), record)
+            others = self._hosts_of(self._moments.choose(strike.others), sight.subject)
             for fault in strike.faults(strike.companion, others, self.world):
                 soon_s = self.draw_s(COMPANION_S_MAX)
                 self.world.loop.call_later(soon_s, self._begin, fault, context=Context())

@@ -1,0 +1,757 @@
+"""The books of a group whose work is shared out: who has what, what was saved, which moves a plan allows.
+
+Everything is reckoned from what is in the store, at each of its revisions, by rules of its own; the code that
+is judged has no part in it. The work on a partition is a running sum over its messages, one state for each
+last offset: so a state that is saved says of itself whether each message is in it once, and in order.
+
+A leader decides on what it has heard, and what it has sent may come late. So what it writes is right if it
+was right at some moment of the last `GRACE_S` seconds (`Recent`).
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import Enum
+from hashlib import shake_256
+from typing import Final, Generic, TypeVar
+
+from hansa.assignment.handoff import Handoff
+from hansa.assignment.partition import GroupSettings, Partition
+from hansa.assignment.plan import Plan, PlanState
+from hansa.assignment.planner import Candidate
+from hansa.assignment.rebalancing import asked_by
+from hansa.assignment.topology import WorkerInfo, election_of, handovers_of
+from hansa.assignment.work import Work
+from hansa.assignment.worker import FailedHandoff
+from hansa.coordination.handover import Handover, HandoverStep
+from hansa.coordination.member import NodeInfo, NodeRecord
+from hansa.coordination.placed import PlacedClaim, Placement
+from hansa.errors import BadRecord
+from hansa.keys import Keys, unquoted
+from hansa.store.values import Event, EventKind, KeyValue, WatchBatch
+from hansa.testing.host import Host
+from hansa.testing.life import Life, LifeState
+from hansa.testing.scenarios.handover_truth import FOLLOWERS
+from hansa.testing.scenarios.strikes import Sight, Written
+from hansa.testing.store_host import StoreHost
+
+__all__ = ["ACTS", "AssignmentTruth", "PlanStep", "RunningSums", "Taking"]
+
+T = TypeVar("T")
+
+KEYS: Final = Keys()
+ACTS: Final = b"acts/"
+# What a leader has heard, decided on, sent and was late with: longer than any lease, and any message's way.
+GRACE_S: Final = 15.0
+# Its state fits into no record.
+LARGE_BYTES: Final = 9_000
+
+EPOCHS: Final = "epochs grow"
+ONLY_OWNER: Final = "only the owner acts"
+SEALED: Final = "who has sealed acts no more"
+LOST: Final = "no handoff is lost, or goes back"
+ONCE: Final = "each message counts once, in order"
+GIVEN: Final = "a new owner is given what was saved last"
+TWICE: Final = "nobody works where another does"
+BOUNDED: Final = "only what a plan says is moved"
+AT_ONCE: Final = "not more moves at once than there may be"
+ALLOWED: Final = "a node gets only what it may have"
+PLANS: Final = "plans follow each other, and are whole"
+STEPS: Final = "steps follow each other"
+WRITER: Final = "each step is written by whose it is"
+UNTRUE: Final = "the record says what happened"
+UNSAVED: Final = "who gives up has saved what it noted"
+LEAVING: Final = "who leaves takes nothing more"
+
+
+class PlanStep(Enum):
+    """What a leader writes besides the steps of hand-overs."""
+
+    PART = "moves of a plan"
+    HEAD = "the head of a plan"
+    PLACED = "an owner, without any hand-over"
+    ENDED = "the end of a plan"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taking:
+    """Who takes part in a step: node names, empty for nobody."""
+
+    source: str = ""
+    target: str = ""
+
+
+class Recent(Generic[T]):
+    """A value, and those that it had a while ago."""
+
+    def __init__(self, value: T) -> None:
+        self.now = value
+        self._past: list[tuple[T, float]] = []
+
+    def set(self, value: T, *, at_s: float) -> None:
+        self._past = [(old, until_s) for old, until_s in self._past if until_s >= at_s - GRACE_S]
+        self._past.append((self.now, at_s))
+        self.now = value
+
+    def all(self, *, at_s: float) -> Iterator[T]:
+        """What it was at some moment of the last while, the newest first."""
+        yield self.now
+        for old, until_s in reversed(self._past):
+            if until_s >= at_s - GRACE_S:
+                yield old
+
+
+class RunningSums:
+    """The work: each partition's messages, and the state after each of them. `large` have large states."""
+
+    def __init__(self, large: Iterable[str]) -> None:
+        self._large = frozenset(large)
+        self._states: dict[str, list[bytes]] = {}
+
+    def after(self, partition: str, last_offset: int) -> bytes:
+        """The one right state; empty before the first message."""
+        if last_offset < 0:
+            return b""
+        states = self._states.setdefault(partition, [])
+        while len(states) <= last_offset:
+            states.append(self.step(partition, states[-1] if states else b"", len(states)))
+        return states[last_offset]
+
+    def step(self, partition: str, state: bytes, offset: int) -> bytes:
+        """Do the work for one message: the sum, and a check of the order."""
+        count, total, order = map(int, state.split(b" ")[:3]) if state else (0, 0, 0)
+        message = f"{partition}:{offset}".encode()
+        total += zlib.crc32(message) % 1000
+        order = zlib.crc32(message, order)
+        stem = b"%d %d %d " % (count + 1, total, order)
+        return stem + (shake_256(stem).digest(LARGE_BYTES) if partition in self._large else b"")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Place:
+    """What the store says of a node: its lease, and whether it works for the group."""
+
+    lease: int = 0
+    info: NodeInfo | None = None
+    worker: WorkerInfo | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Saved:
+    epoch: int = 0
+    number: int = 0
+    last_offset: int = -1
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class _Body:
+    """Somebody works on a partition."""
+
+    life: Life
+    partition: str
+    claim: PlacedClaim
+
+    @property
+    def acts(self) -> bool:
+        return self.life.state is not LifeState.DEAD and self.claim.is_standing
+
+    def __str__(self) -> str:
+        return f"{self.partition} {self.claim.epoch} of {self.life}"
+
+
+class AssignmentTruth:
+    """One group. Fails the world at once when something is not as it must be."""
+
+    def __init__(self, store: StoreHost, group: str, sums: RunningSums) -> None:
+        self._store = store
+        self._world = store.world
+        self._group = group
+        self._sums = sums
+        self._entry_prefix = KEYS.assignments(group)
+        self._record_prefix = KEYS.handovers_of(handovers_of(group))
+        self._handoff_prefix = KEYS.handoffs(group)
+        self._partition_prefix = KEYS.partitions(group)
+        self._plan_prefix = KEYS.plans(group)
+        self._office = KEYS.leader(election_of(group))
+        self.entries: dict[str, Placement] = {}
+        self.records: dict[str, Handover] = {}
+        self.plan: Plan | None = None
+        self.steps: Counter[Enum] = Counter()
+        """How often each step was taken."""
+        self.acts_count = 0
+        self.changed_s = 0.0
+        """When an entry, a plan or a record changed last."""
+        self.worked: dict[str, int] = {}
+        """By partition, the epoch in which somebody has worked on it since `forget_work`."""
+        self._epochs: dict[str, int] = {}
+        self._saved: dict[str, _Saved] = {}
+        self._parts: dict[bytes, bytes] = {}
+        self._candidates: dict[bytes, KeyValue] = {}
+        self._places: dict[str, Recent[_Place]] = {}
+        self._defined: dict[str, Recent[Partition | None]] = {}
+        self._settings = Recent(GroupSettings())
+        self._targets: Recent[dict[str, str]] = Recent({})
+        self._numbers_max = 0
+        self._offered_s: dict[str, float] = {}
+        # Offers that were given up by who made them, and may come all the same.
+        self._doubtful: set[tuple[str, float]] = set()
+        self._leaving_s: dict[str, tuple[Life, float]] = {}
+        self._bodies: dict[_Body, None] = {}
+        self._begun: set[tuple[str, str, int]] = set()
+        # By partition and epoch, how far its owner noted that it is, and as what.
+        self._noted: dict[tuple[str, int], tuple[int, PlacedClaim]] = {}
+        self._failed: set[tuple[str, int]] = set()
+        # What was taken from an owner that may not have heard of it.
+        self._revoked: set[tuple[str, int]] = set()
+        self._rewound_revision = 0
+
+    # What is so.
+
+    @property
+    def settings(self) -> GroupSettings:
+        return self._settings.now
+
+    @property
+    def partitions(self) -> dict[str, Partition]:
+        """Those that are defined."""
+        return {name: each.now for name, each in self._defined.items() if each.now is not None}
+
+    def candidates(self) -> list[Candidate]:
+        """Who works for the group, as a planner is told."""
+        found = []
+        for node, place in self._places.items():
+            info, worker = place.now.info, place.now.worker
+            if info is not None and worker is not None:
+                is_draining = worker.is_draining or node in self.settings.draining
+                found.append(
+                    Candidate(
+                        node=node,
+                        weight=worker.weight,
+                        zone=info.zone,
+                        roles=info.roles,
+                        resource_groups=worker.resource_groups,
+                        is_draining=is_draining,
+                    )
+                )
+        return found
+
+    def who_may_have(self, name: str) -> list[str]:
+        """Nodes that may be given a partition now, whatever else they have."""
+        return [
+            each.node
+            for each in self.candidates()
+            if not each.is_draining and _fits(self._defined[name].now, self._places[each.node].now)
+        ]
+
+    def may_keep(self, name: str, node: str) -> bool:
+        """Whether a node may have a partition as long as no other one may: also one that drains."""
+        place, defined = self._places.get(node), self._defined.get(name)
+        return place is not None and defined is not None and _fits(defined.now, place.now)
+
+    def lease_of(self, node: str) -> int:
+        """That of a node's record, 0 without one."""
+        place = self._places.get(node)
+        return 0 if place is None else place.now.lease
+
+    def leader(self) -> str:
+        """The host that leads, by the store."""
+        if not self._candidates:
+            return ""
+        first = min(self._candidates.values(), key=lambda item: item.create_revision)
+        return self._store.lease_hosts[first.lease]
+
+    def believers(self, name: str) -> list[str]:
+        """The lives that work on a partition, and believe that it is theirs."""
+        return [str(body.life) for body in self._bodies if body.partition == name and body.acts]
+
+    # What programs tell.
+
+    def given(self, host: Host, work: Work) -> None:
+        """A worker was given a partition, to work on."""
+        host.record(f"is given {work.partition} {work.epoch} from {work.handoff.last_offset}")
+        handoff = work.handoff
+        if handoff.state != self._sums.after(work.partition, handoff.last_offset):
+            self._world.fail(ONCE, f"{host.life} is given {work!r}, with {_shown(handoff)}")
+        key = str(host.life), work.partition, work.epoch
+        if key in self._begun or work.epoch < self._rewound_revision:
+            return
+        self._begun.add(key)
+        if not all(guard.holds(self._store.item(guard.key)) for guard in work.guards):
+            return
+        item = self._store.item(self._handoff_prefix + work.partition.encode())
+        revision = 0 if item is None else item.mod_revision
+        known = 0 if work.saved is None else work.saved.revision
+        begins = Handoff() if work.saved is None else work.saved.handoff
+        if known != revision or handoff != begins:
+            self._world.fail(
+                GIVEN, f"{host.life} is given {work!r}: {_shown(handoff)} of {known}, and not of {revision}"
+            )
+
+    @contextmanager
+    def working(self, host: Host, work: Work) -> Iterator[None]:
+        """From entering a work's block to leaving it."""
+        body = _Body(life=host.life, partition=work.partition, claim=work.claim)
+        for other in self._bodies:
+            if other.partition != body.partition or other.life.state is LifeState.DEAD:
+                continue
+            is_taken = (other.partition, other.claim.epoch) in self._revoked
+            is_forgotten = is_taken or other.claim.epoch < self._rewound_revision
+            if other.life is body.life or (other.acts and body.acts and not is_forgotten):
+                self._world.fail(TWICE, f"{body}, and {other}")
+        self._bodies[body] = None
+        try:
+            yield
+        finally:
+            self._bodies.pop(body, None)
+
+    def noted(self, work: Work) -> None:
+        """A worker has noted how far it is."""
+        self._noted[work.partition, work.epoch] = work.handoff.last_offset, work.claim
+        self.worked[work.partition] = work.epoch
+
+    def forget_work(self) -> None:
+        """Only what is done from now on counts for `worked`."""
+        self.worked.clear()
+
+    def failed(self, failed: FailedHandoff) -> None:
+        """A worker was told that a handoff could not be saved."""
+        if not failed.is_reading:
+            self._failed.add((failed.partition, failed.epoch))
+
+    def begins(self, host: Host) -> None:
+        """There is a worker."""
+        self._leaving_s.pop(host.name, None)
+
+    def leaves(self, host: Host) -> None:
+        """A worker is about to leave: from now on it takes nothing more."""
+        self._leaving_s[host.name] = host.life, self._world.elapsed_s()
+
+    def has_left(self, host: Host) -> None:
+        """A worker has left in good order."""
+        del self._leaving_s[host.name]
+        for name, entry in self.entries.items():
+            is_its = entry.node == host.name and entry.lease == self.lease_of(host.name)
+            if is_its and entry.epoch >= self._rewound_revision:
+                self._check_saved(name, entry.epoch, f"{host.life} has left, and has {entry}")
+
+    def doubt(self, record: Handover) -> None:
+        """Who made this offer does not know whether it was made."""
+        self._doubtful.add((record.name, record.times[HandoverStep.OFFERED]))
+
+    # What the store tells.
+
+    def rewound(self, items: Sequence[KeyValue], revision: int) -> None:
+        """The store went back: it has these keys now."""
+        self._rewound_revision = revision
+        at_s = self._world.elapsed_s()
+        for books in (self.entries, self.records, self._saved, self._parts, self._candidates):
+            books.clear()
+        self.plan = None
+        self._numbers_max = 0
+        for place in self._places.values():
+            place.set(_Place(), at_s=at_s)
+        for defined in self._defined.values():
+            defined.set(None, at_s=at_s)
+        for item in items:
+            self._learn(item, is_there=True)
+            key = item.key
+            if key.startswith(self._entry_prefix):
+                self.entries[_name(key, self._entry_prefix)] = Placement.decode(item.value)
+            elif key.startswith(self._record_prefix):
+                name = unquoted(_name(key, self._record_prefix))
+                self.records[name] = Handover.decode(item.value, revision=item.mod_revision)
+            elif key.startswith(self._handoff_prefix):
+                self._saved[_name(key, self._handoff_prefix)] = _saved_in(item)
+        head = next((item for item in items if item.key == self._plan_prefix + b"head"), None)
+        if head is not None:
+            self.plan = self._decoded_plan(head)
+            self._numbers_max = self.plan.number
+            self._aim_at(self.plan)
+
+    def follow(self, batch: WatchBatch, origin: str) -> None:
+        """The store has changed."""
+        for event in batch.events:
+            self._learn(event.item, is_there=event.kind is EventKind.PUT)
+        before = dict(self.records)
+        told: dict[str, Handover] = {}
+        for event in batch.events:
+            if event.item.key.startswith(self._record_prefix):
+                self._hear_record(event, told)
+        for event in batch.events:
+            key = event.item.key
+            if key.startswith(self._entry_prefix):
+                self._hear_entry(event, before, told, origin)
+            elif key.startswith(self._handoff_prefix):
+                self._hear_handoff(event)
+            elif key.startswith(ACTS) and event.kind is EventKind.PUT:
+                self._hear_act(event.item)
+            elif key.startswith(self._plan_prefix):
+                self._hear_plan(event, origin)
+        for name, record in told.items():
+            self._check_step(name, before.get(name), record, origin)
+
+    def sight_of(self, written: Sequence[Written]) -> Sight | None:
+        """Which step a transaction takes, for a strike."""
+        records = [each for each in written if each.key.startswith(self._record_prefix)]
+        entries = [each for each in written if each.key.startswith(self._entry_prefix)]
+        if records and not (entries and Handover.decode(records[0].value).step is HandoverStep.WITHDRAWN):
+            record = Handover.decode(records[0].value, revision=records[0].revision)
+            words = f"{record.what} {record.number}, {record.step.value}"
+            target = record.taken_by or record.target
+            return Sight(step=record.step, words=words, subject=Taking(source=record.source, target=target))
+        if entries:
+            placement = Placement.decode(entries[0].value)
+            taking = Taking(target=placement.node)
+            return Sight(step=PlanStep.PLACED, words=f"{placement} of {entries[0].key!r}", subject=taking)
+        for each in written:
+            if each.key.startswith(self._plan_prefix):
+                step = PlanStep.PART
+                if each.key.endswith(b"head"):
+                    is_open = json.loads(each.value)["state"] == PlanState.OPEN.value
+                    step = PlanStep.HEAD if is_open else PlanStep.ENDED
+                return Sight(step=step, words=step.value, subject=Taking())
+        return None
+
+    # Facts, of which nothing is judged.
+
+    def _learn(self, item: KeyValue, *, is_there: bool) -> None:
+        key, at_s = item.key, self._world.elapsed_s()
+        if key.startswith(self._office):
+            if is_there:
+                self._candidates[key] = item
+            else:
+                self._candidates.pop(key, None)
+        elif key.startswith(KEYS.nodes):
+            place = _Place()
+            if is_there:
+                info = NodeRecord.decode(item.value).info
+                text = info.metadata.get(WorkerInfo.key_of(self._group))
+                is_here = info.status.is_here and text is not None
+                worker = WorkerInfo.decode(text) if is_here and text is not None else None
+                place = _Place(lease=item.lease, info=info, worker=worker)
+            self._places.setdefault(_name(key, KEYS.nodes), Recent(_Place())).set(place, at_s=at_s)
+        elif key.startswith(self._partition_prefix):
+            defined = Partition.decode(item.value, revision=item.mod_revision) if is_there else None
+            self._defined.setdefault(_name(key, self._partition_prefix), Recent(None)).set(defined, at_s=at_s)
+        elif key == KEYS.group(self._group):
+            settings = GroupSettings.decode(item.value) if is_there else GroupSettings()
+            self._settings.set(settings, at_s=at_s)
+        elif key.startswith(self._plan_prefix) and not key.endswith(b"head"):
+            self._learn_part(item, is_there=is_there)
+
+    def _learn_part(self, item: KeyValue, *, is_there: bool) -> None:
+        plan = self.plan
+        if (
+            plan is not None
+            and plan.state is PlanState.OPEN
+            and item.key.startswith(self._parts_of(plan.number))
+        ):
+            self._world.fail(PLANS, f"{item.key!r} is of the plan that counts, {plan.number}")
+        if is_there:
+            self._parts[item.key] = item.value
+        else:
+            self._parts.pop(item.key, None)
+
+    # Entries.
+
+    def _hear_entry(
+        self, event: Event, records: dict[str, Handover], told: dict[str, Handover], origin: str
+    ) -> None:
+        self.changed_s = self._world.elapsed_s()
+        name = _name(event.item.key, self._entry_prefix)
+        before, record = self.entries.get(name), records.get(name)
+        is_handed = name in told and told[name].step is HandoverStep.TAKEN
+        if origin != self.leader():
+            self._world.fail(WRITER, f"{origin} has written who has {name}")
+        if record is not None and record.step is HandoverStep.SEALED and not is_handed:
+            self._world.fail(LOST, f"{name} is placed past {record}")
+        if event.kind is EventKind.DELETE:
+            if not any(each is None for each in self._were_defined(name)):
+                self._world.fail(BOUNDED, f"the entry of {name} is gone, which is defined")
+            del self.entries[name]
+            self._revoke(name, before)
+            return
+        entry = self.entries[name] = Placement.decode(event.item.value)
+        if entry.epoch <= self._epochs.get(name, 0):
+            self._world.fail(EPOCHS, f"{name}: {entry} after {self._epochs[name]}")
+        self._epochs[name] = entry.epoch
+        if not entry.node:
+            self._check_cleared(name, before)
+            self._revoke(name, before)
+            return
+        if entry.lease != self.lease_of(entry.node):
+            self._world.fail(UNTRUE, f"{name} is placed on {entry}, whose lease is another one")
+        if not is_handed:
+            self.steps[PlanStep.PLACED] += 1
+            self._check_placed(name, before, entry)
+
+    def _check_placed(self, name: str, before: Placement | None, entry: Placement) -> None:
+        """Without any hand-over a partition goes only where the plan says, and from who is gone."""
+        if before is not None and before.node:
+            if not any(self._is_gone(before, place) for place in self._were_places(before.node)):
+                self._world.fail(BOUNDED, f"{name} is taken from {before}, who works")
+            self._revoke(name, before)
+        is_same = before is not None and before.node == entry.node
+        if not is_same and entry.node not in self._aims(name):
+            self._world.fail(BOUNDED, f"{name} is placed on {entry}, and the plan says {self._aims(name)}")
+        if not is_same:
+            self._check_allowed(name, entry.node)
+
+    def _check_cleared(self, name: str, before: Placement | None) -> None:
+        """Nobody has it, because nobody may; or who had it may not."""
+        node = "" if before is None else before.node
+        for settings in self._settings.all(at_s=self._world.elapsed_s()):
+            if node in settings.draining or settings.per_node_max is not None:
+                return
+        pairs = [(each, place) for each in self._were_defined(name) for place in self._were_places(node)]
+        if all(_fits(each, place) and _is_willing(place) for each, place in pairs):
+            self._world.fail(BOUNDED, f"{name} is taken from {before}, who works and may have it")
+
+    def _is_gone(self, entry: Placement, place: _Place) -> bool:
+        return place.lease != entry.lease or place.worker is None
+
+    def _revoke(self, name: str, before: Placement | None) -> None:
+        """Its owner may not have heard of it, unless its lease is over: then it must know."""
+        if before is None:
+            return
+        is_over = before.lease not in self._store.living_leases()
+        for body in self._bodies:
+            is_its = body.partition == name and body.claim.epoch == before.epoch
+            if is_its and is_over and body.acts and body.claim.epoch >= self._rewound_revision:
+                self._world.fail(TWICE, f"{body} goes on without a lease")
+        self._revoked.add((name, before.epoch))
+
+    def _check_allowed(self, name: str, node: str) -> None:
+        """A leader may have heard late that it may not."""
+        at_s = self._world.elapsed_s()
+        is_drained = all(node in settings.draining for settings in self._settings.all(at_s=at_s))
+        fits = any(
+            _fits(each, place) and _is_willing(place)
+            for each in self._were_defined(name)
+            for place in self._were_places(node)
+        )
+        if is_drained or not fits:
+            self._world.fail(ALLOWED, f"{name} is given to {node}: {self._defined[name].now}")
+
+    def _aims(self, name: str) -> set[str]:
+        """Where the plan says that it is to go."""
+        found = self._targets.all(at_s=self._world.elapsed_s())
+        return {targets[name] for targets in found if name in targets}
+
+    def _were_places(self, node: str) -> Iterable[_Place]:
+        place = self._places.get(node)
+        return (_Place(),) if place is None else place.all(at_s=self._world.elapsed_s())
+
+    def _were_defined(self, name: str) -> list[Partition | None]:
+        defined = self._defined.get(name)
+        return [None] if defined is None else list(defined.all(at_s=self._world.elapsed_s()))
+
+    # What was saved, and done.
+
+    def _hear_handoff(self, event: Event) -> None:
+        name = _name(event.item.key, self._handoff_prefix)
+        if event.kind is EventKind.DELETE:
+            self._world.fail(LOST, f"the handoff of {name} was deleted")
+        before, now = self._saved.get(name, _Saved()), _saved_in(event.item)
+        self._saved[name] = now
+        node, state = _content_of(event.item)
+        self._check_owner(name, node, now.epoch, LOST)
+        if (now.epoch, now.number) <= (before.epoch, before.number) or now.last_offset < before.last_offset:
+            self._world.fail(LOST, f"{name}: {now} after {before}")
+        if state is not None and state != self._sums.after(name, now.last_offset):
+            self._world.fail(ONCE, f"{name}: {now} with {state[:60]!r}")
+
+    def _hear_act(self, item: KeyValue) -> None:
+        node, lease, epoch, _ = item.value.decode().split()
+        name = _name(item.key, ACTS)
+        self._check_owner(name, node, int(epoch), ONLY_OWNER)
+        if self.entries[name].lease != int(lease):
+            self._world.fail(ONLY_OWNER, f"{item.value!r} acted for {name}, of {self.entries[name]}")
+        self.acts_count += 1
+
+    def _check_owner(self, name: str, node: str, epoch: int, invariant: str) -> None:
+        entry = self.entries.get(name)
+        is_owner = entry is not None and (entry.node, entry.epoch) == (node, epoch)
+        if entry is None or not is_owner or self.lease_of(node) != entry.lease:
+            self._world.fail(invariant, f"{node} in epoch {epoch} wrote for {name}, of {entry}")
+
+    def _check_saved(self, name: str, epoch: int, what: str) -> None:
+        noted, claim = self._noted.get((name, epoch), (-1, None))
+        saved = self._saved.get(name, _Saved()).last_offset
+        # Who has lost it cannot save any more, and need not.
+        is_lost = claim is not None and claim.as_lost() is not None
+        if noted > saved and not is_lost and (name, epoch) not in self._failed:
+            self._world.fail(UNSAVED, f"{what}: up to {noted} was noted, and up to {saved} saved")
+
+    # Plans.
+
+    def _hear_plan(self, event: Event, origin: str) -> None:
+        if origin != self.leader():
+            self._world.fail(WRITER, f"{origin} has written a plan")
+        if not event.item.key.endswith(b"head"):
+            # Of plans that do not count, or not any more: that may come late, and changes nothing.
+            self.steps[PlanStep.PART] += event.kind is EventKind.PUT
+            return
+        self.changed_s = self._world.elapsed_s()
+        if event.kind is EventKind.DELETE:
+            self._world.fail(PLANS, "there is no plan any more")
+        before, now = self.plan, self._decoded_plan(event.item)
+        self.plan = now
+        if now.state is not PlanState.OPEN:
+            self.steps[PlanStep.ENDED] += 1
+            if before is None or (before.number, before.moves) != (now.number, now.moves):
+                self._world.fail(PLANS, f"{now} is ended, after {before}")
+            self._targets.set({}, at_s=self._world.elapsed_s())
+            return
+        self.steps[PlanStep.HEAD] += 1
+        if now.number <= self._numbers_max:
+            self._world.fail(PLANS, f"{now} after {self._numbers_max}")
+        self._numbers_max = now.number
+        if len({move.partition for move in now.moves}) < len(now.moves):
+            self._world.fail(PLANS, f"{now} moves something twice")
+        for move in now.moves:
+            self._check_allowed(move.partition, move.target)
+        self._aim_at(now)
+
+    def _aim_at(self, plan: Plan) -> None:
+        is_open = plan.state is PlanState.OPEN
+        targets = {move.partition: move.target for move in plan.moves} if is_open else {}
+        self._targets.set(targets, at_s=self._world.elapsed_s())
+
+    def _decoded_plan(self, head: KeyValue) -> Plan:
+        prefix = self._parts_of(json.loads(head.value)["number"])
+        parts = [value for key, value in sorted(self._parts.items()) if key.startswith(prefix)]
+        try:
+            return Plan.decode(head.value, parts, revision=head.mod_revision)
+        except BadRecord as error:
+            self._world.fail(PLANS, f"{head.value!r}: {error}")
+
+    def _parts_of(self, number: int) -> bytes:
+        return self._plan_prefix + b"%016d/" % number
+
+    # Hand-overs.
+
+    def _hear_record(self, event: Event, told: dict[str, Handover]) -> None:
+        self.changed_s = self._world.elapsed_s()
+        name = unquoted(_name(event.item.key, self._record_prefix))
+        if event.kind is EventKind.DELETE:
+            if self.records[name].is_open:
+                self._world.fail(STEPS, f"an open record is gone: {self.records[name]}")
+            del self.records[name]
+        else:
+            told[name] = Handover.decode(event.item.value, revision=event.item.mod_revision)
+            self.records[name] = told[name]
+
+    def _check_step(self, name: str, before: Handover | None, now: Handover, origin: str) -> None:
+        self.steps[now.step] += 1
+        if before is None or before.number != now.number:
+            follows = now.step is HandoverStep.OFFERED and (before is None or not before.is_open)
+        else:
+            follows = now.step in FOLLOWERS.get(before.step, ())
+        if not follows:
+            self._world.fail(STEPS, f"{now} after {before}")
+        entry = self.entries.get(name)
+        owner = ("", 0) if entry is None else (str(entry.lease), entry.epoch)
+        is_owned_as_before = owner == (now.owner_key, now.epoch)
+        is_true = True
+        writers: tuple[str, ...] = (origin,)
+        match now.step:
+            case HandoverStep.OFFERED:
+                is_true = is_owned_as_before
+                self._check_offer(name, now, origin)
+            case HandoverStep.PREPARED:
+                writers = (now.target,)
+                self._check_willing(name, now)
+            case HandoverStep.SEALED:
+                is_true, writers = is_owned_as_before, (now.source,)
+                self._check_sealed(name, now)
+            case HandoverStep.TAKEN:
+                is_true, writers = owner == (now.target_key, now.next_epoch), (self.leader(),)
+            case HandoverStep.DONE:
+                is_true, writers = owner == (now.target_key, now.next_epoch), (now.taken_by,)
+            case HandoverStep.WITHDRAWN if before is not None and before.step is HandoverStep.SEALED:
+                is_true, writers = is_owned_as_before, (now.source, self.leader())
+            case HandoverStep.WITHDRAWN:
+                writers = (now.source, now.target, self.leader())
+        if not is_true:
+            self._world.fail(UNTRUE, f"{now}, and it is {entry}")
+        if origin not in writers:
+            self._world.fail(WRITER, f"{origin} wrote {now}")
+
+    def _check_offer(self, name: str, now: Handover, origin: str) -> None:
+        self._offered_s[name] = self._world.elapsed_s()
+        if now.asked_by != asked_by(self._group):
+            return
+        if origin != self.leader():
+            self._world.fail(WRITER, f"{origin} wrote {now}")
+        if now.target not in self._aims(name):
+            self._world.fail(BOUNDED, f"{now}, and the plan says {self._aims(name)}")
+        self._check_allowed(name, now.target)
+        at_s = self._world.elapsed_s()
+        most = max(settings.moves_at_once for settings in self._settings.all(at_s=at_s))
+        under_way = [
+            record.name
+            for record in self.records.values()
+            if record.is_open
+            and record.asked_by == now.asked_by
+            and (record.name, record.times[HandoverStep.OFFERED]) not in self._doubtful
+        ]
+        if len(under_way) > most:
+            self._world.fail(AT_ONCE, f"{under_way} are {len(under_way)} and not {most}")
+
+    def _check_willing(self, name: str, now: Handover) -> None:
+        place = self._leaving_s.get(now.target)
+        if place is None or place[0].state is LifeState.DEAD:
+            return
+        if place[1] < self._offered_s[name]:
+            self._world.fail(LEAVING, f"{now}: {now.target} was leaving when it was offered")
+
+    def _check_sealed(self, name: str, now: Handover) -> None:
+        for body in self._bodies:
+            is_its = (body.partition, body.claim.epoch) == (name, now.epoch)
+            if is_its and body.life.state is not LifeState.DEAD:
+                self._world.fail(SEALED, f"{body} is at work: {now}")
+        self._check_saved(name, now.epoch, f"{now}")
+
+
+def _name(key: bytes, prefix: bytes) -> str:
+    return key.removeprefix(prefix).decode()
+
+
+def _fits(partition: Partition | None, place: _Place) -> bool:
+    """Whether a node may have a partition: its role, resource group and pin."""
+    if partition is None or place.info is None or place.worker is None:
+        return False
+    return (
+        partition.role in ("", *place.info.roles)
+        and partition.resource_group in ("", *place.worker.resource_groups)
+        and partition.pinned in ("", place.info.id)
+    )
+
+
+def _is_willing(place: _Place) -> bool:
+    return place.worker is not None and not place.worker.is_draining
+
+
+def _saved_in(item: KeyValue) -> _Saved:
+    head = json.loads(item.value.partition(b"\n")[0])
+    return _Saved(epoch=head["epoch"], number=head["number"], last_offset=head["lastOffset"])
+
+
+def _content_of(item: KeyValue) -> tuple[str, bytes | None]:
+    """Who saved it, and the state, None if that is a blob."""
+    first, _, body = item.value.partition(b"\n")
+    head = json.loads(first)
+    if head["blob"]:
+        return head["node"], None
+    content = zlib.decompress(body) if head["isCompressed"] else body
+    return head["node"], content.partition(b"\n")[2]
+
+
+def _shown(handoff: Handoff) -> str:
+    return f"{handoff.state[:40]!r} up to {handoff.last_offset}"
