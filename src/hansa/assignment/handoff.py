@@ -385,7 +385,12 @@ class Handoffs:
             if item is None:
                 known, known_blob = 0, ""
                 continue
-            head = HandoffHead.of(item)
+            try:
+                head = HandoffHead.of(item)
+            except BadRecord:
+                # Nobody can read it, and it is the owner's to write: as after a way out that the user had.
+                known, known_blob = item.mod_revision, ""
+                continue
             if head.epoch == saved.epoch:
                 # A save that this owner has given up was carried out all the same: this one comes after it.
                 saved = replace(saved, number=max(saved.number, head.number + 1))
