@@ -257,9 +257,9 @@ class Work:
     # -- its block
 
     async def __aenter__(self) -> Self:
+        self.claim.check()
         if self.state is not WorkState.READY:
             raise UsageError(f"{self!r}: a work is begun once")
-        self.claim.check()
         block = GuardedBlock(self.claim.loss)
         await block.__aenter__()
         self._block = block

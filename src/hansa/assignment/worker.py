@@ -403,6 +403,8 @@ class Worker:
                 await before.ended()
             saved, definition, handoff = await self._take(claim, partition)
             work = await self._opened(claim, definition, saved, handoff, generation, open_messages)
+            # Its user may have taken long to find a handoff: somebody else may have the partition by now.
+            claim.check()
         except Fenced as lost:
             self._tell_lost(claim, partition, str(lost))
             return
