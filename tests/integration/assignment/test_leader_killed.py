@@ -241,6 +241,8 @@ async def test_whichever_step_the_leader_is_killed_at_its_successor_carries_the_
 ) -> None:
     async with asyncio.TaskGroup() as scenes:
         import os
+
         for name, strike in STRIKES.items():
-            if os.environ.get("ONLY", name) != name: continue
+            if os.environ.get("ONLY", name) != name:
+                continue
             scenes.create_task(play(address, name, strike))
