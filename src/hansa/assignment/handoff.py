@@ -165,7 +165,7 @@ def _unpacked(head: HandoffHead, packed: bytes, what: str) -> Handoff:
         if head.is_compressed:
             unpacking = zlib.decompressobj()
             content = unpacking.decompress(packed, BLOB_BYTES_MAX + 1)
-            if not unpacking.eof or len(content) > BLOB_BYTES_MAX:
+            if not unpacking.eof or unpacking.unused_data or len(content) > BLOB_BYTES_MAX:
                 raise ValueError("it does not end where it should")
         else:
             content = packed
