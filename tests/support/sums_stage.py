@@ -1,6 +1,4 @@
-"""Workers on a store, each a process, that join, leave, are killed and are stopped while they add up messages;
-and what has become of all of that.
-"""
+"""Workers on a store, each a process, that come, go, are killed and stop while they add up messages."""
 
 import asyncio
 import json
@@ -243,7 +241,7 @@ class SumsStage:
             for one in worker.all("first"):
                 at = one["partition"], begun[one["partition"], one["epoch"]]
                 if at in given:
-                    # Whoever was struck before it had saved anything is followed by another one at the same place.
+                    # Whoever is struck before it has saved anything is followed at the same place.
                     found[at] = min(one["at_s"] - given[at], found.get(at, inf))
         return sorted(found.values())
 

@@ -1,4 +1,4 @@
-"""Workers in virtual time on a memory store, each in a life of its own that can be paused, resumed and killed."""
+"""Workers in virtual time, on a memory store; each can be paused, resumed and killed as a process can."""
 
 from __future__ import annotations
 
