@@ -46,6 +46,8 @@ __all__ = [
     "HansaError",
     "InvariantBroken",
     "JoinRefused",
+    "KafkaRefused",
+    "KafkaUnavailable",
     "LeadershipLost",
     "LeaseLost",
     "LimitExceeded",
@@ -419,6 +421,13 @@ class RaftRefused(UsageError):
     errno = EINVAL
 
 
+class KafkaRefused(UsageError):
+    """A Kafka broker cannot be run so: Java or Maven is missing or too old, or the data folder is wrong."""
+
+    code = "kafka-refused"
+    errno = EINVAL
+
+
 class BadRecord(PeerError):
     """A value in the store is not what hansa writes there."""
 
@@ -450,6 +459,13 @@ class HandoverWithdrawn(Unavailable):
         super().__init__(message)
         self.step = step
         self.reason = reason
+
+
+class KafkaUnavailable(Unavailable):
+    """Kafka cannot be fetched, started or reached just now. The message says what was tried."""
+
+    code = "kafka-unavailable"
+    errno = EAGAIN
 
 
 class JoinRefused(Unavailable):
