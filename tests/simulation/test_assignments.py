@@ -84,6 +84,7 @@ def test_seeds_in_a_row_strike_everybody_at_each_step_in_every_way() -> None:
         steps.update(run.truth.steps)
     aims = {Victim.OLD, Victim.NEW, Victim.LEADER, Victim.STORE, Harm.CRASH, Harm.PAUSE, Harm.CUT, *Moment}
     assert aims <= struck.keys(), struck
-    # A strike whose moment never comes proves nothing: some runs have no such step, or a store that goes back.
+    # A strike whose moment never comes proves nothing: some runs have no such step, or a store that goes
+    # back instead.
     assert struck.total() >= 0.6 * 4 * len(seeds), struck
     assert min(steps[step] for step in (*HandoverStep, *PlanStep)) > 20, steps
