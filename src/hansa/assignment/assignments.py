@@ -460,8 +460,8 @@ def heard(
 
 
 def _standby(found: Assignment, definition: Partition | None, candidates: Iterable[Candidate]) -> Assignment:
-    if definition is None:
-        return found
+    # A Kafka group's need no definition: all its workers could have them.
+    definition = definition or Partition(name=found.partition)
     return replace(found, standby=standby_of(definition, found.owner, candidates))
 
 

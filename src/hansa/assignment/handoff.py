@@ -375,16 +375,17 @@ class Handoffs:
             if outcome.is_success:
                 return replace(saved, revision=outcome.revision)
             found = {item.key: item for item in outcome.items}
+            item = found.get(put.key)
+            if item is not None and item.value == put.value:
+                # The answer to an earlier try was lost; what it wrote besides may have ended the ownership.
+                return replace(saved, revision=item.mod_revision)
             if not all(guard.holds(found.get(guard.key)) for guard in guards):
                 await self._believe(claim, partition, found.get(claim.key))
                 continue
-            item = found.get(put.key)
             if item is None:
                 known, known_blob = 0, ""
                 continue
             head = HandoffHead.of(item)
-            if item.value == put.value:
-                return replace(saved, revision=item.mod_revision)  # The answer to an earlier try was lost.
             if head.epoch == saved.epoch:
                 # A save that this owner has given up was carried out all the same: this one comes after it.
                 saved = replace(saved, number=max(saved.number, head.number + 1))

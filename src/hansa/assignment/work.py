@@ -180,6 +180,11 @@ class Work:
     # -- its end
 
     @property
+    def is_left(self) -> bool:
+        """Whether nobody is in its block: not yet, or not any more."""
+        return self._block is None
+
+    @property
     def is_ending(self) -> bool:
         """Whether somebody else is to have the partition: come to an end soon."""
         return bool(self._reason)

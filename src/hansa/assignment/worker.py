@@ -259,11 +259,16 @@ class Worker:
         """Have `handler` work on each partition as it comes, each in a task of its own, until `leave`.
 
         A handler enters the work's block. What it raises is logged, and the partition given to it again after
-        a while, with what was noted last; a loss is no failure.
+        a while, with what was noted last; a loss is no failure. Raises why the worker cannot go on, if so.
         """
-        async with asyncio.TaskGroup() as tasks:
-            async for work in self:
-                tasks.create_task(self._handle(handler, work), name=f"{self._name}: {work.partition}")
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                async for work in self:
+                    tasks.create_task(self._handle(handler, work), name=f"{self._name}: {work.partition}")
+        except BaseExceptionGroup as failed:
+            if self._failure is not None and self._failure in failed.exceptions:
+                raise self._failure from None
+            raise
 
     async def leave(self, timeout: float | None = None) -> None:
         """Give up all partitions in order, and take no more: iterating ends. Twice does no harm.
@@ -314,6 +319,10 @@ class Worker:
         finally:
             self._ready.close()
             await self._tasks.close()
+            for work in [work for work in self._works.values() if work.is_left]:
+                # What was to follow its block will not.
+                work.end()
+            self._works.clear()
             self._feeds.close()
             self._changed.wake_all()
 
@@ -336,12 +345,12 @@ class Worker:
         """A partition is to go to somebody else: have its work come to an end, and let it go."""
         self._asked_at_s.setdefault(partition, self.store.clock.monotonic())
         work = self._works.get(partition)
-        if work is None or work.claim is not claim or work.state is WorkState.ENDED:
-            # It is about to be given to its user, perhaps once more.
+        if work is None or work.claim is not claim:
             self._asked[claim] = reason
             return
         work.ask(reason)
-        if work.state is WorkState.READY:
+        # Nobody has begun it, or it ended by itself and waits to be given to its user again.
+        if work.state is not WorkState.RUNNING:
             work.state = WorkState.RUNNING
             self._tasks.spawn(self._let_go(work), f"lets {partition} go")
 
@@ -393,6 +402,8 @@ class Worker:
                 await before.ended()
             saved, definition, handoff = await self._take(claim, partition)
             work = await self._opened(claim, definition, saved, handoff, generation, open_messages)
+            # It may be lost since it was read, and another one begun: then that is the one that counts.
+            claim.check()
         except Fenced as lost:
             self._tell_lost(claim, partition, str(lost))
             return
@@ -520,12 +531,10 @@ class Worker:
             except (Fenced, NotHeld) as lost:
                 self._lost(work, str(lost))
                 return
-            if self._is_leaving:
-                # No user is to begin it again: it waits for whoever is to have it, or for the last call.
-                work.state = WorkState.READY
-                return
             work.end()
-            await self._give_again(work, None)
+            if not self._is_leaving:
+                await self._give_again(work, None)
+            # Who leaves does not begin it again: it waits for whoever is to have it, or for the last call.
             return
         except (Fenced, NotHeld) as lost:
             self._lost(work, str(lost))
@@ -560,25 +569,30 @@ class Worker:
             self._stats.again_count += 1
             backoff = self._backoffs.setdefault(partition, self._new_backoff())
             await asyncio.sleep(backoff.next_s())
-        # One that was under way when the work ended counts.
+        # A save that was under way when the work ended counts.
         await work.saved_all()
-        if self._works.get(partition) is not work:
+        if not self._waits(work):
             return
         self._asked_at_s.pop(partition, None)
         handoff = work.handoff if work.is_unsaved else None
         try:
-            work.claim.check()
             again = await self._opened(
                 work.claim, work.definition, work.saved, handoff, work.generation, work.open_messages
             )
         except (Fenced, NotHeld) as lost:
             self._lost(work, str(lost))
         else:
-            self._give(again)
+            if self._waits(work):
+                self._give(again)
+
+    def _waits(self, work: Work) -> bool:
+        """Whether a work that has ended is still to be given to its user again: nobody has asked for it."""
+        is_mine = self._works.get(work.partition) is work and work.claim.is_standing
+        return is_mine and work.state is WorkState.ENDED
 
     def _heard_loss(self, work: Work) -> None:
-        """Who has begun it hears of it by its block."""
-        if work.state is not WorkState.RUNNING:
+        """Who is in its block hears of it there."""
+        if work.is_left:
             self._lost(work, str(work.claim.as_lost()))
 
     def _lost(self, work: Work, reason: str) -> None:

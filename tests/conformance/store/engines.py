@@ -103,7 +103,19 @@ class MemoryEngine(StoreEngine):
         store.resume()
 
 
-class EtcdEngine(StoreEngine):
+class RemoteEngine(StoreEngine):
+    """One whose servers any process can reach."""
+
+    @property
+    @abstractmethod
+    def address(self) -> str:
+        """Of the store, as `open_store` takes it."""
+
+    def make(self) -> Store:
+        return open_store(self.address)
+
+
+class EtcdEngine(RemoteEngine):
     """The client of etcd, and one server of it."""
 
     # Older servers forget, with a compaction, the deletions of its own revision too (their issue 18089).
@@ -122,8 +134,9 @@ class EtcdEngine(StoreEngine):
         self._group.restore()
         self._group.wipe()
 
-    def make(self) -> Store:
-        return open_store(self._group.address)
+    @property
+    def address(self) -> str:
+        return self._group.address
 
     def pause(self, store: Any) -> None:
         self._group.pause_all()
@@ -146,7 +159,7 @@ class EtcdGroupEngine(EtcdEngine):
         return EtcdGroup(3)
 
 
-class ServedEngine(StoreEngine):
+class ServedEngine(RemoteEngine):
     """The same client, and `hansa store` on a folder."""
 
     histories_count = 2
@@ -169,8 +182,9 @@ class ServedEngine(StoreEngine):
         self._process.send_signal(signal.SIGCONT)
         wipe(self._endpoint)
 
-    def make(self) -> Store:
-        return open_store(f"etcd://{self._endpoint}")
+    @property
+    def address(self) -> str:
+        return f"etcd://{self._endpoint}"
 
     def pause(self, store: Any) -> None:
         freeze(self._process)
@@ -183,7 +197,7 @@ class ServedEngine(StoreEngine):
         self._process.communicate()
 
 
-class RaftEngine(StoreEngine):
+class RaftEngine(RemoteEngine):
     """The store of a raft group that runs in a process of its own."""
 
     # It keeps everything in etcd.
@@ -216,8 +230,10 @@ class RaftEngine(StoreEngine):
         self.resume(None)
         reset_raft_group(self._channel, RAFT_PEERS_COUNT)
 
-    def make(self) -> Store:
-        return open_store(self._group["store"])
+    @property
+    def address(self) -> str:
+        address: str = self._group["store"]
+        return address
 
     def pause(self, store: Any) -> None:
         for pid in self._group["etcd_pids"]:

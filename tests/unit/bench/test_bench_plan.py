@@ -1,12 +1,6 @@
 """The benchmark of planning asks what it says it asks, and draws it."""
 
-from pathlib import Path
-
-import pytest
-
-from bench.case import Case
 from bench.figures import PLAN_FIGURES
-from bench.measurement import Measurement, Trial, summarise
 from bench.peers import planner
 from hansa.assignment.planner import share_out
 
@@ -25,20 +19,3 @@ def test_ruled_workers_and_partitions_combine_all_weights_roles_and_zones() -> N
     assert {role for each in workers for role in each.roles} == set(planner.ROLES)
     assert len({each.weight for each in partitions}) == 100
     assert len({(each.role, each.zone) for each in partitions}) == 9 * 3
-
-
-def test_growth_is_drawn(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib", reason="drawing needs what only `make bench` installs")
-    from bench.plot import draw_plan
-
-    trials = [
-        Trial(
-            case=Case(kind="plan", width=width),
-            peer="hansa-planner",
-            round_number=1,
-            measurement=Measurement(figures=dict.fromkeys(PLAN_FIGURES, width / 1e5)),
-        )
-        for width in (100, 1_000)
-    ]
-    draw_plan(summarise(trials), tmp_path / "plan.svg")
-    assert "a worker has left" in (tmp_path / "plan.svg").read_text(encoding="utf-8")
