@@ -184,7 +184,9 @@ class Plans:
         for number, part in enumerate(plan.encode_parts()):
             await self._commit(guard, [], [Put(parts + b"%06d" % number, part)])
         revision = await self._write_head(plan, guard, before=before)
-        await self._commit(guard, [], [Delete(self._parts(0), parts)])
+        # Of this head alone: in a store that went back an older plan may count again.
+        same = Compare.revision(self._head, "=", revision)
+        await self._commit(guard, [same], [Delete(self._parts(0), parts)])
         return replace(plan, revision=revision)
 
     async def end(self, plan: Plan, guard: Compare, *, before: Plan) -> Plan:

@@ -611,10 +611,15 @@ class Rebalancing:
         return entry is not None and entry.node in self.workers
 
     def _owner(self, name: str) -> str:
-        """Who has it, for the planner: of a hand-over that is sealed who is to have it."""
+        """Who has it, for the planner: of a hand-over that is sealed who is to have it.
+
+        Of one that was just taken the entry may not be heard of yet.
+        """
         record, entry = self._records.get(name), self.entries.get(name)
-        if record is not None and record.step is HandoverStep.SEALED and record.target in self.workers:
-            return record.target
+        if record is not None and record.is_open and not record.step.is_early:
+            target = record.taken_by or record.target
+            if target in self.workers:
+                return target
         return "" if entry is None else entry.node
 
 
