@@ -47,7 +47,7 @@ T = TypeVar("T")
 KEYS: Final = Keys()
 ACTS: Final = b"acts/"
 # What a leader has heard, decided on, sent and was late with: longer than any lease, and any message's way.
-GRACE_S: Final = 15.0
+GRACE_S: Final = 6.0
 # Its state fits into no record.
 LARGE_BYTES: Final = 9_000
 
@@ -265,6 +265,15 @@ class AssignmentTruth:
         first = min(self._candidates.values(), key=lambda item: item.create_revision)
         return self._store.lease_hosts[first.lease]
 
+    def _leads(self, host: str) -> bool:
+        """Whether it may write as a leader: also one that a store has forgotten, and that knows nothing of it."""
+        forgotten = (
+            self._store.lease_hosts[item.lease]
+            for item in self._candidates.values()
+            if item.create_revision < self._rewound_revision
+        )
+        return host == self.leader() or host in forgotten
+
     def believers(self, name: str) -> list[str]:
         """The lives that work on a partition, and believe that it is theirs."""
         return [str(body.life) for body in self._bodies if body.partition == name and body.acts]
@@ -466,7 +475,7 @@ class AssignmentTruth:
         name = _name(event.item.key, self._entry_prefix)
         before, record = self.entries.get(name), records.get(name)
         is_handed = name in told and told[name].step is HandoverStep.TAKEN
-        if origin != self.leader():
+        if not self._leads(origin):
             self._world.fail(WRITER, f"{origin} has written who has {name}")
         if record is not None and record.step is HandoverStep.SEALED and not is_handed:
             self._world.fail(LOST, f"{name} is placed past {record}")
@@ -591,7 +600,7 @@ class AssignmentTruth:
     # Plans.
 
     def _hear_plan(self, event: Event, origin: str) -> None:
-        if origin != self.leader():
+        if not self._leads(origin):
             self._world.fail(WRITER, f"{origin} has written a plan")
         if not event.item.key.endswith(b"head"):
             # Of plans that do not count, or not any more: that may come late, and changes nothing.
@@ -671,23 +680,25 @@ class AssignmentTruth:
                 is_true, writers = is_owned_as_before, (now.source,)
                 self._check_sealed(name, now)
             case HandoverStep.TAKEN:
-                is_true, writers = owner == (now.target_key, now.next_epoch), (self.leader(),)
+                is_true, writers = owner == (now.target_key, now.next_epoch), ()
+                self._check_heir(before, now)
             case HandoverStep.DONE:
                 is_true, writers = owner == (now.target_key, now.next_epoch), (now.taken_by,)
             case HandoverStep.WITHDRAWN if before is not None and before.step is HandoverStep.SEALED:
-                is_true, writers = is_owned_as_before, (now.source, self.leader())
+                is_true, writers = is_owned_as_before, (now.source,)
             case HandoverStep.WITHDRAWN:
-                writers = (now.source, now.target, self.leader())
+                writers = (now.source, now.target)
         if not is_true:
             self._world.fail(UNTRUE, f"{now}, and it is {entry}")
-        if origin not in writers:
+        is_leaders = now.step in (HandoverStep.TAKEN, HandoverStep.WITHDRAWN) and self._leads(origin)
+        if origin not in writers and not is_leaders:
             self._world.fail(WRITER, f"{origin} wrote {now}")
 
     def _check_offer(self, name: str, now: Handover, origin: str) -> None:
         self._offered_s[name] = self._world.elapsed_s()
         if now.asked_by != asked_by(self._group):
             return
-        if origin != self.leader():
+        if not self._leads(origin):
             self._world.fail(WRITER, f"{origin} wrote {now}")
         if now.target not in self._aims(name):
             self._world.fail(BOUNDED, f"{now}, and the plan says {self._aims(name)}")
@@ -703,6 +714,13 @@ class AssignmentTruth:
         ]
         if len(under_way) > most:
             self._world.fail(AT_ONCE, f"{under_way} are {len(under_way)} and not {most}")
+
+    def _check_heir(self, before: Handover | None, now: Handover) -> None:
+        """What somebody has taken another one takes only if that one is gone."""
+        if before is None or before.step is not HandoverStep.TAKEN:
+            return
+        if all(str(place.lease) == before.target_key for place in self._were_places(before.taken_by)):
+            self._world.fail(BOUNDED, f"{now} after {before}")
 
     def _check_willing(self, name: str, now: Handover) -> None:
         place = self._leaving_s.get(now.target)
