@@ -266,7 +266,7 @@ class AssignmentTruth:
         return self._store.lease_hosts[first.lease]
 
     def _leads(self, host: str) -> bool:
-        """Whether it may write as a leader: also one that a store has forgotten, and that knows nothing of it."""
+        """Whether it may write as a leader: also one that a store has forgotten, and that does not know."""
         forgotten = (
             self._store.lease_hosts[item.lease]
             for item in self._candidates.values()
