@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from hansa.assignment.assigner import Assigner
@@ -96,15 +97,15 @@ class StoreMode:
 
     async def leave(self, timeout: float) -> None:
         """The leader moves all away. What nobody else can have is saved and left, for whoever comes next."""
-        try:
+        with suppress(TimeoutError):
             async with asyncio.timeout(timeout):
                 await self._until_free()
-        except TimeoutError:
-            pass
         self._is_alone = True
         self._worker.ask_all("its worker leaves")
-        # Also those that are about to be given to their users once more.
-        await self._worker.until(lambda partitions: not partitions)
+        # Also those that are about to be given to their users once more. A work that does not end is lost.
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout):
+                await self._worker.until(lambda partitions: not partitions)
 
     async def _until_free(self) -> None:
         """Until this worker has nothing more that another one could have."""

@@ -166,6 +166,7 @@ class Work:
             self.note(handoff)
         async with self._turn:
             if self.state is WorkState.ENDED:
+                self.claim.check()
                 # Whoever works on the partition now saves it.
                 raise NotHeld(f"{self!r}: nothing is saved after its end")
             notes_count = self._notes_count

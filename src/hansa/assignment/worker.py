@@ -346,6 +346,7 @@ class Worker:
         self._asked_at_s.setdefault(partition, self.store.clock.monotonic())
         work = self._works.get(partition)
         if work is None or work.claim is not claim:
+            # It is about to be given to its user.
             self._asked[claim] = reason
             return
         work.ask(reason)

@@ -163,9 +163,7 @@ class Scene:
             other.cancel()
 
     async def _members(self, name: str, store: Store) -> Members:
-        return await self._stack.enter_async_context(
-            Members(store, NodeInfo(id=name), cluster=self._cluster)
-        )
+        return await self._stack.enter_async_context(Members(store, NodeInfo(id=name), cluster=self._cluster))
 
     async def _count(self, work: Work) -> None:
         """One more for each owner."""

@@ -405,7 +405,9 @@ def test_a_save_that_fails_is_tried_again_then_told_and_the_user_may_have_a_way_
 
 
 @pytest.mark.spec("ASG-06", "ASG-14")
-def test_a_handoff_that_cannot_be_saved_goes_on_from_the_last_one_that_could_when_there_is_no_way_out() -> None:
+def test_a_handoff_that_cannot_be_saved_goes_on_from_the_last_one_that_could_when_there_is_no_way_out() -> (
+    None
+):
     async def scene(stage: WorkerStage) -> None:
         async def recover(failed: FailedHandoff) -> Handoff:
             raise ValueError("of the user's own")
@@ -459,9 +461,7 @@ def test_who_finds_a_damaged_handoff_begins_with_what_the_user_finds_elsewhere(i
         b = await stage.work("b", stay, recover=recover)
         work = await b.works_on("p")
         assert work.handoff == Handoff(state=b"41", last_offset=41)
-        assert [(one.partition, one.is_reading, one.handoff) for one in asked] == [
-            ("p", True, Handoff())
-        ] * 3
+        assert [(one.partition, one.is_reading, one.handoff) for one in asked] == [("p", True, Handoff())] * 3
         assert isinstance(asked[0].error, StoreCorrupt) is is_record
         assert b.brief() == [("HandoffFailed", "p")] * 3 + [("PartitionAssigned", "p")]
         assert (b.worker.stats.failed_count, b.worker.stats.recovered_count) == (3, 1)
