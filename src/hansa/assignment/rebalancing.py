@@ -52,13 +52,14 @@ _CHANGES_TOLD_COUNT: Final = 5
 class Place:
     """Give a partition to a node now; `is_handed` if its last owner has left it in good order.
 
-    `over` is the epoch of the owner before, 0 if there was none.
+    `over` is the epoch of the owner before, 0 if there was none; `is_vacant` if the session of that is over.
     """
 
     partition: str
     node: str
     reason: str
     over: int
+    is_vacant: bool = False
     is_handed: bool = False
 
 
@@ -474,8 +475,15 @@ class Rebalancing:
         if node not in self._leases:
             return None
         entry = self.entries.get(name)
-        over = 0 if entry is None else entry.epoch
-        return Place(partition=name, node=node, reason=reason, over=over, is_handed=is_handed)
+        is_vacant = entry is not None and self._leases.get(entry.node) != entry.lease and not is_handed
+        return Place(
+            partition=name,
+            node=node,
+            reason=reason,
+            over=0 if entry is None else entry.epoch,
+            is_vacant=is_vacant,
+            is_handed=is_handed,
+        )
 
     def _go_on(self, name: str, record: Handover, move: Move | None, now: float) -> Step | None:
         """What the leader must write of a hand-over."""

@@ -198,6 +198,8 @@ class AssignmentTruth:
         self._targets: Recent[dict[str, str]] = Recent({})
         self._numbers_max = 0
         self._offered_s: dict[str, float] = {}
+        # When something was moved by hand that the plan may know nothing of.
+        self._by_hand_s: dict[str, float] = {}
         # Offers that were given up by who made them, and may come all the same.
         self._doubtful: set[tuple[str, float]] = set()
         self._leaving_s: dict[str, tuple[Life, float]] = {}
@@ -215,6 +217,11 @@ class AssignmentTruth:
     @property
     def settings(self) -> GroupSettings:
         return self._settings.now
+
+    @property
+    def is_by_hand(self) -> bool:
+        """Whether something was moved by hand since the plan was made: there it stays."""
+        return bool(self._by_hand_s)
 
     @property
     def partitions(self) -> dict[str, Partition]:
@@ -623,8 +630,8 @@ class AssignmentTruth:
         self._numbers_max = now.number
         if len({move.partition for move in now.moves}) < len(now.moves):
             self._world.fail(PLANS, f"{now} moves something twice")
-        for move in now.moves:
-            self._check_allowed(move.partition, move.target)
+        at_s = self._world.elapsed_s()
+        self._by_hand_s = {name: s for name, s in self._by_hand_s.items() if s >= at_s - GRACE_S}
         self._aim_at(now)
 
     def _aim_at(self, plan: Plan) -> None:
@@ -681,6 +688,8 @@ class AssignmentTruth:
                 self._check_sealed(name, now)
             case HandoverStep.TAKEN:
                 is_true, writers = owner == (now.target_key, now.next_epoch), ()
+                if now.asked_by != asked_by(self._group):
+                    self._by_hand_s[name] = self._world.elapsed_s()
                 self._check_heir(before, now)
             case HandoverStep.DONE:
                 is_true, writers = owner == (now.target_key, now.next_epoch), (now.taken_by,)
