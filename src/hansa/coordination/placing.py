@@ -102,10 +102,10 @@ class Placer:
         What its last owner has sealed goes to this one. A hand-over that was not sealed is withdrawn. It is
         not done, and 0, if the node is not there, or something has changed meanwhile: then look again.
 
-        A leader may have heard of one thing later than of another, so it may say more of what it goes by. With
-        `over`, the epoch of the owner before (0: there was none), it is not done over any other one. If it
-        `is_handed` it is done only with what was sealed. If it `is_vacant` it is not done while the session of
-        the owner before lives.
+        A leader may have heard of one thing later than of another, so it may say more of what it goes by.
+        With `over`, the epoch of the owner before (0: there was none), it is not done over any other one. If
+        it `is_handed` it is done only with what was sealed. If it `is_vacant` it is not done while the
+        session of the owner before lives.
         """
         item, record, revision, lease = await self._look(entry, node)
         before = None if item is None else Placement.decode(item.value)
