@@ -186,6 +186,8 @@ class AssignmentTruth:
         self.acts_count = 0
         self.changed_s = 0.0
         """When an entry, a plan or a record changed last."""
+        self.learned_s = 0.0
+        """When a node, a partition or the settings changed last."""
         self.worked: dict[str, int] = {}
         """By partition, the epoch in which somebody has worked on it since `forget_work`."""
         self._epochs: dict[str, int] = {}
@@ -437,6 +439,8 @@ class AssignmentTruth:
 
     def _learn(self, item: KeyValue, *, is_there: bool) -> None:
         key, at_s = item.key, self._world.elapsed_s()
+        if key.startswith((KEYS.nodes, self._partition_prefix, KEYS.group(self._group))):
+            self.learned_s = at_s
         if key.startswith(self._office):
             if is_there:
                 self._candidates[key] = item
