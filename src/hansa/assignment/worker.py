@@ -536,12 +536,10 @@ class Worker:
             except (Fenced, NotHeld) as lost:
                 self._lost(work, str(lost))
                 return
-            if self._is_leaving:
-                # No user is to begin it again: it waits for whoever is to have it, or for the last call.
-                work.state = WorkState.READY
-                return
             work.end()
-            await self._give_again(work, None)
+            if not self._is_leaving:
+                await self._give_again(work, None)
+            # Who leaves does not begin it again: it waits for whoever is to have it, or for the last call.
             return
         except (Fenced, NotHeld) as lost:
             self._lost(work, str(lost))
@@ -583,7 +581,7 @@ class Worker:
             self._stats.again_count += 1
             backoff = self._backoffs.setdefault(partition, self._new_backoff())
             await asyncio.sleep(backoff.next_s())
-        # One that was under way when the work ended counts.
+        # A save that was under way when the work ended counts.
         await work.saved_all()
         if not self._waits(work):
             return
