@@ -26,13 +26,14 @@ from hansa.errors import (
     AlreadyClosed,
     BadArgument,
     BadRecord,
+    Conflict,
     Fenced,
     HansaError,
     NoSuccessor,
     NotOwner,
+    PeerAway,
     StoreCorrupt,
     TimedOut,
-    TopicExists,
     Unavailable,
 )
 from hansa.ids import format_id
@@ -100,9 +101,6 @@ class TopicMover:
 
     async def hand_over(self, topic: str, to: str | bytes, *, timeout: float, reason: str) -> Handover:
         """Raises as `Spot.hand_over`."""
-        giving = self._giving.get(topic)
-        if giving is not None:
-            raise TopicExists(f"topic {topic!r} is being handed over already")
         target, name = self._taker(topic, to)
         return await self._give(topic, target, name, timeout, reason)
 
@@ -131,13 +129,18 @@ class TopicMover:
         """Hand over what waits, one after the other. `loads` has what each taker owns or is being given."""
         while waiting:
             topic = waiting.pop(0)
+            if (giving := self._giving.get(topic)) is not None:
+                # Somebody has asked for it already; it may stay all the same.
+                await asyncio.wait([giving])
+            if self._claims.of(topic) is None:
+                continue
             # One that cannot take it says so; then it is the next one's turn, once each.
             refused: set[bytes] = set()
             while (taker := self._least_loaded(loads, refused)) is not None:
                 loads[taker.node] += 1
                 try:
                     await self._give(topic, taker.node, taker.name, timeout, "the node leaves")
-                except Unavailable:
+                except (Conflict, Unavailable):
                     loads[taker.node] -= 1
                     refused.add(taker.node)
                 except (Fenced, NotOwner, BadArgument):
@@ -165,6 +168,8 @@ class TopicMover:
         )
 
     async def _give(self, topic: str, target: bytes, name: str, timeout: float, reason: str) -> Handover:
+        if topic in self._giving:
+            raise Conflict(f"topic {topic!r} is being handed over already")
         outcome: asyncio.Future[Handover] = asyncio.get_running_loop().create_future()
         work = self._carry_out(outcome, topic, target, name, timeout, reason)
         task = self._giving[topic] = self._tasks.spawn(work, f"hands over {topic}")
@@ -215,7 +220,10 @@ class TopicMover:
         async def close() -> bytes:
             record = claim.record.latest if claim.record is not None else None
             number = 0 if record is None else record.number
-            return self._mesh.close_topic(frame, target, number=number).encode()
+            try:
+                return self._mesh.close_topic(frame, target, number=number).encode()
+            except PeerAway as error:
+                raise NoSuccessor(str(error)) from error
 
         try:
             record = await claim.hand_over(name, state=close, timeout=timeout, reason=reason)
@@ -302,14 +310,24 @@ class TopicMover:
         except (AlreadyClosed, TimedOut, Fenced):
             return
         try:
+            await claim.finish_handover()
             self.own(topic, self._heir(), claim, retain=False)
             self._claims.keep(topic, claim)
-        except HansaError as error:
+        except BaseException as error:
             self._claims.give_up_later(topic, claim)
-            self._report(topic, error)
+            if not isinstance(error, HansaError):
+                raise
+            # A claim that was lost meanwhile is nothing to be told: nobody has heard of it.
+            if not isinstance(error, Fenced):
+                self._report(topic, error)
 
     def own(self, topic: str, spot: object, claim: TakenClaim[Fenced], *, retain: bool) -> None:
-        """The store says that it is ours: open it, with what was handed on. Raises as `RouterMesh.create`."""
+        """The store says that it is ours: open it, with what was handed on.
+
+        The hand-over must be done in the record by then. Else somebody might be given the same state again,
+        and number its own messages as this node has numbered others. Raises as `RouterMesh.create`, and the
+        loss.
+        """
         frame = check_topic(topic)
         claim.check()
         handover = claim.handover
@@ -319,7 +337,6 @@ class TopicMover:
                 state = TopicState.decode(claim.state)
             except (BadRecord, StoreCorrupt) as error:
                 self._report(topic, error)
-            self._tasks.spawn(_finish(claim), f"ends the hand-over of {topic}")
         if handover is None or state is None:
             # Nothing was handed on: a topic that begins anew.
             self._mesh.create(frame, spot, retain=retain, claim=claim.epoch)
@@ -334,12 +351,6 @@ class TopicMover:
         # Who asked finds the reason; when the store does not answer it ends by its deadline.
         with suppress(*TROUBLE, HansaError):
             await self._handovers.withdraw(record.kind, record.name, reason=reason)
-
-
-async def _finish(claim: TakenClaim[Fenced]) -> None:
-    # Whoever comes next is given the same state.
-    with suppress(HansaError):
-        await claim.finish_handover()
 
 
 def _unquoted(name: str) -> str:

@@ -120,6 +120,8 @@ class Spot:
                 self._mesh.create(frame, self, retain=retain, claim=claim.epoch)
             else:
                 # Who handed it over and who took it are both gone: it goes on where they were.
+                await claim.finish_handover()
+                self._check()
                 self.node.mover.own(topic, self, claim, retain=retain)
             claims.keep(topic, claim)
         except BaseException:

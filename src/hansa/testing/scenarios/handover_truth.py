@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from hansa.coordination.handover import Handover, HandoverStep
+from hansa.coordination.line import decode_signed
 from hansa.keys import Keys
 from hansa.store.values import Compare, Event, EventKind, KeyValue, WatchBatch
 from hansa.testing.host import Host
@@ -208,8 +209,9 @@ class LineTruth:
             self._world.fail("who came first owns first", f"{owner}, before {ahead}")
 
     def _is_named(self, key: bytes) -> bool:
-        """Whether the hand-over names its host."""
-        return self.record is not None and self.record.target == self.host_of(key.decode())
+        """Whether the hand-over names its node."""
+        node = decode_signed(self._standing[key].value).node
+        return self.record is not None and self.record.target == node
 
     # The record.
 
