@@ -90,6 +90,8 @@ class Mesh:
         self._silent: dict[bytes, float] = {}
         self._asking: deque[tuple[float, Peer]] = deque()
         self._lag_at: float | None = None
+        # Known topics of others that retain their latest message, as their owners have said.
+        self._retained: dict[bytes, None] = {}
         # Whose claim has won only because a better one went.
         self._doubted: dict[bytes, None] = {}
         # Of topics that are published here and owned elsewhere: the owner, and the topic's frame.
@@ -113,6 +115,11 @@ class Mesh:
     def topics_count(self) -> int:
         """Every known topic."""
         return len(self._index)
+
+    def retains(self, topic: bytes) -> bool:
+        """Whether another node's topic retains its latest message, as far as this one has heard."""
+        want = self.wants.all.get(topic)
+        return topic in self._retained or (want is not None and want.feed.retain)
 
     def heard_count(self, peer: bytes) -> int:
         """How often a peer was heard over its connection; 0 if it has none."""
@@ -251,7 +258,7 @@ class Mesh:
             reason = f"node {format_id(leaving.target)} has taken it over, and cannot be reached"
             self._lose(leaving.outlet, reason)
         for adoption in list(self.moves.adoptions.values()):
-            self._try_to_open(adoption, is_late=adoption.until <= now)
+            self._try_to_open(adoption, late_at=now if adoption.until <= now else None)
         return self._done()
 
     def deadline(self) -> float | None:
@@ -360,7 +367,9 @@ class Mesh:
         for topic in topics:
             want = self.wants.all.get(topic)
             if want is None:
-                self.wants.begin(topic, self.owner(topic))
+                # One that is closed here may be another's before the next message: `stay` or its new owner
+                # says where this one begins.
+                self.wants.begin(topic, None if self.moves.is_closed(topic) else self.owner(topic))
             else:
                 self.wants.join(want, subscriber)
         return self._done()
@@ -399,6 +408,9 @@ class Mesh:
         """The hand-over was withdrawn: go on. Changes nothing unless the topic was closed."""
         leaving = self.moves.leaving.get(topic)
         if leaving is not None and not leaving.is_gone:
+            want = self.wants.all.get(topic)
+            if want is not None and want.owner is None:
+                self.wants.moved(topic, self.node, is_lost=False)
             self.moves.reopen(leaving, claim=self._claims.get(topic, 0))
             for peer, said in leaving.said:
                 if isinstance(said, Subscribe):
@@ -420,10 +432,16 @@ class Mesh:
         self._try_to_open(adoption)
         return self._done()
 
-    def _try_to_open(self, adoption: Adoption, *, is_late: bool = False) -> None:
+    def _try_to_open(self, adoption: Adoption, *, late_at: float | None = None) -> None:
+        """`late_at`: the time, when it has waited long enough."""
         topic, state = adoption.topic, adoption.state
-        if not is_late and not self.moves.is_closed_here(adoption):
-            return
+        if not self.moves.is_closed_here(adoption):
+            if late_at is None:
+                return
+            # What this node has published before may still be on its way to the old owner.
+            self.moves.begin_hold(topic, self.peers[state.source], self.node, adoption.number, now=late_at)
+        if (hold := self.moves.holds.get(topic.decode())) is not None:
+            hold.is_orphaned = False
         outlet = self._open(
             topic, adoption.spot, state.founder, state.epoch, retain=state.retain, claim=adoption.claim
         )
@@ -438,7 +456,7 @@ class Mesh:
         outlet = leaving.outlet
         topic, name = outlet.frame, outlet.feed.topic
         self._give_up(topic, outlet)
-        self.moves.let_go(leaving, epoch=self.owners.epoch(topic, peer))
+        self.moves.let_go(leaving, epoch=self.owners.epoch(topic, peer), is_told=mark is not None)
         if mark is None:
             self.wants.moved(topic, peer, is_lost=True)
         else:
@@ -546,6 +564,7 @@ class Mesh:
                 hold.is_orphaned = True
                 return
             self._index.discard(topic)
+            self._retained.pop(topic, None)
             self._tell(TopicRemoved(topic=name, owner=before or b""))
         else:
             if hold is not None:
@@ -617,6 +636,8 @@ class Mesh:
     def _announced(self, member: Peer, announced: TopicAnnounce, *, now: float) -> None:
         topic, mark, move = announced.topic.encode(), announced.mark, announced.move
         step = None if move is None else move.step
+        if mark is not None:
+            self._note_retain(topic, retain=mark.retain)
         if move is not None and step is MoveStep.ENDED:
             if move.node == self.node:
                 self.moves.ended(topic, move.number)
@@ -634,6 +655,12 @@ class Mesh:
         elif mark is not None:
             self.moves.claimed_anew(member, announced.topic, announced.claim)
             self.wants.marked(member, topic, mark)
+
+    def _note_retain(self, topic: bytes, *, retain: bool) -> None:
+        if retain:
+            self._retained[topic] = None
+        else:
+            self._retained.pop(topic, None)
 
     def _closed(self, member: Peer, topic: bytes, move: Move, *, now: float) -> None:
         """The owner hands the topic over: say so behind what it was sent, and hold the rest."""
@@ -654,8 +681,11 @@ class Mesh:
         if source is not None and self.owner(topic) == source.id and not is_heard:
             self._routes.pop(name, None)
             self.moves.begin_hold(topic, source, member.id, move.number, now=now)
-        is_news = not self.owners.is_claimed_by(topic, member.id)
+        is_news, is_late = not self.owners.is_claimed_by(topic, member.id), topic not in self.moves.leaving
         self._claim(topic, member.id, announced.claim, move=move, mark=announced.mark)
+        if move.node == self.node and is_late:
+            # It came too late: this node has given up what it had kept for the new owner, and told so.
+            self.moves.say_last(topic, member.id, move.number)
         if source is not None:
             # The old owner says it by LAST.
             self.moves.switching[topic] = (member.id, move.number)

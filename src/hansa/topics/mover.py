@@ -17,6 +17,7 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from typing import TYPE_CHECKING
 
 from hansa.coordination.claim import TakenClaim
 from hansa.coordination.following import TROUBLE, Following, changes
@@ -46,6 +47,9 @@ from hansa.topics.names import check_topic
 from hansa.topics.router_mesh import RouterMesh, Taker
 from hansa.transport.environment import Environment
 
+if TYPE_CHECKING:
+    from hansa.topics.spot import Spot
+
 
 class TopicMover:
     """The hand-overs of one node. `heir` gives the spot that owns what comes here."""
@@ -56,7 +60,7 @@ class TopicMover:
         mesh: RouterMesh,
         *,
         node: bytes,
-        heir: Callable[[], object],
+        heir: Callable[[], Spot],
         environment: Environment,
         on_failure: Callable[[BaseException], None],
     ) -> None:
@@ -305,13 +309,17 @@ class TopicMover:
             del self._taking[topic]
 
     async def _take(self, topic: str, record: Handover) -> None:
+        # If its owner dies before it has sealed anything, that much is known: it goes on as what it was.
+        retain = self._mesh.retains(check_topic(topic))
         try:
             claim = await self._claims.take_over(topic, record.timeout + TOPIC_HOLD_S_MAX)
         except (AlreadyClosed, TimedOut, Fenced):
             return
         try:
             await claim.finish_handover()
-            self.own(topic, self._heir(), claim, retain=False)
+            heir = self._heir()
+            self.own(topic, heir, claim, retain=retain)
+            heir.inherit(topic)
             self._claims.keep(topic, claim)
         except BaseException as error:
             self._claims.give_up_later(topic, claim)

@@ -31,7 +31,8 @@ crash: then what is held goes there. Nobody does: after TOPIC_HOLD_S_MAX the pub
 messages that were.
 
 Peers that know none of this hear an announcement of B, a removal of A, and B's announcement once more,
-because they may have taken the removal for B's. What they still send to A is forwarded for a while.
+because they may have taken the removal for B's; and a third time some seconds later, because the removal may
+come last. What they still send to A is forwarded for a while.
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ from typing import TypeAlias
 
 from hansa.errors import BadRecord
 from hansa.limits import (
+    TOPIC_AGAIN_S,
     TOPIC_FORWARD_BYTES_MAX,
     TOPIC_FORWARD_COUNT_MAX,
     TOPIC_FORWARD_S_MAX,
@@ -171,6 +173,9 @@ class Leaving:
     def __init__(self, outlet: Outlet, target: bytes, number: int, expected: dict[bytes, None]) -> None:
         self.outlet = outlet
         self.target = target
+        self.way: Peer | None = None
+        """The connection over which the new owner has announced the topic. What comes is passed on over this
+        one and no other: when it has ended the new owner waits for nothing from here any more."""
         self.number = number
         self.expected = expected
         """Who has not said END yet."""
@@ -253,6 +258,9 @@ class Moves:
         self.leaving: dict[bytes, Leaving] = {}
         self.arrivals: dict[bytes, Arrival] = {}
         self.adoptions: dict[bytes, Adoption] = {}
+        self.again: dict[bytes, float | None] = {}
+        """Topics of ours, and when they are announced once more to peers that know nothing of hand-overs.
+        None: so long from the next tick on."""
         self._node = node
         self._exchange = exchange
         self._peers = peers
@@ -264,6 +272,11 @@ class Moves:
         return self._node if topic in self._exchange.outlets else self._owners.owner(topic)
 
     # -- the old owner
+
+    def is_closed(self, topic: bytes) -> bool:
+        """Whether this node owns it, and gives nothing out."""
+        leaving = self.leaving.get(topic)
+        return leaving is not None and not leaving.is_gone
 
     def close(self, outlet: Outlet, target: bytes, number: int, *, claim: int, is_wanted: bool) -> TopicState:
         """Publish nothing more, and tell all. They have heard of everything that was dropped.
@@ -317,10 +330,15 @@ class Moves:
         announce = TopicAnnounce(topic=outlet.feed.topic, claim=claim, move=move)
         self._effects += [Send(peer=peer, command=announce) for peer in self._peers]
 
-    def let_go(self, leaving: Leaving, *, epoch: int) -> None:
-        """The new owner has announced it: say so, and send it what was kept, in order."""
+    def let_go(self, leaving: Leaving, *, epoch: int, is_told: bool) -> None:
+        """The new owner has announced it: say so, and send it what was kept, in order.
+
+        Unless it `is_told` it did so over a connection that has ended since, and waits no more for what was
+        kept: that would come after what its publishers have sent there since. It is refused.
+        """
         outlet = leaving.outlet
         leaving.is_gone = True
+        leaving.way = self._peers.get(leaving.target) if is_told else None
         leaving.until = None
         for peer, said in leaving.said:
             if isinstance(said, Subscribe) and peer in self._peers:
@@ -372,8 +390,8 @@ class Moves:
             self._effects.append(Send(peer=leaving.target, command=TopicRemove(topic=topic, move=forward)))
             return
         member = self._peers.get(leaving.target)
-        if member is None:
-            # It has taken the topic, and is away: as if its publisher had lost the connection to it.
+        if member is None or member is not leaving.way:
+            # It has taken the topic, and is or was away: as if its publisher had lost the connection to it.
             self._refuse(topic, forward[0])
             return
         member.published_count += 1
@@ -387,15 +405,15 @@ class Moves:
         """All have switched who can say so; others may go on, for a while."""
         if not leaving.is_gone or leaving.expected:
             return
-        self._say_last(leaving)
+        self.say_last(leaving.outlet.frame, leaving.target, leaving.number)
         self._effects.append(Resume())
         if all(member.is_hansa for member in self._peers.values()):
             self.leaving.pop(leaving.outlet.frame, None)
 
-    def _say_last(self, leaving: Leaving) -> None:
-        move = Move(step=MoveStep.LAST, number=leaving.number, node=self._node)
-        remove = TopicRemove(topic=leaving.outlet.feed.topic, move=move)
-        self._effects.append(Send(peer=leaving.target, command=remove))
+    def say_last(self, topic: bytes, target: bytes, number: int) -> None:
+        """This node, the old owner, passes nothing more on."""
+        move = Move(step=MoveStep.LAST, number=number, node=self._node)
+        self._effects.append(Send(peer=target, command=TopicRemove(topic=topic.decode(), move=move)))
 
     # -- what publishers say
 
@@ -613,9 +631,16 @@ class Moves:
 
     def say_again(self, outlet: Outlet) -> None:
         """To who knows nothing of hand-overs, and may have taken the old owner's removal for ours."""
+        if self._announce_raw(outlet):
+            # It comes over another connection than the removal, and so may come before it.
+            self.again[outlet.frame] = None
+
+    def _announce_raw(self, outlet: Outlet) -> bool:
+        """Whether there is anybody who is told it."""
         announce = TopicAnnounce(topic=outlet.feed.topic, mark=mark_of(outlet, self._node))
         raw = [peer for peer, member in self._peers.items() if not member.is_hansa]
         self._effects += [Send(peer=peer, command=announce) for peer in raw]
+        return bool(raw)
 
     def is_closed_here(self, adoption: Adoption) -> bool:
         """Whether all that the old owner has published has come here, as far as it ever will."""
@@ -689,9 +714,18 @@ class Moves:
                 and not self._waits_on(leaving, leaving.expected, now=now)
             ):
                 if leaving.expected:
-                    self._say_last(leaving)
+                    self.say_last(leaving.outlet.frame, leaving.target, leaving.number)
                 self._effects.append(Resume())
                 del self.leaving[leaving.outlet.frame]
+        for topic, at in list(self.again.items()):
+            outlet = self._exchange.outlets.get(topic)
+            if outlet is None:
+                del self.again[topic]
+            elif at is None:
+                self.again[topic] = now + TOPIC_AGAIN_S
+            elif at <= now:
+                del self.again[topic]
+                self._announce_raw(outlet)
         given_up = []
         for hold in list(self.holds.values()):
             if hold.until is None:
@@ -723,6 +757,7 @@ class Moves:
         due += [one.until for one in self.adoptions.values()]
         due += [0.0 if one.until is None else one.until for one in self.leaving.values()]
         due += [0.0 if one.until is None else one.until for one in self.holds.values()]
+        due += [0.0 if at is None else at for at in self.again.values()]
         return min(due, default=None)
 
     def _give_up(self, hold: HeldMessages) -> None:

@@ -261,6 +261,10 @@ class RouterMesh:
         """Raises BadArgument when this node owns as many topics as it may."""
         self._mesh.check_room()
 
+    def retains(self, topic: bytes) -> bool:
+        """Whether another node's topic retains its latest message, as far as this one has heard."""
+        return self._mesh.retains(topic)
+
     def close_topic(self, topic: bytes, target: bytes, *, number: int) -> TopicState:
         """Publish nothing more there; `stay` or `taken` follows. Raises NotOwner, PeerAway, Conflict."""
         state, effects = self._mesh.close(topic, target, number=number)

@@ -353,6 +353,10 @@ class Spot:
         for feed in list(self._feeds or ()):
             feed.put(event)
 
+    def inherit(self, topic: str) -> None:
+        """It owns a topic that was handed over to its node, or that its former owner has left."""
+        self._owned[topic] = None
+
     def wake(self) -> None:
         if self._waiters is not None:
             self._waiters.wake_all()

@@ -7,6 +7,7 @@ import pytest
 
 from hansa.errors import BadRecord, Conflict, NotOwner, PeerAway, PeerError
 from hansa.limits import (
+    TOPIC_AGAIN_S,
     TOPIC_CLOSING_S_MAX,
     TOPIC_FORWARD_S_MAX,
     TOPIC_HOLD_COUNT_MAX,
@@ -23,6 +24,7 @@ from hansa.topics.events import (
     TopicRemoved,
 )
 from hansa.topics.moving import Adoption, HeldMessages, TopicState
+from hansa.topics.wants import WantState
 from hansa.wire.topics import (
     Mark,
     Message,
@@ -30,6 +32,7 @@ from hansa.wire.topics import (
     MoveStep,
     Publish,
     Query,
+    QueryResp,
     Subscribe,
     TopicAnnounce,
     TopicRemove,
@@ -256,6 +259,55 @@ def test_forwarding_goes_on_as_long_as_a_slow_publisher_is_heard_and_no_longer_t
     assert bench.mesh.moves.leaving == {}
 
 
+def test_what_was_kept_is_refused_when_the_new_owner_has_waited_for_it_no_more() -> None:
+    """Their publishers may have sent it others since: these would come first."""
+    bench = owning(X, Y)
+    close(bench)
+    bench.hear(X, Publish(topic="t", payload=b"1"))
+    bench.leave(Y)
+    bench.connect(Y)
+    # It tells so by its answer only: it took the topic before it was connected again.
+    effects = bench.hear(Y, QueryResp(topics=("t",), is_extended=True, claims=(CLAIM + 1,)))
+    assert (X, TopicRemove(topic="t", refused_count=1)) in sent(effects)
+    effects = bench.hear(X, Publish(topic="t", payload=b"2"))
+    assert sent(effects) == [(X, TopicRemove(topic="t", refused_count=1))]
+
+
+def test_a_new_owner_that_comes_too_late_is_told_that_nothing_is_passed_on() -> None:
+    bench = owning(X, Y)
+    close(bench)
+    bench.mesh.taken(T)
+    bench.tick(0)
+    bench.tick(TOPIC_TAKEN_S_MAX)
+    assert bench.mesh.moves.leaving == {}
+    announce = TopicAnnounce(
+        topic="t", mark=Mark(epoch=1, sequence=0), claim=CLAIM + 1, move=move(MoveStep.MOVED, NODE)
+    )
+    last = TopicRemove(topic="t", move=move(MoveStep.LAST, NODE))
+    assert (Y, last) in sent(bench.hear(Y, announce))
+
+
+def test_who_subscribes_here_meanwhile_begins_at_the_new_owner() -> None:
+    bench = owning(Y)
+    close(bench)
+    one = bench.subscribe("t")
+    assert one.matched[T].state is WantState.PENDING
+    effects = taken_by_y(bench)
+    assert (Y, Subscribe(topic="t")) in sent(effects)
+    assert [event for event in told(effects) if isinstance(event, SubscriptionSuspended)] == []
+
+
+def test_who_subscribes_here_meanwhile_is_active_when_the_topic_stays() -> None:
+    bench = owning(Y, retain=True)
+    bench.publish("t", b"latest")
+    close(bench)
+    one = bench.subscribe("t")
+    hold_of(bench).put(b"next")
+    bench.mesh.stay(T)
+    assert one.matched[T].state is WantState.ACTIVE
+    assert [payload for _, payload, _ in one.received] == [b"latest", b"next"]
+
+
 # -- publishers
 
 
@@ -400,6 +452,57 @@ def test_a_new_owner_that_never_hears_of_the_closing_opens_the_topic_a_little_la
     assert set(bench.exchange.outlets) == {T}
 
 
+def test_a_new_owner_that_opens_it_so_says_end_itself_behind_what_it_has_published() -> None:
+    bench = MeshBench()
+    bench.join(X)
+    bench.hear(X, TopicAnnounce(topic="t", claim=CLAIM - 1))
+    adopt(bench)
+    effects = bench.tick(TOPIC_CLOSING_S_MAX)
+    assert moves_to(effects, X)[0] is MoveStep.END
+    # What it published before is still on its way back here.
+    assert (set(bench.exchange.outlets), bench.exchange.outlets_by_name) == ({T}, {})
+    assert hold_of(bench).put(b"later")
+    bench.hear(X, Publish(topic="t", payload=b"sooner"))
+    bench.hear(X, TopicRemove(topic="t", move=move(MoveStep.END, NODE)))
+    assert (bench.outlet("t").sequence, set(bench.exchange.outlets_by_name)) == (9, {"t"})
+
+
+def test_a_new_owner_that_comes_when_the_topic_had_none_already_keeps_it() -> None:
+    """What this node has held goes through its own topic, whenever that is opened."""
+    bench = MeshBench()
+    one = bench.subscribe("t")
+    bench.join(X)
+    bench.hear(X, TopicAnnounce(topic="t", claim=CLAIM - 1))
+    bench.confirm(X, "t", 7)
+    bench.hear(X, moving(to=NODE, sequence=7))
+    hold_of(bench).put(b"held")
+    bench.hear(X, TopicRemove(topic="t"))
+    assert hold_of(bench).is_orphaned
+    adopt(bench)
+    effects = bench.hear(X, TopicRemove(topic="t", move=move(MoveStep.LAST, X)))
+    effects += bench.tick(TOPIC_HOLD_S_MAX)
+    assert [payload for _, payload, _ in one.received] == [b"held"]
+    kinds = {type(event) for event in told(effects)}
+    assert kinds & {SubscriptionSuspended, PublishesRefused, TopicRemoved} == set()
+
+
+@pytest.mark.parametrize("way", ["announced", "subscribed"])
+def test_who_is_to_take_a_topic_knows_whether_it_retains(way: str) -> None:
+    bench = MeshBench()
+    bench.join(X, "t")
+    assert not bench.mesh.retains(T)
+    if way == "announced":
+        bench.hear(X, TopicAnnounce(topic="t", mark=Mark(epoch=EPOCH, sequence=0, retain=True)))
+    else:
+        bench.subscribe("t")
+        bench.confirm(X, "t", retain=True)
+    assert bench.mesh.retains(T)
+    bench.hear(X, TopicRemove(topic="t"))
+    bench.hear(X, TopicAnnounce(topic="t", mark=Mark(epoch=EPOCH + 1, sequence=0)))
+    if way == "announced":
+        assert not bench.mesh.retains(T)
+
+
 def test_a_new_owner_answers_ends_in_their_turn_and_questions_when_it_knows() -> None:
     bench = MeshBench()
     for peer in (A, X, Y):
@@ -457,6 +560,23 @@ def test_peers_that_know_nothing_of_it_are_told_once_more_who_owns_the_topic() -
     bench.tick(TOPIC_CLOSING_S_MAX)
     effects = bench.hear(X, TopicRemove(topic="t", move=move(MoveStep.MOVED, NODE)))
     assert [(to, type(one)) for to, one in sent(effects)] == [(A, TopicAnnounce)]
+    # The removal may reach such a peer last: then it has forgotten whose the topic is, until a while later.
+    assert sent(bench.tick(0)) == []
+    assert sent(bench.tick(TOPIC_AGAIN_S)) == sent(effects)
+    assert sent(bench.tick(TOPIC_AGAIN_S)) == []
+
+
+def test_a_topic_that_has_moved_on_is_not_announced_once_more() -> None:
+    bench = MeshBench()
+    bench.join(X)
+    bench.join_raw(A)
+    adopt(bench)
+    bench.tick(TOPIC_CLOSING_S_MAX)
+    bench.hear(X, TopicRemove(topic="t", move=move(MoveStep.MOVED, NODE)))
+    bench.tick(0)
+    bench.destroy("t", "heir")
+    assert sent(bench.tick(TOPIC_AGAIN_S)) == []
+    assert bench.mesh.moves.again == {}
 
 
 @pytest.mark.parametrize("value", [b"", b"{}", b"[1]\n", STATE.encode().replace(b'"0', b'"x', 1), b"\xff\n"])

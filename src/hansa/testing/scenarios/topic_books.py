@@ -1,7 +1,7 @@
 """The books of topics that move: under which number each message was given out, and who was given it.
 
-A counting is what one founder and epoch have numbered, over any number of owners. A node that owns a topic and
-listens to it sees what it gives out itself; so for each counting the books know which message had which
+A counting is what one founder and epoch have numbered, over any number of owners. A node that owns a topic
+and listens to it sees what it gives out itself; so for each counting the books know which message had which
 number. A number is given once, and none is left out, whoever owns in between: also when an owner dies at the
 worst moment and the next one goes on with what was sealed.
 
