@@ -99,7 +99,7 @@ class Mesh:
         self._effects: list[Effect] = []
         self._lags = Lags(node, exchange, self.peers, self._effects)
         self.wants = Wants(node, exchange, self.owners, self.peers, self.tally, self._effects)
-        self.moves = Moves(node, exchange, self.owners, self.peers, self.tally, self._effects)
+        self.moves = Moves(node, exchange, self.owners, self._claims, self.peers, self.tally, self._effects)
 
     # -- what is
 
@@ -486,7 +486,7 @@ class Mesh:
         if outlet is None:
             after = self.owners.owner(topic)
             hold = self.moves.holds.get(topic.decode())
-            if before is None and hold is not None and hold.is_orphaned:
+            if hold is not None and hold.is_orphaned:
                 self._moved(topic, hold.source, after, move=move, mark=mark)
             elif after != before:
                 self._moved(topic, before, after, move=move, mark=mark)
@@ -558,11 +558,10 @@ class Mesh:
         name = topic.decode()
         self._routes.pop(name, None)
         hold = self.moves.holds.get(name)
+        if hold is not None and self._is_awaited(hold, before, after):
+            hold.is_orphaned = True
+            return
         if after is None:
-            if hold is not None and hold.source == before and hold.target in (self.node, *self.peers):
-                # Its next owner is about to announce it: until then nothing has happened.
-                hold.is_orphaned = True
-                return
             self._index.discard(topic)
             self._retained.pop(topic, None)
             self._tell(TopicRemoved(topic=name, owner=before or b""))
@@ -579,6 +578,15 @@ class Mesh:
             self._tell(TopicAnnounced(topic=name, owner=after))
         self.wants.moved(topic, after, is_lost=is_lost)
         self.moves.settle(name)
+
+    def _is_awaited(self, hold: HeldMessages, before: bytes | None, after: bytes | None) -> bool:
+        """Whether its next owner is about to announce a topic on its way: until then nothing has happened."""
+        if hold.target not in (self.node, *self.peers):
+            return False
+        if not hold.is_orphaned and hold.source != before:
+            return False
+        # A claim that is older than the one that is handed over is of a time before, and about to go.
+        return after is None or (after != self.node and self.owners.epoch(hold.topic, after) < hold.claim)
 
     # -- what peers say
 
@@ -669,6 +677,9 @@ class Mesh:
         if not is_known and self.owner(topic) == member.id:
             self._routes.pop(topic.decode(), None)
             self.moves.begin_hold(topic, member, move.node, move.number, now=now)
+        elif not is_known:
+            # Its new owner was heard before: nothing was ever sent here.
+            self.moves.say_end(topic, member.id, move.number)
         adoption = self.moves.adoptions.get(topic)
         if adoption is not None:
             self._try_to_open(adoption)
@@ -686,8 +697,8 @@ class Mesh:
         if move.node == self.node and is_late:
             # It came too late: this node has given up what it had kept for the new owner, and told so.
             self.moves.say_last(topic, member.id, move.number)
-        if source is not None:
-            # The old owner says it by LAST.
+        if move.node != self.node:
+            # The old owner says it by LAST. Who has no connection to that one has nothing to wait for.
             self.moves.switching[topic] = (member.id, move.number)
         if not is_news and member.is_hansa and announced.mark is not None:
             self.wants.marked(member, topic, announced.mark)

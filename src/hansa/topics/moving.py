@@ -247,10 +247,12 @@ class Moves:
         node: bytes,
         exchange: Exchange,
         owners: Owners,
+        claims: Mapping[bytes, int],
         peers: dict[bytes, Peer],
         tally: MeshTally,
         effects: list[Effect],
     ) -> None:
+        """`claims`: the epochs of this node's own in a store, by topic."""
         self.holds: dict[str, HeldMessages] = {}
         """Of all topics on their way that this node has heard of."""
         self.switching: dict[bytes, tuple[bytes, int]] = {}
@@ -267,6 +269,7 @@ class Moves:
         self._tally = tally
         self._effects = effects
         self._owners = owners
+        self._claims = claims
 
     def _owner(self, topic: bytes) -> bytes | None:
         return self._node if topic in self._exchange.outlets else self._owners.owner(topic)
@@ -513,8 +516,12 @@ class Moves:
         if is_told:
             return
         hold.awaits_ended, hold.has_asked = True, False
+        self.say_end(topic, source.id, number)
+
+    def say_end(self, topic: bytes, source: bytes, number: int) -> None:
+        """Nothing more comes from this node to the old owner."""
         move = Move(step=MoveStep.END, number=number, node=self._node)
-        self._effects.append(Send(peer=source.id, command=TopicRemove(topic=hold.name, move=move)))
+        self._effects.append(Send(peer=source, command=TopicRemove(topic=topic.decode(), move=move)))
 
     def ended(self, topic: bytes, number: int) -> None:
         """All that this node has published before has come to the new owner."""
@@ -542,7 +549,7 @@ class Moves:
         if hold is None:
             return
         owner = self._owner(hold.topic)
-        if owner is None or owner == hold.source:
+        if owner is None or owner == hold.source or hold.is_orphaned:
             return
         if owner == hold.target and hold.awaits_ended:
             if owner != self._node:
@@ -637,7 +644,9 @@ class Moves:
 
     def _announce_raw(self, outlet: Outlet) -> bool:
         """Whether there is anybody who is told it."""
-        announce = TopicAnnounce(topic=outlet.feed.topic, mark=mark_of(outlet, self._node))
+        claim = self._claims.get(outlet.frame, 0)
+        # It may be one that knows more than it has said yet: without its claim it would take it for another.
+        announce = TopicAnnounce(topic=outlet.feed.topic, mark=mark_of(outlet, self._node), claim=claim)
         raw = [peer for peer, member in self._peers.items() if not member.is_hansa]
         self._effects += [Send(peer=peer, command=announce) for peer in raw]
         return bool(raw)
@@ -662,7 +671,7 @@ class Moves:
             ended={},
             is_last=source not in self._peers,
         )
-        arrival.heard_count = self._heard_count((source, *expected))
+        arrival.heard_count = self._heard_count(expected)
         if expected:
             self.arrivals[topic] = arrival
 
@@ -699,9 +708,13 @@ class Moves:
     def tick(self, *, now: float) -> list[HeldMessages]:
         """Let go of what has waited too long; the topics on whose new owner nobody waits any more."""
         for topic, arrival in list(self.arrivals.items()):
-            if arrival.until <= now and not self._waits_on(
-                arrival, (arrival.source, *arrival.expected), now=now
-            ):
+            if arrival.until > now:
+                continue
+            if not arrival.is_last and arrival.source in self._peers and now < arrival.ends:
+                # The old owner says when it waits for nobody any more. One that says nothing at all is not
+                # connected for long; and what it passes on must not come behind what others send here.
+                arrival.until = min(now + TOPIC_FORWARD_S_MAX, arrival.ends)
+            elif not self._waits_on(arrival, arrival.expected, now=now):
                 self.close_arrival(topic)
         for leaving in list(self.leaving.values()):
             if leaving.until is None:

@@ -350,6 +350,17 @@ def test_a_publisher_that_hears_of_the_new_owner_first_says_end_then() -> None:
     assert moves_to(bench.hear(Y, ended()), Y) == [MoveStep.SWITCHED]
 
 
+def test_who_has_not_published_through_the_old_owner_keeps_nobody_waiting() -> None:
+    bench = MeshBench()
+    bench.join(Y)
+    # It is not connected with the old owner.
+    assert moves_to(bench.hear(Y, moved(confirm=False)), Y) == [MoveStep.SWITCHED]
+    bench.join(X)
+    # It is, and hears of the new one first.
+    assert moves_to(bench.hear(X, moving()), X) == [MoveStep.END]
+    assert (bench.mesh.moves.holds, bench.mesh.route("t")) == ({}, (Y, T))
+
+
 def test_a_topic_that_stays_gets_what_was_held() -> None:
     bench = holding()
     stays = TopicAnnounce(topic="t", claim=CLAIM, move=move(MoveStep.STAYS, Y))
@@ -527,7 +538,8 @@ def test_a_new_owner_answers_ends_in_their_turn_and_questions_when_it_knows() ->
     close(bench, Y)
 
 
-def test_nobody_is_told_that_its_end_has_come_while_the_old_owner_still_forwards() -> None:
+def test_nobody_is_told_that_its_end_has_come_while_the_old_owner_may_still_pass_something_on() -> None:
+    """It says when it waits for nobody any more, and one that says nothing is not connected for long."""
     bench = MeshBench()
     for peer in (A, X):
         bench.join(peer)
@@ -535,9 +547,10 @@ def test_nobody_is_told_that_its_end_has_come_while_the_old_owner_still_forwards
     bench.hear(X, moving(to=NODE, sequence=7))
     adopt(bench)
     waited_s = TOPIC_CLOSING_S_MAX + TOPIC_FORWARD_S_MAX
-    bench.hear(X, Publish(topic="t", payload=b"through the old owner"))
     assert moves_to(bench.tick(waited_s), A) == []
-    assert moves_to(bench.tick(TOPIC_FORWARD_S_MAX), A) == [MoveStep.ENDED]
+    bench.hear(X, Publish(topic="t", payload=b"through the old owner"))
+    assert moves_to(bench.tick(2 * TOPIC_FORWARD_S_MAX), A) == []
+    assert moves_to(bench.tick(TOPIC_HOLD_S_MAX - waited_s), A) == [MoveStep.ENDED]
 
 
 def test_when_the_old_owner_is_gone_nobody_waits_for_it() -> None:

@@ -292,7 +292,7 @@ class TopicMoves(Scenario):
                 group.create_task(self._own(one, chance.fork("owner")), name=f"{one} owns")
                 group.create_task(self._be_guest(one, chance.fork("guest")), name=f"{one} has guests")
                 leaves_s = chance.uniform(1.0, 2 * self.chaos_s) if self._leaves else self.chaos_s
-                await self._keep_listing(one, until_s=leaves_s)
+                await self._keep_listing(one, until_s=leaves_s, is_patient=chance.flip(0.8))
                 await self._leave(one)
                 one.left_in_order = True
             finally:
@@ -303,11 +303,19 @@ class TopicMoves(Scenario):
                 self.books.posts.end_node(one.label)
                 await node.close()
 
-    async def _keep_listing(self, one: MovingNode, *, until_s: float) -> None:
-        """Do what a discovery does, in the chaotic phase for so long: then the node leaves."""
+    async def _keep_listing(self, one: MovingNode, *, until_s: float, is_patient: bool) -> None:
+        """Do what a discovery does, in the chaotic phase for so long: then the node leaves.
+
+        A patient one leaves when everybody hears everybody.
+        """
         began_s = self.world.elapsed_s()
         listed: list[ProviderInfo] = []
-        while self._phase_is_calm or not self._leaves or self.world.elapsed_s() < began_s + until_s:
+        while (
+            self._phase_is_calm
+            or not self._leaves
+            or self.world.elapsed_s() < began_s + until_s
+            or (is_patient and not self._is_restful())
+        ):
             one.seen_s = self.world.elapsed_s()
             listed = self._list(one, listed)
             await asyncio.sleep(LISTING_S)
@@ -512,7 +520,7 @@ class TopicMoves(Scenario):
         spot = next((spot for spot in one.own_spots if topic in spot.owned), None)
         if not takers or spot is None:
             return
-        if not self._is_whole() and chance.flip(0.9):
+        if not self._is_restful() and chance.flip(0.9):
             return
         target = chance.choose(takers)
         patience_s = chance.uniform(0.0, 0.3) if not self._phase_is_calm and chance.flip(0.1) else None
@@ -554,7 +562,7 @@ class TopicMoves(Scenario):
                 tasks.create_task(handovers.look_after(), name="looks after hand-overs")
                 while True:
                     await asyncio.sleep(chance.uniform(0.0, 1.0))
-                    if not self._is_asked or self._phase_is_calm or not self._is_whole():
+                    if not self._is_asked or self._phase_is_calm or not self._is_restful():
                         continue
                     target = chance.choose(list(self._newest().values()) or [None])
                     try:
@@ -573,6 +581,10 @@ class TopicMoves(Scenario):
         """Whether all nodes hear each other: who does not hear the new owner misses what it gives out."""
         nodes = self._newest().values()
         return all(len(one.node.peers) >= len(self.names) - 1 for one in nodes)
+
+    def _is_restful(self) -> bool:
+        """Whether they do, and nobody is about to leave."""
+        return self._is_whole() and not any(one.is_over for one in self._newest().values())
 
     # What befalls those who hand something over.
 
