@@ -408,9 +408,7 @@ class Mesh:
         """The hand-over was withdrawn: go on. Changes nothing unless the topic was closed."""
         leaving = self.moves.leaving.get(topic)
         if leaving is not None and not leaving.is_gone:
-            want = self.wants.all.get(topic)
-            if want is not None and want.owner is None:
-                self.wants.moved(topic, self.node, is_lost=False)
+            self.wants.begin_here(topic)
             self.moves.reopen(leaving, claim=self._claims.get(topic, 0))
             for peer, said in leaving.said:
                 if isinstance(said, Subscribe):

@@ -296,6 +296,17 @@ class Wants:
             self._ownerless.add(topic)
         else:
             self._seek(want, owner)
+        if owner == self._node:
+            self._give_latest(feed, outlet)
+
+    def begin_here(self, topic: bytes) -> None:
+        """A topic that was about to leave stays here: whoever has come to want it meanwhile begins now."""
+        want = self.all.get(topic)
+        if want is not None and want.owner is None:
+            self._seek(want, self._node)
+            self._give_latest(want.feed, self._exchange.outlets[topic])
+
+    def _give_latest(self, feed: Feed, outlet: Outlet | None) -> None:
         if outlet is not None and outlet.latest is not None:
             feed.deliver(outlet.latest, len(outlet.latest.payload), self._exchange)
 
@@ -554,7 +565,10 @@ class Wants:
         """We own it no more: whoever goes on with our counting goes on where our own messages ended."""
         want = self.all.get(outlet.frame)
         if want is not None:
-            want.feed.last, want.feed.kept, want.feed.retain = outlet.sequence, outlet.latest, outlet.retain
+            feed = want.feed
+            # Those of one that nobody here received yet, too.
+            feed.founder, feed.epoch = outlet.founder, outlet.epoch
+            feed.last, feed.kept, feed.retain = outlet.sequence, outlet.latest, outlet.retain
 
     def adopt(self, outlet: Outlet) -> None:
         """This node owns a topic that was handed over to it."""

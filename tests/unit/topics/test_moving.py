@@ -288,13 +288,18 @@ def test_a_new_owner_that_comes_too_late_is_told_that_nothing_is_passed_on() -> 
 
 
 def test_who_subscribes_here_meanwhile_begins_at_the_new_owner() -> None:
-    bench = owning(Y)
+    bench = owning(Y, retain=True)
+    bench.publish("t", b"latest")
     close(bench)
     one = bench.subscribe("t")
     assert one.matched[T].state is WantState.PENDING
     effects = taken_by_y(bench)
     assert (Y, Subscribe(topic="t")) in sent(effects)
     assert [event for event in told(effects) if isinstance(event, SubscriptionSuspended)] == []
+    mark = Mark(epoch=one.matched[T].feed.epoch, sequence=1, retain=True, confirm=True, founder=NODE)
+    bench.hear(Y, TopicAnnounce(topic="t", mark=mark, claim=CLAIM + 1))
+    bench.hear(Y, Message(topic="t", payload=b"latest", sequence=1))
+    assert [payload for _, payload, _ in one.received] == [b"latest"]
 
 
 def test_who_subscribes_here_meanwhile_is_active_when_the_topic_stays() -> None:

@@ -138,6 +138,11 @@ class TopicBooks:
                 f"{account}: {told} were told as missed, and lost were {low} to {high}",
             )
 
+    def holes_count(self) -> int:
+        """What is missing between the numbers that accounts were given, if each topic had one counting."""
+        numbers = [[post.sequence for post in account.given] for account in self.accounts if account.given]
+        return sum(max(found) - min(found) + 1 - len(found) for found in numbers)
+
     def missed_count(self) -> int:
         """What all accounts together were told as missed."""
         return sum(account.subscription.inbox.missed_count for account in self.accounts)

@@ -400,7 +400,7 @@ class TopicMoves(Scenario):
         """Subscribe for a while, now and then."""
         number = 0
         with suppress(AlreadyClosed):
-            while True:
+            while not one.is_leaving:
                 await asyncio.sleep(chance.uniform(0.0, 1.5) if not self._is_late else 0.0)
                 if self._round.is_set() and not self._is_late:
                     continue
@@ -742,7 +742,7 @@ class TopicMoves(Scenario):
         for one in self._nodes:
             self._drain(one)
         self.books.judge(self.watched)
-        lost = [post for post in self.books.posts.lost(TOPICS) if not self._is_excused(post)]
+        lost = [post for post in self.books.posts.lost(self.watched) if not self._is_excused(post)]
         if len(lost) > self._told_count:
             self.world.fail(
                 "a publish that reached nobody is told",
@@ -752,7 +752,7 @@ class TopicMoves(Scenario):
         if self._trouble:
             return
         missed_count = self.books.missed_count()
-        if self._noticed or lost or missed_count:
+        if self._noticed or lost or missed_count or self.books.holes_count():
             self.world.fail(
                 "without trouble nobody notices a hand-over",
                 f"{self._noticed}, {missed_count} were missed, and lost are {', '.join(map(str, lost))}",
