@@ -484,7 +484,9 @@ async def finish(claim: TakenClaim[Any], trouble: str) -> None:
         if not outcome.is_success and not any(item.key == claim.key for item in outcome.items):
             claim.deleted()
             claim.loss.check()
-    claim.handover = record.latest or handover
+    if (now := record.latest) is not None and now.number == handover.number:
+        # Somebody may have offered it once more by now.
+        claim.handover = now
 
 
 async def asked_for(claim: TakenClaim[Any]) -> Handover:

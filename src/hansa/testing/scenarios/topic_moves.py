@@ -688,6 +688,8 @@ class TopicMoves(Scenario):
 
     def unsettled(self) -> str:
         nodes = self._newest()
+        if parting := [str(one) for one in nodes.values() if one.is_over]:
+            return f"{parting} are about to leave"
         problem = self._unowned() or next(filter(None, map(self._restless, nodes.values())), "")
         if problem or self._unmoved:
             return f"{sorted(self._unmoved)} have not moved; {problem}"
