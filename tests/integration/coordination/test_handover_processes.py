@@ -1,4 +1,4 @@
-"""Locks that are handed over between processes, of which one is killed, stopped or cut off, at each step once.
+"""Locks that are handed over between processes; one is killed, stopped or cut off, at each step once.
 
 Five locks stand still at five steps at the same time, so that one kill -9 hits all of them. The old and the
 new owner are processes, and so is whoever asks; who comes after them (the heir) waits in the test. Each
@@ -25,7 +25,6 @@ from tests.support.store_process import StoreProcess
 from tests.support.tcp_proxy import TcpProxy
 
 pytestmark = pytest.mark.timeout(120)
-
 
 
 class Harm(StrEnum):
