@@ -47,9 +47,11 @@ pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptio
 def broken(
     *only: HandoverStep | Victim | Moment,
     scenario: type[HandoverScenario | PlacedHandovers] = HandoverScenario,
+    rounds_count: int = 1,
 ) -> str:
     """Play the gate's first seeds: to be quick, those with such strikes only."""
-    for seed, cell in enumerate(CELLS if scenario is HandoverScenario else PLACED_CELLS):
+    cells = CELLS if scenario is HandoverScenario else PLACED_CELLS
+    for seed, cell in enumerate(cells * rounds_count):
         if not {cell.step, cell.victim, cell.moment}.issuperset(only):
             continue
         try:
@@ -169,7 +171,8 @@ def test_an_heir_that_comes_before_the_successor_is_caught(monkeypatch: pytest.M
 
     # What `place_of` asks.
     monkeypatch.setattr(line, "_ordered", by_age)
-    assert broken() == NOT_FIRST
+    # Who is to have it must stand still until who has sealed it is gone.
+    assert broken(HandoverStep.SEALED, Victim.NEW, rounds_count=3) == NOT_FIRST
 
 
 def test_an_older_waiter_that_owns_in_its_own_epoch_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
