@@ -334,6 +334,11 @@ class Mesh:
 
     def destroy(self, topic: bytes, spot: object) -> list[Effect]:
         """Raises NotOwner."""
+        adoption = self.moves.adoptions.get(topic)
+        if adoption is not None and adoption.spot is spot:
+            # Nobody has heard of it yet.
+            del self.moves.adoptions[topic]
+            return self._done()
         outlet = self.exchange.outlets.get(topic)
         if outlet is None or outlet.spot is not spot:
             owner = self.owner(topic)
@@ -345,10 +350,13 @@ class Mesh:
 
     def lose(self, topic: bytes, reason: str) -> list[Effect]:
         """The claim of a topic of ours is lost in the store: from now on somebody else may own it."""
+        adoption = self.moves.adoptions.pop(topic, None)
+        if adoption is not None:
+            event = TopicLost(topic=topic.decode(), reason=reason)
+            self._effects.append(Tell(event=event, to=adoption.spot))
         outlet = self.exchange.outlets.get(topic)
-        if outlet is None:
-            return []
-        self._lose(outlet, reason)
+        if outlet is not None:
+            self._lose(outlet, reason)
         return self._done()
 
     def _lose(self, outlet: Outlet, reason: str) -> None:

@@ -468,6 +468,21 @@ def test_a_new_owner_that_never_hears_of_the_closing_opens_the_topic_a_little_la
     assert set(bench.exchange.outlets) == {T}
 
 
+@pytest.mark.parametrize("way", ["lost", "destroyed"])
+def test_a_topic_that_is_not_open_yet_may_be_lost_or_destroyed(way: str) -> None:
+    bench = MeshBench()
+    bench.join(X)
+    adopt(bench)
+    if way == "lost":
+        effects = bench.mesh.lose(T, "its lease has ended")
+        assert told(effects) == [TopicLost(topic="t", reason="its lease has ended")]
+    else:
+        bench.destroy("t", "heir")
+    assert bench.mesh.moves.adoptions == {}
+    assert sent(bench.tick(TOPIC_CLOSING_S_MAX)) == []
+    assert bench.exchange.outlets == {}
+
+
 def test_a_new_owner_that_opens_it_so_says_end_itself_behind_what_it_has_published() -> None:
     bench = MeshBench()
     bench.join(X)
