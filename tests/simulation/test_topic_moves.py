@@ -51,15 +51,21 @@ class Watched(TopicMoves):
         self.runs[:] = [self]
 
 
+class Calm(Watched):
+    """Nothing breaks, and nobody leaves."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self._breaks = self.cast.leaves = False
+
+
 def test_without_faults_topics_go_around_and_nobody_notices() -> None:
-    smooth_count = 0
     for seed in range(6):
-        outcome = Simulation(seed, Watched).play(())
+        outcome = Simulation(seed, Calm).play(())
         assert isinstance(outcome, Outcome), outcome
         (run,) = Watched.runs
         assert run.steps[HandoverStep.DONE] > 3
-        smooth_count += run.was_smooth
-    assert smooth_count > 3
+        assert run.was_smooth
 
 
 def test_the_gate_strikes_everybody_at_each_step_in_every_way() -> None:
@@ -79,7 +85,7 @@ def test_the_gate_strikes_everybody_at_each_step_in_every_way() -> None:
     assert len(struck) == 5 + 4 + 3 + 4, struck
     assert struck.total() >= 0.7 * 4 * len(seeds), struck
     assert min(steps[step] for step in HandoverStep) > 20, steps
-    assert smooth_count >= 0.2 * len(seeds)
+    assert smooth_count > 0.15 * len(seeds)
 
 
 # ---- planted bugs

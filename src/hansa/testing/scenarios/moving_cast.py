@@ -145,6 +145,19 @@ class MovingCast:
         """Topics to which all nodes listen: of these is known what was given out."""
         return frozenset(TOPICS[:1] if self.deaf else TOPICS)
 
+    @property
+    def retaining(self) -> set[str]:
+        """Topics of which a late guest is given the last message.
+
+        Who came to own one after a crash may not know that it retained.
+        """
+        owners = {topic: self.publishing(topic) for topic in self.retained}
+        return {
+            topic
+            for topic, found in owners.items()
+            if not self.trouble or any(one.machine.exchange.outlets[topic.encode()].retain for one in found)
+        }
+
     # Who is there.
 
     def is_whole(self) -> bool:

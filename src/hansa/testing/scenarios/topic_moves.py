@@ -237,8 +237,8 @@ class TopicMoves(Scenario):
                         return f"{post} has not come to {account}"
         self.cast.is_late = True
         for one in nodes.values():
-            if self.cast.retained - one.served:
-                return f"nobody has given the latest of {sorted(self.cast.retained - one.served)} to {one}"
+            if self.cast.retaining - one.served:
+                return f"nobody has given the latest of {sorted(self.cast.retaining - one.served)} to {one}"
         self._judge()
         return ""
 
