@@ -315,6 +315,8 @@ class TopicMover:
             claim = await self._claims.take_over(topic, record.timeout + TOPIC_HOLD_S_MAX)
         except (AlreadyClosed, TimedOut, Fenced):
             return
+        # It owns now: what becomes of the record from here on does not make it leave the line.
+        self._taking.pop(topic, None)
         try:
             await claim.finish_handover()
             heir = self._heir()
