@@ -72,7 +72,7 @@ class TopicMoves(Scenario):
     """Topics that are handed over while they are used: nobody notices, or is told exactly what was lost."""
 
     name: ClassVar[str] = "topic_moves"
-    chaos_s: ClassVar[float] = 6.0
+    chaos_s: ClassVar[float] = 5.0
     quiet_s: ClassVar[float] = 90.0
 
     def __init__(self, world: World) -> None:
