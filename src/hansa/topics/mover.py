@@ -181,8 +181,9 @@ class TopicMover:
         try:
             return await asyncio.shield(outcome)
         except asyncio.CancelledError:
-            # A topic that is closed must not stay so: then it goes on in the background.
-            if not self._mesh.is_closed(check_topic(topic)):
+            # A topic that is closed must not stay so, and one that is another's must be forgotten: then it
+            # goes on in the background.
+            if self._mesh.is_open(check_topic(topic)):
                 task.cancel()
             raise
 

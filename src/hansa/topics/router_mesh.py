@@ -271,9 +271,9 @@ class RouterMesh:
         self._perform(effects)
         return state
 
-    def is_closed(self, topic: bytes) -> bool:
-        """Whether it is on its way from here, and nothing is published."""
-        return topic in self._mesh.moves.leaving
+    def is_open(self, topic: bytes) -> bool:
+        """Whether it is this node's, and not on its way to another one."""
+        return topic in self.exchange.open_outlets
 
     def stay(self, topic: bytes) -> None:
         """The hand-over was withdrawn. Changes nothing unless the topic was closed."""

@@ -134,6 +134,26 @@ async def test_a_new_owner_keeps_what_it_has_taken_whatever_is_offered_before_it
         assert heard.of(SubscriptionSuspended) == []
 
 
+async def test_who_gives_up_waiting_has_handed_it_over_all_the_same(store: Store) -> None:
+    """The new owner was heard before the store has answered the old one."""
+    async with TopicCast() as cast, asyncio.timeout(2 * WITHIN_S):
+        registry = await cast.registry()
+        gate = GatedStore(store)
+        first = await cast.node(registry, 1, store=gate)
+        second = await cast.node(registry, 5, store=store)
+        await until(lambda: len(first.takers) == 1, "they know each other")
+        spot = first.spot()
+        await spot.create_topic(ROOM)
+        gate.slow_answers[HandoverStep.SEALED] = 0.5
+        moving = asyncio.ensure_future(spot.hand_over(ROOM, to=second.routing_id))
+        await until(lambda: second.owned == (ROOM,) and first.owned == (), "it has moved")
+        moving.cancel()
+        assert first.claims is not None
+        claims = first.claims
+        await until(lambda: claims.topics == (), "it is forgotten")
+        assert await first.drain() == {}
+
+
 async def test_what_cannot_be_handed_over_is_refused_with_the_reason_and_stays(store: Store) -> None:
     async with TopicCast() as cast, asyncio.timeout(2 * WITHIN_S):
         registry = await cast.registry()
