@@ -27,7 +27,6 @@ from hansa.limits import (
     NODE_SUBSCRIPTIONS_MAX,
     OWNED_TOPICS_MAX,
     SILENT_PEER_S,
-    TOPICS_MAX,
 )
 from hansa.presence.statements import Stamps
 from hansa.topics.effects import Broadcast, Effect, MeshTally, Peer, Send, Tell
@@ -44,10 +43,11 @@ from hansa.topics.events import (
     TopicRemoved,
 )
 from hansa.topics.fanout import Exchange, Feed, Outlet, receive
-from hansa.topics.lags import Lags, again, mark_of
-from hansa.topics.moving import Adoption, HeldMessages, Leaving, Moves, TopicState
+from hansa.topics.lags import Lags, again, counts_of, mark_of
+from hansa.topics.moving import Adoption, HeldMessages, Leaving, Moves
 from hansa.topics.names import check_topic
 from hansa.topics.owners import Owners, TopicIndex
+from hansa.topics.topic_state import TopicState
 from hansa.topics.wants import Subscriber, Wants
 from hansa.transport.outbox import Outbox
 from hansa.wire.topics import (
@@ -90,8 +90,6 @@ class Mesh:
         self._silent: dict[bytes, float] = {}
         self._asking: deque[tuple[float, Peer]] = deque()
         self._lag_at: float | None = None
-        # Known topics of others that retain their latest message, as their owners have said.
-        self._retained: dict[bytes, None] = {}
         # Whose claim has won only because a better one went.
         self._doubted: dict[bytes, None] = {}
         # Of topics that are published here and owned elsewhere: the owner, and the topic's frame.
@@ -116,15 +114,9 @@ class Mesh:
         """Every known topic."""
         return len(self._index)
 
-    def retains(self, topic: bytes) -> bool:
-        """Whether another node's topic retains its latest message, as far as this one has heard."""
-        want = self.wants.all.get(topic)
-        return topic in self._retained or (want is not None and want.feed.retain)
-
     def heard_count(self, peer: bytes) -> int:
         """How often a peer was heard over its connection; 0 if it has none."""
-        member = self.peers.get(peer)
-        return 0 if member is None else member.heard_count
+        return self.peers[peer].heard_count if peer in self.peers else 0
 
     # -- peers
 
@@ -214,11 +206,6 @@ class Mesh:
             self._ask(member)
         return self._done()
 
-    def takers(self) -> list[Peer]:
-        """Who takes topics, the least loaded first."""
-        takers = [member for member in self.peers.values() if member.taker]
-        return sorted(takers, key=lambda member: (self.owners.count(member.id), precedence(member.id)))
-
     def survey(self) -> list[Effect]:
         """Ask everybody for the counts of their topics."""
         for member in self.peers.values():
@@ -227,7 +214,7 @@ class Mesh:
 
     def report(self) -> list[tuple[str, TopicCounts]]:
         """The counts of our own topics."""
-        return [(outlet.feed.topic, _counts(outlet)) for outlet in self.exchange.outlets.values()]
+        return [(outlet.feed.topic, counts_of(outlet)) for outlet in self.exchange.outlets.values()]
 
     # -- time
 
@@ -263,15 +250,9 @@ class Mesh:
 
     def deadline(self) -> float | None:
         # All wait equally long, so the one that began first is due first.
-        due = [next(iter(self._awaited.values()))] if self._awaited else []
-        if self._silent:
-            due.append(next(iter(self._silent.values())))
-        if self._asking:
-            due.append(self._asking[0][0])
-        if self._lag_at is not None:
-            due.append(self._lag_at)
-        if (moves_due := self.moves.deadline()) is not None:
-            due.append(moves_due)
+        due = [next(iter(waiting.values())) for waiting in (self._awaited, self._silent) if waiting]
+        due += [self._asking[0][0]] if self._asking else []
+        due += [at for at in (self._lag_at, self.moves.deadline()) if at is not None]
         return min(due, default=None)
 
     # -- what the program asks for
@@ -445,9 +426,8 @@ class Mesh:
             if late_at is None:
                 return
             # What this node has published before may still be on its way to the old owner.
-            self.moves.begin_hold(topic, self.peers[state.source], self.node, adoption.number, now=late_at)
-        if (hold := self.moves.holds.get(topic.decode())) is not None:
-            hold.is_orphaned = False
+            source = self.peers[state.source]
+            self.moves.begin_hold(topic, source, self.node, adoption.number, now=late_at)
         outlet = self._open(
             topic, adoption.spot, state.founder, state.epoch, retain=state.retain, claim=adoption.claim
         )
@@ -482,10 +462,7 @@ class Mesh:
         """A peer says that a topic is its own; by `move` and `mark` how it was handed over to it."""
         if self.owners.is_claimed_by(topic, peer) and self.owners.epoch(topic, peer) == epoch:
             return
-        if self.owners.count(peer) >= TOPICS_MAX:
-            raise LimitExceeded(f"{format_id(peer)} claims more than {TOPICS_MAX} topics")
-        if self.owners.claims_count >= CLAIMS_MAX:
-            raise LimitExceeded(f"all peers together claim {CLAIMS_MAX} topics, which is the most")
+        self.owners.check_room(peer)
         before = self.owners.owner(topic)
         self.owners.claim(topic, peer, epoch)
         outlet = self.exchange.outlets.get(topic)
@@ -509,9 +486,8 @@ class Mesh:
             self._lags.tell_at_once(outlet, self._claims)
             self._give_up(topic, outlet)
             self.moves.abandon(topic)
-            self._effects.append(
-                Tell(event=TopicDemoted(topic=outlet.feed.topic, winner=peer), to=outlet.spot)
-            )
+            event = TopicDemoted(topic=outlet.feed.topic, winner=peer)
+            self._effects.append(Tell(event=event, to=outlet.spot))
             self._moved(topic, self.node, self.owners.owner(topic))
 
     def _disclaim(self, topic: bytes, peer: bytes, *, is_lost: bool = False) -> None:
@@ -564,12 +540,12 @@ class Mesh:
         name = topic.decode()
         self._routes.pop(name, None)
         hold = self.moves.holds.get(name)
-        if hold is not None and self._is_awaited(hold, before, after):
+        if hold is not None and self.moves.is_awaited(hold, before, after):
             hold.is_orphaned = True
             return
         if after is None:
             self._index.discard(topic)
-            self._retained.pop(topic, None)
+            self.wants.note_retain(topic, retain=False)
             self._tell(TopicRemoved(topic=name, owner=before or b""))
         else:
             if hold is not None:
@@ -584,15 +560,6 @@ class Mesh:
             self._tell(TopicAnnounced(topic=name, owner=after))
         self.wants.moved(topic, after, is_lost=is_lost)
         self.moves.settle(name)
-
-    def _is_awaited(self, hold: HeldMessages, before: bytes | None, after: bytes | None) -> bool:
-        """Whether its next owner is about to announce a topic on its way: until then nothing has happened."""
-        if hold.target not in (self.node, *self.peers):
-            return False
-        if not hold.is_orphaned and hold.source != before:
-            return False
-        # A claim that is older than the one that is handed over is of a time before, and about to go.
-        return after is None or (after != self.node and self.owners.epoch(hold.topic, after) < hold.claim)
 
     # -- what peers say
 
@@ -620,7 +587,7 @@ class Mesh:
             answer = QueryResp(
                 topics=tuple(outlet.feed.topic for outlet in outlets.values()),
                 is_extended=query.is_extended,
-                report=tuple(map(_counts, outlets.values())) if query.report_wanted else None,
+                report=tuple(map(counts_of, outlets.values())) if query.report_wanted else None,
                 claims=tuple(claims) if query.is_extended and any(claims) else None,
             )
         if query.is_extended:
@@ -651,7 +618,7 @@ class Mesh:
         topic, mark, move = announced.topic.encode(), announced.mark, announced.move
         step = None if move is None else move.step
         if mark is not None:
-            self._note_retain(topic, retain=mark.retain)
+            self.wants.note_retain(topic, retain=mark.retain)
         if move is not None and step is MoveStep.ENDED:
             if move.node == self.node:
                 self.moves.ended(topic, move.number)
@@ -669,12 +636,6 @@ class Mesh:
         elif mark is not None:
             self.moves.claimed_anew(member, announced.topic, announced.claim)
             self.wants.marked(member, topic, mark)
-
-    def _note_retain(self, topic: bytes, *, retain: bool) -> None:
-        if retain:
-            self._retained[topic] = None
-        else:
-            self._retained.pop(topic, None)
 
     def _closed(self, member: Peer, topic: bytes, move: Move, *, now: float) -> None:
         """The owner hands the topic over: say so behind what it was sent, and hold the rest."""
@@ -787,11 +748,3 @@ class Mesh:
         effects = self._effects[:]
         self._effects.clear()
         return effects
-
-
-def _counts(outlet: Outlet) -> TopicCounts:
-    return TopicCounts(
-        subscribers_count=len(outlet.subscribers) + len(outlet.feed.inboxes),
-        published_count=outlet.sequence,
-        dropped_count=outlet.dropped_count,
-    )

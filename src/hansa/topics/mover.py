@@ -42,9 +42,9 @@ from hansa.keys import topic_name, unquoted
 from hansa.limits import DRAIN_AT_ONCE_COUNT, TOPIC_FORWARD_S_MAX, TOPIC_HOLD_S_MAX, TOPIC_TAKEN_S_MAX
 from hansa.runtime.tasks import TaskScope
 from hansa.topics.claims import TopicClaims
-from hansa.topics.moving import TopicState
 from hansa.topics.names import check_topic
 from hansa.topics.router_mesh import RouterMesh, Taker
+from hansa.topics.topic_state import TopicState
 from hansa.transport.environment import Environment
 
 if TYPE_CHECKING:
@@ -316,18 +316,17 @@ class TopicMover:
             claim = await self._claims.take_over(topic, record.timeout + TOPIC_HOLD_S_MAX)
         except (AlreadyClosed, TimedOut, Fenced):
             return
-        # It owns now: what becomes of the record from here on does not make it leave the line.
+        # It owns now: what becomes of the record from here on does not make it leave the line, and a node
+        # that closes gives it back with all others.
         self._taking.pop(topic, None)
+        self._claims.keep(topic, claim)
         try:
             await claim.finish_handover()
             heir = self._heir()
             self.own(topic, heir, claim, retain=retain)
             heir.inherit(topic)
-            self._claims.keep(topic, claim)
-        except BaseException as error:
-            self._claims.give_up_later(topic, claim)
-            if not isinstance(error, HansaError):
-                raise
+        except HansaError as error:
+            self._claims.release_later(topic)
             # A claim that was lost meanwhile is nothing to be told: nobody has heard of it.
             if not isinstance(error, Fenced):
                 self._report(topic, error)

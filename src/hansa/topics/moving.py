@@ -37,15 +37,12 @@ come last. What they still send to A is forwarded for a while.
 
 from __future__ import annotations
 
-import json
 from collections import deque
 from collections.abc import Container, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from math import inf
 from typing import TypeAlias
 
-from hansa.errors import BadRecord
 from hansa.limits import (
     TOPIC_AGAIN_S,
     TOPIC_FORWARD_BYTES_MAX,
@@ -62,6 +59,7 @@ from hansa.topics.fanout import Exchange, Outlet
 from hansa.topics.inbox import TopicMessage
 from hansa.topics.lags import mark_of
 from hansa.topics.owners import Owners
+from hansa.topics.topic_state import TopicState
 from hansa.wire.topics import (
     Move,
     MoveStep,
@@ -71,58 +69,6 @@ from hansa.wire.topics import (
     TopicRemove,
     Unsubscribe,
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicState:
-    """What the new owner needs to go on: sealed in the record of the hand-over. `source` is the old owner."""
-
-    source: bytes
-    founder: bytes
-    epoch: int
-    sequence: int
-    retain: bool
-    latest: bytes | None
-    subscribers: tuple[bytes, ...]
-
-    def encode(self) -> bytes:
-        """A line of JSON, then the latest retained message, if there is one."""
-        head = {
-            "source": self.source.hex(),
-            "founder": self.founder.hex(),
-            "epoch": self.epoch,
-            "sequence": self.sequence,
-            "retain": self.retain,
-            "has_latest": self.latest is not None,
-            "subscribers": [peer.hex() for peer in self.subscribers],
-        }
-        return json.dumps(head).encode() + b"\n" + (self.latest or b"")
-
-    @classmethod
-    def decode(cls, value: bytes) -> TopicState:
-        """Raises `BadRecord`."""
-        head, _, latest = value.partition(b"\n")
-        with suppress(ValueError, TypeError, RecursionError):
-            match json.loads(head):
-                case {
-                    "source": str(source),
-                    "founder": str(founder),
-                    "epoch": int(epoch),
-                    "sequence": int(sequence),
-                    "retain": bool(retain),
-                    "has_latest": bool(has_latest),
-                    "subscribers": list(subscribers),
-                }:
-                    return cls(
-                        source=bytes.fromhex(source),
-                        founder=bytes.fromhex(founder),
-                        epoch=epoch,
-                        sequence=sequence,
-                        retain=retain,
-                        latest=latest if has_latest else None,
-                        subscribers=tuple(bytes.fromhex(peer) for peer in subscribers),
-                    )
-        raise BadRecord(f"the state of a topic that is handed over cannot be {value[:40]!r}")
 
 
 class HeldMessages:
@@ -543,6 +489,15 @@ class Moves:
         if hold is not None and hold.source == member.id and claim > hold.claim:
             self.stays(member, name, None)
 
+    def is_awaited(self, hold: HeldMessages, before: bytes | None, after: bytes | None) -> bool:
+        """Whether its next owner is about to announce a topic on its way: until then nothing has happened."""
+        if hold.target not in (self._node, *self._peers):
+            return False
+        if not hold.is_orphaned and hold.source != before:
+            return False
+        # A claim that is older than the one that is handed over is of a time before, and about to go.
+        return after is None or (after != self._node and self._owners.epoch(hold.topic, after) < hold.claim)
+
     def settle(self, name: str) -> None:
         """The topic may have another owner than before: let go of what is held, if it is time."""
         hold = self.holds.get(name)
@@ -614,7 +569,8 @@ class Moves:
         del self.adoptions[topic]
         # It has come back, before all had switched: nothing is forwarded any more.
         self.leaving.pop(topic, None)
-        if name in self.holds:
+        if (hold := self.holds.get(name)) is not None:
+            hold.is_orphaned = False
             self._exchange.hold_own(outlet)
         latest = None if state.latest is None else TopicMessage(name, state.latest, state.sequence)
         outlet.go_on(state.sequence, latest)

@@ -237,14 +237,9 @@ class SpotNode:
                 if self._steps is not None:
                     await self._steps.close()
             finally:
-                try:
-                    # Whoever was taking a topic gives up its claim first.
-                    if self.mover is not None:
-                        await self.mover.close()
-                finally:
-                    # Also when this is cancelled: claims that nobody gives up would be renewed for ever.
-                    if self.claims is not None:
-                        await self.claims.close()
+                # Also when this is cancelled: claims that nobody gives up would be renewed for ever.
+                if self.claims is not None:
+                    await self.claims.close()
             if self._machine.registry is not None:
                 await self._line.unregister_all(timeout=FAREWELL_S_MAX)
         finally:
@@ -254,7 +249,11 @@ class SpotNode:
                 try:
                     await self._line.close()
                 finally:
-                    await self._tasks.close()
+                    try:
+                        if self.mover is not None:
+                            await self.mover.close()
+                    finally:
+                        await self._tasks.close()
 
     async def drain(self, timeout: float = DRAIN_S) -> dict[str, bytes]:
         """Before closing: hand its topics to the least loaded nodes that take some; gives who got which.

@@ -271,6 +271,8 @@ class Wants:
         self._tally = tally
         self._effects = effects
         self._ownerless = TopicIndex()
+        # Known topics of others that retain their latest message, as their owners have said.
+        self._retained: dict[bytes, None] = {}
         self.crossings: dict[bytes, Want] = {}
         """Of these the old owner's last messages are on their way, and a new owner has announced itself."""
         # Of these the wants of patterns only: the oldest is forgotten first.
@@ -501,6 +503,18 @@ class Wants:
         # It is the latest no more; of a retained topic that one follows.
         feed.kept = None
         self._missed(want, missed_count)
+
+    def note_retain(self, topic: bytes, *, retain: bool) -> None:
+        """Another node's topic retains its latest message, or does not, or is known no more."""
+        if retain:
+            self._retained[topic] = None
+        else:
+            self._retained.pop(topic, None)
+
+    def retains(self, topic: bytes) -> bool:
+        """Whether another node's topic retains its latest message, as far as this one has heard."""
+        want = self.all.get(topic)
+        return topic in self._retained or (want is not None and want.feed.retain)
 
     # -- an owner that hands its topic over
 

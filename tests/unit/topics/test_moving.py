@@ -23,7 +23,8 @@ from hansa.topics.events import (
     TopicMoved,
     TopicRemoved,
 )
-from hansa.topics.moving import Adoption, HeldMessages, TopicState
+from hansa.topics.moving import Adoption, HeldMessages
+from hansa.topics.topic_state import TopicState
 from hansa.topics.wants import WantState
 from hansa.wire.topics import (
     Mark,
@@ -521,17 +522,17 @@ def test_a_new_owner_that_comes_when_the_topic_had_none_already_keeps_it() -> No
 def test_who_is_to_take_a_topic_knows_whether_it_retains(way: str) -> None:
     bench = MeshBench()
     bench.join(X, "t")
-    assert not bench.mesh.retains(T)
+    assert not bench.mesh.wants.retains(T)
     if way == "announced":
         bench.hear(X, TopicAnnounce(topic="t", mark=Mark(epoch=EPOCH, sequence=0, retain=True)))
     else:
         bench.subscribe("t")
         bench.confirm(X, "t", retain=True)
-    assert bench.mesh.retains(T)
+    assert bench.mesh.wants.retains(T)
     bench.hear(X, TopicRemove(topic="t"))
     bench.hear(X, TopicAnnounce(topic="t", mark=Mark(epoch=EPOCH + 1, sequence=0)))
     if way == "announced":
-        assert not bench.mesh.retains(T)
+        assert not bench.mesh.wants.retains(T)
 
 
 def test_a_new_owner_answers_ends_in_their_turn_and_questions_when_it_knows() -> None:
