@@ -39,7 +39,13 @@ from hansa.errors import (
 )
 from hansa.ids import format_id
 from hansa.keys import topic_name, unquoted
-from hansa.limits import DRAIN_AT_ONCE_COUNT, TOPIC_FORWARD_S_MAX, TOPIC_HOLD_S_MAX, TOPIC_TAKEN_S_MAX
+from hansa.limits import (
+    DRAIN_AT_ONCE_COUNT,
+    SURVEY_S,
+    TOPIC_FORWARD_S_MAX,
+    TOPIC_HOLD_S_MAX,
+    TOPIC_TAKEN_S_MAX,
+)
 from hansa.runtime.tasks import TaskScope
 from hansa.topics.claims import TopicClaims
 from hansa.topics.names import check_topic
@@ -122,7 +128,11 @@ class TopicMover:
                         group.create_task(
                             self._drain(waiting, loads, moved, timeout), name=f"drains for {self._name}"
                         )
-                await self._mesh.until_settled([check_topic(topic) for topic in moved])
+                # Those too that were handed over a moment before.
+                await self._mesh.until_settled([*map(check_topic, moved), *self._mesh.leaving])
+                # Who answers has got all that this node has sent: what is on its way when a connection is
+                # closed may be lost.
+                await self._mesh.survey(SURVEY_S)
         except TimeoutError:
             pass  # What is left is destroyed when the node closes.
         return moved

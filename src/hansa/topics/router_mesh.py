@@ -275,6 +275,11 @@ class RouterMesh:
         """Whether it is this node's, and not on its way to another one."""
         return topic in self.exchange.open_outlets
 
+    @property
+    def leaving(self) -> tuple[bytes, ...]:
+        """Topics that are handed over from here, until all have switched to their new owners."""
+        return tuple(self._mesh.moves.leaving)
+
     def stay(self, topic: bytes) -> None:
         """The hand-over was withdrawn. Changes nothing unless the topic was closed."""
         self._perform(self._mesh.stay(topic))
