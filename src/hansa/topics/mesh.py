@@ -18,10 +18,9 @@ from __future__ import annotations
 
 from collections import deque
 
-from hansa.errors import BadArgument, Conflict, LimitExceeded, NotOwner, PeerAway, TopicExists
+from hansa.errors import BadArgument, Conflict, NotOwner, PeerAway, TopicExists
 from hansa.ids import format_id, precedence
 from hansa.limits import (
-    CLAIMS_MAX,
     JOIN_S_MAX,
     LAGGING_S,
     NODE_SUBSCRIPTIONS_MAX,
@@ -603,8 +602,7 @@ class Mesh:
         topics = {topic.encode(): claim for topic, claim in zip(answer.topics, claims, strict=True)}
         gone = [topic for topic in self.owners.claims(member.id) if topic not in topics]
         # Before anything is changed: half an answer would be neither what was before nor what is.
-        if self.owners.claims_count - self.owners.count(member.id) + len(topics) > CLAIMS_MAX:
-            raise LimitExceeded(f"all peers together claim more than {CLAIMS_MAX} topics")
+        self.owners.check_room_for(member.id, len(topics))
         for topic in gone:
             self._disclaim(topic, member.id)
         for topic, claim in topics.items():

@@ -83,6 +83,11 @@ class Owners:
         if self.claims_count >= CLAIMS_MAX:
             raise LimitExceeded(f"all peers together claim {CLAIMS_MAX} topics, which is the most")
 
+    def check_room_for(self, peer: bytes, count: int) -> None:
+        """Raises LimitExceeded when all together would claim too many, if this peer claimed so many."""
+        if self.claims_count - self.count(peer) + count > CLAIMS_MAX:
+            raise LimitExceeded(f"all peers together claim more than {CLAIMS_MAX} topics")
+
     def claim(self, topic: bytes, peer: bytes, epoch: int = 0) -> None:
         """This peer says that the topic is its own, in this epoch; saying it again changes nothing else."""
         claims = self._claims.setdefault(peer, {})
