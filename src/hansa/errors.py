@@ -40,6 +40,7 @@ __all__ = [
     "Conflict",
     "Fenced",
     "FutureRevision",
+    "GroupRefused",
     "HandlerFailed",
     "HandoverWithdrawn",
     "HandshakeRefused",
@@ -52,6 +53,7 @@ __all__ = [
     "LeaseLost",
     "LimitExceeded",
     "LockLost",
+    "MemberFenced",
     "NoOwner",
     "NoProvider",
     "NoSuccessor",
@@ -393,6 +395,13 @@ class LeadershipLost(Fenced):
     errno = ESTALE
 
 
+class MemberFenced(Fenced):
+    """Another process has this member's place in a Kafka group: it was started with the same member id."""
+
+    code = "member-fenced"
+    errno = ESTALE
+
+
 class StaleFence(Fenced):
     """A newer owner has raised the fence. Nothing was written."""
 
@@ -419,6 +428,13 @@ class RaftRefused(UsageError):
 
     code = "raft-refused"
     errno = EINVAL
+
+
+class GroupRefused(UsageError):
+    """A Kafka group does not take this process for good: its settings, rights or version do not fit."""
+
+    code = "group-refused"
+    errno = EPERM
 
 
 class KafkaRefused(UsageError):

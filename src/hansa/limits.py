@@ -481,6 +481,26 @@ WORK_AGAIN_S_MAX: Final = 10.0
 # How often the leader of a group deletes old handoffs, about.
 ASSIGNMENT_SWEEP_S: Final = 3_600.0
 
+# --- Kafka groups -----------------------------------------------------------------------------------------
+# Messages of a partition that wait for its work; a full queue pauses the partition, and takes one batch more.
+KAFKA_WAITING_COUNT_MAX: Final = 1_000
+# Messages that are taken from the client at a time.
+KAFKA_BATCH_COUNT_MAX: Final = 500
+# How long the client waits for a message: seeks and pauses wait for that. While some are due it is shorter.
+KAFKA_RECEIVE_S: Final = 0.02
+KAFKA_RECEIVE_S_MIN: Final = 0.002
+# Pauses between tries to take a partition's entry.
+KAFKA_TAKE_AGAIN_S_MIN: Final = 0.05
+KAFKA_TAKE_AGAIN_S_MAX: Final = 5.0
+# A rebalance waits so long for this member's works to end and for their handoffs; brokers wait five minutes.
+KAFKA_REVOKE_S: Final = 60.0
+# Of the time that Kafka gives a member between two polls: what may be spent on one rebalance.
+KAFKA_REVOKE_SHARE_MAX: Final = 0.8
+# One question to the broker: about a group, an offset, a topic.
+KAFKA_QUESTION_S: Final = 5.0
+# How often the offsets of what was saved are committed to Kafka, where tools look for them.
+KAFKA_COMMIT_INTERVAL_S: Final = 5.0
+
 # --- A Kafka broker for development -----------------------------------------------------------------------
 # Fetching 43 MB of jars, and what Maven itself needs; minutes over a slow line.
 KAFKA_FETCH_S_MAX: Final = 900.0

@@ -49,6 +49,7 @@ from hansa.errors import (
 from hansa.keys import Keys
 from hansa.limits import (
     EVENTS_COUNT_MAX,
+    HANDOFF_SAVE_S,
     HANDOVER_S,
     RECONNECT_JITTER,
     WORK_AGAIN_S_MAX,
@@ -186,6 +187,8 @@ class Worker:
         self._handoffs = Handoffs(
             self.store, group, cluster=members.cluster, environment=self.environment.fork("handoffs")
         )
+        self.save_timeout_s = HANDOFF_SAVE_S
+        """How long one save is tried. Its mode may know of less time."""
         self._name = f"worker {self.node} of {group}"
         self._works: dict[str, Work] = {}
         self._ready: Mailbox[Work] = Mailbox(self._name)
@@ -373,6 +376,7 @@ class Worker:
             before=work.saved,
             generation=work.generation,
             operations=operations,
+            timeout=self.save_timeout_s,
         )
         self._stats.saved_count += 1
         self._stats.handoff_bytes = work.saved.size
@@ -522,7 +526,7 @@ class Worker:
             await self._settle(work)
             farewell = self.mode.farewell(claim)
             if work.is_unsaved or farewell:
-                await self._save_last(work, farewell)
+                await self.save_last(work, farewell)
             await self.mode.let_go(claim)
         except HandoverWithdrawn as withdrawn:
             logger.info("%s: %s", self._name, withdrawn)
@@ -532,12 +536,10 @@ class Worker:
             except (Fenced, NotHeld) as lost:
                 self._lost(work, str(lost))
                 return
-            if self._is_leaving:
-                # No user is to begin it again: it waits for whoever is to have it, or for the last call.
-                work.state = WorkState.READY
-                return
             work.end()
-            await self._give_again(work, None)
+            if not self._is_leaving:
+                await self._give_again(work, None)
+            # Who leaves does not begin it again: it waits for whoever is to have it, or for the last call.
             return
         except (Fenced, NotHeld) as lost:
             self._lost(work, str(lost))
@@ -558,7 +560,7 @@ class Worker:
             saved, _, found = await self._take(work.claim, work.partition)
             work.settle(saved, found)
 
-    async def _save_last(self, work: Work, farewell: Sequence[Operation]) -> None:
+    async def save_last(self, work: Work, farewell: Sequence[Operation]) -> None:
         """Save before letting go. What cannot be saved is told, and the user asked for a way out."""
         try:
             await work.save(operations=farewell)
@@ -579,7 +581,7 @@ class Worker:
             self._stats.again_count += 1
             backoff = self._backoffs.setdefault(partition, self._new_backoff())
             await asyncio.sleep(backoff.next_s())
-        # One that was under way when the work ended counts.
+        # A save that was under way when the work ended counts.
         await work.saved_all()
         if not self._waits(work):
             return
