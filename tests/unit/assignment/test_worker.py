@@ -23,17 +23,9 @@ from hansa.errors import (
 from hansa.keys import Keys
 from hansa.limits import HANDOFF_SAVE_S, HANDOVER_S, WORK_AGAIN_S_MIN
 from hansa.store.values import Put
-from tests.support.worker_stage import GROUP, WorkerStage
+from tests.support.worker_stage import GROUP, WorkerStage, stay
 
 KEYS = Keys()
-
-
-async def stay(work: Work) -> None:
-    """Count owners, and work until somebody else is to have it."""
-    async with work:
-        count = int(work.handoff.state or b"0") + 1
-        work.note(state=b"%d" % count, last_offset=count)
-        await work.ending()
 
 
 async def never_end(work: Work) -> None:
