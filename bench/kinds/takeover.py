@@ -23,9 +23,9 @@ MESSAGES_PER_S = 200
 SESSION_S = 6.0
 """Of a process that says nothing more: the shortest that a Kafka broker grants by default."""
 PROCESSES_COUNT = 3
-LEAVES_PER_S = 4
+LEAVES_PER_S = 15
 """Leaves, and as many joins, for each second of the window."""
-KILLS_PER_S = 1
+KILLS_PER_S = 3
 STEP_S_MAX = 60.0
 
 
