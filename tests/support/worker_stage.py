@@ -44,6 +44,8 @@ class SavingStore:
         self.trouble: HansaError | None = None
         self.are_done = False
         """Whether what fails is done all the same."""
+        self.takes_s: Callable[[], float] | None = None
+        """How long a save is under way, there and back."""
         self.tries_count = 0
         self.is_deaf = False
         """Whether it hears no answer to the renewals of its leases, which are renewed all the same."""
@@ -90,7 +92,19 @@ class SavingStore:
             if self.are_done:
                 await self._store.commit(compares, then, otherwise, timeout=timeout)
             raise self.trouble
-        return await self._store.commit(compares, then, otherwise, timeout=timeout)
+        if not is_save or self.takes_s is None:
+            return await self._store.commit(compares, then, otherwise, timeout=timeout)
+        # What is on its way arrives, whoever asked for it and is cancelled.
+        return await asyncio.shield(asyncio.ensure_future(self._slowly(compares, then, otherwise)))
+
+    async def _slowly(
+        self, compares: Sequence[Compare], then: Sequence[Operation], otherwise: Sequence[Operation]
+    ) -> Outcome:
+        assert self.takes_s is not None
+        await asyncio.sleep(self.takes_s())
+        outcome = await self._store.commit(compares, then, otherwise)
+        await asyncio.sleep(self.takes_s())
+        return outcome
 
 
 class WorkerLife:
