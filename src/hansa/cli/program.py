@@ -23,6 +23,7 @@ ABOUT: Final = (
 SERVICES: Final = "Services"
 TOPICS: Final = "Topics"
 COORDINATION: Final = "Locks, leaders and members"
+WORK: Final = "Work that is shared out"
 STORES: Final = "Stores"
 DEVELOPMENT: Final = "Development"
 
@@ -41,6 +42,17 @@ COMMANDS: Final = {
     "lead": ("hansa.cli.lead_command:lead", COORDINATION),
     "handovers": ("hansa.cli.handovers_command:handovers", COORDINATION),
     "members": ("hansa.cli.members_command:members", COORDINATION),
+    "assignments": ("hansa.cli.assignments_command:assignments", WORK),
+    "assignments plan": ("hansa.cli.assignments_plan_command:plan", WORK),
+    "assignments move": ("hansa.cli.assignments_move_command:move", WORK),
+    "assignments pin": ("hansa.cli.assignments_pin_command:pin", WORK),
+    "assignments drain": ("hansa.cli.assignments_drain_command:drain", WORK),
+    "assignments define": ("hansa.cli.assignments_define_command:define", WORK),
+    "assignments undefine": ("hansa.cli.assignments_define_command:undefine", WORK),
+    "assignments work": ("hansa.cli.assignments_work_command:work", WORK),
+    "assignments assign": ("hansa.cli.assignments_resource_commands:assign", WORK),
+    "assignments find": ("hansa.cli.assignments_resource_commands:find", WORK),
+    "assignments unassign": ("hansa.cli.assignments_resource_commands:unassign", WORK),
     "store": ("hansa.cli.store_command:store", STORES),
     "raft start": ("hansa.cli.raft_command:start", STORES),
     "raft join": ("hansa.cli.raft_command:join", STORES),

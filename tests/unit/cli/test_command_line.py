@@ -84,6 +84,8 @@ WITH_WHOLE_NUMBERS = [
     ("publish", ["chat", "x"], "--wait"),
     ("subscribe", ["chat"], "--count"),
     ("members", [], "--port"),
+    ("assignments define", ["orders"], "--partitions"),
+    ("assignments work", ["orders", "anna"], "--weight"),
     *(
         (f"raft {command}", words, option)
         for command, words in (("start", RAFT), ("join", [*RAFT, "--via", "host:1"]))
