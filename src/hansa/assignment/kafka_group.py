@@ -51,6 +51,8 @@ _RESETS: Final = {"earliest": "earliest", "smallest": "earliest", "beginning": "
     "largest": "latest",
     "end": "latest",
 }
+# Critical. It writes a line at each try to reach a broker that is away; errors come by another way, too.
+_LOG_LEVEL: Final = 2
 _POLL_INTERVAL: Final = "max.poll.interval.ms"
 
 
@@ -212,10 +214,11 @@ class KafkaSettings:
         """For questions: what finds the brokers and proves who asks."""
         prefixes = ("sasl.", "ssl.", "security.", "client.", "socket.", "broker.", "enable.ssl")
         given = {name: value for name, value in self.settings.items() if name.startswith(prefixes)}
-        return {**given, "bootstrap.servers": self.servers, "logger": logger}
+        return {"log_level": _LOG_LEVEL, **given, "bootstrap.servers": self.servers, "logger": logger}
 
     def of_consumer(self) -> dict[str, Any]:
         made: dict[str, Any] = {
+            "log_level": _LOG_LEVEL,
             **self.settings,
             "bootstrap.servers": self.servers,
             "group.id": self.group,
