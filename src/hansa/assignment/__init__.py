@@ -13,6 +13,8 @@ async with Members(store, NodeInfo(id="a")) as members, Worker(members, "orders"
 - `assignments`: a group from outside, to change and to follow it. `topology_bridge`: its events on a topic.
 - `work`: a partition that this process works on. `worker`: a process that takes its share.
 - `store_mode`: how partitions come and go where a leader places them.
+- `kafka_mode`: how they do in a Kafka group. `kafka_group`: a member of such a group, and its messages.
+  `kafka_share`: what the member does about each partition. `kafka_entries`: who has which, in the store.
 """
 
 from typing import TYPE_CHECKING

@@ -49,6 +49,7 @@ from hansa.errors import (
 from hansa.keys import Keys
 from hansa.limits import (
     EVENTS_COUNT_MAX,
+    HANDOFF_SAVE_S,
     HANDOVER_S,
     RECONNECT_JITTER,
     WORK_AGAIN_S_MAX,
@@ -186,6 +187,8 @@ class Worker:
         self._handoffs = Handoffs(
             self.store, group, cluster=members.cluster, environment=self.environment.fork("handoffs")
         )
+        self.save_timeout_s = HANDOFF_SAVE_S
+        """How long one save is tried. Its mode may know of less time."""
         self._name = f"worker {self.node} of {group}"
         self._works: dict[str, Work] = {}
         self._ready: Mailbox[Work] = Mailbox(self._name)
@@ -374,6 +377,7 @@ class Worker:
             before=work.saved,
             generation=work.generation,
             operations=operations,
+            timeout=self.save_timeout_s,
         )
         self._stats.saved_count += 1
         self._stats.handoff_bytes = work.saved.size
@@ -520,7 +524,7 @@ class Worker:
         try:
             farewell = self.mode.farewell(claim)
             if work.is_unsaved or farewell:
-                await self._save_last(work, farewell)
+                await self.save_last(work, farewell)
             await self.mode.let_go(claim)
         except HandoverWithdrawn as withdrawn:
             logger.info("%s: %s", self._name, withdrawn)
@@ -549,7 +553,7 @@ class Worker:
         self._tell(PartitionRevoked, claim, work.definition, work.handoff, work.reason)
         work.end()
 
-    async def _save_last(self, work: Work, farewell: Sequence[Operation]) -> None:
+    async def save_last(self, work: Work, farewell: Sequence[Operation]) -> None:
         """Save before letting go. What cannot be saved is told, and the user asked for a way out."""
         try:
             await work.save(operations=farewell)

@@ -25,6 +25,7 @@ TOPICS: Final = "Topics"
 COORDINATION: Final = "Locks, leaders and members"
 WORK: Final = "Work that is shared out"
 STORES: Final = "Stores"
+DEVELOPMENT: Final = "Development"
 
 # Its words, the function behind it, and under which heading help lists it, in this order.
 COMMANDS: Final = {
@@ -60,10 +61,12 @@ COMMANDS: Final = {
     "raft refuse": ("hansa.cli.raft_command:refuse", STORES),
     "raft approval": ("hansa.cli.raft_command:approval", STORES),
     "raft status": ("hansa.cli.raft_command:status", STORES),
+    "dev kafka": ("hansa.cli.dev_command:kafka", DEVELOPMENT),
 }
 # What commands of two words have in common, by their first.
 FAMILIES: Final = {
-    "raft": "Raft groups: a store that several machines keep together, without an etcd of your own to run."
+    "raft": "Raft groups: a store that several machines keep together, without an etcd of your own to run.",
+    "dev": "Servers for development: what programs talk to in production, on this machine.",
 }
 
 

@@ -91,6 +91,7 @@ WITH_WHOLE_NUMBERS = [
         for command, words in (("start", RAFT), ("join", [*RAFT, "--via", "host:1"]))
         for option in ("--heartbeat-ms", "--election-ms", "--snapshot-count")
     ),
+    ("dev kafka", [], "--port"),
     ("demo", [], "--in-flight"),
     ("demo", [], "--payload-bytes"),
 ]
