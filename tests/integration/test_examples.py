@@ -49,13 +49,14 @@ async def test_every_reading_of_a_plant_counts_once_although_workers_come_leave_
     joins, leaves, killed = (
         out.index(f"-- {what}") for what in ("dora joins", "anna leaves", "dora is killed")
     )
-    assert re.search(
-        r"^dora has press-\d+ to press-\d+, goes on behind reading \d+$", out[joins:], re.MULTILINE
-    )
-    assert re.search(r"^anna hands press-\d+ to press-\d+ on after reading \d+$", out[leaves:], re.MULTILINE)
-    lost = re.search(r"^dora is gone; it had saved (.+) up to reading (\d+)$", out[killed:], re.MULTILINE)
+    has, numbers = r"has press-\d+ to press-\d+, from reading", r"[1-9]\d*"
+    assert re.search(rf"^dora {has} {numbers} on$", out[joins:], re.MULTILINE)
+    handed = re.search(rf"^anna hands (.+) on after reading ({numbers})$", out[leaves:], re.MULTILINE)
+    assert handed is not None, out
+    assert re.search(rf"^\w+ has {handed[1]}, from reading {int(handed[2]) + 1} on$", out, re.MULTILINE)
+    lost = re.search(rf"^dora is gone; it saved (.+) after reading {numbers}$", out[killed:], re.MULTILINE)
     assert lost is not None, out
     # Its successor begins where it had saved.
-    assert re.search(rf"^(bert|carl) has {lost[1]}, goes on behind reading {lost[2]}$", out, re.MULTILINE)
+    assert re.search(rf"^(bert|carl) has {lost[1]}, from reading {numbers} on$", out[killed:], re.MULTILINE)
     assert "2400 readings of 24 machines, each counted once, in order;" in out
     assert re.search(r"^[1-9]\d+ alarms, each raised once$", out, re.MULTILINE)
