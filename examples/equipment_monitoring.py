@@ -250,13 +250,15 @@ class Topic:
 
     def __init__(self, servers: str) -> None:
         from confluent_kafka import Producer
-        from confluent_kafka.admin import AdminClient, NewTopic
+        from confluent_kafka.admin import AdminClient
+        from confluent_kafka.cimpl import NewTopic
 
         admin = AdminClient({"bootstrap.servers": servers})
         if TOPIC in admin.list_topics(timeout=30).topics:
             sys.exit(f"topic {TOPIC!r} is there already: its readings would be counted, too")
         admin.create_topics([NewTopic(TOPIC, len(PARTITIONS), 1)])[TOPIC].result()
-        self._producer = Producer({"bootstrap.servers": servers, "linger.ms": 0, "enable.idempotence": True})
+        settings = {"bootstrap.servers": servers, "enable.idempotence": True, "linger.ms": 0, "log_level": 3}
+        self._producer = Producer(settings)
 
     def __enter__(self) -> Self:
         return self

@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.kafka_servers import Kafka
+
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+PLANT = str(EXAMPLES / "equipment_monitoring.py")
 
 
 async def output_of(*command: str) -> str:
@@ -45,7 +48,18 @@ async def test_every_job_is_done_once_although_the_leader_is_killed() -> None:
 
 @pytest.mark.spec("ASG-04", "ASG-05")
 async def test_every_reading_of_a_plant_counts_once_although_workers_come_leave_and_are_killed() -> None:
-    out = await output_of(str(EXAMPLES / "equipment_monitoring.py"), "--workers", "3")
+    counted_once(await output_of(PLANT, "--workers", "3"))
+
+
+@pytest.mark.spec("ASG-04", "ASG-05")
+async def test_the_same_plant_is_watched_in_a_kafka_group(kafka: Kafka) -> None:
+    if not kafka.is_real:
+        pytest.skip("librdkafka's mock cluster makes no topics for programs")
+    counted_once(await output_of(PLANT, "--workers", "3", "--kafka", kafka.address))
+
+
+def counted_once(out: str) -> None:
+    """The play of the plant was played, and its sums are right."""
     joins, leaves, killed = (
         out.index(f"-- {what}") for what in ("dora joins", "anna leaves", "dora is killed")
     )
