@@ -40,11 +40,12 @@ async def own_kafka(pytestconfig: pytest.Config) -> AsyncIterator[RunningKafka]:
 
 def tell_kafka(config: pytest.Config, about: str) -> None:
     """Say at the end of the output what tests ran on: for those that start a broker of their own."""
-    config.stash[_ABOUT].add(about)
+    told = config.stash[_ABOUT]
+    told.add(about)
     # A process of a parallel run has this, and sends it to the one that started it.
     output: dict[str, Any] | None = getattr(config, "workeroutput", None)
     if output is not None:
-        output[_TOLD] = sorted(config.stash[_ABOUT])
+        output[_TOLD] = sorted(told)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -59,5 +60,6 @@ def pytest_testnodedown(node: Any) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    for about in sorted(config.stash[_ABOUT]):
+    told = config.stash[_ABOUT]
+    for about in sorted(told):
         terminalreporter.write_line(f"Kafka: {about}")

@@ -8,8 +8,8 @@ and none are taken), {"down": false}. It ends when its stdin does.
 
 It is one broker in memory, with topics, groups of both protocols (classic, and KIP-848 with a range assignor
 of its own), generations, offsets and transactions. It has no CreateTopics, which is why it takes orders, and
-nothing of AdminClient beside metadata: no configurations of topics, no descriptions of groups. A classic group
-that its last member has left takes the next one only after a session timeout: have short ones.
+nothing of AdminClient beside metadata: no configurations of topics, no descriptions of groups. A classic
+group that its last member has left takes the next one only after a session timeout: have short ones.
 """
 
 from __future__ import annotations

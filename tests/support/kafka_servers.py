@@ -29,7 +29,8 @@ from typing import Any, Self
 from uuid import uuid4
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from hansa.cli.kafka_broker import KafkaBroker
 from tests.support.kafka_program import FOLDER, choose_kafka, is_mock_chosen
