@@ -53,7 +53,7 @@ async def test_every_reading_of_a_plant_counts_once_although_workers_come_leave_
 
 @pytest.mark.spec("ASG-04", "ASG-05")
 async def test_the_same_plant_is_watched_in_a_kafka_group(kafka: Kafka) -> None:
-    needs_real(kafka, "librdkafka's mock cluster makes no topics for programs")
+    needs_real(kafka, "makes no topics for programs")
     counted_once(await output_of(PLANT, "--workers", "3", "--kafka", kafka.address))
 
 
