@@ -199,6 +199,8 @@ class HandMember:
         return self.named.get(part) == membership
 
     async def retention_s(self, topics: Sequence[str]) -> float | None:
+        if self.trouble is not None:
+            raise self.trouble
         return self.kept_s
 
 
@@ -218,12 +220,16 @@ class KafkaStage:
         revoke_timeout: float = 10.0,
         handler: Callable[[Work], Awaitable[None]] | None = None,
         through: Callable[[Store], Store] = lambda store: store,
+        kept_s: float = 1.0,
+        trouble: HansaError | None = None,
         **options: Any,
     ) -> None:
         self.name = name
         self._given_store = store
         self._through = through
         self._options = options
+        self._kept_s = kept_s
+        self._trouble = trouble
         self._handler = handler or self.add_up
         self.mode = KafkaMode(
             "broker",
@@ -242,6 +248,7 @@ class KafkaStage:
 
     def _open(self, settings: KafkaSettings) -> HandMember:
         self.member = HandMember(settings)
+        self.member.kept_s, self.member.trouble = self._kept_s, self._trouble
         return self.member
 
     async def __aenter__(self) -> Self:
@@ -258,7 +265,7 @@ class KafkaStage:
         await self._stack.enter_async_context(self.worker)
         self.events = self.worker.events()
         self._running = asyncio.create_task(self.worker.run(self._handler))
-        while self.member.heard is None and not self._running.done():
+        while self.member.heard is None and self._trouble is None and not self._running.done():
             await asyncio.sleep(0.001)
         return self
 

@@ -406,7 +406,8 @@ class ConfluentMember:
             (future,) = futures.values()
             return int((await self._answer(future)).offset)
 
-        first, behind_last = await asyncio.gather(offset(OffsetSpec.earliest()), offset(OffsetSpec.latest()))
+        specs: Any = OffsetSpec
+        first, behind_last = await asyncio.gather(offset(specs.earliest()), offset(specs.latest()))
         return first, behind_last
 
     async def has(self, membership: Membership, part: Part) -> bool:

@@ -387,6 +387,7 @@ class KafkaMode:
 
     async def _taken(self, tenure: Tenure) -> PlacedClaim:
         name, mine = tenure.part.name, tenure.membership
+        await self._worker.sessions.live()
         seen = await self._entries.look(name)
         if not is_believed(mine, seen.note):
             if not await self._member.has(mine, tenure.part):
@@ -578,6 +579,10 @@ class KafkaMode:
             if opening not in self._openings:
                 continue
             self._openings.remove(opening)
+            if self._share.state_of(opening.tenure) is TenureState.READING:
+                tenure = self._share.get(part) or opening.tenure
+                self.stats.ready_s = self._now() - tenure.assigned_s
+                self.stats.ready_s_max = max(self.stats.ready_s_max, self.stats.ready_s)
             if not self._share.opened(opening.tenure):
                 opening.flow.stop()
             else:
@@ -585,8 +590,6 @@ class KafkaMode:
                 if before is not None and before is not opening:
                     before.flow.stop()
                 self._flows[part] = opening
-                self.stats.ready_s = self._now() - opening.tenure.assigned_s
-                self.stats.ready_s_max = max(self.stats.ready_s_max, self.stats.ready_s)
             opening.end()
         flowing = {part for part, opening in self._flows.items() if opening.flow.is_flowing}
         assigned = {tenure.part for tenure in self._share.tenures}
@@ -639,6 +642,8 @@ class KafkaMode:
             return None
         backoff = patient_backoff(self._worker.environment.chance)
         while True:
+            if self._is_leaving:
+                return None
             try:
                 retention_s = await self._member.retention_s(self._topics)
                 break

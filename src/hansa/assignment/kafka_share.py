@@ -68,7 +68,10 @@ class TenureState(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tenure:
-    """A partition from its assignment to its end. `number` tells it from all others."""
+    """A partition from its assignment to its end. `number` tells it from all others.
+
+    `assigned_s` is when it was to be taken: when it was assigned, or when the claim to it was lost.
+    """
 
     part: Part
     number: int
@@ -222,6 +225,7 @@ class KafkaShare:
         """The claim to it was lost, and the broker has not said so."""
         state = self.state_of(tenure)
         if state in _OWNED:
+            self._tenures[tenure.part] = replace(self._tenures[tenure.part], assigned_s=now)
             self._again(tenure, now)
         elif state is TenureState.ENDING:
             self._set(tenure, TenureState.OVER)
