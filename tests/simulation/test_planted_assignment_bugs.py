@@ -53,7 +53,7 @@ KEYS = Keys()
 ENTRIES = KEYS.assignments(GROUP)
 HANDOFFS = KEYS.handoffs(GROUP)
 PLAN = KEYS.plans(GROUP)
-SEEDS_MAX = 100
+SEEDS_MAX = 80
 
 # A run that fails is left as it is; what its nodes were doing is thrown away later, and then finds no loop.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")

@@ -208,7 +208,14 @@ class Term:
         match step:
             case Place():
                 note = self._note(step.partition, step.reason, is_handed=step.is_handed)
-                return await self._placer.place(entry, step.node, body=note, over=step.over)
+                return await self._placer.place(
+                    entry,
+                    step.node,
+                    body=note,
+                    over=step.over,
+                    is_handed=step.is_handed,
+                    is_vacant=step.is_vacant,
+                )
             case Offer():
                 offer = await self._placer.offer(entry, step.node, timeout=step.timeout, reason=step.reason)
                 return offer.revision

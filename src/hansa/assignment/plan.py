@@ -181,19 +181,27 @@ class Plans:
         # A leader that was gone before its plan counted may have left some under the same number. A leader
         # does not use a number twice: what it has given up may be carried out later.
         await self._commit(guard, [], [Delete(*prefix_range(parts))])
+        compares: list[Compare] = []
         for number, part in enumerate(plan.encode_parts()):
-            await self._commit(guard, [], [Put(parts + b"%06d" % number, part)])
-        revision = await self._write_head(plan, guard, before=before)
-        await self._commit(guard, [], [Delete(self._parts(0), parts)])
+            key = parts + b"%06d" % number
+            written = await self._commit(guard, [], [Put(key, part)])
+            # The last one stands for all, also in a store that went back meanwhile.
+            compares = [Compare.revision(key, "=", written)]
+        revision = await self._write_head(plan, guard, before=before, compares=compares)
+        # Of this head alone: in a store that went back an older plan may count again.
+        same = Compare.revision(self._head, "=", revision)
+        await self._commit(guard, [same], [Delete(self._parts(0), parts)])
         return replace(plan, revision=revision)
 
     async def end(self, plan: Plan, guard: Compare, *, before: Plan) -> Plan:
         """Write that a plan has ended; gives it as it stands there. Raises as `write`."""
         return replace(plan, revision=await self._write_head(plan, guard, before=before))
 
-    async def _write_head(self, plan: Plan, guard: Compare, *, before: Plan | None) -> int:
+    async def _write_head(
+        self, plan: Plan, guard: Compare, *, before: Plan | None, compares: Sequence[Compare] = ()
+    ) -> int:
         same = Compare.revision(self._head, "=", 0 if before is None else before.revision)
-        return await self._commit(guard, [same], [Put(self._head, plan.encode_head())])
+        return await self._commit(guard, [same, *compares], [Put(self._head, plan.encode_head())])
 
     async def _commit(self, guard: Compare, compares: Sequence[Compare], then: Sequence[Operation]) -> int:
         outcome = await self._store.commit(

@@ -52,13 +52,14 @@ _CHANGES_TOLD_COUNT: Final = 5
 class Place:
     """Give a partition to a node now; `is_handed` if its last owner has left it in good order.
 
-    `over` is the epoch of the owner before, 0 if there was none.
+    `over` is the epoch of the owner before, 0 if there was none; `is_vacant` if the session of that is over.
     """
 
     partition: str
     node: str
     reason: str
     over: int
+    is_vacant: bool = False
     is_handed: bool = False
 
 
@@ -184,7 +185,8 @@ class Rebalancing:
         self._open: dict[str, float] = {}
         self._unplaced: Mapping[str, str] = {}
         # Who has what in the end, by what the planner said last.
-        self._shared: Mapping[str, str] = {}
+        self._shared: dict[str, str] = {}
+        self._news_of: dict[str, None] = {}
         self._is_writing = False
         self._planned_inputs = ""
         self._placed_inputs = ""
@@ -287,9 +289,9 @@ class Rebalancing:
             self._is_changed = False
             if plan.state is PlanState.OPEN:
                 self._take_up(plan.moves)
-                for name, record in self._records.items():
-                    if record.revision > plan.revision:
-                        self._look_for_stray(name, record, now)
+                for name, revision in self._entries_heard.items():
+                    if revision > plan.revision and name not in self._targets and not self._is_by_hand(name):
+                        self._strays(name, now)
 
     # -- what to do
 
@@ -300,6 +302,9 @@ class Rebalancing:
             self._urgent[name] = None
         if self._is_writing:
             return []
+        news, self._news_of = self._news_of, {}
+        for name in news:
+            self._look_for_stray(name, now)
         plan = self._due_plan(now, wall)
         if plan is not None:
             self._is_writing = True
@@ -388,7 +393,7 @@ class Rebalancing:
         else:
             moves = tuple(move for move in moves if not self._is_owned(move.partition))
         self._placed_inputs = inputs
-        self._unplaced, self._shared = sharing.unplaced, sharing.owners
+        self._unplaced, self._shared = sharing.unplaced, dict(sharing.owners)
         for name in sharing.unplaced:
             self._urgent[name] = None
         changes, self._changes = self._changes, []
@@ -470,8 +475,15 @@ class Rebalancing:
         if node not in self._leases:
             return None
         entry = self.entries.get(name)
-        over = 0 if entry is None else entry.epoch
-        return Place(partition=name, node=node, reason=reason, over=over, is_handed=is_handed)
+        is_vacant = entry is not None and self._leases.get(entry.node) != entry.lease and not is_handed
+        return Place(
+            partition=name,
+            node=node,
+            reason=reason,
+            over=0 if entry is None else entry.epoch,
+            is_vacant=is_vacant,
+            is_handed=is_handed,
+        )
 
     def _go_on(self, name: str, record: Handover, move: Move | None, now: float) -> Step | None:
         """What the leader must write of a hand-over."""
@@ -489,7 +501,6 @@ class Rebalancing:
             refusal="" if is_meant else "the plan has changed",
         )
         decision = decide(record, Actor.LEADER, facts)
-        self._look_for_stray(name, record, now)
         if decision is None:
             return None
         if decision.step is HandoverStep.WITHDRAWN:
@@ -510,15 +521,26 @@ class Rebalancing:
             return self._placing(name, entry.node, f"{entry.node} has another session")
         return None
 
-    def _look_for_stray(self, name: str, record: Handover, now: float) -> None:
-        """A move of a plan that was replaced came too far to be withdrawn: today's plan counts on another."""
-        is_ours = record.asked_by == self.asks_as
-        if not is_ours or record.step.is_early or record.step is HandoverStep.WITHDRAWN:
+    def _look_for_stray(self, name: str, now: float) -> None:
+        """What was under way when the plan was made may come elsewhere than the plan counts on."""
+        owner, is_settled = self._owner(name), name in self._targets or name in self._failed
+        if not self._shared or not owner or is_settled or self._shared.get(name) == owner:
             return
-        target = record.taken_by or record.target
-        if name in self.partitions and name not in self._targets and self._shared.get(name) != target:
-            self._planned_inputs = ""
-            self._change(f"{name} went to {target}", now)
+        if self._is_by_hand(name):
+            self._shared[name] = owner
+        elif name in self.partitions and name not in self._unplaced:
+            self._strays(name, now)
+
+    def _strays(self, name: str, now: float) -> None:
+        self._planned_inputs = ""
+        self._change(f"{name} went elsewhere", now)
+
+    def _is_by_hand(self, name: str) -> bool:
+        """Whether somebody has asked for it to be where it is, or will be."""
+        record, entry = self._records.get(name), self.entries.get(name)
+        if record is None or record.asked_by == self.asks_as:
+            return False
+        return record.is_open or (entry is not None and record.next_epoch == entry.epoch)
 
     def _offer(self, steps: list[Command], now: float) -> None:
         """Offer what is to move and has an owner that works, as many at a time as the settings say."""
@@ -583,7 +605,7 @@ class Rebalancing:
         busy = self._busy.get(name)
         if busy is not None and self._is_told(name, busy):
             del self._busy[name]
-        self._urgent[name] = None
+        self._urgent[name] = self._news_of[name] = None
 
     def _is_told(self, name: str, busy: _Busy) -> bool:
         """Whether all that a step wrote was heard of: what is half heard looks as if it were to do again."""
@@ -611,10 +633,15 @@ class Rebalancing:
         return entry is not None and entry.node in self.workers
 
     def _owner(self, name: str) -> str:
-        """Who has it, for the planner: of a hand-over that is sealed who is to have it."""
+        """Who has it, for the planner: of a hand-over that is sealed who is to have it.
+
+        Of one that was just taken the entry may not be heard of yet.
+        """
         record, entry = self._records.get(name), self.entries.get(name)
-        if record is not None and record.step is HandoverStep.SEALED and record.target in self.workers:
-            return record.target
+        if record is not None and record.is_open and not record.step.is_early:
+            target = record.taken_by or record.target
+            if target in self.workers:
+                return target
         return "" if entry is None else entry.node
 
 

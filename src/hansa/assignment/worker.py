@@ -367,9 +367,8 @@ class Worker:
 
     # -- for a work
 
-    async def save(self, work: Work, operations: Sequence[Operation] = ()) -> None:
-        """Save what a work has noted."""
-        handoff = work.handoff
+    async def save(self, work: Work, handoff: Handoff, operations: Sequence[Operation]) -> None:
+        """Save how far a work is."""
         work.saved = await self._handoffs.save(
             work.claim,
             work.partition,
@@ -407,6 +406,8 @@ class Worker:
                 await before.ended()
             saved, definition, handoff = await self._take(claim, partition)
             work = await self._opened(claim, definition, saved, handoff, generation, open_messages)
+            # Its user may have taken long to find a handoff: somebody else may have the partition by now.
+            claim.check()
         except Fenced as lost:
             self._tell_lost(claim, partition, str(lost))
             return
@@ -522,6 +523,7 @@ class Worker:
         """Save what was noted, and have somebody else own the partition."""
         claim, partition = work.claim, work.partition
         try:
+            await self._settle(work)
             farewell = self.mode.farewell(claim)
             if work.is_unsaved or farewell:
                 await self.save_last(work, farewell)
@@ -534,12 +536,10 @@ class Worker:
             except (Fenced, NotHeld) as lost:
                 self._lost(work, str(lost))
                 return
-            if self._is_leaving:
-                # No user is to begin it again: it waits for whoever is to have it, or for the last call.
-                work.state = WorkState.READY
-                return
             work.end()
-            await self._give_again(work, None)
+            if not self._is_leaving:
+                await self._give_again(work, None)
+            # Who leaves does not begin it again: it waits for whoever is to have it, or for the last call.
             return
         except (Fenced, NotHeld) as lost:
             self._lost(work, str(lost))
@@ -552,6 +552,13 @@ class Worker:
         self._forget(work)
         self._tell(PartitionRevoked, claim, work.definition, work.handoff, work.reason)
         work.end()
+
+    async def _settle(self, work: Work) -> None:
+        """Find out what has become of a save that has no answer, and have it come to nothing from now on."""
+        if work.is_in_doubt:
+            await self._handoffs.settle(work.claim, work.partition)
+            saved, _, found = await self._take(work.claim, work.partition)
+            work.settle(saved, found)
 
     async def save_last(self, work: Work, farewell: Sequence[Operation]) -> None:
         """Save before letting go. What cannot be saved is told, and the user asked for a way out."""
@@ -574,14 +581,15 @@ class Worker:
             self._stats.again_count += 1
             backoff = self._backoffs.setdefault(partition, self._new_backoff())
             await asyncio.sleep(backoff.next_s())
-        # One that was under way when the work ended counts.
+        # A save that was under way when the work ended counts.
         await work.saved_all()
         if not self._waits(work):
             return
         self._asked_at_s.pop(partition, None)
-        handoff = work.handoff if work.is_unsaved else None
         try:
             work.claim.check()
+            await self._settle(work)
+            handoff = work.handoff if work.is_unsaved else None
             again = await self._opened(
                 work.claim, work.definition, work.saved, handoff, work.generation, work.open_messages
             )
@@ -636,7 +644,8 @@ class Worker:
         while True:
             await asyncio.sleep(self._save_interval_s)
             for work in list(self._works.values()):
-                if work.state is WorkState.RUNNING and work.is_unsaved and not work.is_ending:
+                is_at_work = work.state is WorkState.RUNNING and not work.is_ending
+                if is_at_work and work.is_unsaved and not work.is_in_doubt:
                     # It is tried again at the next turn, and what fails at the end is told.
                     with suppress(*_UNSAVED, Fenced, NotHeld):
                         await work.save()

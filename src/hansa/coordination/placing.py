@@ -88,19 +88,30 @@ class Placer:
         return {item.key.removeprefix(self._keys.nodes).decode(): item.lease for item in scan.items}
 
     async def place(
-        self, entry: bytes, node: str, *, body: bytes | None = None, over: int | None = None
+        self,
+        entry: bytes,
+        node: str,
+        *,
+        body: bytes | None = None,
+        over: int | None = None,
+        is_handed: bool = False,
+        is_vacant: bool = False,
     ) -> int:
         """Give an entry to a node, now, whoever has it; gives the revision at which it was done.
 
         What its last owner has sealed goes to this one. A hand-over that was not sealed is withdrawn. It is
-        not done, and 0, if the node is not there, or something has changed meanwhile: then look again. With
-        `over`, the epoch of the owner before (0: there was none), it is not done over any other one: so what
-        was decided on, or asked for, once is not done twice.
+        not done, and 0, if the node is not there, or something has changed meanwhile: then look again.
+
+        A leader may have heard of one thing later than of another, so it may say more of what it goes by.
+        With `over`, the epoch of the owner before (0: there was none), it is not done over any other one. If
+        it `is_handed` it is done only with what was sealed. If it `is_vacant` it is not done while the
+        session of the owner before lives.
         """
         item, record, revision, lease = await self._look(entry, node)
         before = None if item is None else Placement.decode(item.value)
         epoch = 0 if before is None else before.epoch
-        if not lease or over not in (None, epoch):
+        is_sealed = record is not None and record.is_open and not record.step.is_early
+        if not lease or over not in (None, epoch) or (is_handed and not is_sealed):
             return 0
         kept = b"" if before is None else before.body
         placement = Placement(node=node, lease=lease, epoch=revision + 1, body=kept if body is None else body)
@@ -124,6 +135,8 @@ class Placer:
             Compare.revision(key, "=", 0 if record is None else record.revision),
             Compare.lease(self._keys.node(node), "=", lease),
         ]
+        if is_vacant and before is not None and before.node:
+            compares.append(Compare.lease(self._keys.node(before.node), "!=", before.lease))
         return await self._commit(compares, puts)
 
     async def clear(self, entry: bytes, *, body: bytes = b"") -> int:

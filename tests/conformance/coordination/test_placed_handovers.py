@@ -344,3 +344,55 @@ async def test_who_leads_no_more_places_nothing(stage: Stage) -> None:
     await stage.store.delete(stage.placer._guard.key)
     with pytest.raises(Fenced, match="leads no more"):
         await stage.placer.place(ENTRY, "a")
+
+
+async def test_an_entry_is_placed_only_on_what_its_leader_goes_by(stage: Stage) -> None:
+    a, b, _ = stage.nodes
+    place = stage.placer.place
+    assert not await place(ENTRY, "a", over=7)
+    assert await place(ENTRY, "a", over=0)
+    assert not await place(ENTRY, "a", over=0)
+    first = await a.claims.get()
+    assert not await place(ENTRY, "b", is_vacant=True)
+    assert not await place(ENTRY, "b", is_handed=True)
+    assert first.is_standing
+    await stage.placer.offer(ENTRY, "b")
+    await a.wanted.get()
+    assert not await place(ENTRY, "b", over=first.epoch, is_handed=True)
+    sealing = asyncio.ensure_future(a.moves.seal(first, b"so far"))
+    while not await place(ENTRY, "b", over=first.epoch, is_handed=True):
+        await asyncio.sleep(0.01)
+    # What is done is not done again, by whoever has not heard of it.
+    assert not await place(ENTRY, "b", over=first.epoch, is_handed=True)
+    second = await b.claims.get()
+    assert await b.moves.handed_state(second) == b"so far"
+    await b.moves.finish(second)
+    await sealing
+    await b.dies(stage.store)
+    assert await place(ENTRY, "a", over=second.epoch, is_vacant=True)
+
+
+async def test_who_has_handed_it_over_hears_of_it_also_when_the_next_one_has_begun(stage: Stage) -> None:
+    a, b, _ = stage.nodes
+    await stage.placer.place(ENTRY, "a")
+    first = await a.claims.get()
+    await stage.placer.offer(ENTRY, "b")
+    await a.wanted.get()
+    heard, hear = a.moves._records, a.moves._hear
+    a.moves._hear = lambda item: None  # type: ignore[method-assign]  # It hears of nothing for a while.
+    sealing = asyncio.ensure_future(a.moves.seal(first, b"so far"))
+    await stage.record(TAKEN, DONE)
+    second = await b.claims.get()
+    await b.moves.finish(second)
+    last = await stage.placer.offer(ENTRY, "a")
+    a.moves._hear = hear  # type: ignore[method-assign]
+    (key,) = heard
+    item = await stage.store.get(key)
+    assert item is not None
+    a.moves._hear(item)
+    a.moves._changed()
+    ended = await sealing
+    assert (ended.number, ended.step, ended.next_epoch) == (1, DONE, second.epoch)
+    assert last.number == 2
+    assert first.as_lost() is None
+    assert not first.is_standing

@@ -47,7 +47,7 @@ T = TypeVar("T")
 KEYS: Final = Keys()
 ACTS: Final = b"acts/"
 # What a leader has heard, decided on, sent and was late with: longer than any lease, and any message's way.
-GRACE_S: Final = 15.0
+GRACE_S: Final = 6.0
 # Its state fits into no record.
 LARGE_BYTES: Final = 9_000
 
@@ -186,6 +186,8 @@ class AssignmentTruth:
         self.acts_count = 0
         self.changed_s = 0.0
         """When an entry, a plan or a record changed last."""
+        self.learned_s = 0.0
+        """When a node, a partition or the settings changed last."""
         self.worked: dict[str, int] = {}
         """By partition, the epoch in which somebody has worked on it since `forget_work`."""
         self._epochs: dict[str, int] = {}
@@ -198,6 +200,8 @@ class AssignmentTruth:
         self._targets: Recent[dict[str, str]] = Recent({})
         self._numbers_max = 0
         self._offered_s: dict[str, float] = {}
+        # When something was moved by hand that the plan may know nothing of.
+        self._by_hand_s: dict[str, float] = {}
         # Offers that were given up by who made them, and may come all the same.
         self._doubtful: set[tuple[str, float]] = set()
         self._leaving_s: dict[str, tuple[Life, float]] = {}
@@ -215,6 +219,11 @@ class AssignmentTruth:
     @property
     def settings(self) -> GroupSettings:
         return self._settings.now
+
+    @property
+    def is_by_hand(self) -> bool:
+        """Whether something was moved by hand since the plan was made: there it stays."""
+        return bool(self._by_hand_s)
 
     @property
     def partitions(self) -> dict[str, Partition]:
@@ -264,6 +273,15 @@ class AssignmentTruth:
             return ""
         first = min(self._candidates.values(), key=lambda item: item.create_revision)
         return self._store.lease_hosts[first.lease]
+
+    def _leads(self, host: str) -> bool:
+        """Whether it may write as a leader: also one that a store has forgotten, and that does not know."""
+        forgotten = (
+            self._store.lease_hosts[item.lease]
+            for item in self._candidates.values()
+            if item.create_revision < self._rewound_revision
+        )
+        return host == self.leader() or host in forgotten
 
     def believers(self, name: str) -> list[str]:
         """The lives that work on a partition, and believe that it is theirs."""
@@ -421,6 +439,8 @@ class AssignmentTruth:
 
     def _learn(self, item: KeyValue, *, is_there: bool) -> None:
         key, at_s = item.key, self._world.elapsed_s()
+        if key.startswith((KEYS.nodes, self._partition_prefix, KEYS.group(self._group))):
+            self.learned_s = at_s
         if key.startswith(self._office):
             if is_there:
                 self._candidates[key] = item
@@ -466,7 +486,7 @@ class AssignmentTruth:
         name = _name(event.item.key, self._entry_prefix)
         before, record = self.entries.get(name), records.get(name)
         is_handed = name in told and told[name].step is HandoverStep.TAKEN
-        if origin != self.leader():
+        if not self._leads(origin):
             self._world.fail(WRITER, f"{origin} has written who has {name}")
         if record is not None and record.step is HandoverStep.SEALED and not is_handed:
             self._world.fail(LOST, f"{name} is placed past {record}")
@@ -591,7 +611,7 @@ class AssignmentTruth:
     # Plans.
 
     def _hear_plan(self, event: Event, origin: str) -> None:
-        if origin != self.leader():
+        if not self._leads(origin):
             self._world.fail(WRITER, f"{origin} has written a plan")
         if not event.item.key.endswith(b"head"):
             # Of plans that do not count, or not any more: that may come late, and changes nothing.
@@ -614,8 +634,8 @@ class AssignmentTruth:
         self._numbers_max = now.number
         if len({move.partition for move in now.moves}) < len(now.moves):
             self._world.fail(PLANS, f"{now} moves something twice")
-        for move in now.moves:
-            self._check_allowed(move.partition, move.target)
+        at_s = self._world.elapsed_s()
+        self._by_hand_s = {name: s for name, s in self._by_hand_s.items() if s >= at_s - GRACE_S}
         self._aim_at(now)
 
     def _aim_at(self, plan: Plan) -> None:
@@ -671,23 +691,27 @@ class AssignmentTruth:
                 is_true, writers = is_owned_as_before, (now.source,)
                 self._check_sealed(name, now)
             case HandoverStep.TAKEN:
-                is_true, writers = owner == (now.target_key, now.next_epoch), (self.leader(),)
+                is_true, writers = owner == (now.target_key, now.next_epoch), ()
+                if now.asked_by != asked_by(self._group):
+                    self._by_hand_s[name] = self._world.elapsed_s()
+                self._check_heir(before, now)
             case HandoverStep.DONE:
                 is_true, writers = owner == (now.target_key, now.next_epoch), (now.taken_by,)
             case HandoverStep.WITHDRAWN if before is not None and before.step is HandoverStep.SEALED:
-                is_true, writers = is_owned_as_before, (now.source, self.leader())
+                is_true, writers = is_owned_as_before, (now.source,)
             case HandoverStep.WITHDRAWN:
-                writers = (now.source, now.target, self.leader())
+                writers = (now.source, now.target)
         if not is_true:
             self._world.fail(UNTRUE, f"{now}, and it is {entry}")
-        if origin not in writers:
+        is_leaders = now.step in (HandoverStep.TAKEN, HandoverStep.WITHDRAWN) and self._leads(origin)
+        if origin not in writers and not is_leaders:
             self._world.fail(WRITER, f"{origin} wrote {now}")
 
     def _check_offer(self, name: str, now: Handover, origin: str) -> None:
         self._offered_s[name] = self._world.elapsed_s()
         if now.asked_by != asked_by(self._group):
             return
-        if origin != self.leader():
+        if not self._leads(origin):
             self._world.fail(WRITER, f"{origin} wrote {now}")
         if now.target not in self._aims(name):
             self._world.fail(BOUNDED, f"{now}, and the plan says {self._aims(name)}")
@@ -703,6 +727,13 @@ class AssignmentTruth:
         ]
         if len(under_way) > most:
             self._world.fail(AT_ONCE, f"{under_way} are {len(under_way)} and not {most}")
+
+    def _check_heir(self, before: Handover | None, now: Handover) -> None:
+        """What somebody has taken another one takes only if that one is gone."""
+        if before is None or before.step is not HandoverStep.TAKEN:
+            return
+        if all(str(place.lease) == before.target_key for place in self._were_places(before.taken_by)):
+            self._world.fail(BOUNDED, f"{now} after {before}")
 
     def _check_willing(self, name: str, now: Handover) -> None:
         place = self._leaving_s.get(now.target)
