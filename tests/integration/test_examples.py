@@ -46,12 +46,12 @@ async def test_every_job_is_done_once_although_the_leader_is_killed() -> None:
     assert out.endswith("100 jobs, each done once\n")
 
 
-@pytest.mark.spec("ASG-04", "ASG-05")
+@pytest.mark.spec("ASG-04")
 async def test_every_reading_of_a_plant_counts_once_although_workers_come_leave_and_are_killed() -> None:
     counted_once(await output_of(PLANT, "--workers", "3"))
 
 
-@pytest.mark.spec("ASG-04", "ASG-05")
+@pytest.mark.spec("ASG-04")
 async def test_the_same_plant_is_watched_in_a_kafka_group(kafka: Kafka) -> None:
     needs_real(kafka, "makes no topics for programs")
     counted_once(await output_of(PLANT, "--workers", "3", "--kafka", kafka.address))
