@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import random
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -36,7 +37,6 @@ from tests.support.sums import Row, Sums  # noqa: E402
 
 # Longer than any stop of this process: what stops its late writes is the epoch alone.
 LEASE_S = 60.0
-SAVE_S = 0.2
 CLUSTER = "default"
 
 
@@ -80,7 +80,6 @@ class Peer:
             options.topic,
             protocol=options.protocol,
             settings=settings,
-            member_id=options.member_id,
             handoff_lifetime=None,
             revoke_timeout=20.0,
         )
@@ -118,7 +117,7 @@ class Peer:
         saving: asyncio.Task[None] | None = None
         try:
             async with work:
-                saving = asyncio.create_task(adding.save_often())
+                saving = asyncio.create_task(adding.save_often(self._options.save_s))
                 async for message in work:
                     adding.add(message.offset(), int(message.value()))
                 saving.cancel()
@@ -185,9 +184,9 @@ class Adding:
         )
         return Put(row.key(CLUSTER), row.encode())
 
-    async def save_often(self) -> None:
+    async def save_often(self, about_s: float) -> None:
         while True:
-            await asyncio.sleep(SAVE_S)
+            await asyncio.sleep(random.uniform(0.5, 1.5) * about_s)
             try:
                 await self.save()
             except Fenced:
@@ -207,7 +206,7 @@ async def main() -> None:
         parser.add_argument(name)
     parser.add_argument("--protocol", default="classic")
     parser.add_argument("--session-ms", type=int, default=3_000)
-    parser.add_argument("--member-id", default=None)
+    parser.add_argument("--save-s", type=float, default=0.2)
     parser.add_argument("--unfenced", action="store_true")
     options = parser.parse_args()
     async with open_store(options.store) as store:
