@@ -7,12 +7,18 @@ or another one. Whoever leads the group is one of them. An operator changes part
 nodes, and moves partitions by hand. Clocks run up to a hundredth fast or slow.
 
 Each seed has a strike of its own (`strikes`), at a step of a hand-over, or at what a leader writes besides: a
-plan's moves, its head, its end, and an owner for what nobody has. `len(CELLS)` seeds in a row have all of
-them. In some runs there is trouble at random besides, or instead a store that goes back in time.
+plan's moves, its head, its end, and an owner for what nobody has. 360 seeds in a row have all of them. In
+some runs there is trouble at random besides, or instead a store that goes back in time.
 
-Always: what `assignment_truth` says. When the faults are over: each partition that somebody may have is owned
-by a worker that may have it, and works on it; all is shared out as the planner says, no hand-over is open,
-the plan has ended; and from then on nothing moves, while nothing changes.
+Always: a partition has one owner an epoch, and epochs grow; nobody acts, or saves, who is not the owner, and
+who has sealed works no more; what an owner is given is what was saved last, and in each saved state is each
+message once, in order; what is given up was saved; a plan is whole before any of its moves begins, and
+partitions go only where it says, or where somebody asked for by hand, so many at once, from who gives them or
+is gone, to who may have them; who leaves is given nothing more.
+
+When the faults are over: each partition that somebody may have is owned by a worker that may have it, and
+works on it; all is shared out as the planner says, no hand-over is open, the plan has ended; and from then on
+nothing moves, while nothing changes.
 """
 
 from __future__ import annotations
