@@ -50,6 +50,7 @@ setup: compiled ## Make .venv, install hansa into it, compile the hot modules
 
 test: compiled build/pure ## Run every test, then those of the compiled modules once more uncompiled
 	-@$(PY) -m tests.support.etcd_program
+	-@$(PY) -m tests.support.kafka_program
 	@echo "== tests"
 	@$(PYTEST) -n $(JOBS) --dist=worksteal --requirement-results=new $(ARGS)
 	@if ls build/compiled/*/*.so >/dev/null 2>&1; then \

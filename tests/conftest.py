@@ -1,9 +1,9 @@
-"""For every test: the report of proved requirements, and no limit of time for a random example."""
+"""For every test: the report of proved requirements, a Kafka, and no limit of time for a random example."""
 
 import pytest
 from hypothesis import settings
 
-pytest_plugins = ["tests.requirement_report"]
+pytest_plugins = ["tests.requirement_report", "tests.support.kafka_fixture"]
 
 # How long an example takes says something of the machine, and not of what is tested.
 settings.register_profile("hansa", deadline=None)

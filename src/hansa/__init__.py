@@ -1,8 +1,8 @@
 """hansa: many Python processes acting as one system.
 
 These are the names of a first week, each loaded when it is first used. Everything else is imported from its
-part: `hansa.errors`, `hansa.store`, `hansa.coordination`, `hansa.topics`, `hansa.transport`, `hansa.testing`,
-`hansa.services.registry`, `.provider`, `.discovery` and `.gateway`.
+part: `hansa.errors`, `hansa.store`, `hansa.coordination`, `hansa.assignment`, `hansa.topics`,
+`hansa.transport`, `hansa.testing`, `hansa.services.registry`, `.provider`, `.discovery` and `.gateway`.
 """
 
 from typing import TYPE_CHECKING
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from hansa.exports import on_first_use
 
 if TYPE_CHECKING:
+    from hansa.assignment import Assignments, Handoff, Partition, Work, Worker
     from hansa.coordination import (
         Barrier,
         Election,
@@ -70,6 +71,7 @@ else:
     __getattr__, __dir__ = on_first_use(
         __name__,
         {
+            "hansa.assignment": "Assignments Handoff Partition Work Worker",
             "hansa.coordination": (
                 "Barrier Election FencedKey LeaderInfo Leadership Lock Members MemberStatus NodeInfo "
                 "Semaphore Session"
@@ -93,6 +95,7 @@ else:
     )
 
 __all__ = [
+    "Assignments",
     "BadEndpoint",
     "Barrier",
     "Choice",
@@ -107,6 +110,7 @@ __all__ = [
     "Gateway",
     "Get",
     "HandlerFailed",
+    "Handoff",
     "HansaError",
     "KeyValue",
     "LeaderInfo",
@@ -117,6 +121,7 @@ __all__ = [
     "NoOwner",
     "NoProvider",
     "NodeInfo",
+    "Partition",
     "PeerError",
     "Provider",
     "ProviderInfo",
@@ -148,6 +153,8 @@ __all__ = [
     "UsageError",
     "Weighted",
     "WhenSlow",
+    "Work",
+    "Worker",
     "__version__",
     "build_info",
     "open_store",

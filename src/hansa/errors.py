@@ -40,16 +40,20 @@ __all__ = [
     "Conflict",
     "Fenced",
     "FutureRevision",
+    "GroupRefused",
     "HandlerFailed",
     "HandoverWithdrawn",
     "HandshakeRefused",
     "HansaError",
     "InvariantBroken",
     "JoinRefused",
+    "KafkaRefused",
+    "KafkaUnavailable",
     "LeadershipLost",
     "LeaseLost",
     "LimitExceeded",
     "LockLost",
+    "MemberFenced",
     "NoOwner",
     "NoProvider",
     "NoSuccessor",
@@ -391,6 +395,13 @@ class LeadershipLost(Fenced):
     errno = ESTALE
 
 
+class MemberFenced(Fenced):
+    """Another process has this member's place in a Kafka group: it was started with the same member id."""
+
+    code = "member-fenced"
+    errno = ESTALE
+
+
 class StaleFence(Fenced):
     """A newer owner has raised the fence. Nothing was written."""
 
@@ -416,6 +427,20 @@ class RaftRefused(UsageError):
     """A raft group cannot be run so: the program, its version, or the data folder is wrong."""
 
     code = "raft-refused"
+    errno = EINVAL
+
+
+class GroupRefused(UsageError):
+    """A Kafka group does not take this process for good: its settings, rights or version do not fit."""
+
+    code = "group-refused"
+    errno = EPERM
+
+
+class KafkaRefused(UsageError):
+    """A Kafka broker cannot be run so: Java or Maven is missing or too old, or the data folder is wrong."""
+
+    code = "kafka-refused"
     errno = EINVAL
 
 
@@ -450,6 +475,13 @@ class HandoverWithdrawn(Unavailable):
         super().__init__(message)
         self.step = step
         self.reason = reason
+
+
+class KafkaUnavailable(Unavailable):
+    """Kafka cannot be fetched, started or reached just now. The message says what was tried."""
+
+    code = "kafka-unavailable"
+    errno = EAGAIN
 
 
 class JoinRefused(Unavailable):

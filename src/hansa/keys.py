@@ -112,9 +112,14 @@ class Keys:
         """What the last owner of one partition left behind."""
         return self.handoffs(group) + as_name(partition, "a partition")
 
+    @property
+    def all_partitions(self) -> bytes:
+        """The prefix of the definitions of the partitions of all groups."""
+        return self.prefix + b"partitions/"
+
     def partitions(self, group: str) -> bytes:
         """The prefix of the definitions of a group's partitions."""
-        return self.prefix + b"partitions/" + as_name(group, "a group") + b"/"
+        return self.all_partitions + as_name(group, "a group") + b"/"
 
     def partition(self, group: str, partition: str) -> bytes:
         """The definition of one partition."""

@@ -481,6 +481,42 @@ WORK_AGAIN_S_MAX: Final = 10.0
 # How often the leader of a group deletes old handoffs, about.
 ASSIGNMENT_SWEEP_S: Final = 3_600.0
 
+# --- Kafka groups -----------------------------------------------------------------------------------------
+# Messages of a partition that wait for its work; a full queue pauses the partition, and takes one batch more.
+KAFKA_WAITING_COUNT_MAX: Final = 1_000
+# Messages that are taken from the client at a time.
+KAFKA_BATCH_COUNT_MAX: Final = 500
+# How long the client waits for a message: seeks and pauses wait for that. While some are due it is shorter.
+KAFKA_RECEIVE_S: Final = 0.02
+KAFKA_RECEIVE_S_MIN: Final = 0.002
+# Pauses between tries to take a partition's entry.
+KAFKA_TAKE_AGAIN_S_MIN: Final = 0.05
+KAFKA_TAKE_AGAIN_S_MAX: Final = 5.0
+# A rebalance waits so long for this member's works to end and for their handoffs; brokers wait five minutes.
+KAFKA_REVOKE_S: Final = 60.0
+# Of the time that Kafka gives a member between two polls: what may be spent on one rebalance.
+KAFKA_REVOKE_SHARE_MAX: Final = 0.8
+# One question to the broker: about a group, an offset, a topic.
+KAFKA_QUESTION_S: Final = 5.0
+# How often the offsets of what was saved are committed to Kafka, where tools look for them.
+KAFKA_COMMIT_INTERVAL_S: Final = 5.0
+
+# --- A Kafka broker for development -----------------------------------------------------------------------
+# Fetching 43 MB of jars, and what Maven itself needs; minutes over a slow line.
+KAFKA_FETCH_S_MAX: Final = 900.0
+# `java -version` takes 0.1 s; formatting a folder takes a second, on a busy machine ten.
+KAFKA_TOOL_S_MAX: Final = 60.0
+# From the start of the process to its first answer: two seconds, on a busy machine twenty.
+KAFKA_START_S_MAX: Final = 90.0
+# A broker that is asked to end writes its logs out first; then it is killed, and recovers at the next start.
+KAFKA_STOP_S_MAX: Final = 15.0
+# One question to a broker that may not listen yet.
+KAFKA_ASK_S_MAX: Final = 1.0
+# What it answers about itself: one broker, no topics.
+KAFKA_ANSWER_BYTES_MAX: Final = 4 * KIB
+# The end of its log that an error tells.
+KAFKA_LOG_TAIL_BYTES: Final = 8 * KIB
+
 # --- Raft groups ------------------------------------------------------------------------------------------
 # Voters and learners of one group. More make each write slower and no failure likelier to be survived.
 RAFT_PEERS_MAX: Final = 7

@@ -41,3 +41,21 @@ async def test_every_job_is_done_once_although_the_leader_is_killed() -> None:
     assert re.search(rf"^(?!{killed[1]})\w+ leads", out[killed.end() :], re.MULTILINE)
     assert len(re.findall(r"'\w+': \d+", out)) > 1
     assert out.endswith("100 jobs, each done once\n")
+
+
+@pytest.mark.spec("ASG-04", "ASG-05")
+async def test_every_reading_of_a_plant_counts_once_although_workers_come_leave_and_are_killed() -> None:
+    out = await output_of(str(EXAMPLES / "equipment_monitoring.py"), "--workers", "3")
+    joins, leaves, killed = (
+        out.index(f"-- {what}") for what in ("dora joins", "anna leaves", "dora is killed")
+    )
+    assert re.search(
+        r"^dora has press-\d+ to press-\d+, goes on behind reading \d+$", out[joins:], re.MULTILINE
+    )
+    assert re.search(r"^anna hands press-\d+ to press-\d+ on after reading \d+$", out[leaves:], re.MULTILINE)
+    lost = re.search(r"^dora is gone; it had saved (.+) up to reading (\d+)$", out[killed:], re.MULTILINE)
+    assert lost is not None, out
+    # Its successor begins where it had saved.
+    assert re.search(rf"^(bert|carl) has {lost[1]}, goes on behind reading {lost[2]}$", out, re.MULTILINE)
+    assert "2400 readings of 24 machines, each counted once, in order;" in out
+    assert re.search(r"^[1-9]\d+ alarms, each raised once$", out, re.MULTILINE)

@@ -24,9 +24,9 @@ NOBODY = "tcp://127.0.0.1:1"
 
 
 class Command:
-    """A `hansa` command that runs. Leaving the block kills it."""
+    """A `hansa` command that runs, if asked in a process group of its own. Leaving the block kills it."""
 
-    def __init__(self, *arguments: str, env: dict[str, str] | None = None) -> None:
+    def __init__(self, *arguments: str, env: dict[str, str] | None = None, group: bool = False) -> None:
         self.process = subprocess.Popen(
             [sys.executable, "-m", "hansa.cli", *arguments],
             env={**os.environ, "PYTHONPATH": str(SOURCE), **(env or {})},
@@ -34,6 +34,7 @@ class Command:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            process_group=0 if group else None,
         )
 
     def __enter__(self) -> Command:

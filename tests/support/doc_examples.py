@@ -26,6 +26,7 @@ class Example:
     text: str
     file: str | None = None
     goes_first: bool = False
+    needs_kafka: bool = False
     output: str | None = None
 
 
@@ -35,6 +36,10 @@ class Scene:
 
     name: str
     examples: list[Example] = field(default_factory=list)
+
+    @property
+    def needs_kafka(self) -> bool:
+        return any(example.needs_kafka for example in self.examples)
 
 
 def examples_of(page: Path) -> list[Example]:
@@ -51,11 +56,20 @@ def examples_of(page: Path) -> list[Example]:
         last = None
         if marks == ["no-run"]:
             continue
+        needs_kafka = "kafka" in marks
+        marks = [mark for mark in marks if mark != "kafka"]
         role, _, name = "".join(marks).partition("=")
         if role not in ("", "file", "first") or len(marks) > 1:
             raise ValueError(f"{page}: what does `{match['info']}` mean?")
         line = text.count("\n", 0, match.start()) + 1
-        last = Example(page, line, match["text"], file=name or None, goes_first=role == "first")
+        last = Example(
+            page,
+            line,
+            match["text"],
+            file=name or None,
+            goes_first=role == "first",
+            needs_kafka=needs_kafka,
+        )
         found.append(last)
     return found
 
@@ -68,21 +82,24 @@ def scenes_of(page: Path) -> list[Scene]:
     return [*alone, Scene(f"{where} together", together)] if together else alone
 
 
-def play(scene: Scene, folder: Path, python: Path = HERE) -> None:
+def play(scene: Scene, folder: Path, python: Path = HERE, *, kafka: str = "") -> None:
     """Run the programs of a scene; each must end well and print what its page says.
 
-    They find the hansa under test, or with another `python` the one that is installed there.
+    They find the hansa under test, or with another `python` the one that is installed there; and a broker at
+    the address `kafka`, where the scene needs one.
     """
     for example in scene.examples:
         (folder / (example.file or "example.py")).write_text(example.text, encoding="utf-8")
     for example in scene.examples:
         if example.goes_first:
-            run_together([example], folder, python)
-    run_together([example for example in scene.examples if not example.goes_first], folder, python)
+            run_together([example], folder, python, kafka)
+    run_together([example for example in scene.examples if not example.goes_first], folder, python, kafka)
 
 
-def run_together(examples: list[Example], folder: Path, python: Path) -> None:
+def run_together(examples: list[Example], folder: Path, python: Path, kafka: str = "") -> None:
     environment = {**os.environ, "PYTHONWARNINGS": "error", "PYTHONPATH": str(SOURCE)}
+    if kafka:
+        environment["BOOTSTRAP_SERVERS"] = kafka
     if python != HERE:
         del environment["PYTHONPATH"]
     running = [

@@ -1,8 +1,8 @@
 """What workers add up of each partition, so that everything that is lost, doubled or out of order shows.
 
 A partition's messages are numbered, and message n has a value that is a function of the partition and n. A
-worker keeps a running sum, and a running hash of the order. With each save it also writes a row into a ledger,
-in the same transaction: which messages it has added since the save before. Sums alone would not show
+worker keeps a running sum, and a running hash of the order. With each save it also writes a row into a
+ledger, in the same transaction: which messages it has added since the save before. Sums alone would not show
 everything: an old owner whose late save counts puts back a sum and an offset that belong together, and all
 comes right again. Its row stays.
 """

@@ -1,4 +1,4 @@
-"""Workers in virtual time on a memory store, each in a life of its own that can be paused, resumed and killed."""
+"""Workers in virtual time, on a memory store; each can be paused, resumed and killed as a process can."""
 
 from __future__ import annotations
 
@@ -161,7 +161,8 @@ class WorkerStage(MemberStage):
                     await asyncio.wait([one.running])
 
         main = self.loop.spawn(live(), name=name, life=life)
-        await asyncio.wait([main, entered], return_when=asyncio.FIRST_COMPLETED)
+        ends: list[asyncio.Future[Any]] = [main, entered]
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         if not entered.done():
             main.result()
         one = self.workers[name] = entered.result()

@@ -3,7 +3,8 @@
 A block that starts with ```python is a program of its own. Blocks with a file name (```python file=a.py)
 are programs of one page that run at the same time, in a folder of their own; those named as first
 (```python first=a.py) run before them, to their end. A block that starts with ```text output, right after
-an example, is what that example prints. ```python no-run is only shown.
+an example, is what that example prints. ```python no-run is only shown. One marked ```python kafka finds a
+fresh broker at BOOTSTRAP_SERVERS.
 """
 
 from pathlib import Path
@@ -11,14 +12,22 @@ from pathlib import Path
 import pytest
 
 from tests.support.doc_examples import ROOT, Scene, play, scenes_of
+from tests.support.kafka_fixture import tell_kafka
 
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
 SCENES = [scene for page in PAGES for scene in scenes_of(page)]
 
 
 @pytest.mark.parametrize("scene", SCENES, ids=[scene.name for scene in SCENES])
-def test_the_example_runs(scene: Scene, tmp_path: Path) -> None:
-    play(scene, tmp_path)
+def test_the_example_runs(scene: Scene, tmp_path: Path, pytestconfig: pytest.Config) -> None:
+    if not scene.needs_kafka:
+        play(scene, tmp_path)
+        return
+    from tests.support.kafka_servers import fresh_kafka
+
+    with fresh_kafka() as kafka:
+        tell_kafka(pytestconfig, kafka.about)
+        play(scene, tmp_path, kafka=kafka.address)
 
 
 # ---- the check can fail ------------------------------------------------------------------------
@@ -65,6 +74,14 @@ def test_an_example_named_as_first_has_ended_before_the_others_start(tmp_path: P
 
 def test_only_python_blocks_are_run(tmp_path: Path) -> None:
     assert write(tmp_path, "```py\n1/0\n```\n```sh\nexit 1\n```\n```python no-run\n1/0\n```\n") == []
+
+
+def test_a_mark_says_that_an_example_needs_kafka(tmp_path: Path) -> None:
+    look = "import os\nprint(os.environ['BOOTSTRAP_SERVERS'])\n"
+    (scene,) = write(tmp_path, f"```python kafka file=a.py\n{look}```\n```text output\nhere:1\n```\n")
+    assert scene.needs_kafka
+    assert scene.examples[0].file == "a.py"
+    play(scene, tmp_path, kafka="here:1")
 
 
 def test_an_unknown_mark_is_refused(tmp_path: Path) -> None:

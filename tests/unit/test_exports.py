@@ -75,7 +75,7 @@ def modules_after(program: str) -> set[str]:
 
 
 def test_the_top_and_every_large_part_load_on_first_use() -> None:
-    parts = "coordination services.discovery services.gateway services.provider services.registry store"
+    parts = "assignment coordination services.discovery services.gateway services.provider services.registry store"
     expected = ["hansa", *(f"hansa.{part}" for part in [*parts.split(), "store.raft", "topics", "transport"])]
     assert lazy_modules() == expected
 

@@ -13,4 +13,103 @@ async with Members(store, NodeInfo(id="a")) as members, Worker(members, "orders"
 - `assignments`: a group from outside, to change and to follow it. `topology_bridge`: its events on a topic.
 - `work`: a partition that this process works on. `worker`: a process that takes its share.
 - `store_mode`: how partitions come and go where a leader places them.
+- `kafka_mode`: how they do in a Kafka group. `kafka_group`: a member of such a group, and its messages.
+  `kafka_share`: what the member does about each partition. `kafka_entries`: who has which, in the store.
 """
+
+from typing import TYPE_CHECKING
+
+from hansa.exports import on_first_use
+
+if TYPE_CHECKING:
+    from hansa.assignment.assigner import Assigner
+    from hansa.assignment.assignments import Assignments, AssignmentView, all_groups
+    from hansa.assignment.handoff import Handoff, Handoffs, SavedHandoff
+    from hansa.assignment.partition import GroupSettings, Partition
+    from hansa.assignment.plan import Plan, PlanState
+    from hansa.assignment.planner import Candidate, Move, Sharing, may_have, share_out
+    from hansa.assignment.rebalancing import RebalancingStats
+    from hansa.assignment.store_mode import StoreMode
+    from hansa.assignment.topology import (
+        Assignment,
+        HandoffFailed,
+        PartitionAssigned,
+        PartitionLost,
+        PartitionRevoked,
+        PartitionUpdated,
+        TopologyBook,
+        TopologyEvent,
+        WorkerInfo,
+    )
+    from hansa.assignment.topology_bridge import (
+        BridgedTopology,
+        TopologyBridge,
+        bridged_topology,
+        topology_topic,
+    )
+    from hansa.assignment.work import Messages, Work, WorkState
+    from hansa.assignment.worker import FailedHandoff, Mode, Worker, WorkerStats
+else:
+    __getattr__, __dir__ = on_first_use(
+        __name__,
+        {
+            "hansa.assignment.assigner": "Assigner",
+            "hansa.assignment.assignments": "AssignmentView Assignments all_groups",
+            "hansa.assignment.handoff": "Handoff Handoffs SavedHandoff",
+            "hansa.assignment.partition": "GroupSettings Partition",
+            "hansa.assignment.plan": "Plan PlanState",
+            "hansa.assignment.planner": "Candidate Move Sharing may_have share_out",
+            "hansa.assignment.rebalancing": "RebalancingStats",
+            "hansa.assignment.store_mode": "StoreMode",
+            "hansa.assignment.topology": (
+                "Assignment HandoffFailed PartitionAssigned PartitionLost PartitionRevoked PartitionUpdated "
+                "TopologyBook TopologyEvent WorkerInfo"
+            ),
+            "hansa.assignment.topology_bridge": (
+                "BridgedTopology TopologyBridge bridged_topology topology_topic"
+            ),
+            "hansa.assignment.work": "Messages Work WorkState",
+            "hansa.assignment.worker": "FailedHandoff Mode Worker WorkerStats",
+        },
+    )
+
+__all__ = [
+    "Assigner",
+    "Assignment",
+    "AssignmentView",
+    "Assignments",
+    "BridgedTopology",
+    "Candidate",
+    "FailedHandoff",
+    "GroupSettings",
+    "Handoff",
+    "HandoffFailed",
+    "Handoffs",
+    "Messages",
+    "Mode",
+    "Move",
+    "Partition",
+    "PartitionAssigned",
+    "PartitionLost",
+    "PartitionRevoked",
+    "PartitionUpdated",
+    "Plan",
+    "PlanState",
+    "RebalancingStats",
+    "SavedHandoff",
+    "Sharing",
+    "StoreMode",
+    "TopologyBook",
+    "TopologyBridge",
+    "TopologyEvent",
+    "Work",
+    "WorkState",
+    "Worker",
+    "WorkerInfo",
+    "WorkerStats",
+    "all_groups",
+    "bridged_topology",
+    "may_have",
+    "share_out",
+    "topology_topic",
+]

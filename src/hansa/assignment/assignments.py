@@ -22,12 +22,9 @@ from typing import Any, Final, Self
 from hansa.assignment.handoff import HandoffHead, Handoffs
 from hansa.assignment.partition import GroupSettings, Partition
 from hansa.assignment.plan import Plan, Plans
-from hansa.assignment.planner import Candidate, Sharing, share_out
+from hansa.assignment.planner import Candidate, Sharing, may_have, share_out
 from hansa.assignment.topology import (
     Assignment,
-    PartitionAssigned,
-    PartitionRevoked,
-    PartitionUpdated,
     TopologyBook,
     TopologyEvent,
     candidate_of,
@@ -36,13 +33,17 @@ from hansa.assignment.topology import (
 )
 from hansa.coordination.following import Following, Snapshot, changes, patiently
 from hansa.coordination.handover import Handover
+from hansa.coordination.handovers import Handovers
 from hansa.coordination.member import Member, decoded_record
 from hansa.coordination.placed import Placement
 from hansa.coordination.placing import Placer
 from hansa.errors import (
     AlreadyClosed,
+    BadArgument,
     BadRecord,
     Conflict,
+    NoOwner,
+    NoSuccessor,
     NotThere,
     StoreCorrupt,
     TimedOut,
@@ -123,26 +124,27 @@ class Assignments:
 
     # -- who has what
 
+    async def workers(self) -> dict[str, Candidate]:
+        """Who works for the group, by node, as the planner sees them. Raises `BadRecord`."""
+        draining = (await self.settings()).draining
+        return _candidates((await self.store.scan(self._keys.nodes)).items, self.group, draining)
+
     async def all(self) -> dict[str, Assignment]:
-        """Who has which partition, by name, without what they left: `get` reads that."""
-        book, candidates, definitions = await self.read()
-        return {
-            name: _standby(found, definitions.get(name), candidates)
-            for name, found in sorted(book.assignments.items())
-        }
+        """Who has which partition, by name, without what they left: `get` reads that. Raises `BadRecord`."""
+        book, definitions = await self._read()
+        return _with_standby(book, definitions, await self.workers())
 
     async def get(self, partition: str) -> Assignment | None:
         """Who has one partition, with the handoff that was saved last; None for one that is not defined.
 
         Raises `StoreCorrupt` when the handoff is damaged, `BadRecord`.
         """
-        book, candidates, definitions = await self.read(partition)
-        found = book.assignments.get(partition)
+        book, definitions = await self._read(partition)
+        found = _with_standby(book, definitions, await self.workers()).get(partition)
         if found is None:
             return None
         saved = await self._handoffs.load(partition)
-        handoff = None if saved is None else saved.handoff
-        return _standby(replace(found, handoff=handoff), definitions.get(partition), candidates)
+        return replace(found, handoff=None if saved is None else saved.handoff)
 
     def view(self) -> AssignmentView:
         """Follow who has what: `async with assignments.view() as view`."""
@@ -152,41 +154,65 @@ class Assignments:
 
     async def plan(self) -> Sharing:
         """What the leader would do now, and why; nothing is done. Raises `BadRecord`."""
-        book, candidates, definitions = await self.read()
-        settings = await self.settings()
-        owners = {
-            name: found.owner
-            for name, found in book.assignments.items()
-            if name in definitions and found.owner
-        }
-        draining = [
-            replace(each, is_draining=each.is_draining or each.node in settings.draining)
-            for each in candidates
-        ]
-        return share_out(draining, definitions.values(), owners, per_node_max=settings.per_node_max)
+        book, definitions = await self._read()
+        owners = {name: each.owner for name, each in book.assignments.items() if each.owner}
+        return share_out(
+            (await self.workers()).values(),
+            definitions.values(),
+            {name: owners[name] for name in definitions.keys() & owners.keys()},
+            per_node_max=(await self.settings()).per_node_max,
+        )
 
     async def last_plan(self) -> Plan | None:
         """The plan that the leader has decided on last, None before the first."""
         return await Plans(self.store, self.group, cluster=self.cluster).load()
 
     async def move(
-        self, partition: str, to: str, *, timeout: float = HANDOVER_S, reason: str = ""
+        self, partition: str, to: str, *, timeout: float = HANDOVER_S, reason: str = "", by: str = _BY_HAND
     ) -> Handover:
-        """Ask the owner of a partition to hand it over to a node; gives the record of the offer.
+        """Ask the owner of a partition to hand it over to a worker, and wait; gives the record.
 
-        `Handovers.follow` tells how it goes on. The partition stays there until something asks for a new
-        plan: `pin` it to have it stay for good. Raises `NoOwner`, `NoSuccessor`, `Conflict`, `BadArgument`.
+        Its step is done or withdrawn. `by` is who asks, for the record. The partition stays there until
+        something asks for a new plan: `pin` it to have it stay for good. Raises `NotThere`, `NoOwner`,
+        `NoSuccessor` for a worker that is not there or may not have it, `Conflict`, `BadArgument`, and as
+        `Handovers.ended`. Cancelling it takes the offer back, unless the partition is on its way already.
         """
+        await self._check_move(partition, to)
         placer = Placer(
             self.store,
             self._keys.assignments(self.group),
             kind=handovers_of(self.group),
             guard=None,
-            node=_BY_HAND,
+            node=by,
             cluster=self.cluster,
         )
         entry = self._keys.assignment(self.group, partition)
-        return await placer.offer(entry, to, timeout=timeout, reason=reason or _BY_HAND)
+        offer = await placer.offer(entry, to, timeout=timeout, reason=reason or _BY_HAND)
+        handovers = Handovers(self.store, cluster=self.cluster, name=by, environment=self.environment)
+        return await handovers.ended(offer)
+
+    async def _check_move(self, partition: str, to: str) -> None:
+        """Whether it makes sense to ask: raises what can be said before that, in the words of a group."""
+        what = f"partition {partition!r} of {self.group!r}"
+        book, definitions = await self._read(partition)
+        workers = await self.workers()
+        found, definition = book.assignments.get(partition), definitions.get(partition)
+        if found is not None and found.generation:
+            raise BadArgument(f"{what} cannot be moved by hand: the broker of its Kafka group shares it out")
+        if found is None or definition is None:
+            raise NotThere(f"{what} is not defined")
+        if not found.owner:
+            raise NoOwner(f"nobody has {what} now{f': {found.reason}' if found.reason else ''}")
+        stays = f"{what} stays at {found.owner!r}"
+        worker = workers.get(to)
+        if found.owner == to:
+            raise NoSuccessor(f"{what} is at {to!r} already")
+        if worker is not None and not may_have(worker, definition):
+            raise NoSuccessor(f"{stays}: {to!r} may not have it, by its role, its resource group or its pin")
+        if worker is None or worker.is_draining:
+            why = "does not work for the group" if worker is None else "is draining"
+            others = ", ".join(standby_of(definition, found.owner, workers.values())) or "nobody"
+            raise NoSuccessor(f"{stays}: {to!r} {why}; these could have it: {others}")
 
     # -- single resources
 
@@ -200,35 +226,36 @@ class Assignments:
         key = self._keys.resource(self.group, resource)
         for _ in range(COMMIT_TRIES_MAX):
             item = await self.store.get(key)
-            now = "" if item is None else item.value.decode()
             definitions = await self.partitions()
-            if now in definitions and to in ("", now):
-                return await self._assignment(now)
-            target = definitions.get(to or _roomiest(definitions.values(), resource_group))
+            having = _having(definitions, resource)
+            written = "" if item is None else item.value.decode()
+            if having and to in ("", *having) and [written] == having:
+                return await self._assignment(written)
+            name = to or (having[0] if having else _roomiest(definitions.values(), resource_group))
+            target = definitions.get(name)
             if target is None:
                 which = repr(to) if to else f"of resource group {resource_group!r}"
                 raise NotThere(f"group {self.group!r} has no partition {which} for resource {resource!r}")
             compares = [Compare.revision(key, "=", 0 if item is None else item.mod_revision)]
-            changed = {target.name: replace(target, resources=(*target.resources, resource))}
-            if now in definitions:
-                left = definitions[now]
-                others = tuple(each for each in left.resources if each != resource)
-                changed[now] = replace(left, resources=others)
-            puts: list[Operation] = [Put(key, target.name.encode())]
+            changed = _without(definitions, resource)
+            changed[name] = replace(target, resources=(*target.resources, resource))
+            puts: list[Operation] = [Put(key, name.encode())]
             if await self._put_definitions(changed, definitions, compares, puts):
-                return await self._assignment(target.name)
+                return await self._assignment(name)
         raise Conflict(
             f"resource {resource!r} of {self.group!r} could not be assigned: all the time others do"
         )
 
     async def look_up(self, resource: str) -> Assignment | None:
-        """Who has a resource, None if nobody was assigned it; also one that a definition names."""
+        """Who has a resource, None if no partition has it. Raises as `get`."""
         item = await self.store.get(self._keys.resource(self.group, resource))
         if item is not None:
-            return await self.get(item.value.decode())
-        for name, partition in (await self.partitions()).items():
-            if resource in partition.resources:
-                return await self.get(name)
+            # Looking at one partition instead of all; a definition may have been written over since.
+            found = await self.get(item.value.decode())
+            if found is not None and resource in found.resources:
+                return found
+        for name in _having(await self.partitions(), resource):
+            return await self.get(name)
         return None
 
     async def unassign(self, resource: str) -> bool:
@@ -237,22 +264,18 @@ class Assignments:
         for _ in range(COMMIT_TRIES_MAX):
             item = await self.store.get(key)
             definitions = await self.partitions()
-            changed = {
-                name: replace(each, resources=tuple(one for one in each.resources if one != resource))
-                for name, each in definitions.items()
-                if resource in each.resources
-            }
+            changed = _without(definitions, resource)
             if item is None and not changed:
                 return False
             compares = [Compare.revision(key, "=", 0 if item is None else item.mod_revision)]
             if await self._put_definitions(changed, definitions, compares, [Delete(key)]):
-                return True
+                return bool(changed)
         raise Conflict(f"resource {resource!r} of {self.group!r} could not be taken: it changes all the time")
 
     # -- small things
 
-    async def read(self, partition: str = "") -> tuple[TopologyBook, list[Candidate], dict[str, Partition]]:
-        """All that is known of the partitions, or of one of them, and of the workers; for views."""
+    async def _read(self, partition: str = "") -> tuple[TopologyBook, dict[str, Partition]]:
+        """All that is known of the partitions, or of one of them."""
         keys, book = self._keys, TopologyBook(self.group)
         definitions: dict[str, Partition] = {}
         for prefix in (keys.partitions(self.group), keys.handoffs(self.group), keys.assignments(self.group)):
@@ -263,18 +286,7 @@ class Assignments:
                 items = (await self.store.scan(prefix)).items
             for item in items:
                 heard(book, definitions, keys, item, is_there=True)
-        return book, await self._candidates(), definitions
-
-    async def _candidates(self) -> list[Candidate]:
-        found = []
-        for item in (await self.store.scan(self._keys.nodes)).items:
-            record = decoded_record(item)
-            if record is None:
-                continue
-            member = Member(info=record.info, status=record.info.status, incarnation=record.incarnation)
-            if (candidate := candidate_of(member, self.group)) is not None:
-                found.append(candidate)
-        return found
+        return book, definitions
 
     async def _assignment(self, partition: str) -> Assignment:
         return await self.get(partition) or Assignment(group=self.group, partition=partition)
@@ -318,6 +330,17 @@ class Assignments:
             await self.store.commit([], operations[start : start + STORE_TXN_COUNT_MAX])
 
 
+async def all_groups(store: Store, *, cluster: str = "default") -> dict[str, int]:
+    """The groups of a cluster that have partitions or settings, by name: how many partitions are defined."""
+    keys = Keys(cluster)
+    found = Counter[str]()
+    for prefix in (keys.all_partitions, keys.groups):
+        for item in (await store.scan(prefix, keys_only=True)).items:
+            group, slash, _ = item.key.removeprefix(prefix).decode().partition("/")
+            found[group] += bool(slash)
+    return dict(sorted(found.items()))
+
+
 class AssignmentView:
     """Who has which partition of a group, followed; made by `Assignments.view`. Use it with `async with`.
 
@@ -331,6 +354,8 @@ class AssignmentView:
         self._keys = Keys(assignments.cluster)
         self._book = TopologyBook(assignments.group)
         self._definitions: dict[str, Partition] = {}
+        self._records: dict[bytes, KeyValue] = {}
+        self._draining: frozenset[str] = frozenset()
         self._name = f"the view of group {assignments.group}"
         self._handoffs = Handoffs(assignments.store, assignments.group, cluster=assignments.cluster)
         self._feeds = EventFeeds[TopologyEvent](f"the events of {self._name}", count_max=EVENTS_COUNT_MAX)
@@ -339,13 +364,26 @@ class AssignmentView:
         self._changed = Waiters()
         self._read_count = 0
         self._failure: BaseException | None = None
-        self.last_applied_index = 0
-        """The store's revision at which the last change was made that this view has applied."""
+        self._applied_index = 0
 
     @property
     def assignments(self) -> Mapping[str, Assignment]:
-        """Who has which partition, by name, without what they left."""
+        """Who has which partition, by name, without what they left, and without who else could have it."""
         return self._book.assignments
+
+    @property
+    def last_applied_index(self) -> int:
+        """The store's revision at which the last change was made that this view has applied."""
+        return self._applied_index
+
+    @property
+    def workers(self) -> dict[str, Candidate]:
+        """Who works for the group, by node, as the planner sees them."""
+        return _candidates(self._records.values(), self.group, self._draining)
+
+    def all(self) -> dict[str, Assignment]:
+        """Who has which partition, by name, and who else could have it; without what they left."""
+        return _with_standby(self._book, self._definitions, self.workers)
 
     @property
     def counts(self) -> Mapping[str, int]:
@@ -353,7 +391,7 @@ class AssignmentView:
         return Counter(each.owner for each in self.assignments.values() if each.owner)
 
     def events(self) -> EventStream[TopologyEvent]:
-        """What happens from this call on, with the handoffs where somebody was assigned a partition."""
+        """What happens from this call on, each with the handoff that was saved last."""
         return self._feeds.open()
 
     async def until(
@@ -371,12 +409,18 @@ class AssignmentView:
         return self.assignments
 
     async def __aenter__(self) -> Self:
-        keys, group = self._keys, self.group
-        prefixes = (keys.partitions(group), keys.handoffs(group), keys.assignments(group))
-        for prefix in prefixes:
-            self._tasks.spawn(self._follow(prefix), f"follows {prefix!r}")
+        group, keys = self.group, self._keys
+        followed: Mapping[bytes, Callable[[KeyValue, bool], list[TopologyEvent]]] = {
+            keys.partitions(group): self._hear,
+            keys.handoffs(group): self._hear,
+            keys.assignments(group): self._hear,
+            keys.nodes: self._hear_node,
+            keys.group(group): self._hear_settings,
+        }
+        for key, hear in followed.items():
+            self._tasks.spawn(self._follow(key, hear), f"follows {key!r}")
         try:
-            while self._read_count < len(prefixes):
+            while self._read_count < len(followed):
                 if self._failure is not None:
                     raise self._failure
                 await self._changed.wait()
@@ -398,17 +442,19 @@ class AssignmentView:
         await self._tasks.close()
         self._feeds.close()
 
-    async def _follow(self, prefix: bytes) -> None:
-        following = Following(self._outside.store, prefix, environment=self._outside.environment)
+    async def _follow(self, key: bytes, hear: Callable[[KeyValue, bool], list[TopologyEvent]]) -> None:
+        environment = self._outside.environment
+        # Only prefixes end with a slash.
+        exact = not key.endswith(b"/")
+        following = Following(self._outside.store, key, exact=exact, environment=environment)
         try:
             async for news in following:
                 puts, deletes = changes(news)
                 events: list[TopologyEvent] = []
-                for items, is_there in ((deletes, False), (puts, True)):
-                    for item in items:
-                        at = item if is_there else replace(item, mod_revision=news.revision)
-                        events += heard(self._book, self._definitions, self._keys, at, is_there=is_there)
-                self.last_applied_index = max(self.last_applied_index, news.revision)
+                for item in deletes:
+                    events += hear(replace(item, mod_revision=news.revision), False)
+                for item in puts:
+                    events += hear(item, True)
                 is_first = isinstance(news, Snapshot)
                 self._read_count += is_first
                 self._changed.wake_all()
@@ -417,10 +463,28 @@ class AssignmentView:
         finally:
             following.close()
 
+    def _hear(self, item: KeyValue, is_there: bool) -> list[TopologyEvent]:
+        self._applied_index = max(self._applied_index, item.mod_revision)
+        return heard(self._book, self._definitions, self._keys, item, is_there=is_there)
+
+    def _hear_node(self, item: KeyValue, is_there: bool) -> list[TopologyEvent]:
+        if is_there:
+            self._records[item.key] = item
+        else:
+            self._records.pop(item.key, None)
+        return []
+
+    def _hear_settings(self, item: KeyValue, is_there: bool) -> list[TopologyEvent]:
+        try:
+            settings = GroupSettings.decode(item.value) if is_there else GroupSettings()
+        except BadRecord as error:
+            logger.warning("%s: %s", self._name, error)
+        else:
+            self._draining = settings.draining
+        return []
+
     async def _with_handoff(self, event: TopologyEvent) -> TopologyEvent:
-        """Also what was left, for an event that says who begins with it."""
-        if not isinstance(event, PartitionAssigned | PartitionRevoked | PartitionUpdated):
-            return event
+        """With what was saved last: where somebody begins, or what somebody left or lost."""
         with suppress(StoreCorrupt, BadRecord, Conflict):
             saved = await patiently(
                 lambda: self._handoffs.load(event.partition), self._outside.environment.chance
@@ -459,10 +523,44 @@ def heard(
         return []
 
 
-def _standby(found: Assignment, definition: Partition | None, candidates: Iterable[Candidate]) -> Assignment:
-    # A Kafka group's need no definition: all its workers could have them.
-    definition = definition or Partition(name=found.partition)
-    return replace(found, standby=standby_of(definition, found.owner, candidates))
+def _with_standby(
+    book: TopologyBook, definitions: Mapping[str, Partition], workers: Mapping[str, Candidate]
+) -> dict[str, Assignment]:
+    """What a book says, with who else could have each partition, in the order of their names."""
+    found = {}
+    for name, one in sorted(book.assignments.items()):
+        # A Kafka group's need no definition: all its workers could have them.
+        definition = definitions.get(name) or Partition(name=name)
+        found[name] = replace(one, standby=standby_of(definition, one.owner, workers.values()))
+    return found
+
+
+def _candidates(records: Iterable[KeyValue], group: str, draining: frozenset[str]) -> dict[str, Candidate]:
+    """Those of the members whose records these are that work for a group, by node."""
+    found = {}
+    for item in records:
+        record = decoded_record(item)
+        if record is None:
+            continue
+        member = Member(info=record.info, status=record.info.status, incarnation=record.incarnation)
+        if (candidate := candidate_of(member, group, draining=draining)) is not None:
+            found[candidate.node] = candidate
+    return dict(sorted(found.items()))
+
+
+def _having(definitions: Mapping[str, Partition], resource: str) -> list[str]:
+    """The partitions that have a resource: one, unless definitions were written that say otherwise."""
+    return sorted(name for name, each in definitions.items() if resource in each.resources)
+
+
+def _without(definitions: Mapping[str, Partition], resource: str) -> dict[str, Partition]:
+    """The partitions that have a resource, as they are when it is taken from them."""
+    return {
+        name: replace(
+            definitions[name], resources=tuple(one for one in definitions[name].resources if one != resource)
+        )
+        for name in _having(definitions, resource)
+    }
 
 
 def _roomiest(definitions: Iterable[Partition], resource_group: str) -> str:

@@ -165,7 +165,7 @@ def _unpacked(head: HandoffHead, packed: bytes, what: str) -> Handoff:
         if head.is_compressed:
             unpacking = zlib.decompressobj()
             content = unpacking.decompress(packed, BLOB_BYTES_MAX + 1)
-            if not unpacking.eof or len(content) > BLOB_BYTES_MAX:
+            if not unpacking.eof or unpacking.unused_data or len(content) > BLOB_BYTES_MAX:
                 raise ValueError("it does not end where it should")
         else:
             content = packed
@@ -263,7 +263,9 @@ class Handoffs:
                 found = {item.key: item for item in outcome.items}
                 if outcome.is_success:
                     item, definition = (found.get(key) for key in keys)
-                    return (None if item is None else await self.read(item)), definition
+                    saved = None if item is None else await self.read(item)
+                    # With number 0 it says that nothing was saved: see `settle`.
+                    return (saved if saved is not None and saved.number else None), definition
                 await self._believe(claim, partition, found.get(claim.key))
             except TROUBLE:
                 await asyncio.sleep(backoff.next_s())
@@ -385,7 +387,12 @@ class Handoffs:
             if item is None:
                 known, known_blob = 0, ""
                 continue
-            head = HandoffHead.of(item)
+            try:
+                head = HandoffHead.of(item)
+            except BadRecord:
+                # Nobody can read it, and it is the owner's to write: as after a way out that the user had.
+                known, known_blob = item.mod_revision, ""
+                continue
             if head.epoch == saved.epoch:
                 # A save that this owner has given up was carried out all the same: this one comes after it.
                 saved = replace(saved, number=max(saved.number, head.number + 1))
@@ -399,6 +406,34 @@ class Handoffs:
                     f"the handoff of {self._what(partition)} cannot be saved: its blob was swept before"
                 )
             known, known_blob = item.mod_revision, head.blob
+
+    async def settle(self, claim: PlacedClaim, partition: str) -> None:
+        """Have what is saved now be the last: a save of this owner that is still under way is refused then.
+
+        However long the store cannot be reached. Raises the loss.
+        """
+        backoff = patient_backoff(self._chance)
+        key = self.key(partition)
+        # Where nothing is, something must be that a save over nothing is refused for.
+        nothing = SavedHandoff(handoff=Handoff(), node=claim.placement.node, epoch=claim.epoch, number=0)
+        value, revision = _encoded(nothing, packed=_content(nothing.handoff), is_compressed=False), 0
+        while True:
+            claim.check()
+            guards = claim.guards
+            compares = [*guards, Compare.revision(key, "=", revision)]
+            reads = [Get(key), *(Get(guard.key) for guard in guards)]
+            try:
+                outcome = await self._store.commit(compares, [Put(key, value)], reads)
+            except TROUBLE:
+                await asyncio.sleep(backoff.next_s())
+                continue
+            if outcome.is_success:
+                return
+            found = {item.key: item for item in outcome.items}
+            if not all(guard.holds(found.get(guard.key)) for guard in guards):
+                await self._believe(claim, partition, found.get(claim.key))
+            elif (item := found.get(key)) is not None:
+                value, revision = item.value, item.mod_revision
 
     async def _believe(self, claim: PlacedClaim, partition: str, item: KeyValue | None) -> None:
         """The guards do not hold: raise the loss, unless the leader wrote the entry again for this owner."""

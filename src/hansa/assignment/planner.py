@@ -410,14 +410,10 @@ class _Table:
     def level(self) -> None:
         """Step by step, until no step lowers the costs."""
         has_zones = any(kind.near is not None for kind in self.kinds)
-        while True:
-            # What should go into its zone anyway goes first: then less is left that must be levelled.
-            is_changed = has_zones and self._give_away(into_zones=True)
-            is_changed = self._give_away(into_zones=False) or is_changed
-            if not is_changed and not (has_zones and self._change_places()):
-                return
+        while self._give_away() or (has_zones and self._change_places()):
+            pass
 
-    def _give_away(self, *, into_zones: bool) -> bool:
+    def _give_away(self) -> bool:
         """Let the highest go first, until nobody can give anything away; whether anybody could."""
         givers = [(-worker.height, worker.rank, worker) for worker in self.open]
         heapify(givers)
@@ -429,9 +425,9 @@ class _Table:
             if height != -giver.height:
                 continue
             if kinds := next_kinds.get(rank):
-                step = self._step(giver, kinds.pop(), into_zones)
+                step = self._step(giver, kinds.pop())
             else:
-                steps = [found for kind in giver.has if (found := self._step(giver, kind, into_zones))]
+                steps = [found for kind in giver.has if (found := self._step(giver, kind))]
                 if not steps:
                     continue
                 *others, step = sorted(steps, key=lambda each: each[:2])
@@ -445,20 +441,19 @@ class _Table:
             heappush(givers, (-giver.height, giver.rank, giver))
         return is_changed
 
-    def _step(self, giver: _Worker, kind: _Kind, into_zones: bool) -> _Step | None:
+    def _step(self, giver: _Worker, kind: _Kind) -> _Step | None:
         """To whom a worker should give one of a kind; None if that does not pay, or if it has none."""
         best: _Step | None = None
         weight, count = kind.weight, giver.has.get(kind, 0)
         is_away = kind.near is not None and kind.zone != giver.zone
         # Whether it leaves where it is now (1), or comes back there (-1).
         is_home = count <= len(giver.home.get(kind, ()))
-        lanes = (kind.near,) if into_zones else (kind.near, kind.wide)
-        for lane in lanes if count else ():
+        for lane in (kind.near, kind.wide) if count else ():
             taker = None if lane is None else self._lowest(lane)
             if taker is None or taker is giver:
                 continue
             gain = is_away - (kind.near is not None and kind.zone != taker.zone)
-            if gain != 1 if into_zones else lane is kind.wide and gain > 0:
+            if lane is kind.wide and gain > 0:
                 continue
             both = giver.capacity * taker.capacity
             fall = 2 * (2 * giver.load - weight) * taker.capacity

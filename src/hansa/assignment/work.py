@@ -51,8 +51,8 @@ OpenMessages: TypeAlias = Callable[[Handoff | None], Awaitable[Messages]]
 class Boss(Protocol):
     """Who gave a work to its user: the worker."""
 
-    async def save(self, work: Work, operations: Sequence[Operation]) -> None:
-        """Save what the work has noted, under its claim."""
+    async def save(self, work: Work, handoff: Handoff, operations: Sequence[Operation]) -> None:
+        """Save this of the work, under its claim."""
 
     def left(self, work: Work, error: BaseException | None) -> None:
         """The work's block was left, with this error. Calls `work.end()` when all that follows is done."""
@@ -91,6 +91,8 @@ class Work:
         self.generation = generation
         self.open_messages = open_messages
         self.state = WorkState.READY
+        self.is_in_doubt = False
+        """Whether a save with operations has no answer: it may be done, or come to be."""
         self._handoff = handoff or (Handoff() if saved is None else saved.handoff)
         self._notes_count = 0 if handoff is None else 1
         self._saved_notes_count = 0
@@ -158,20 +160,37 @@ class Work:
     async def save(self, handoff: Handoff | None = None, *, operations: Sequence[Operation] = ()) -> None:
         """Save how far the work is, now; when this returns it is safe from any crash.
 
-        `operations` are done in the same transaction, with what is your own in the store. Raises `Fenced`
-        when the partition is somebody else's, and nothing was saved; `TimedOut` and `StoreUnavailable` when
-        the store does not answer; `NotHeld` after the end of the work.
+        `operations` are done in the same transaction, with what is your own in the store; give the handoff
+        that they belong to with them, which is noted when both are done. Raises `Fenced` when the partition
+        is somebody else's, and nothing was saved; `TimedOut` and `StoreUnavailable` when the store does not
+        answer; `NotHeld` after the end of the work. Who is not answered, or cancelled, while operations are
+        under way leaves the block: the work is given again as it stands in the store.
         """
-        if handoff is not None:
+        if handoff is not None and not operations:
             self.note(handoff)
+        elif handoff is not None:
+            checked(handoff)
         async with self._turn:
             if self.state is WorkState.ENDED:
                 self.claim.check()
                 # Whoever works on the partition now saves it.
                 raise NotHeld(f"{self!r}: nothing is saved after its end")
+            wanted = handoff if handoff is not None and operations else self._handoff
             notes_count = self._notes_count
-            await self._boss.save(self, operations)
+            self.is_in_doubt = self.is_in_doubt or bool(operations)
+            await self._boss.save(self, wanted, operations)
+            self.is_in_doubt = False
+            if notes_count == self._notes_count:
+                self._handoff = wanted
             self._saved_notes_count = notes_count
+
+    def settle(self, saved: SavedHandoff | None, found: Handoff | None) -> None:
+        """For the worker: this was saved last, or found by the user, and no save is under way."""
+        if found is not None or saved != self.saved:
+            # What had no answer was done, and has all in it that was noted before.
+            self._handoff = found or (Handoff() if saved is None else saved.handoff)
+            self._saved_notes_count = self._notes_count - (found is not None)
+        self.saved, self.is_in_doubt = saved, False
 
     async def saved_all(self) -> None:
         """For the worker: wait until no save is under way any more."""
@@ -257,9 +276,9 @@ class Work:
     # -- its block
 
     async def __aenter__(self) -> Self:
+        self.claim.check()
         if self.state is not WorkState.READY:
             raise UsageError(f"{self!r}: a work is begun once")
-        self.claim.check()
         block = GuardedBlock(self.claim.loss)
         await block.__aenter__()
         self._block = block

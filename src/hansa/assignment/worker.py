@@ -49,6 +49,7 @@ from hansa.errors import (
 from hansa.keys import Keys
 from hansa.limits import (
     EVENTS_COUNT_MAX,
+    HANDOFF_SAVE_S,
     HANDOVER_S,
     RECONNECT_JITTER,
     WORK_AGAIN_S_MAX,
@@ -186,6 +187,8 @@ class Worker:
         self._handoffs = Handoffs(
             self.store, group, cluster=members.cluster, environment=self.environment.fork("handoffs")
         )
+        self.save_timeout_s = HANDOFF_SAVE_S
+        """How long one save is tried. Its mode may know of less time."""
         self._name = f"worker {self.node} of {group}"
         self._works: dict[str, Work] = {}
         self._ready: Mailbox[Work] = Mailbox(self._name)
@@ -364,9 +367,8 @@ class Worker:
 
     # -- for a work
 
-    async def save(self, work: Work, operations: Sequence[Operation] = ()) -> None:
-        """Save what a work has noted."""
-        handoff = work.handoff
+    async def save(self, work: Work, handoff: Handoff, operations: Sequence[Operation]) -> None:
+        """Save how far a work is."""
         work.saved = await self._handoffs.save(
             work.claim,
             work.partition,
@@ -374,6 +376,7 @@ class Worker:
             before=work.saved,
             generation=work.generation,
             operations=operations,
+            timeout=self.save_timeout_s,
         )
         self._stats.saved_count += 1
         self._stats.handoff_bytes = work.saved.size
@@ -403,7 +406,7 @@ class Worker:
                 await before.ended()
             saved, definition, handoff = await self._take(claim, partition)
             work = await self._opened(claim, definition, saved, handoff, generation, open_messages)
-            # It may be lost since it was read, and another one begun: then that is the one that counts.
+            # Its user may have taken long to find a handoff: somebody else may have the partition by now.
             claim.check()
         except Fenced as lost:
             self._tell_lost(claim, partition, str(lost))
@@ -520,9 +523,10 @@ class Worker:
         """Save what was noted, and have somebody else own the partition."""
         claim, partition = work.claim, work.partition
         try:
+            await self._settle(work)
             farewell = self.mode.farewell(claim)
             if work.is_unsaved or farewell:
-                await self._save_last(work, farewell)
+                await self.save_last(work, farewell)
             await self.mode.let_go(claim)
         except HandoverWithdrawn as withdrawn:
             logger.info("%s: %s", self._name, withdrawn)
@@ -549,7 +553,14 @@ class Worker:
         self._tell(PartitionRevoked, claim, work.definition, work.handoff, work.reason)
         work.end()
 
-    async def _save_last(self, work: Work, farewell: Sequence[Operation]) -> None:
+    async def _settle(self, work: Work) -> None:
+        """Find out what has become of a save that has no answer, and have it come to nothing from now on."""
+        if work.is_in_doubt:
+            await self._handoffs.settle(work.claim, work.partition)
+            saved, _, found = await self._take(work.claim, work.partition)
+            work.settle(saved, found)
+
+    async def save_last(self, work: Work, farewell: Sequence[Operation]) -> None:
         """Save before letting go. What cannot be saved is told, and the user asked for a way out."""
         try:
             await work.save(operations=farewell)
@@ -575,8 +586,10 @@ class Worker:
         if not self._waits(work):
             return
         self._asked_at_s.pop(partition, None)
-        handoff = work.handoff if work.is_unsaved else None
         try:
+            work.claim.check()
+            await self._settle(work)
+            handoff = work.handoff if work.is_unsaved else None
             again = await self._opened(
                 work.claim, work.definition, work.saved, handoff, work.generation, work.open_messages
             )
@@ -631,7 +644,8 @@ class Worker:
         while True:
             await asyncio.sleep(self._save_interval_s)
             for work in list(self._works.values()):
-                if work.state is WorkState.RUNNING and work.is_unsaved and not work.is_ending:
+                is_at_work = work.state is WorkState.RUNNING and not work.is_ending
+                if is_at_work and work.is_unsaved and not work.is_in_doubt:
                     # It is tried again at the next turn, and what fails at the end is told.
                     with suppress(*_UNSAVED, Fenced, NotHeld):
                         await work.save()

@@ -10,6 +10,7 @@
   `guarded_command` in the care of another process, `command_guardian`; `handovers_command`, and
   `handover_board`, which shows hand-overs; `members_command`.
 - Stores: `store_command`; `raft_command`, and `raft_board`, which shows a group.
-- `demo_command`.
+- `demo_command`; `dev_command`, servers for development: `kafka_jars` fetches Kafka through Maven, and
+  `kafka_broker` runs it.
 - What running commands write and hear: `log_lines`, `standard_streams`, `stop_signals`.
 """

@@ -42,7 +42,7 @@ def complain(command: str, error: HansaError, *, as_json: bool = False, status: 
     # A handler's own word is half of what it has to say.
     reason = f"{error.reason}: " if isinstance(error, HandlerFailed) else ""
     print(visible(f"{f'hansa {command}'.strip()}: {reason}{error}"), file=sys.stderr)
-    if command in ON_A_STORE and isinstance(error, StoreUnavailable):
+    if (command in ON_A_STORE or command.startswith("assignments")) and isinstance(error, StoreUnavailable):
         print(
             "`hansa store` runs a store on this machine; --store or HANSA_STORE names another",
             file=sys.stderr,

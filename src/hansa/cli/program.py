@@ -23,7 +23,9 @@ ABOUT: Final = (
 SERVICES: Final = "Services"
 TOPICS: Final = "Topics"
 COORDINATION: Final = "Locks, leaders and members"
+WORK: Final = "Work that is shared out"
 STORES: Final = "Stores"
+DEVELOPMENT: Final = "Development"
 
 # Its words, the function behind it, and under which heading help lists it, in this order.
 COMMANDS: Final = {
@@ -40,6 +42,17 @@ COMMANDS: Final = {
     "lead": ("hansa.cli.lead_command:lead", COORDINATION),
     "handovers": ("hansa.cli.handovers_command:handovers", COORDINATION),
     "members": ("hansa.cli.members_command:members", COORDINATION),
+    "assignments": ("hansa.cli.assignments_command:assignments", WORK),
+    "assignments plan": ("hansa.cli.assignments_plan_command:plan", WORK),
+    "assignments move": ("hansa.cli.assignments_move_command:move", WORK),
+    "assignments pin": ("hansa.cli.assignments_pin_command:pin", WORK),
+    "assignments drain": ("hansa.cli.assignments_drain_command:drain", WORK),
+    "assignments define": ("hansa.cli.assignments_define_command:define", WORK),
+    "assignments undefine": ("hansa.cli.assignments_define_command:undefine", WORK),
+    "assignments work": ("hansa.cli.assignments_work_command:work", WORK),
+    "assignments assign": ("hansa.cli.assignments_resource_commands:assign", WORK),
+    "assignments find": ("hansa.cli.assignments_resource_commands:find", WORK),
+    "assignments unassign": ("hansa.cli.assignments_resource_commands:unassign", WORK),
     "store": ("hansa.cli.store_command:store", STORES),
     "raft start": ("hansa.cli.raft_command:start", STORES),
     "raft join": ("hansa.cli.raft_command:join", STORES),
@@ -48,10 +61,12 @@ COMMANDS: Final = {
     "raft refuse": ("hansa.cli.raft_command:refuse", STORES),
     "raft approval": ("hansa.cli.raft_command:approval", STORES),
     "raft status": ("hansa.cli.raft_command:status", STORES),
+    "dev kafka": ("hansa.cli.dev_command:kafka", DEVELOPMENT),
 }
 # What commands of two words have in common, by their first.
 FAMILIES: Final = {
-    "raft": "Raft groups: a store that several machines keep together, without an etcd of your own to run."
+    "raft": "Raft groups: a store that several machines keep together, without an etcd of your own to run.",
+    "dev": "Servers for development: what programs talk to in production, on this machine.",
 }
 
 

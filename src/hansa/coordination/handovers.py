@@ -247,15 +247,19 @@ class Handovers:
     async def move(
         self, kind: str, name: str, to: str, *, timeout: float = HANDOVER_S, reason: str = ""
     ) -> Handover:
-        """Ask as `offer` does, and wait until it is done or withdrawn; gives the record.
+        """Ask as `offer` does, and wait until it is done or withdrawn; gives the record. Raises as both."""
+        return await self.ended(await self.offer(kind, name, to, timeout=timeout, reason=reason))
 
-        If the owner does not answer in time it is withdrawn. Raises as `offer`, and `TimedOut` for one that
+    async def ended(self, offer: Handover) -> Handover:
+        """Wait until what was offered is done or withdrawn; gives the record.
+
+        If the owner does not answer in the offer's time it is withdrawn. Raises `TimedOut` for one that
         cannot be withdrawn any more, and was not done. Cancelling it takes the offer back, in a bounded time.
         """
         clock = self._store.clock
-        record = await self.offer(kind, name, to, timeout=timeout, reason=reason)
-        deadline_s = clock.monotonic() + timeout
-        key = self._keys.handover(kind, name)
+        record = offer
+        deadline_s = clock.monotonic() + offer.timeout
+        key = self._keys.handover(offer.kind, offer.name)
         following = Following(self._store, key, exact=True, environment=self._environment)
         is_late = False
         try:
@@ -267,11 +271,10 @@ class Handovers:
                         await anext(following)
                 except TimeoutError:
                     if is_late:
-                        raise TimedOut(
-                            f"{record.what} was {record.step.value} to {to!r}, and was not done in time"
-                        ) from None
+                        how = f"it was {record.step.value} to {offer.target!r}"
+                        raise TimedOut(f"{record.what}: {how}, and was not done in time") from None
                     is_late = True
-                    late = partial(self._end, kind, name, Facts(is_over_time=True), record)
+                    late = partial(self._end, offer.kind, offer.name, Facts(is_over_time=True), record)
                     await patiently(late, self._environment.chance)
                     continue
                 item = following.items.get(key)

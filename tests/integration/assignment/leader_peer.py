@@ -2,9 +2,9 @@
 
     python tests/integration/assignment/leader_peer.py STORE CLUSTER STEP [NUMBER]
 
-Once it hears a line it is told at which step to stop: of the writes that make this STEP (`plan`: a plan counts
-from then on; a step of a hand-over; `end`: a plan has ended) it does not send the one with this NUMBER, and
-nothing after it. `none` never stops. It tells `ready`, `armed` and `halted` in lines of JSON.
+From the first line on that it hears it counts the writes that make this STEP (`plan`: a plan counts from then
+on; a step of a hand-over; `end`: a plan has ended). It does not send the one with this NUMBER, nor anything
+after it; `none` never stops. It tells `ready`, `armed` and `halted` in lines of JSON.
 """
 
 from __future__ import annotations

@@ -81,9 +81,11 @@ class HeldStore:
 
 
 def _outcome(done: asyncio.Future[Outcome]) -> str:
-    if done.cancelled() or (error := done.exception()) is None and done.result().is_success:
-        return "cancelled" if done.cancelled() else "saved"
-    return "refused" if error is None else type(error).__name__
+    if done.cancelled():
+        return "cancelled"
+    if (error := done.exception()) is not None:
+        return type(error).__name__
+    return "saved" if done.result().is_success else "refused"
 
 
 class Adder:

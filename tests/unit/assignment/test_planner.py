@@ -3,6 +3,7 @@
 import time
 from collections import Counter
 from collections.abc import Iterable
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,7 @@ def workers(names: str) -> list[Candidate]:
     return [Candidate(node=name) for name in names]
 
 
-def parts(count: int, **fields: str) -> list[Partition]:
+def parts(count: int, **fields: Any) -> list[Partition]:
     return [Partition(name=f"p{number:02}", **fields) for number in range(count)]
 
 
@@ -31,7 +32,7 @@ def owned(**names: str) -> dict[str, str]:
     return {name: node for node, own in names.items() for name in own.split()}
 
 
-def named(names: str, **fields: str) -> list[Partition]:
+def named(names: str, **fields: Any) -> list[Partition]:
     return [Partition(name=name, **fields) for name in names.split()]
 
 

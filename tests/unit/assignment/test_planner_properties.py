@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hansa.assignment.partition import Partition
@@ -75,6 +75,40 @@ def cases(draw: st.DrawFn, *, is_weighted: bool | None = None) -> Case:
     )
     most = draw(st.sampled_from([None, 1, 2, 3, 5]))
     return case_of(draw, candidate, partition, per_node_max=most)
+
+
+def crowded(seed: int) -> Case:
+    """Much at once, which `cases` seldom has: examples that a library draws are mostly simple."""
+    chance = Random(seed)
+    nodes = [f"n{number}" for number in range(chance.randint(2, 20))]
+    candidates = [
+        Candidate(
+            node=node,
+            weight=chance.choice([1, 1, 1, 2, 4]),
+            zone=chance.choice(ZONES),
+            roles=frozenset(role for role in ROLES if chance.random() < 0.6),
+            is_draining=chance.random() < 0.1,
+            takes_more=chance.random() < 0.9,
+        )
+        for node in nodes
+    ]
+    weight_max = chance.choice([1, 1, 9])
+    partitions = [
+        Partition(
+            name=f"p{number}",
+            weight=chance.randint(1, weight_max),
+            role=chance.choice(["", "", *ROLES]),
+            zone=chance.choice(ZONES),
+            pinned=chance.choice(nodes) if chance.random() < 0.1 else "",
+        )
+        for number in range(chance.randint(5, 80))
+    ]
+    owners = {each.name: chance.choice([GONE, *nodes]) for each in partitions if chance.random() < 0.7}
+    most = chance.choice([None, None, 3, 5, 8])
+    return Case(candidates=candidates, partitions=partitions, owners=owners, per_node_max=most)
+
+
+crowded_cases = st.integers(0, 2**32).map(crowded)
 
 
 @st.composite
@@ -152,7 +186,7 @@ def test_what_takes_no_more_keeps_what_it_has_and_may_have(case: Case) -> None:
             assert sharing.owners[each.name] == owner.node
 
 
-@given(cases())
+@given(cases() | crowded_cases)
 def test_no_more_are_unplaced_or_left_with_draining_workers_than_must_be(case: Case) -> None:
     """Counted anew, one path after the other: how many could have a place with an open worker at best."""
     sharing = case.plan()
@@ -199,7 +233,7 @@ def test_nobody_has_two_more_than_a_worker_that_could_take_one(case: Case) -> No
 
 
 @pytest.mark.spec("ASG-02")
-@given(cases(is_weighted=True))
+@given(cases(is_weighted=True) | crowded_cases)
 def test_load_per_capacity_is_level_within_the_largest_weight(case: Case) -> None:
     assert_level(case, case.plan())
 
@@ -260,16 +294,18 @@ def test_leave_moves_what_the_leaver_had_and_a_join_moves_one_share(
 
 
 @pytest.mark.spec("ASG-02")
-@given(cases())
+@settings(max_examples=300)
+@given(cases() | crowded_cases)
 def test_plan_for_its_own_result_has_no_moves(case: Case) -> None:
     first = case.plan()
     again = replace(case, owners=dict(first.owners)).plan()
     assert again == replace(first, moves=())
 
 
-@given(cases(), st.randoms(use_true_random=False))
+@settings(max_examples=200)
+@given(cases() | crowded_cases, st.randoms(use_true_random=False))
 def test_names_decide_neither_loads_nor_how_much_moves(case: Case, chance: Random) -> None:
-    nodes = [GONE, *NODES]
+    nodes = [GONE, *dict.fromkeys([*NODES, *(each.node for each in case.candidates)])]
     names = [each.name for each in case.partitions]
     called = dict(zip(nodes, chance.sample(nodes, len(nodes)), strict=True)) | {"": ""}
     named = dict(zip(names, chance.sample(names, len(names)), strict=True))

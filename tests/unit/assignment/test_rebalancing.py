@@ -362,6 +362,44 @@ def test_a_new_leader_goes_on_with_a_hand_over_that_is_open(step: HandoverStep) 
     assert desk.records[offer.partition].step is HandoverStep.DONE
 
 
+@pytest.mark.parametrize("is_entry_first", [True, False])
+def test_what_was_handed_over_is_placed_once_in_whatever_order_the_news_of_it_come(
+    desk: Desk, is_entry_first: bool
+) -> None:
+    desk.joins("a")
+    desk.settles()
+    desk.hands_over = False
+    desk.configures(moves_at_once=1)
+    desk.joins("b")
+    offer = desk.until(lambda command: isinstance(command, Offer))
+    assert isinstance(offer, Offer)
+    name = offer.partition
+    desk.seals(name)
+    (place,) = desk.machine.decide(now=desk.now, wall=desk.now)
+    assert isinstance(place, Place)
+    entry = Placement(node="b", lease=desk.leases["b"], epoch=desk.revision + 1)
+    revision = desk.revision + 1
+    taken = replace(
+        advanced(desk.records[name], HandoverStep.TAKEN, at=desk.now, taken_by="b", next_epoch=entry.epoch),
+        revision=revision,
+    )
+    done = replace(advanced(taken, HandoverStep.DONE, at=desk.now), revision=revision + 1)
+    desk.machine.done(place, revision, now=desk.now)
+    if is_entry_first:
+        desk.machine.hear_entry(name, entry, revision=revision)
+        assert desk.machine.decide(now=desk.now, wall=desk.now) == []
+    desk.machine.hear_handover(name, taken, revision=revision, now=desk.now)
+    assert desk.machine.decide(now=desk.now, wall=desk.now) == []
+    desk.machine.hear_handover(name, done, revision=revision + 1, now=desk.now)
+    if not is_entry_first:
+        # By the entry that it knows the old owner still has it.
+        commands = desk.machine.decide(now=desk.now, wall=desk.now)
+        assert all(isinstance(command, Offer) and command.partition != name for command in commands)
+        desk.machine.hear_entry(name, entry, revision=revision)
+    commands = desk.machine.decide(now=desk.now, wall=desk.now)
+    assert all(isinstance(command, Offer) and command.partition != name for command in commands)
+
+
 def test_a_new_leader_makes_another_plan_if_something_has_changed(desk: Desk) -> None:
     desk.joins("a", "b")
     desk.until(lambda command: isinstance(command, WritePlan))

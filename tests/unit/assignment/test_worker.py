@@ -1,6 +1,7 @@
 """A worker on a store, in virtual time: how works come, go, end by themselves, and are lost."""
 
 import asyncio
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -297,7 +298,7 @@ def test_a_work_that_ended_by_itself_is_given_again_with_what_was_noted() -> Non
         a = await stage.work("a", handler)
         work = await a.works_on("p", count=5)
         assert work.handoff.last_offset == 4
-        pauses_s = [later - earlier for earlier, later in zip(begun_s, begun_s[1:], strict=False)]
+        pauses_s = [later - earlier for earlier, later in pairwise(begun_s)]
         assert pauses_s[0] >= WORK_AGAIN_S_MIN / 2
         assert pauses_s[-1] > 3 * pauses_s[0]
         assert a.worker.stats.again_count == 4

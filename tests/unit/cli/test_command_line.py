@@ -84,11 +84,14 @@ WITH_WHOLE_NUMBERS = [
     ("publish", ["chat", "x"], "--wait"),
     ("subscribe", ["chat"], "--count"),
     ("members", [], "--port"),
+    ("assignments define", ["orders"], "--partitions"),
+    ("assignments work", ["orders", "anna"], "--weight"),
     *(
         (f"raft {command}", words, option)
         for command, words in (("start", RAFT), ("join", [*RAFT, "--via", "host:1"]))
         for option in ("--heartbeat-ms", "--election-ms", "--snapshot-count")
     ),
+    ("dev kafka", [], "--port"),
     ("demo", [], "--in-flight"),
     ("demo", [], "--payload-bytes"),
 ]

@@ -12,7 +12,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -31,20 +30,13 @@ from hansa.limits import (
 )
 from hansa.runtime.backoff import Backoff
 from hansa.runtime.tasks import TaskScope, in_thread
+from hansa.runtime.tied_process import tied
 
 # What every etcd says that was started again after the others had removed it, and then ends.
 REMOVED: Final = "permanently removed from the cluster"
 _LINES_MAX: Final = 8
 # Between two looks at the size of the log.
 _LOG_LOOK_S: Final = 2.0
-# Sets that this process is killed when its parent dies (PR_SET_PDEATHSIG is 1), then becomes the program. Not
-# a preexec_fn: that forks the whole process, and gRPC's threads do not live through a fork.
-_TIED: Final = (
-    "import ctypes, os, sys\n"
-    "ctypes.CDLL(None).prctl(1, 9)\n"
-    "if os.getppid() != int(sys.argv[1]): sys.exit('the parent is gone')\n"
-    "os.execv(sys.argv[2], sys.argv[2:])\n"
-)
 
 
 class ProcessState(Enum):
@@ -282,15 +274,12 @@ class MemberProcess:
                 self._signal(signal.SIGKILL)
 
     def _launch(self, scope: TaskScope) -> None:
-        command = self._command
-        if sys.platform == "linux" and sys.executable:
-            command = [sys.executable, "-I", "-S", "-c", _TIED, str(os.getpid()), *command]
         try:
             log = os.open(self._log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
             try:
                 # Not the loop's own way: uvloop forks, and gRPC's threads do not live through that either.
                 self._process = subprocess.Popen(
-                    command,
+                    tied(self._command),
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,

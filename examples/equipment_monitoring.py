@@ -1,0 +1,284 @@
+"""A plant's machines, watched by workers that come, leave and are killed: every reading counts once.
+
+The machines are spread over partitions. A partition's readings are a file that grows. Whoever has a partition
+runs a small workflow for each of its machines: *collect* five readings, *check* their mean, raise an *alarm*
+if it is too high and the next reading is, too. How far each machine is, with its sum and its alarms, is the
+state of the partition's handoff, and the offset of the last reading in it stands in the same record.
+
+So when a worker leaves, the next one goes on behind that reading. When a worker is killed, the next one
+begins with what was saved last and reads some readings again; they count once, since the state that counted
+them is gone. An alarm is written in one transaction with the state. At the end the main program compares all
+sums and alarms with what the readings say.
+
+Run it:  python examples/equipment_monitoring.py [--workers 3]
+"""
+
+import argparse
+import asyncio
+import json
+import signal
+import sys
+import tempfile
+import time
+import zlib
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import hansa
+from hansa.assignment import (
+    AssignmentView,
+    Mode,
+    PartitionAssigned,
+    PartitionLost,
+    PartitionRevoked,
+    StoreMode,
+)
+
+GROUP, TOPIC = "plant", "readings"
+PARTITIONS = [f"{TOPIC}-{number}" for number in range(6)]
+MACHINES = {name: [f"press-{4 * n + each:02}" for each in range(4)] for n, name in enumerate(PARTITIONS)}
+READINGS, READING_S = 400, 0.02
+WINDOW, LIMIT = 5, 60
+NAMES = ("anna", "bert", "carl", "dora", "emil", "fred")
+
+
+# ---- the workflow: what is done with a reading ---------------------------------------------------------
+
+
+@dataclass
+class Machine:
+    """How far the workflow of one machine is."""
+
+    step: str = "collect"
+    window: list[int] = field(default_factory=list)
+    count: int = 0
+    sum: int = 0
+    alarms: int = 0
+
+    def take(self, value: int) -> bool:
+        """One reading further; whether it raises an alarm. What comes of them depends on their order."""
+        self.count += 1
+        self.sum += value
+        if self.step == "collect":
+            self.window.append(value)
+            if len(self.window) == WINDOW:
+                self.step = "check"
+            return False
+        if self.step == "check" and sum(self.window) > WINDOW * LIMIT:
+            self.step = "alarm"
+            return False
+        is_alarm = self.step == "alarm" and value > LIMIT
+        self.alarms += is_alarm
+        self.step, self.window = "collect", []
+        return is_alarm
+
+
+def reading(partition: str, number: int) -> tuple[str, int]:
+    """What is measured, and at which machine: made up, and always the same."""
+    return MACHINES[partition][number % 4], zlib.crc32(f"{partition} {number // 16}".encode()) % 101
+
+
+# ---- a worker: a process of its own --------------------------------------------------------------------
+
+
+async def monitor(work: hansa.Work, store: hansa.Store) -> None:
+    """Whoever has the partition does this: from where the one before stopped, until another one goes on."""
+    async with work:
+        machines = {name: Machine(**each) for name, each in json.loads(work.handoff.state or b"{}").items()}
+        async for message in work:
+            name, value = json.loads(message.value())
+            is_alarm = machines.setdefault(name, Machine()).take(value)
+            state = json.dumps({name: asdict(each) for name, each in machines.items()}).encode()
+            work.note(state=state, last_offset=message.offset(), processed_at=time.time())
+            if is_alarm:
+                # Written in one transaction with the state, and only while this process has the partition.
+                alarm = hansa.Put(f"alarms/{work.partition}/{message.offset()}", name.encode())
+                await work.save(operations=[alarm])
+
+
+async def take_part(name: str, address: str, folder: str, mode: Mode) -> None:
+    async with (
+        hansa.open_store(address) as store,
+        hansa.Members(store, hansa.NodeInfo(id=name), heartbeat_interval=0.3, heartbeat_timeout=1) as members,
+        hansa.Worker(
+            members,
+            GROUP,
+            mode=mode,
+            save_interval=0.5,
+            source=lambda work: lines_of(Path(folder) / work.partition, work.handoff.next_offset),
+        ) as worker,
+        asyncio.TaskGroup() as tasks,
+    ):
+        asked = asyncio.Event()
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, asked.set)
+        leaving = tasks.create_task(leave(worker, asked))
+        await worker.run(lambda work: monitor(work, store))
+        leaving.cancel()
+
+
+async def leave(worker: hansa.Worker, asked: asyncio.Event) -> None:
+    """At SIGTERM: hand everything over. Then `run` ends, and the process with it."""
+    await asked.wait()
+    await worker.leave()
+
+
+@dataclass
+class Line:
+    """A reading in a file, in the form in which Kafka gives its messages."""
+
+    number: int
+    text: str
+
+    def offset(self) -> int:
+        return self.number
+
+    def value(self) -> str:
+        return self.text
+
+
+async def lines_of(file: Path, offset: int) -> AsyncIterator[Line]:
+    """The lines of a file from a number on, and those that are still to be written."""
+    with file.open() as lines:
+        text, number = "", 0
+        while True:
+            text += lines.readline()
+            if not text.endswith("\n"):
+                await asyncio.sleep(READING_S)
+                continue
+            if number >= offset:
+                yield Line(number, text)
+            text, number = "", number + 1
+
+
+# ---- the play: a store, readings, and workers that come and go -----------------------------------------
+
+
+async def play(workers: int, kafka: str) -> None:
+    async with AsyncExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        serve = ("-m", "hansa.cli", "store", "--memory", "--listen", "127.0.0.1:0", "--json")
+        server = await started(stack, *serve, stdout=PIPE)
+        assert server.stdout is not None
+        address = f"etcd://{json.loads(await server.stdout.readline())['address']}"
+        store = await stack.enter_async_context(hansa.open_store(address))
+        plant = hansa.Assignments(store, GROUP)
+        await plant.define(*(hansa.Partition(name=p, resources=tuple(MACHINES[p])) for p in PARTITIONS))
+        view = await stack.enter_async_context(plant.view())
+        for partition in PARTITIONS:
+            (Path(folder) / partition).touch()
+
+        async def join(name: str) -> Process:
+            here = ("--worker", name, "--store", address, "--folder", folder, "--kafka", kafka)
+            return await started(stack, __file__, *here)
+
+        async with asyncio.timeout(120), asyncio.TaskGroup() as tasks:
+            telling = tasks.create_task(tell(view))
+            first, *others = [await join(name) for name in NAMES[:workers]]
+            await view.until(lambda _: set(view.counts) == set(NAMES[:workers]))
+            tasks.create_task(measure(folder))
+            await view.until(lambda _: saved(view) > 0.25)
+            print(f"-- {NAMES[workers]} joins")
+            newest = await join(NAMES[workers])
+            await view.until(lambda _: saved(view) > 0.5 and NAMES[workers] in view.counts)
+            print(f"-- {NAMES[0]} leaves")
+            first.terminate()
+            await first.wait()
+            await view.until(lambda _: saved(view) > 0.75)
+            print(f"-- {NAMES[workers]} is killed")
+            newest.kill()
+            await view.until(lambda _: saved(view) == 1.0)
+            telling.cancel()
+        await compare(plant, store)
+        for worker in others:
+            worker.terminate()
+            await worker.wait()
+
+
+async def started(stack: AsyncExitStack, *command: str, stdout: int | None = None) -> Process:
+    """A Python process; it is killed at the end if it still runs."""
+    process = await asyncio.create_subprocess_exec(sys.executable, *command, stdout=stdout)
+
+    async def end() -> None:
+        with suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+
+    stack.push_async_callback(end)
+    return process
+
+
+async def measure(folder: str) -> None:
+    """The plant: a reading of each partition at a time."""
+    files = {partition: (Path(folder) / partition).open("a") for partition in PARTITIONS}
+    for number in range(READINGS):
+        for partition, file in files.items():
+            file.write(json.dumps(reading(partition, number)) + "\n")
+            file.flush()
+        await asyncio.sleep(READING_S)
+    for file in files.values():
+        file.close()
+
+
+def saved(view: AssignmentView) -> float:
+    """Which share of all readings the saved handoffs have in them."""
+    found = [view.assignments[partition].last_offset + 1 for partition in PARTITIONS]
+    return sum(found) / (len(PARTITIONS) * READINGS)
+
+
+async def tell(view: AssignmentView) -> None:
+    async for event in view.events():
+        behind = "" if event.handoff is None else f" reading {event.handoff.last_offset}"
+        machines = f"{event.resources[0]} to {event.resources[-1]}" if event.resources else "no machines"
+        match event:
+            case PartitionAssigned():
+                print(f"{event.node} has {machines}{behind and f', goes on behind{behind}'}", flush=True)
+            case PartitionRevoked():
+                print(f"{event.node} hands {machines} on{behind and f' after{behind}'}", flush=True)
+            case PartitionLost():
+                print(f"{event.node} is gone; it had saved {machines} up to{behind}", flush=True)
+
+
+async def compare(plant: hansa.Assignments, store: hansa.Store) -> None:
+    """What the workers have counted, and what there was to count."""
+    counted = wanted = 0
+    alarms = {item.key.decode() for item in (await store.scan("alarms/")).items}
+    expected_alarms = set()
+    for partition in PARTITIONS:
+        found = await plant.get(partition)
+        assert found is not None
+        assert found.handoff is not None
+        machines = {name: Machine() for name in MACHINES[partition]}
+        for number in range(READINGS):
+            name, value = reading(partition, number)
+            if machines[name].take(value):
+                expected_alarms.add(f"alarms/{partition}/{number}")
+        states = {name: asdict(each) for name, each in machines.items()}
+        if json.loads(found.handoff.state) != states:
+            sys.exit(f"{partition}: {found.handoff.state.decode()} instead of {states}")
+        counted += sum(each["count"] for each in json.loads(found.handoff.state).values())
+        wanted += READINGS
+    if counted != wanted or alarms != expected_alarms:
+        sys.exit(f"{counted} of {wanted} readings, {len(alarms)} of {len(expected_alarms)} alarms")
+    print(f"{counted} readings of {sum(map(len, MACHINES.values()))} machines, each counted once, in order;")
+    print(f"{len(alarms)} alarms, each raised once")
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    arguments.add_argument("--workers", type=int, default=2, choices=range(2, len(NAMES)))
+    arguments.add_argument("--worker", default="", help=argparse.SUPPRESS)
+    arguments.add_argument("--store", default="", help=argparse.SUPPRESS)
+    arguments.add_argument("--folder", default="", help=argparse.SUPPRESS)
+    arguments.add_argument("--kafka", default="", help=argparse.SUPPRESS)
+    given = arguments.parse_args()
+    if given.worker:
+        asyncio.run(take_part(given.worker, given.store, given.folder, StoreMode()))
+    else:
+        asyncio.run(play(given.workers, given.kafka))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,725 @@
+"""How a worker's partitions come and go in a Kafka consumer group: the broker shares them out.
+
+`KafkaMode` carries out what `KafkaShare` decides. It must:
+
+- *assigned*: take the partition's entry in one transaction that compares the lease of this node's record and
+  the revision at which the entry was read. So the owner is a placed claim as on a store, with an epoch higher
+  than all before. Then, and not before, the worker reads the handoff; the consumer goes to the offset behind
+  that one; and messages flow. Other partitions go on meanwhile.
+- *revoked*: have the works end, and their handoffs written, each together with the release of its entry,
+  before the broker hears that the partitions are given back. What does not end in time is saved as it was
+  noted last. What cannot be written in time is told, and the partition given back all the same.
+- *lost*: tell the works at once, and write nothing.
+
+What makes this safe is the store's epoch: a new owner takes the entry before it reads, and from then on all
+that the old one sends is refused. The group's generation stands beside it in the entry for one question only:
+may a member take the entry from whoever is named there? A member of a higher generation may. One of a lower
+generation may have been stopped, and hear of its end in a moment: it may not, unless the broker's own
+description of the group names it.
+
+The offset that was stored with the state decides where reading goes on. Kafka's committed offset is where a
+partition begins that has no handoff, and shows others how far the work is.
+
+A static member (`member_id`) that leaves, or dies, keeps its place: Kafka gives its partitions to others when
+its session timeout is over, and to itself if it is back before that. The client cannot give the place up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Collection, Coroutine, Mapping, Sequence
+from contextlib import suppress
+from contextvars import copy_context
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from hansa.assignment.handoff import Handoff, Handoffs
+from hansa.assignment.kafka_entries import KafkaEntries, read_entry, revision_of
+from hansa.assignment.kafka_group import (
+    ConfluentMember,
+    GroupMember,
+    KafkaSettings,
+    OpenMember,
+    PartitionFlow,
+    Protocols,
+    import_client,
+)
+from hansa.assignment.kafka_share import (
+    Ask,
+    Begin,
+    Command,
+    Drop,
+    KafkaShare,
+    Membership,
+    Part,
+    Release,
+    Stop,
+    Take,
+    Tenure,
+    TenureState,
+    is_believed,
+)
+from hansa.assignment.topology import election_of
+from hansa.assignment.work import WorkState
+from hansa.coordination.election import Election
+from hansa.coordination.following import TROUBLE, changes, patient_backoff
+from hansa.coordination.placed import PlacedClaim
+from hansa.errors import (
+    BadArgument,
+    BadRecord,
+    Conflict,
+    Fenced,
+    GroupRefused,
+    HansaError,
+    KafkaUnavailable,
+    MemberFenced,
+    NotHeld,
+    UsageError,
+)
+from hansa.limits import (
+    ASSIGNMENT_SWEEP_S,
+    HANDOFF_LIFETIME_S,
+    HANDOFF_SAVE_S,
+    KAFKA_COMMIT_INTERVAL_S,
+    KAFKA_RECEIVE_S,
+    KAFKA_RECEIVE_S_MIN,
+    KAFKA_REVOKE_S,
+    KAFKA_REVOKE_SHARE_MAX,
+    KAFKA_TAKE_AGAIN_S_MIN,
+    KAFKA_WAITING_COUNT_MAX,
+)
+from hansa.runtime.mailboxes import Waiters
+from hansa.runtime.tasks import TaskScope
+from hansa.store.values import KeyValue, Operation
+
+if TYPE_CHECKING:
+    from hansa.assignment.worker import Worker
+
+logger = logging.getLogger(__name__)
+
+# For good: nothing that is tried again helps.
+_FATAL = (MemberFenced, GroupRefused)
+
+
+@dataclass(slots=True)
+class KafkaModeStats:
+    """Counts since the worker was opened, and times of the last, in seconds, each with its longest."""
+
+    assigned_count: int = 0
+    """Partitions that the broker assigned to this member."""
+    revoked_count: int = 0
+    lost_count: int = 0
+    """Of these: without waiting for what was left of them here."""
+    taken_count: int = 0
+    """Entries that were taken; again after a session that was lost."""
+    retries_count: int = 0
+    """Tries to take one that failed."""
+    refused_count: int = 0
+    """Of these: because of a lower generation, that the broker did not confirm."""
+    confirmed_count: int = 0
+    """Entries that were taken although the generation was not higher: the broker names this member."""
+    cut_off_count: int = 0
+    """Works that did not end in a rebalance's time."""
+    received_count: int = 0
+    dropped_count: int = 0
+    """Messages that were nobody's here, or below where their work is. Who owns their partition reads them."""
+    missing_count: int = 0
+    """Offsets that were to be read, and are not there any more: the broker has deleted them, or lost them."""
+    paused_count: int = 0
+    """How often a partition had to wait for its work."""
+    errors_count: int = 0
+    """Errors that the client told, and questions without an answer."""
+    ready_s: float = 0.0
+    """From when the broker assigned a partition until its messages flow."""
+    ready_s_max: float = 0.0
+    revoke_s: float = 0.0
+    """How long a rebalance waited for this member to give partitions up."""
+    revoke_s_max: float = 0.0
+
+
+class _Opening:
+    """A partition whose messages are to flow from an offset on, when the consumer has been sent there."""
+
+    def __init__(self, tenure: Tenure, claim: PlacedClaim, offset: int) -> None:
+        self.tenure = tenure
+        self.claim = claim
+        self.offset = offset
+        self.flow: PartitionFlow = PartitionFlow(offset, count_max=KAFKA_WAITING_COUNT_MAX)
+        self.due_s = 0.0
+        self.is_over = False
+        self.over = Waiters()
+
+    def end(self) -> None:
+        self.is_over = True
+        self.over.wake_all()
+
+
+class KafkaMode:
+    """A Kafka consumer group shares the work out: the group of the worker's name, on these topics.
+
+    A partition is called `{topic}-{number}`. `async for message in work` gives its messages, which are
+    confluent-kafka's own, from behind the last handoff on; where there is none from what the group has
+    committed, else from the beginning, or as `auto.offset.reset` in the settings says.
+
+    `protocol` is `"consumer"` (KIP-848, brokers from 4.0 on) or `"classic"`, cooperative in either.
+    `member_id` makes this a static member (see above). `settings` are librdkafka's. Handoffs that nobody has
+    saved for `handoff_lifetime` seconds go; None keeps all. It must be longer than the topics keep their
+    messages: that is looked up, and refused otherwise; of topics that keep them for ever nothing goes.
+    `revoke_timeout` is how long a rebalance waits for this worker's works and handoffs.
+
+    Raises `UsageError` where confluent-kafka is missing, `BadArgument`.
+    """
+
+    def __init__(
+        self,
+        servers: str,
+        topics: str | Sequence[str],
+        *,
+        protocol: Protocols = "consumer",
+        member_id: str | None = None,
+        settings: Mapping[str, Any] | None = None,
+        handoff_lifetime: float | None = HANDOFF_LIFETIME_S,
+        revoke_timeout: float = KAFKA_REVOKE_S,
+        open_member: OpenMember = ConfluentMember,
+    ) -> None:
+        if open_member is ConfluentMember:
+            import_client()
+        self._topics = (topics,) if isinstance(topics, str) else tuple(topics)
+        if not servers or not self._topics:
+            raise BadArgument("Kafka mode: give servers and a topic")
+        if patterns := [topic for topic in self._topics if topic.startswith("^")]:
+            raise BadArgument(f"Kafka mode: {patterns[0]!r} is a pattern; name each topic")
+        self._new_settings = partial(
+            KafkaSettings,
+            servers=servers,
+            protocol=protocol,
+            member_id=member_id,
+            settings={} if settings is None else dict(settings),
+        )
+        limit_s = KAFKA_REVOKE_SHARE_MAX * self._new_settings(group="?").poll_interval_s
+        self._revoke_s = min(revoke_timeout, limit_s)
+        self._lifetime_s = handoff_lifetime
+        self._open_member = open_member
+        self.stats = KafkaModeStats()
+        self.last_error: HansaError | None = None
+        self.is_leading = False
+        """Whether this worker deletes the group's old handoffs: one of the group does, by an `Election`.
+
+        For single work of your own that Kafka does not share out have an `Election` of your own on the same
+        sessions.
+        """
+
+    # -- for the worker
+
+    def attach(self, worker: Worker) -> None:
+        self._worker = worker
+        self._store = worker.store
+        self._entries = KafkaEntries(worker.sessions, worker.node, worker.group)
+        self._name = f"Kafka member {worker.node} of {worker.group}"
+        self._bound_saves()
+        self._share = KafkaShare()
+        self._claims: dict[int, PlacedClaim] = {}
+        self._tenures: dict[PlacedClaim, Tenure] = {}
+        # Whose body has ended: what follows is bounded.
+        self._left: set[PlacedClaim] = set()
+        self._takes: dict[int, asyncio.Task[None]] = {}
+        self._openings: list[_Opening] = []
+        self._flows: dict[Part, _Opening] = {}
+        self._paused: set[Part] = set()
+        self._saved: dict[Part, int] = {}
+        self._committed: dict[Part, int] = {}
+        self._commit_due_s = 0.0
+        self._changed = Waiters()
+        self._tasks = TaskScope(self._name, self._fail)
+        self._context = copy_context()
+        self._failure: BaseException | None = None
+        self._is_in_trouble = False
+        self._is_leaving = False
+        self._has_ended = False
+        self._member: GroupMember = self._open_member(self._new_settings(group=worker.group))
+
+    async def run(self) -> None:
+        """Take part in the group until `leave`, or cancelled.
+
+        Raises `MemberFenced`, `GroupRefused`, `UsageError` for handoffs that go too early, `AlreadyClosed`.
+        """
+        self._context = copy_context()
+        try:
+            lifetime_s = await self._checked_lifetime_s()
+            self._spawn(self._follow_entries(), "following entries")
+            if lifetime_s is not None:
+                self._spawn(self._sweep(lifetime_s), "sweeping")
+            await self._consume()
+        finally:
+            self._has_ended = True
+            self._changed.wake_all()
+            await self._tasks.close()
+
+    async def began(self, claim: PlacedClaim) -> None:
+        """Nothing is left to do: the consumer was sent to the right place before."""
+
+    def farewell(self, claim: PlacedClaim) -> Sequence[Operation]:
+        self._left.add(claim)
+        return self._entries.release_of(claim)
+
+    async def let_go(self, claim: PlacedClaim) -> None:
+        claim.check()
+        self._remember_saved(claim)
+        claim.handed_over()
+        if (tenure := self._forget(claim)) is not None:
+            self._share.given_up(tenure)
+        self._changed.wake_all()
+
+    async def leave(self, timeout: float) -> None:
+        """Leave the group, which rebalances at once; but see above for static members."""
+        self._revoke_s = min(self._revoke_s, timeout)
+        self._bound_saves()
+        self._is_leaving = True
+        while not self._has_ended:
+            await self._changed.wait()
+
+    # -- from the broker
+
+    async def assigned(self, parts: Sequence[Part], membership: Membership) -> None:
+        """These are this member's from now on: take them."""
+        logger.info("%s: assigned in generation %d: %s", self._name, membership.generation, names_of(parts))
+        self.stats.assigned_count += len(parts)
+        self._paused.update(parts)
+        self._do(self._share.assigned(parts, membership, now=self._now()))
+
+    async def revoked(self, parts: Sequence[Part]) -> None:
+        """These go to somebody else when this returns: end what is done with them, and write it down."""
+        logger.info("%s: revoked: %s", self._name, names_of(parts))
+        began_s = self._now()
+        self.stats.revoked_count += len(parts)
+        self._do(self._share.revoked(parts))
+        self._settle_openings()
+        await self._until_over(parts, began_s + self._revoke_s / 2)
+        await self._cut_off(parts, began_s + self._revoke_s)
+        await self._until_over(parts, began_s + self._revoke_s)
+        await self._commit(parts)
+        self._do(self._share.given_back(parts), "it was not given up in the time that a rebalance has")
+        self._forget_parts(parts)
+        self.stats.revoke_s = self._now() - began_s
+        self.stats.revoke_s_max = max(self.stats.revoke_s_max, self.stats.revoke_s)
+
+    async def lost(self, parts: Sequence[Part]) -> None:
+        """These may be somebody else's already."""
+        logger.warning("%s: lost: %s", self._name, names_of(parts))
+        self.stats.lost_count += len(parts)
+        self._do(self._share.lost(parts), "the group went on without this member")
+        self._settle_openings()
+        self._forget_parts(parts)
+
+    def failed(self, error: HansaError, part: Part | None = None) -> None:
+        """The client has told of an error; it goes on by itself, if it can."""
+        self.stats.errors_count += 1
+        self.last_error = error
+        if isinstance(error, _FATAL):
+            self._fail(error)
+        # A broker that is away is told of at each try to reach it: here once, until something is received.
+        level = logging.DEBUG if self._is_in_trouble else logging.WARNING
+        self._is_in_trouble = True
+        logger.log(level, "%s%s: %s", self._name, "" if part is None else f" ({part.name})", error)
+
+    def out_of_range(self, part: Part) -> None:
+        """There is nothing at the place where a partition is to be read: go where there is something."""
+        opening = self._flows.pop(part, None)
+        if opening is not None and self._share.is_current(opening.tenure):
+            self._spawn(self._find_range(opening), f"finds what there is of {part.name}")
+
+    # -- what the share decides
+
+    def _do(self, commands: Sequence[Command], reason: str = "") -> None:
+        for command in commands:
+            tenure = command.tenure
+            claim = self._claims.get(tenure.number)
+            match command:
+                case Take():
+                    task = self._spawn(self._take(tenure), f"takes {tenure.part.name}")
+                    self._takes[tenure.number] = task
+                    task.add_done_callback(partial(self._tried, tenure.number))
+                case Stop():
+                    if (trying := self._takes.get(tenure.number)) is not None:
+                        trying.cancel()
+                case Begin() if claim is not None:
+                    self._worker.begin(
+                        claim,
+                        tenure.part.name,
+                        generation=tenure.membership.generation,
+                        open_messages=partial(self._open, tenure, claim),
+                    )
+                case Ask() if claim is not None:
+                    self._worker.ask(claim, tenure.part.name, "the group gives it to another member")
+                case Release() if claim is not None:
+                    claim.handed_over()
+                    self._forget(claim)
+                    self._spawn(self._release(claim), f"releases {tenure.part.name}")
+                case Drop() if claim is not None:
+                    self._forget(claim)
+                    claim.drop(reason)
+        self._changed.wake_all()
+
+    def _tried(self, number: int, _task: asyncio.Task[None]) -> None:
+        self._takes.pop(number, None)
+
+    async def _take(self, tenure: Tenure) -> None:
+        try:
+            claim = await self._taken(tenure)
+        except (*TROUBLE, Conflict, Fenced, KafkaUnavailable) as error:
+            self.stats.retries_count += 1
+            logger.info("%s: %s is not taken yet: %s", self._name, tenure.part.name, error)
+            self._share.refused(tenure, now=self._now())
+            return
+        self.stats.taken_count += 1
+        begin = self._share.took(tenure)
+        if not begin:
+            # It was revoked, or lost, at this very moment.
+            claim.handed_over()
+            await self._release(claim)
+            return
+        self._claims[tenure.number] = claim
+        self._tenures[claim] = tenure
+        claim.loss.call_back(partial(self._heard_loss, tenure, claim))
+        self._do(begin)
+
+    async def _taken(self, tenure: Tenure) -> PlacedClaim:
+        name, mine = tenure.part.name, tenure.membership
+        seen = await self._entries.look(name)
+        if not is_believed(mine, seen.note):
+            if not await self._member.has(mine, tenure.part):
+                self.stats.refused_count += 1
+                there = "what nobody can read" if seen.note is None else f"generation {seen.note.generation}"
+                raise Conflict(
+                    f"member {mine.member!r} has it in generation {mine.generation}, its entry is of {there},"
+                    " and the broker does not name this member"
+                )
+            self.stats.confirmed_count += 1
+        return await self._entries.take(name, seen, mine)
+
+    async def _release(self, claim: PlacedClaim) -> None:
+        # If it does not come to this the next owner writes over it.
+        with suppress(*TROUBLE):
+            await self._entries.release(claim)
+
+    def _heard_loss(self, tenure: Tenure, claim: PlacedClaim) -> None:
+        if self._forget(claim) is not None:
+            self._share.fenced(tenure, now=self._now())
+        self._settle_openings()
+        self._changed.wake_all()
+
+    def _forget(self, claim: PlacedClaim) -> Tenure | None:
+        self._left.discard(claim)
+        tenure = self._tenures.pop(claim, None)
+        if tenure is not None:
+            self._claims.pop(tenure.number, None)
+            opening = self._flows.get(tenure.part)
+            if opening is not None and opening.claim is claim:
+                opening.flow.stop()
+                del self._flows[tenure.part]
+        return tenure
+
+    def _forget_parts(self, parts: Collection[Part]) -> None:
+        for part in parts:
+            self._paused.discard(part)
+            self._saved.pop(part, None)
+            self._committed.pop(part, None)
+
+    # -- giving up
+
+    def _bound_saves(self) -> None:
+        # After the work's end: a save, and if that fails another one, of what the user gives instead.
+        self._worker.save_timeout_s = min(HANDOFF_SAVE_S, self._revoke_s / 4)
+
+    async def _until_over(self, parts: Sequence[Part], until_s: float) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(max(until_s - self._now(), 0.0)):
+                while not self._share.is_over(parts):
+                    await self._changed.wait()
+
+    async def _cut_off(self, parts: Sequence[Part], until_s: float) -> None:
+        """Save for works that do not end what they noted last, and have their bodies cancelled."""
+        late = [
+            (claim, tenure)
+            for claim, tenure in self._tenures.items()
+            if tenure.part in parts
+            and self._share.state_of(tenure) is TenureState.ENDING
+            and claim not in self._left
+        ]
+        with suppress(TimeoutError):
+            async with asyncio.timeout(max(until_s - self._now(), 0.0)), asyncio.TaskGroup() as tasks:
+                for claim, tenure in late:
+                    tasks.create_task(self._cut_off_one(claim, tenure), name=f"cuts {tenure.part.name} off")
+
+    async def _cut_off_one(self, claim: PlacedClaim, tenure: Tenure) -> None:
+        self.stats.cut_off_count += 1
+        work = self._worker.works.get(tenure.part.name)
+        if work is not None and work.claim is claim and work.state is WorkState.RUNNING:
+            with suppress(Fenced, NotHeld):
+                await self._worker.save_last(work, self._entries.release_of(claim))
+            self._remember_saved(claim)
+        self._forget(claim)
+        self._share.given_up(tenure)
+        claim.drop("its work did not end in the time that a rebalance has: what it noted was saved")
+        self._changed.wake_all()
+
+    def _remember_saved(self, claim: PlacedClaim) -> None:
+        tenure = self._tenures.get(claim)
+        if tenure is None:
+            return
+        work = self._worker.works.get(tenure.part.name)
+        if work is not None and work.claim is claim and work.saved is not None:
+            handoff = work.saved.handoff
+            if handoff.last_offset >= 0:
+                self._saved[tenure.part] = handoff.next_offset
+
+    # -- messages
+
+    async def _open(self, tenure: Tenure, claim: PlacedClaim, handoff: Handoff | None) -> PartitionFlow:
+        """The messages from behind a handoff on, when the consumer has been sent there. Raises the loss."""
+        offset = -1 if handoff is None else handoff.last_offset
+        offset = offset + 1 if offset >= 0 else await self._start_of(tenure, claim)
+        claim.check()
+        opening = _Opening(tenure, claim, offset)
+        self._openings.append(opening)
+        self._settle_openings()
+        while not opening.is_over:
+            await opening.over.wait()
+        claim.check()
+        return opening.flow
+
+    async def _start_of(self, tenure: Tenure, claim: PlacedClaim) -> int:
+        """Where a partition begins of which nobody has left anything. However long the broker is away."""
+        backoff = patient_backoff(self._worker.environment.chance)
+        while tenure.part not in self._saved:
+            claim.check()
+            try:
+                offset = await self._member.start_of(tenure.part)
+            except KafkaUnavailable as error:
+                self.failed(error, tenure.part)
+                await asyncio.sleep(backoff.next_s())
+            else:
+                # Whoever begins again, here or elsewhere, begins there too, should this one leave nothing.
+                self._saved.setdefault(tenure.part, offset)
+                self._commit_due_s = 0.0
+        return self._saved[tenure.part]
+
+    async def _find_range(self, opening: _Opening) -> None:
+        part = opening.tenure.part
+        backoff = patient_backoff(self._worker.environment.chance)
+        while self._share.is_current(opening.tenure) and not opening.flow.is_stopped:
+            try:
+                first, behind_last = await self._member.range_of(part)
+            except KafkaUnavailable as error:
+                self.failed(error, part)
+                await asyncio.sleep(backoff.next_s())
+                continue
+            wanted = opening.flow.next_offset
+            opening.offset = min(max(wanted, first), behind_last)
+            missing_count = abs(wanted - opening.offset)
+            self.stats.missing_count += missing_count
+            if missing_count:
+                logger.error(
+                    "%s: %s is to be read from offset %d on; the broker has %d to %d only: going on at %d",
+                    self._name,
+                    part.name,
+                    wanted,
+                    first,
+                    behind_last,
+                    opening.offset,
+                )
+            self._openings.append(opening)
+            return
+
+    def _settle_openings(self) -> None:
+        """Nobody waits for messages of a partition that is not this process's any more."""
+        for opening in list(self._openings):
+            owned = (TenureState.READING, TenureState.READY)
+            if self._share.state_of(opening.tenure) not in owned or not opening.claim.is_standing:
+                self._openings.remove(opening)
+                opening.flow.stop()
+                opening.end()
+
+    async def _consume(self) -> None:
+        member = self._member
+        try:
+            await member.join(self._topics, self)
+            while not self._is_leaving:
+                self._do(self._share.tick(now=self._now()))
+                await self._steer()
+                await self._receive(KAFKA_RECEIVE_S_MIN if self._openings else KAFKA_RECEIVE_S)
+                self._check()
+                if self._now() >= self._commit_due_s:
+                    self._commit_due_s = self._now() + KAFKA_COMMIT_INTERVAL_S
+                    for claim in self._tenures:
+                        self._remember_saved(claim)
+                    await self._commit(list(self._saved))
+            await member.close()
+        except BaseException:
+            # Nothing may be done under a place in the group that is given up without a word.
+            parts = [tenure.part for tenure in self._share.tenures]
+            self._do(self._share.lost(parts), "this worker takes part in its group no more")
+            self._settle_openings()
+            with suppress(HansaError):
+                await member.close()
+            raise
+
+    async def _steer(self) -> None:
+        """Send the consumer where works begin, and let flow what has room."""
+        self._settle_openings()
+        for opening in [opening for opening in self._openings if opening.due_s <= self._now()]:
+            part = opening.tenure.part
+            if not await self._try(self._member.seek(part, opening.offset)):
+                # The group takes it back just now, or it is tried again.
+                opening.due_s = self._now() + KAFKA_TAKE_AGAIN_S_MIN
+                continue
+            if opening not in self._openings:
+                continue
+            self._openings.remove(opening)
+            if not self._share.opened(opening.tenure):
+                opening.flow.stop()
+            else:
+                before = self._flows.get(part)
+                if before is not None and before is not opening:
+                    before.flow.stop()
+                self._flows[part] = opening
+                self.stats.ready_s = self._now() - opening.tenure.assigned_s
+                self.stats.ready_s_max = max(self.stats.ready_s_max, self.stats.ready_s)
+            opening.end()
+        flowing = {part for part, opening in self._flows.items() if opening.flow.is_flowing}
+        assigned = {tenure.part for tenure in self._share.tenures}
+        if to_pause := assigned - flowing - self._paused:
+            self.stats.paused_count += len(to_pause)
+            if await self._try(self._member.pause(to_pause)):
+                self._paused |= to_pause
+        if (to_resume := flowing & self._paused) and await self._try(self._member.resume(to_resume)):
+            self._paused -= to_resume
+
+    async def _receive(self, timeout: float) -> None:
+        try:
+            messages = await self._member.receive(timeout)
+        except KafkaUnavailable as error:
+            self.failed(error)
+            await asyncio.sleep(timeout)
+            return
+        self.stats.received_count += len(messages)
+        self._is_in_trouble = self._is_in_trouble and not messages
+        for message in messages:
+            topic, number = message.topic(), message.partition()
+            opening = None if topic is None or number is None else self._flows.get(Part(topic, number))
+            if opening is None or not opening.flow.put(message):
+                self.stats.dropped_count += 1
+
+    async def _commit(self, parts: Sequence[Part]) -> None:
+        """Show in Kafka how far the saved works are."""
+        offsets = {
+            part: self._saved[part]
+            for part in parts
+            if part in self._saved and self._saved[part] != self._committed.get(part)
+        }
+        if offsets and await self._try(self._member.commit(offsets)):
+            self._committed.update(offsets)
+
+    async def _try(self, step: Awaitable[None]) -> bool:
+        """Says whether it was done."""
+        try:
+            await step
+        except KafkaUnavailable as error:
+            self.failed(error)
+            return False
+        return True
+
+    # -- tasks
+
+    async def _checked_lifetime_s(self) -> float | None:
+        """How long handoffs are kept, None: for ever. Raises `UsageError` when the topics keep more."""
+        if self._lifetime_s is None:
+            return None
+        backoff = patient_backoff(self._worker.environment.chance)
+        while True:
+            try:
+                retention_s = await self._member.retention_s(self._topics)
+                break
+            except KafkaUnavailable as error:
+                self.failed(error)
+            except GroupRefused as refused:
+                raise UsageError(
+                    f"it may not be looked up how long {', '.join(self._topics)} keep messages ({refused}):"
+                    " grant it, or have handoffs kept for ever with handoff_lifetime=None"
+                ) from refused
+            await asyncio.sleep(backoff.next_s())
+        if retention_s is None:
+            return None
+        if self._lifetime_s <= retention_s:
+            raise UsageError(
+                f"handoffs are kept for {self._lifetime_s:g} s, but messages of {', '.join(self._topics)} for"
+                f" {retention_s:g} s: there would be some to read, and no state to go on from. Give a longer"
+                " handoff_lifetime, or None"
+            )
+        return self._lifetime_s
+
+    async def _follow_entries(self) -> None:
+        """Hear of others that take what this process has."""
+        following = self._entries.follow()
+        try:
+            async for news in following:
+                puts, deletes = changes(news)
+                for item in deletes:
+                    self._hear_entry(replace(item, value=b"", mod_revision=news.revision))
+                for item in puts:
+                    self._hear_entry(item)
+        finally:
+            following.close()
+
+    def _hear_entry(self, item: KeyValue) -> None:
+        for claim, tenure in list(self._tenures.items()):
+            # Its own release is one that it waits for, or sees to.
+            is_ending = self._share.state_of(tenure) is TenureState.ENDING
+            if claim.key == item.key and item.mod_revision > revision_of(claim) and not is_ending:
+                claim.drop(f"its entry names {read_entry(item)[0].node or 'nobody'!r} now")
+
+    async def _sweep(self, lifetime_s: float) -> None:
+        """Delete old handoffs now and then, whenever this worker leads the group."""
+        worker = self._worker
+        environment = worker.environment.fork("kafka sweep")
+        election = Election(worker.sessions, election_of(worker.group))
+        handoffs = Handoffs(
+            self._store, worker.group, cluster=worker.members.cluster, environment=environment
+        )
+        backoff = patient_backoff(environment.chance)
+        while True:
+            try:
+                async with election.campaign():
+                    self.is_leading = True
+                    while True:
+                        await asyncio.sleep(environment.chance.uniform(0.5, 1.5) * ASSIGNMENT_SWEEP_S)
+                        with suppress(*TROUBLE, BadRecord):
+                            await handoffs.sweep(lifetime=lifetime_s, kept=await self._entries.owned())
+            except* (*TROUBLE, Fenced, Conflict) as errors:
+                logger.info("%s leads no more: %s", self._name, errors.exceptions[0])
+            finally:
+                self.is_leading = False
+            await asyncio.sleep(backoff.next_s())
+
+    # -- small things
+
+    def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        # The client knows its own calls by the context that its callbacks run in: nobody else's may have it.
+        return self._context.run(self._tasks.spawn, work, name)
+
+    def _fail(self, error: BaseException) -> None:
+        if self._failure is None:
+            self._failure = error
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    def _now(self) -> float:
+        return self._store.clock.monotonic()
+
+
+def names_of(parts: Collection[Part]) -> str:
+    return ", ".join(part.name for part in sorted(parts)) or "nothing"
