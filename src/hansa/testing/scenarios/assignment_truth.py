@@ -48,6 +48,8 @@ KEYS: Final = Keys()
 ACTS: Final = b"acts/"
 # What a leader has heard, decided on, sent and was late with: longer than any lease, and any message's way.
 GRACE_S: Final = 6.0
+# Once the faults are over a leader has heard of everything after so long.
+HEARD_S: Final = 2.0
 # Its state fits into no record.
 LARGE_BYTES: Final = 9_000
 
@@ -302,7 +304,8 @@ class AssignmentTruth:
         if not all(guard.holds(self._store.item(guard.key)) for guard in work.guards):
             return
         item = self._store.item(self._handoff_prefix + work.partition.encode())
-        revision = 0 if item is None else item.mod_revision
+        # With number 0 a record says that nothing was saved.
+        revision = 0 if item is None or not _saved_in(item).number else item.mod_revision
         known = 0 if work.saved is None else work.saved.revision
         begins = Handoff() if work.saved is None else work.saved.handoff
         if known != revision or handoff != begins:
@@ -577,6 +580,8 @@ class AssignmentTruth:
         name = _name(event.item.key, self._handoff_prefix)
         if event.kind is EventKind.DELETE:
             self._world.fail(LOST, f"the handoff of {name} was deleted")
+        if event.before is not None and event.before.value == event.item.value:
+            return  # Written again as it stands there: so what is under way comes to nothing.
         before, now = self._saved.get(name, _Saved()), _saved_in(event.item)
         self._saved[name] = now
         node, state = _content_of(event.item)
@@ -635,7 +640,7 @@ class AssignmentTruth:
         if len({move.partition for move in now.moves}) < len(now.moves):
             self._world.fail(PLANS, f"{now} moves something twice")
         at_s = self._world.elapsed_s()
-        self._by_hand_s = {name: s for name, s in self._by_hand_s.items() if s >= at_s - GRACE_S}
+        self._by_hand_s = {name: s for name, s in self._by_hand_s.items() if s >= at_s - HEARD_S}
         self._aim_at(now)
 
     def _aim_at(self, plan: Plan) -> None:
