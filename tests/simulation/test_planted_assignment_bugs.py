@@ -22,7 +22,7 @@ from hansa.coordination.placing import PlacedMoves, Placer
 from hansa.keys import Keys
 from hansa.store.values import Compare, CompareTarget, Delete, KeyValue, Outcome, Put
 from hansa.testing import Simulation, SimulationFailed
-from hansa.testing.scenarios import Assignments
+from hansa.testing.scenarios import AssignmentScenario
 from hansa.testing.scenarios.assignment_truth import (
     ALLOWED,
     AT_ONCE,
@@ -69,7 +69,7 @@ def broken(*only: Enum) -> str:
     ]
     for seed in (*aimed, *(seed for seed in cells if seed not in aimed)):
         try:
-            Simulation(seed, Assignments, shrink_tries_max=0).run()
+            Simulation(seed, AssignmentScenario, shrink_tries_max=0).run()
         except SimulationFailed as failed:
             assert f"replay: make sim SEED={seed} SEEDS=1 SCENARIO=assignments" in str(failed)
             print("SEED", seed, failed.failure.broken)
