@@ -16,7 +16,7 @@
 """
 
 from hansa.testing.scenario import Scenario
-from hansa.testing.scenarios.assignments import Assignments
+from hansa.testing.scenarios.assignments import AssignmentScenario
 from hansa.testing.scenarios.elections import Elections
 from hansa.testing.scenarios.handovers import HandoverScenario
 from hansa.testing.scenarios.locks import Locks
@@ -31,7 +31,7 @@ from hansa.testing.scenarios.topic_moves import TopicMoves
 
 __all__ = [
     "SCENARIOS",
-    "Assignments",
+    "AssignmentScenario",
     "Elections",
     "HandoverScenario",
     "Locks",
@@ -48,7 +48,7 @@ __all__ = [
 SCENARIOS: dict[str, type[Scenario]] = {
     one.name: one
     for one in (
-        Assignments,
+        AssignmentScenario,
         Elections,
         HandoverScenario,
         Locks,
