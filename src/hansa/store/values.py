@@ -45,6 +45,7 @@ class CompareOperator(Enum):
 
 
 OperatorText = Literal["=", "!=", "<", ">"]
+_OPERATORS: Final = {operator.value: operator for operator in CompareOperator}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -314,8 +315,8 @@ def as_revision(revision: int) -> int:
 def as_operator(text: str) -> CompareOperator:
     """The operator that is written so. Raises `BadArgument`."""
     try:
-        return CompareOperator(text)
-    except ValueError as error:
+        return _OPERATORS[text]
+    except (KeyError, TypeError) as error:
         raise BadArgument(f"operator {text!r}: write =, !=, < or >") from error
 
 
