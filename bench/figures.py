@@ -133,7 +133,7 @@ TAKEOVER_FIGURES = {
     "takeover_killed_s": Figure(
         title="killed: until others work on all it had, p50", show=_seconds_text, is_headline=True
     ),
-    "takeover_killed_p99_s": Figure(title="the same, longest", show=_seconds_text),
+    "takeover_killed_p99_s": Figure(title="the same, p99", show=_seconds_text),
     "takeover_left_s": Figure(
         title="told to leave: until others work on all it had, p50", show=_seconds_text, is_headline=True
     ),

@@ -26,9 +26,11 @@ SESSION_S = 6.0
 HEARTBEAT_S = 0.5
 """Of consumers in a Kafka group; they hear by it that others have come or gone."""
 PROCESSES_COUNT = 3
-LEAVES_PER_S = 4
+LEAVES_PER_S = 15
 """Leaves, and as many joins, for each second of the window."""
-KILLS_PER_S = 1
+LEAVES_S_MAX = 25.0
+"""After that no more: a group in Kafka takes its time for each."""
+KILLS_PER_S = 3
 STEP_S_MAX = 60.0
 
 
@@ -36,8 +38,11 @@ async def measure(stage: Stage, window: Window) -> Measurement:
     """Leaves and joins in order, then kills."""
     trial = _Trial(stage)
     await trial.begin()
+    ends_at_s = time.monotonic() + LEAVES_S_MAX
     for _ in range(max(round(window.measured_s * LEAVES_PER_S), 1)):
         await trial.leave_and_join()
+        if time.monotonic() > ends_at_s:
+            break
     for number in range(max(round(window.measured_s * KILLS_PER_S), 1)):
         await trial.kill(PROCESSES_COUNT + number)
     return Measurement(figures=trial.figures())

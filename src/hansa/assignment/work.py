@@ -101,6 +101,8 @@ class Work:
         self._source = source
         self._reason = ""
         self._asked = Waiters()
+        # Waits of `each`, which end at once when the partition is asked for.
+        self._steps: set[asyncio.Timeout] = set()
         self._ended = Waiters()
         self._block: GuardedBlock | None = None
         self._turn = asyncio.Lock()
@@ -225,6 +227,9 @@ class Work:
         self._reason = self._reason or reason or "it is to go to another worker"
         if self._messages is not None:
             self._messages.stop()
+        for step in self._steps:
+            if not step.expired():
+                step.reschedule(0.0)
         self._asked.wake_all()
 
     async def ended(self) -> None:
@@ -253,25 +258,21 @@ class Work:
     async def each(self, source: AsyncIterable[T]) -> AsyncIterator[T]:
         """What comes from a source, until the partition is to end. A step that waits then is cancelled."""
         steps = aiter(source)
-        asked = asyncio.ensure_future(self.ending())
-        step: asyncio.Future[T] | None = None
-        try:
-            while not self._reason:
-                step = asyncio.ensure_future(anext(steps))
-                await asyncio.wait((step, asked), return_when=asyncio.FIRST_COMPLETED)
-                if self._reason:
+        while not self._reason:
+            step = asyncio.timeout(None)
+            self._steps.add(step)
+            try:
+                async with step:
+                    found = await anext(steps)
+            except StopAsyncIteration:
+                return
+            except TimeoutError:
+                if step.expired():
                     return
-                try:
-                    found = step.result()
-                except StopAsyncIteration:
-                    return
-                step = None
-                yield found
-        finally:
-            waiting = {task for task in (step, asked) if task is not None}
-            for task in waiting:
-                task.cancel()
-            await asyncio.wait(waiting)
+                raise
+            finally:
+                self._steps.discard(step)
+            yield found
 
     # -- its block
 
