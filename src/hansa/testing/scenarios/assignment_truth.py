@@ -5,7 +5,7 @@ is judged has no part in it. The work on a partition is a running sum over its m
 last offset: so a state that is saved says of itself whether each message is in it once, and in order.
 
 A leader decides on what it has heard, and what it has sent may come late. So what it writes is right if it
-was right at some moment of the last `GRACE_S` seconds (`RecentTruth`).
+was right at some moment of the last `GRACE_S` seconds (`Lately`).
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class PlanStep(Enum):
     ENDED = "the end of a plan"
 
 
-class RecentTruth(Generic[T]):
+class Lately(Generic[T]):
     """A value, and those that it had a while ago."""
 
     def __init__(self, value: T) -> None:
@@ -187,10 +187,10 @@ class AssignmentTruth:
         self._saved: dict[str, _Saved] = {}
         self._parts: dict[bytes, bytes] = {}
         self._candidates: dict[bytes, KeyValue] = {}
-        self._places: dict[str, RecentTruth[_Place]] = {}
-        self._defined: dict[str, RecentTruth[Partition | None]] = {}
-        self._settings = RecentTruth(GroupSettings())
-        self._targets: RecentTruth[dict[str, str]] = RecentTruth({})
+        self._places: dict[str, Lately[_Place]] = {}
+        self._defined: dict[str, Lately[Partition | None]] = {}
+        self._settings = Lately(GroupSettings())
+        self._targets: Lately[dict[str, str]] = Lately({})
         self._numbers_max = 0
         self._offered_s: dict[str, float] = {}
         # When something was moved by hand that the plan may know nothing of.
@@ -416,12 +416,10 @@ class AssignmentTruth:
                 is_here = info.status.is_here and text is not None
                 worker = WorkerInfo.decode(text) if is_here and text is not None else None
                 place = _Place(lease=item.lease, info=info, worker=worker)
-            self._places.setdefault(_name(key, KEYS.nodes), RecentTruth(_Place())).set(place, at_s=at_s)
+            self._places.setdefault(_name(key, KEYS.nodes), Lately(_Place())).set(place, at_s=at_s)
         elif key.startswith(self._partition_prefix):
             defined = Partition.decode(item.value, revision=item.mod_revision) if is_there else None
-            self._defined.setdefault(_name(key, self._partition_prefix), RecentTruth(None)).set(
-                defined, at_s=at_s
-            )
+            self._defined.setdefault(_name(key, self._partition_prefix), Lately(None)).set(defined, at_s=at_s)
         elif key == KEYS.group(self._group):
             settings = GroupSettings.decode(item.value) if is_there else GroupSettings()
             self._settings.set(settings, at_s=at_s)
