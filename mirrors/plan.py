@@ -473,6 +473,7 @@ MEMBERS = Mirrored(
     base_arguments='f"members of {cluster}" + (f" at {node.id}" if node is not None else ""), {inner}',
     docs={"stats": COUNTED},
     keeps=("store", "cluster"),
+    without=frozenset({"sessions"}),
     while_open=frozenset({"events"}),
     anywhere=frozenset({"is_member", "loop_lag_s"}),
 )

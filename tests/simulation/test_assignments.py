@@ -9,7 +9,7 @@ import pytest
 from hansa.assignment import plan
 from hansa.coordination.handover import HandoverStep
 from hansa.testing import Outcome, Simulation
-from hansa.testing.scenarios import Assignments
+from hansa.testing.scenarios import AssignmentScenario
 from hansa.testing.scenarios.assignment_truth import PlanStep
 from hansa.testing.scenarios.assignments import CELLS, CELLS_STRIDE
 from hansa.testing.scenarios.strikes import Harm, Moment, Victim
@@ -22,14 +22,14 @@ def test_whoever_dies_at_whichever_step_each_partition_has_one_owner_and_loses_n
     seeds: list[int],
 ) -> None:
     for seed in seeds:
-        Simulation(seed, Assignments).run()
+        Simulation(seed, AssignmentScenario).run()
 
 
 @pytest.mark.spec("ASG-02")
 def test_without_faults_work_is_handed_on_as_plans_and_the_operator_say() -> None:
-    runs: list[Assignments] = []
+    runs: list[AssignmentScenario] = []
 
-    class Calm(Assignments):
+    class Calm(AssignmentScenario):
         """The same, which can be looked at when it is over."""
 
         def check(self) -> None:
@@ -50,12 +50,12 @@ def test_a_plan_in_many_parts_is_whole_or_does_not_count(monkeypatch: pytest.Mon
     monkeypatch.setattr(plan, "PLAN_PART_MOVES_COUNT", 1)
     of_parts = [seed for seed in range(2 * len(CELLS)) if cell_of(seed).step is PlanStep.PART]
     for seed in of_parts[:8]:
-        Simulation(seed, Assignments).run()
+        Simulation(seed, AssignmentScenario).run()
 
 
 @pytest.mark.parametrize("seed", [3, 7])
 def test_one_seed_has_one_history(seed: int) -> None:
-    assert Simulation(seed, Assignments).run() == Simulation(seed, Assignments).run()
+    assert Simulation(seed, AssignmentScenario).run() == Simulation(seed, AssignmentScenario).run()
 
 
 def cell_of(seed: int) -> Any:
@@ -66,9 +66,9 @@ def test_seeds_in_a_row_strike_everybody_at_each_step_in_every_way() -> None:
     assert len({cell_of(seed) for seed in range(len(CELLS))}) == len(set(CELLS)) == len(CELLS)
     struck: Counter[Enum] = Counter()
     steps: Counter[Enum] = Counter()
-    runs: list[Assignments] = []
+    runs: list[AssignmentScenario] = []
 
-    class Watched(Assignments):
+    class Watched(AssignmentScenario):
         """The same, which can be looked at when it is over."""
 
         def check(self) -> None:

@@ -12,9 +12,9 @@ from hansa.assignment.assigner import Term
 from hansa.assignment.handoff import Handoffs, SavedHandoff
 from hansa.assignment.partition import Partition
 from hansa.assignment.plan import Plan
-from hansa.assignment.planner import Candidate, Sharing, share_out
+from hansa.assignment.planner import Candidate, Move, Sharing, share_out
 from hansa.assignment.rebalancing import Command, Rebalancing, WritePlan
-from hansa.assignment.work import Work, WorkState
+from hansa.assignment.work import Work
 from hansa.assignment.worker import Worker
 from hansa.coordination.handover import Handover, HandoverStep
 from hansa.coordination.placed import PlacedClaim
@@ -22,7 +22,7 @@ from hansa.coordination.placing import PlacedMoves, Placer
 from hansa.keys import Keys
 from hansa.store.values import Compare, CompareTarget, Delete, KeyValue, Outcome, Put
 from hansa.testing import Simulation, SimulationFailed
-from hansa.testing.scenarios import Assignments
+from hansa.testing.scenarios import AssignmentScenario
 from hansa.testing.scenarios.assignment_truth import (
     ALLOWED,
     AT_ONCE,
@@ -69,7 +69,7 @@ def broken(*only: Enum) -> str:
     ]
     for seed in (*aimed, *(seed for seed in cells if seed not in aimed)):
         try:
-            Simulation(seed, Assignments, shrink_tries_max=0).run()
+            Simulation(seed, AssignmentScenario, shrink_tries_max=0).run()
         except SimulationFailed as failed:
             assert f"replay: make sim SEED={seed} SEEDS=1 SCENARIO=assignments" in str(failed)
             print("SEED", seed, failed.failure.broken)
@@ -107,23 +107,6 @@ def test_a_handoff_that_is_saved_without_the_owner_s_guards_is_caught(
 def test_a_handoff_that_is_saved_whatever_stands_there_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     leave_out(monkeypatch, [HANDOFFS], lambda compare: compare.key.startswith(HANDOFFS))
     assert broken(Victim.STORE) == LOST
-
-
-def test_a_save_of_an_ended_work_that_comes_late_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def at_once(self: Work) -> None:
-        return
-
-    async def save(self: Work, *parts: Any, **settings: Any) -> None:
-        state, self.state = self.state, WorkState.RUNNING
-        try:
-            await original(self, *parts, **settings)
-        finally:
-            self.state = state if self.state is WorkState.RUNNING else self.state
-
-    original = Work.save
-    monkeypatch.setattr(Work, "saved_all", at_once)
-    monkeypatch.setattr(Work, "save", save)
-    assert broken() in (LOST, UNSAVED)
 
 
 @pytest.mark.spec("ASG-04")
@@ -211,20 +194,6 @@ def test_a_worker_that_leaves_and_takes_offers_is_caught(monkeypatch: pytest.Mon
     assert broken() == LEAVING
 
 
-def test_an_ask_that_is_forgotten_while_a_work_is_given_again_is_caught(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    original = Worker.ask
-
-    def forgetful(self: Worker, claim: PlacedClaim, partition: str, reason: str) -> None:
-        work = self._works.get(partition)
-        if work is None or work.state is not WorkState.ENDED:
-            original(self, claim, partition, reason)
-
-    monkeypatch.setattr(Worker, "ask", forgetful)
-    assert broken() in (STOPS, UNSAVED, SETTLED)
-
-
 # Who leads.
 
 
@@ -246,7 +215,13 @@ def test_an_owner_that_is_placed_past_what_was_sealed_is_caught(monkeypatch: pyt
         is_late = record is not None and record.is_open and not record.step.is_early
         return item, (None if is_late else record), revision, lease
 
+    place = Placer.place
+
+    async def careless(self: Placer, entry: bytes, node: str, **settings: Any) -> int:
+        return await place(self, entry, node, **settings | {"is_handed": False})
+
     monkeypatch.setattr(Placer, "_look", blind)
+    monkeypatch.setattr(Placer, "place", careless)
     leave_out(monkeypatch, [ENTRIES], lambda compare: compare.key.startswith(KEYS.handovers))
     assert broken(HandoverStep.SEALED) == LOST
 
@@ -321,7 +296,7 @@ def test_a_leader_that_takes_half_the_news_of_a_step_for_all_of_it_is_caught(
 ) -> None:
     original = Placer.place
 
-    async def place(self: Placer, entry: bytes, node: str, *, body: bytes, over: int) -> int:
+    async def place(self: Placer, entry: bytes, node: str, *, body: bytes, **settings: Any) -> int:
         return await original(self, entry, node, body=body)
 
     monkeypatch.setattr(Placer, "place", place)
@@ -356,27 +331,9 @@ def test_a_planner_that_does_not_look_at_roles_is_caught(monkeypatch: pytest.Mon
     assert broken() == ALLOWED
 
 
-def test_a_hand_over_of_a_plan_that_was_replaced_and_goes_on_is_caught(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    original = Rebalancing._go_on
-
-    def stubborn(self: Rebalancing, name: str, record: Handover, move: Any, now: float) -> Any:
-        if move is None and record.asked_by == self.asks_as and name in self.partitions:
-            self.asks_as, asks_as = "", self.asks_as
-            try:
-                return original(self, name, record, move, now)
-            finally:
-                self.asks_as = asks_as
-        return original(self, name, record, move, now)
-
-    monkeypatch.setattr(Rebalancing, "_go_on", stubborn)
-    assert broken() == SETTLED
-
-
 @pytest.mark.spec("ASG-13")
 def test_a_leader_that_moves_something_at_each_look_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It forgets who has what, and that nothing has changed."""
+    """It forgets that nothing has changed."""
 
     def unsteady(
         workers: Iterable[Candidate],
@@ -385,11 +342,13 @@ def test_a_leader_that_moves_something_at_each_look_is_caught(monkeypatch: pytes
         *,
         per_node_max: int | None = None,
     ) -> Sharing:
-        first = min(owners, default="")
-        others = {name: owner for name, owner in owners.items() if name != first}
-        found = share_out(workers, partitions, others, per_node_max=per_node_max)
-        moves = tuple(move for move in found.moves if owners.get(move.partition) != move.target)
-        return replace(found, moves=moves)
+        found = share_out(workers, partitions, owners, per_node_max=per_node_max)
+        owner = owners.get("p1", "")
+        others = [each.node for each in workers if each.node != owner and not each.is_draining]
+        if found.moves or not owner or not others:
+            return found
+        move = Move(partition="p1", source=owner, target=min(others), reason="for a change")
+        return replace(found, moves=(move,))
 
     original = Rebalancing._due_plan
 
@@ -400,4 +359,4 @@ def test_a_leader_that_moves_something_at_each_look_is_caught(monkeypatch: pytes
 
     monkeypatch.setattr(rebalancing, "share_out", unsteady)
     monkeypatch.setattr(Rebalancing, "_due_plan", restless)
-    assert broken() in (STILL, SETTLED, "what is well stays well")
+    assert broken() in (STILL, SETTLED, ALLOWED)

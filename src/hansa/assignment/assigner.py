@@ -19,15 +19,15 @@ from hansa.assignment.handoff import Handoffs
 from hansa.assignment.partition import GroupSettings, Partition
 from hansa.assignment.plan import Plans
 from hansa.assignment.rebalancing import (
-    Clear,
+    ClearPartition,
     EndPlan,
-    Offer,
-    Place,
+    OfferPartition,
+    PlacePartition,
     Rebalancing,
     RebalancingStats,
-    Remove,
+    RemovePartition,
     Step,
-    Withdraw,
+    WithdrawOffer,
     WritePlan,
     asked_by,
 )
@@ -206,7 +206,7 @@ class Term:
     async def _make_guarded(self, step: Step) -> int:
         entry = self._keys.assignment(self._group, step.partition)
         match step:
-            case Place():
+            case PlacePartition():
                 note = self._note(step.partition, step.reason, is_handed=step.is_handed)
                 return await self._placer.place(
                     entry,
@@ -216,14 +216,14 @@ class Term:
                     is_handed=step.is_handed,
                     is_vacant=step.is_vacant,
                 )
-            case Offer():
+            case OfferPartition():
                 offer = await self._placer.offer(entry, step.node, timeout=step.timeout, reason=step.reason)
                 return offer.revision
-            case Withdraw():
+            case WithdrawOffer():
                 return await self._placer.withdraw(step.record, step.trouble)
-            case Clear():
+            case ClearPartition():
                 return await self._placer.clear(entry, body=self._note(step.partition, step.reason))
-            case Remove():
+            case RemovePartition():
                 return await self._placer.remove(entry)
 
     def _note(self, partition: str, reason: str, *, is_handed: bool = False) -> bytes:

@@ -532,6 +532,10 @@ class Members(EndingMirror[AsyncMembers]):
             lambda: self._inner.update(metadata=metadata, roles=roles, zone=zone, version=version), "update"
         )
 
+    def note(self, key: str, value: str | None) -> None:
+        """Say one thing of oneself in the metadata, or with None no more. Raises as `set_status`."""
+        self._call(lambda: self._inner.note(key, value), "note")
+
     def close(self) -> None:
         """Leave, and look no more, as leaving the block does. Closing twice does no harm."""
         self.__exit__(None, None, None)

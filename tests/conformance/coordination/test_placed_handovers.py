@@ -341,7 +341,9 @@ async def test_what_is_placed_anew_before_the_seal_is_not_handed_over(stage: Sta
 
 
 async def test_who_leads_no_more_places_nothing(stage: Stage) -> None:
-    await stage.store.delete(stage.placer._guard.key)
+    guard = stage.placer._guard
+    assert guard is not None
+    await stage.store.delete(guard.key)
     with pytest.raises(Fenced, match="leads no more"):
         await stage.placer.place(ENTRY, "a")
 

@@ -5,7 +5,7 @@ is judged has no part in it. The work on a partition is a running sum over its m
 last offset: so a state that is saved says of itself whether each message is in it once, and in order.
 
 A leader decides on what it has heard, and what it has sent may come late. So what it writes is right if it
-was right at some moment of the last `GRACE_S` seconds (`Recent`).
+was right at some moment of the last `GRACE_S` seconds (`Lately`).
 """
 
 from __future__ import annotations
@@ -37,10 +37,9 @@ from hansa.store.values import Event, EventKind, KeyValue, WatchBatch
 from hansa.testing.host import Host
 from hansa.testing.life import Life, LifeState
 from hansa.testing.scenarios.handover_truth import FOLLOWERS
-from hansa.testing.scenarios.strikes import Sight, Written
 from hansa.testing.store_host import StoreHost
 
-__all__ = ["ACTS", "AssignmentTruth", "PlanStep", "RunningSums", "Taking"]
+__all__ = ["ACTS", "AssignmentTruth", "PlanStep", "RunningSums"]
 
 T = TypeVar("T")
 
@@ -48,6 +47,8 @@ KEYS: Final = Keys()
 ACTS: Final = b"acts/"
 # What a leader has heard, decided on, sent and was late with: longer than any lease, and any message's way.
 GRACE_S: Final = 6.0
+# Once the faults are over a leader has heard of everything after so long.
+HEARD_S: Final = 2.0
 # Its state fits into no record.
 LARGE_BYTES: Final = 9_000
 
@@ -78,15 +79,7 @@ class PlanStep(Enum):
     ENDED = "the end of a plan"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Taking:
-    """Who takes part in a step: node names, empty for nobody."""
-
-    source: str = ""
-    target: str = ""
-
-
-class Recent(Generic[T]):
+class Lately(Generic[T]):
     """A value, and those that it had a while ago."""
 
     def __init__(self, value: T) -> None:
@@ -189,22 +182,22 @@ class AssignmentTruth:
         self.learned_s = 0.0
         """When a node, a partition or the settings changed last."""
         self.worked: dict[str, int] = {}
-        """By partition, the epoch in which somebody has worked on it since `forget_work`."""
+        """By partition, the epoch in which somebody has worked on it since it was cleared."""
         self._epochs: dict[str, int] = {}
         self._saved: dict[str, _Saved] = {}
         self._parts: dict[bytes, bytes] = {}
         self._candidates: dict[bytes, KeyValue] = {}
-        self._places: dict[str, Recent[_Place]] = {}
-        self._defined: dict[str, Recent[Partition | None]] = {}
-        self._settings = Recent(GroupSettings())
-        self._targets: Recent[dict[str, str]] = Recent({})
+        self._places: dict[str, Lately[_Place]] = {}
+        self._defined: dict[str, Lately[Partition | None]] = {}
+        self._settings = Lately(GroupSettings())
+        self._targets: Lately[dict[str, str]] = Lately({})
         self._numbers_max = 0
         self._offered_s: dict[str, float] = {}
         # When something was moved by hand that the plan may know nothing of.
         self._by_hand_s: dict[str, float] = {}
         # Offers that were given up by who made them, and may come all the same.
         self._doubtful: set[tuple[str, float]] = set()
-        self._leaving_s: dict[str, tuple[Life, float]] = {}
+        self.leaving_s: dict[str, tuple[Life, float]] = {}
         self._bodies: dict[_Body, None] = {}
         self._begun: set[tuple[str, str, int]] = set()
         # By partition and epoch, how far its owner noted that it is, and as what.
@@ -302,13 +295,12 @@ class AssignmentTruth:
         if not all(guard.holds(self._store.item(guard.key)) for guard in work.guards):
             return
         item = self._store.item(self._handoff_prefix + work.partition.encode())
-        revision = 0 if item is None else item.mod_revision
-        known = 0 if work.saved is None else work.saved.revision
-        begins = Handoff() if work.saved is None else work.saved.handoff
+        # With number 0 a record says that nothing was saved.
+        revision = 0 if item is None or not _saved_in(item).number else item.mod_revision
+        known, begins = (0, Handoff()) if work.saved is None else (work.saved.revision, work.saved.handoff)
         if known != revision or handoff != begins:
-            self._world.fail(
-                GIVEN, f"{host.life} is given {work!r}: {_shown(handoff)} of {known}, and not of {revision}"
-            )
+            shown = f"{_shown(handoff)} of {known}, and not of {revision}"
+            self._world.fail(GIVEN, f"{host.life} is given {work!r}: {shown}")
 
     @contextmanager
     def working(self, host: Host, work: Work) -> Iterator[None]:
@@ -332,29 +324,21 @@ class AssignmentTruth:
         self._noted[work.partition, work.epoch] = work.handoff.last_offset, work.claim
         self.worked[work.partition] = work.epoch
 
-    def forget_work(self) -> None:
-        """Only what is done from now on counts for `worked`."""
-        self.worked.clear()
-
     def failed(self, failed: FailedHandoff) -> None:
         """A worker was told that a handoff could not be saved."""
         if not failed.is_reading:
             self._failed.add((failed.partition, failed.epoch))
 
-    def begins(self, host: Host) -> None:
-        """There is a worker."""
-        self._leaving_s.pop(host.name, None)
-
     def leaves(self, host: Host) -> None:
-        """A worker is about to leave: from now on it takes nothing more."""
-        self._leaving_s[host.name] = host.life, self._world.elapsed_s()
+        """A worker is about to leave: from now on it takes nothing more, until the next one is there."""
+        self.leaving_s[host.name] = host.life, self._world.elapsed_s()
 
     def has_left(self, host: Host) -> None:
         """A worker has left in good order."""
-        del self._leaving_s[host.name]
+        del self.leaving_s[host.name]
         for name, entry in self.entries.items():
-            is_its = entry.node == host.name and entry.lease == self.lease_of(host.name)
-            if is_its and entry.epoch >= self._rewound_revision:
+            is_known = entry.epoch >= self._rewound_revision and entry.lease == self.lease_of(host.name)
+            if entry.node == host.name and is_known:
                 self._check_saved(name, entry.epoch, f"{host.life} has left, and has {entry}")
 
     def doubt(self, record: Handover) -> None:
@@ -413,28 +397,6 @@ class AssignmentTruth:
         for name, record in told.items():
             self._check_step(name, before.get(name), record, origin)
 
-    def sight_of(self, written: Sequence[Written]) -> Sight | None:
-        """Which step a transaction takes, for a strike."""
-        records = [each for each in written if each.key.startswith(self._record_prefix)]
-        entries = [each for each in written if each.key.startswith(self._entry_prefix)]
-        if records and not (entries and Handover.decode(records[0].value).step is HandoverStep.WITHDRAWN):
-            record = Handover.decode(records[0].value, revision=records[0].revision)
-            words = f"{record.what} {record.number}, {record.step.value}"
-            target = record.taken_by or record.target
-            return Sight(step=record.step, words=words, subject=Taking(source=record.source, target=target))
-        if entries:
-            placement = Placement.decode(entries[0].value)
-            taking = Taking(target=placement.node)
-            return Sight(step=PlanStep.PLACED, words=f"{placement} of {entries[0].key!r}", subject=taking)
-        for each in written:
-            if each.key.startswith(self._plan_prefix):
-                step = PlanStep.PART
-                if each.key.endswith(b"head"):
-                    is_open = json.loads(each.value)["state"] == PlanState.OPEN.value
-                    step = PlanStep.HEAD if is_open else PlanStep.ENDED
-                return Sight(step=step, words=step.value, subject=Taking())
-        return None
-
     # Facts, of which nothing is judged.
 
     def _learn(self, item: KeyValue, *, is_there: bool) -> None:
@@ -454,10 +416,10 @@ class AssignmentTruth:
                 is_here = info.status.is_here and text is not None
                 worker = WorkerInfo.decode(text) if is_here and text is not None else None
                 place = _Place(lease=item.lease, info=info, worker=worker)
-            self._places.setdefault(_name(key, KEYS.nodes), Recent(_Place())).set(place, at_s=at_s)
+            self._places.setdefault(_name(key, KEYS.nodes), Lately(_Place())).set(place, at_s=at_s)
         elif key.startswith(self._partition_prefix):
             defined = Partition.decode(item.value, revision=item.mod_revision) if is_there else None
-            self._defined.setdefault(_name(key, self._partition_prefix), Recent(None)).set(defined, at_s=at_s)
+            self._defined.setdefault(_name(key, self._partition_prefix), Lately(None)).set(defined, at_s=at_s)
         elif key == KEYS.group(self._group):
             settings = GroupSettings.decode(item.value) if is_there else GroupSettings()
             self._settings.set(settings, at_s=at_s)
@@ -513,7 +475,8 @@ class AssignmentTruth:
     def _check_placed(self, name: str, before: Placement | None, entry: Placement) -> None:
         """Without any hand-over a partition goes only where the plan says, and from who is gone."""
         if before is not None and before.node:
-            if not any(self._is_gone(before, place) for place in self._were_places(before.node)):
+            places = self._were_places(before.node)
+            if all(place.lease == before.lease and place.worker is not None for place in places):
                 self._world.fail(BOUNDED, f"{name} is taken from {before}, who works")
             self._revoke(name, before)
         is_same = before is not None and before.node == entry.node
@@ -531,9 +494,6 @@ class AssignmentTruth:
         pairs = [(each, place) for each in self._were_defined(name) for place in self._were_places(node)]
         if all(_fits(each, place) and _is_willing(place) for each, place in pairs):
             self._world.fail(BOUNDED, f"{name} is taken from {before}, who works and may have it")
-
-    def _is_gone(self, entry: Placement, place: _Place) -> bool:
-        return place.lease != entry.lease or place.worker is None
 
     def _revoke(self, name: str, before: Placement | None) -> None:
         """Its owner may not have heard of it, unless its lease is over: then it must know."""
@@ -577,6 +537,8 @@ class AssignmentTruth:
         name = _name(event.item.key, self._handoff_prefix)
         if event.kind is EventKind.DELETE:
             self._world.fail(LOST, f"the handoff of {name} was deleted")
+        if event.before is not None and event.before.value == event.item.value:
+            return  # Written again as it stands there: so what is under way comes to nothing.
         before, now = self._saved.get(name, _Saved()), _saved_in(event.item)
         self._saved[name] = now
         node, state = _content_of(event.item)
@@ -635,7 +597,7 @@ class AssignmentTruth:
         if len({move.partition for move in now.moves}) < len(now.moves):
             self._world.fail(PLANS, f"{now} moves something twice")
         at_s = self._world.elapsed_s()
-        self._by_hand_s = {name: s for name, s in self._by_hand_s.items() if s >= at_s - GRACE_S}
+        self._by_hand_s = {name: s for name, s in self._by_hand_s.items() if s >= at_s - HEARD_S}
         self._aim_at(now)
 
     def _aim_at(self, plan: Plan) -> None:
@@ -736,7 +698,7 @@ class AssignmentTruth:
             self._world.fail(BOUNDED, f"{now} after {before}")
 
     def _check_willing(self, name: str, now: Handover) -> None:
-        place = self._leaving_s.get(now.target)
+        place = self.leaving_s.get(now.target)
         if place is None or place[0].state is LifeState.DEAD:
             return
         if place[1] < self._offered_s[name]:

@@ -7,20 +7,27 @@ or another one. Whoever leads the group is one of them. An operator changes part
 nodes, and moves partitions by hand. Clocks run up to a hundredth fast or slow.
 
 Each seed has a strike of its own (`strikes`), at a step of a hand-over, or at what a leader writes besides: a
-plan's moves, its head, its end, and an owner for what nobody has. `len(CELLS)` seeds in a row have all of
-them. In some runs there is trouble at random besides, or instead a store that goes back in time.
+plan's moves, its head, its end, and an owner for what nobody has. 360 seeds in a row have all of them. In
+some runs there is trouble at random besides, or instead a store that goes back in time.
 
-Always: what `assignment_truth` says. When the faults are over: each partition that somebody may have is owned
-by a worker that may have it, and works on it; all is shared out as the planner says, no hand-over is open,
-the plan has ended; and from then on nothing moves, while nothing changes.
+Always: a partition has one owner an epoch, and epochs grow; nobody acts, or saves, who is not the owner, and
+who has sealed works no more; what an owner is given is what was saved last, and in each saved state is each
+message once, in order; what is given up was saved; a plan is whole before any of its moves begins, and
+partitions go only where it says, or where somebody asked for by hand, so many at once, from who gives them or
+is gone, to who may have them; who leaves is given nothing more.
+
+When the faults are over: each partition that somebody may have is owned by a worker that may have it, and
+works on it; all is shared out as the planner says, no hand-over is open, the plan has ended; and from then on
+nothing moves, while nothing changes.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import count
 from typing import ClassVar, Final
 
@@ -34,6 +41,7 @@ from hansa.assignment.worker import FailedHandoff, Worker
 from hansa.chance import Chance
 from hansa.coordination import Members, NodeInfo, Placer
 from hansa.coordination.handover import Handover, HandoverStep
+from hansa.coordination.placed import Placement
 from hansa.errors import (
     AlreadyClosed,
     BadRecord,
@@ -51,25 +59,30 @@ from hansa.store.values import Compare, KeyValue, Operation, Outcome, Put, Watch
 from hansa.testing.faults import FaultPlan
 from hansa.testing.host import Host
 from hansa.testing.scenario import Scenario
-from hansa.testing.scenarios.assignment_truth import ACTS, AssignmentTruth, PlanStep, RunningSums, Taking
+from hansa.testing.scenarios.assignment_truth import ACTS, AssignmentTruth, PlanStep, RunningSums
 from hansa.testing.scenarios.strikes import (
     HARMS,
     STEPS,
     Cell,
     Moment,
+    Sight,
     StruckLink,
     StruckStore,
     Victim,
+    Written,
     draw_strike,
 )
 from hansa.testing.store_faults import draw_rewinds, draw_store_plan
 from hansa.testing.world import World
 from hansa.transport.environment import Environment
 
-__all__ = ["CELLS", "Assignments"]
+__all__ = ["CELLS", "AssignmentScenario"]
 
 KEYS: Final = Keys()
 GROUP: Final = "mill"
+ENTRIES: Final = KEYS.assignments(GROUP)
+RECORDS: Final = KEYS.handovers_of(handovers_of(GROUP))
+PLANS: Final = KEYS.plans(GROUP)
 OPERATOR: Final = "operator"
 INTERVAL_S: Final = 0.5
 TIMEOUT_S: Final = 1.5
@@ -119,6 +132,37 @@ CELLS: Final = tuple(
 CELLS_STRIDE: Final = 101
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taking:
+    """Who takes part in a step: node names, empty for nobody."""
+
+    source: str = ""
+    target: str = ""
+
+
+def sight_of(written: Sequence[Written]) -> Sight | None:
+    """Which step a transaction takes, for a strike."""
+    records = [each for each in written if each.key.startswith(RECORDS)]
+    entries = [each for each in written if each.key.startswith(ENTRIES)]
+    if records and not (entries and Handover.decode(records[0].value).step is HandoverStep.WITHDRAWN):
+        record = Handover.decode(records[0].value, revision=records[0].revision)
+        words = f"{record.what} {record.number}, {record.step.value}"
+        target = record.taken_by or record.target
+        return Sight(step=record.step, words=words, subject=Taking(source=record.source, target=target))
+    if entries:
+        placement = Placement.decode(entries[0].value)
+        taking = Taking(target=placement.node)
+        return Sight(step=PlanStep.PLACED, words=f"{placement} of {entries[0].key!r}", subject=taking)
+    for each in written:
+        if each.key.startswith(PLANS):
+            step = PlanStep.PART
+            if each.key.endswith(b"head"):
+                is_open = json.loads(each.value)["state"] == PlanState.OPEN.value
+                step = PlanStep.HEAD if is_open else PlanStep.ENDED
+            return Sight(step=step, words=step.value, subject=Taking())
+    return None
+
+
 class AssignmentLink(StruckLink):
     """A link that looks at the size of each transaction, and at offers that were given up."""
 
@@ -148,7 +192,7 @@ class AssignmentLink(StruckLink):
             raise
 
 
-class Assignments(Scenario):
+class AssignmentScenario(Scenario):
     """Work that is shared out: one owner each, nothing lost or done twice, and rest when all is well."""
 
     name: ClassVar[str] = "assignments"
@@ -164,7 +208,7 @@ class Assignments(Scenario):
             world,
             witness=self._witness,
             hosts_of=self._hosts_of,
-            sight_of=lambda written: self.truth.sight_of(written),
+            sight_of=sight_of,
             rewound=self._rewound,
         )
         self.truth = AssignmentTruth(self.store, GROUP, self.sums)
@@ -214,7 +258,7 @@ class Assignments(Scenario):
 
     def calm(self) -> None:
         self.store.calm()
-        self.truth.forget_work()
+        self.truth.worked.clear()
         self._calmed.set()
 
     def unsettled(self) -> str:
@@ -332,7 +376,7 @@ class Assignments(Scenario):
             recover=recover,
             environment=Environment(chance=chance.fork("worker")),
         )
-        self.truth.begins(host)
+        self.truth.leaving_s.pop(host.name, None)
         async with worker:
             try:
                 async with asyncio.TaskGroup() as tasks:
@@ -461,7 +505,7 @@ class Assignments(Scenario):
         able = [node for node in NODES if self.truth.may_keep(name, node)]
         if not able:
             return
-        placer = Placer(link, KEYS.assignments(GROUP), kind=handovers_of(GROUP), guard=None, node=host.name)
+        placer = Placer(link, ENTRIES, kind=handovers_of(GROUP), guard=None, node=host.name)
         entry = KEYS.assignment(GROUP, name)
         await placer.offer(entry, chance.choose(able), timeout=chance.choose((1.0, 4.0)), reason="by hand")
 
