@@ -129,6 +129,22 @@ LEAD_FIGURES = {
     "term_gap_apart_s": Figure(title="nobody leads, longest of these", show=_seconds_text),
 }
 
+TAKEOVER_FIGURES = {
+    "takeover_killed_s": Figure(
+        title="killed: until others work on all it had, p50", show=_seconds_text, is_headline=True
+    ),
+    "takeover_killed_p99_s": Figure(title="the same, p99", show=_seconds_text),
+    "takeover_left_s": Figure(
+        title="told to leave: until others work on all it had, p50", show=_seconds_text, is_headline=True
+    ),
+    "takeover_left_p99_s": Figure(title="the same, p99", show=_seconds_text),
+    "handed_moves": Figure(title="moves in order", show=count_text),
+    "handed_pause_s": Figure(title="a partition's pause by one, p50", show=_seconds_text),
+    "handed_pause_p99_s": Figure(title="the same, p99", show=_seconds_text, is_headline=True),
+    "handed_apart": Figure(title="moves told apart, as the machine was late", show=count_text),
+    "handed_pause_apart_s": Figure(title="longest pause of these", show=_seconds_text),
+}
+
 BEAT_FIGURES = {
     "member_cpu_us": Figure(title="a member, CPU a second", show=time_text, is_headline=True),
     "store_member_cpu_us": Figure(title="the store, CPU a second a member", show=time_text),
@@ -166,6 +182,7 @@ FIGURES = (
     | FAILOVER_FIGURES
     | MOVE_FIGURES
     | LEAD_FIGURES
+    | TAKEOVER_FIGURES
     | BEAT_FIGURES
     | START_FIGURES
     | PLAN_FIGURES

@@ -55,6 +55,7 @@ GOALS = (
         for label in ("alike", "ruled")
         for plan in ("first", "leave", "join")
     ),
+    Goal(peer="hansa-sharers", case="takeover-x12", figure="handed_pause_p99_s", at_most=0.2),
     Goal(peer="start-hansa", case="start-x20", figure="start_above_s", at_most=0.05),
     Goal(peer="start-call", case="start-x20", figure="start_cpu_s", at_most=0.25),
     Goal(peer="start-lock", case="start-x20", figure="start_cpu_s", at_most=0.40),

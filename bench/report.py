@@ -15,6 +15,7 @@ from bench.figures import (
     SCALE_FIGURES,
     SLOW_FIGURES,
     START_FIGURES,
+    TAKEOVER_FIGURES,
     TOPIC_MEMORY_FIGURES,
     Figure,
 )
@@ -59,6 +60,10 @@ LEAD_TEXT = """\
 Three candidates, each a process. The leader hands over to one of the two that wait, by turns the first and
 the last in the line, and stands in line again. Nobody leads from the moment at which the old leader has
 stopped until the new one's `win()` returns. Told apart as above."""
+TAKEOVER_TEXT = """\
+Three processes with sessions of 6 s share so many partitions, each of which has 200 messages a second. One
+leaves in order and comes back, again and again; at last some get SIGKILL. A pause goes from a partition's
+last message at one process to its first one at the next. Told apart as above."""
 BEATS_TEXT = """\
 Members in two processes that only stay. At most a hundred have a view of all, renew every second and look
 after others. The rest, registered nodes, renew every 3.3 s: two processes cannot hold a thousand views."""
@@ -119,6 +124,8 @@ def case_title(case: Case) -> str:
             return f"median of {case.width:,} starts"
         case "beats":
             return f"{case.width:,} members"
+        case "takeover":
+            return f"{case.width:,} partitions shared"
         case "plan":
             return f"{case.width:,} partitions"
         case "scale":
@@ -196,6 +203,9 @@ def markdown(summaries: Sequence[Summary], *, baseline: str, run: Mapping[str, A
         parts += ["## A topic that moves", "", MOVE_TEXT, "", *_figures(moves, MOVE_FIGURES), ""]
     if leads := _of_kinds(summaries, "lead"):
         parts += ["## A leadership that moves", "", LEAD_TEXT, "", *_figures(leads, LEAD_FIGURES), ""]
+    if takeovers := _of_kinds(summaries, "takeover"):
+        figures = _figures(takeovers, TAKEOVER_FIGURES)
+        parts += ["## Work that goes to another process", "", TAKEOVER_TEXT, "", *figures, ""]
     if beats := _of_kinds(summaries, "beats"):
         parts += ["## Heartbeats", "", BEATS_TEXT, "", *_figures(beats, BEAT_FIGURES), ""]
     if plans := _of_kinds(summaries, "plan"):

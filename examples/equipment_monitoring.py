@@ -1,16 +1,19 @@
 """A plant's machines, watched by workers that come, leave and are killed: every reading counts once.
 
-The machines are spread over partitions. A partition's readings are a file that grows. Whoever has a partition
-runs a small workflow for each of its machines: *collect* five readings, *check* their mean, raise an *alarm*
-if it is too high and the next reading is, too. How far each machine is, with its sum and its alarms, is the
-state of the partition's handoff, and the offset of the last reading in it stands in the same record.
+The machines are spread over partitions. A partition's readings are a file that grows, or with --kafka a
+partition of a Kafka topic. Whoever has a partition runs a small workflow for each of its machines: *collect*
+five readings, *check* their mean, raise an *alarm* if it is too high and the next reading is, too. How far
+each machine is, with its sum and its alarms, is the state of the partition's handoff, and the offset of the
+last reading in it stands in the same record.
 
 So when a worker leaves, the next one goes on behind that reading. When a worker is killed, the next one
 begins with what was saved last and reads some readings again; they count once, since the state that counted
 them is gone. An alarm is written in one transaction with the state. At the end the main program compares all
 sums and alarms with what the readings say.
 
-Run it:  python examples/equipment_monitoring.py [--workers 3]
+Run it:  python examples/equipment_monitoring.py [--workers 3] [--kafka 127.0.0.1:9092]
+
+`hansa dev kafka` runs a broker. There a killed worker is missed after the broker's session timeout, 45 s.
 """
 
 import argparse
@@ -26,20 +29,22 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Self
 
 import hansa
 from hansa.assignment import (
     AssignmentView,
+    KafkaMode,
     Mode,
-    PartitionAssigned,
     PartitionLost,
     PartitionRevoked,
     StoreMode,
 )
 
 GROUP, TOPIC = "plant", "readings"
-PARTITIONS = [f"{TOPIC}-{number}" for number in range(6)]
-MACHINES = {name: [f"press-{4 * n + each:02}" for each in range(4)] for n, name in enumerate(PARTITIONS)}
+MACHINES = [[f"press-{4 * number + each:02}" for each in range(4)] for number in range(6)]
+# Partition 3 is called so, of a Kafka topic and in a group on a store.
+PARTITIONS = [f"{TOPIC}-{number}" for number in range(len(MACHINES))]
 READINGS, READING_S = 400, 0.02
 WINDOW, LIMIT = 5, 60
 NAMES = ("anna", "bert", "carl", "dora", "emil", "fred")
@@ -76,7 +81,7 @@ class Machine:
         return is_alarm
 
 
-def reading(partition: str, number: int) -> tuple[str, int]:
+def reading(partition: int, number: int) -> tuple[str, int]:
     """What is measured, and at which machine: made up, and always the same."""
     return MACHINES[partition][number % 4], zlib.crc32(f"{partition} {number // 16}".encode()) % 101
 
@@ -84,10 +89,11 @@ def reading(partition: str, number: int) -> tuple[str, int]:
 # ---- a worker: a process of its own --------------------------------------------------------------------
 
 
-async def monitor(work: hansa.Work, store: hansa.Store) -> None:
+async def monitor(work: hansa.Work, store: hansa.Store, worker: str) -> None:
     """Whoever has the partition does this: from where the one before stopped, until another one goes on."""
     async with work:
         machines = {name: Machine(**each) for name, each in json.loads(work.handoff.state or b"{}").items()}
+        print(f"{worker} has {span(work.resources)}, from reading {work.handoff.next_offset} on", flush=True)
         async for message in work:
             name, value = json.loads(message.value())
             is_alarm = machines.setdefault(name, Machine()).take(value)
@@ -99,7 +105,8 @@ async def monitor(work: hansa.Work, store: hansa.Store) -> None:
                 await work.save(operations=[alarm])
 
 
-async def take_part(name: str, address: str, folder: str, mode: Mode) -> None:
+async def take_part(name: str, address: str, folder: str, kafka: str) -> None:
+    mode: Mode = KafkaMode(kafka, TOPIC) if kafka else StoreMode()
     async with (
         hansa.open_store(address) as store,
         hansa.Members(store, hansa.NodeInfo(id=name), heartbeat_interval=0.3, heartbeat_timeout=1) as members,
@@ -108,6 +115,7 @@ async def take_part(name: str, address: str, folder: str, mode: Mode) -> None:
             GROUP,
             mode=mode,
             save_interval=0.5,
+            # In a Kafka group the messages are those of the topic.
             source=lambda work: lines_of(Path(folder) / work.partition, work.handoff.next_offset),
         ) as worker,
         asyncio.TaskGroup() as tasks,
@@ -115,7 +123,7 @@ async def take_part(name: str, address: str, folder: str, mode: Mode) -> None:
         asked = asyncio.Event()
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, asked.set)
         leaving = tasks.create_task(leave(worker, asked))
-        await worker.run(lambda work: monitor(work, store))
+        await worker.run(lambda work: monitor(work, store, name))
         leaving.cancel()
 
 
@@ -165,20 +173,21 @@ async def play(workers: int, kafka: str) -> None:
         address = f"etcd://{json.loads(await server.stdout.readline())['address']}"
         store = await stack.enter_async_context(hansa.open_store(address))
         plant = hansa.Assignments(store, GROUP)
-        await plant.define(*(hansa.Partition(name=p, resources=tuple(MACHINES[p])) for p in PARTITIONS))
+        named = zip(PARTITIONS, MACHINES, strict=True)
+        await plant.define(*(hansa.Partition(name=name, resources=tuple(each)) for name, each in named))
         view = await stack.enter_async_context(plant.view())
-        for partition in PARTITIONS:
-            (Path(folder) / partition).touch()
+        readings: Files | Topic = Topic(kafka) if kafka else Files(Path(folder))
+        stack.enter_context(readings)
 
         async def join(name: str) -> Process:
             here = ("--worker", name, "--store", address, "--folder", folder, "--kafka", kafka)
             return await started(stack, __file__, *here)
 
-        async with asyncio.timeout(120), asyncio.TaskGroup() as tasks:
+        async with asyncio.timeout(180), asyncio.TaskGroup() as tasks:
             telling = tasks.create_task(tell(view))
             first, *others = [await join(name) for name in NAMES[:workers]]
             await view.until(lambda _: set(view.counts) == set(NAMES[:workers]))
-            tasks.create_task(measure(folder))
+            tasks.create_task(measure(readings))
             await view.until(lambda _: saved(view) > 0.25)
             print(f"-- {NAMES[workers]} joins")
             newest = await join(NAMES[workers])
@@ -210,16 +219,56 @@ async def started(stack: AsyncExitStack, *command: str, stdout: int | None = Non
     return process
 
 
-async def measure(folder: str) -> None:
+async def measure(readings: "Files | Topic") -> None:
     """The plant: a reading of each partition at a time."""
-    files = {partition: (Path(folder) / partition).open("a") for partition in PARTITIONS}
     for number in range(READINGS):
-        for partition, file in files.items():
-            file.write(json.dumps(reading(partition, number)) + "\n")
-            file.flush()
+        for partition in range(len(PARTITIONS)):
+            readings.write(partition, json.dumps(reading(partition, number)))
         await asyncio.sleep(READING_S)
-    for file in files.values():
-        file.close()
+
+
+class Files:
+    """The readings of each partition as a file."""
+
+    def __init__(self, folder: Path) -> None:
+        self._files = [(folder / partition).open("a") for partition in PARTITIONS]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for file in self._files:
+            file.close()
+
+    def write(self, partition: int, text: str) -> None:
+        self._files[partition].write(text + "\n")
+        self._files[partition].flush()
+
+
+class Topic:
+    """The readings of each partition in that of a Kafka topic, which is made anew."""
+
+    def __init__(self, servers: str) -> None:
+        from confluent_kafka import Producer
+        from confluent_kafka.admin import AdminClient
+        from confluent_kafka.cimpl import NewTopic
+
+        admin = AdminClient({"bootstrap.servers": servers})
+        if TOPIC in admin.list_topics(timeout=30).topics:
+            sys.exit(f"topic {TOPIC!r} is there already: its readings would be counted, too")
+        admin.create_topics([NewTopic(TOPIC, len(PARTITIONS), 1)])[TOPIC].result()
+        settings = {"bootstrap.servers": servers, "enable.idempotence": True, "linger.ms": 0, "log_level": 3}
+        self._producer = Producer(settings)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._producer.flush(30)
+
+    def write(self, partition: int, text: str) -> None:
+        self._producer.produce(TOPIC, text.encode(), partition=partition)
+        self._producer.poll(0)
 
 
 def saved(view: AssignmentView) -> float:
@@ -230,15 +279,19 @@ def saved(view: AssignmentView) -> float:
 
 async def tell(view: AssignmentView) -> None:
     async for event in view.events():
-        behind = "" if event.handoff is None else f" reading {event.handoff.last_offset}"
-        machines = f"{event.resources[0]} to {event.resources[-1]}" if event.resources else "no machines"
+        offset = -1 if event.handoff is None else event.handoff.last_offset
         match event:
-            case PartitionAssigned():
-                print(f"{event.node} has {machines}{behind and f', goes on behind{behind}'}", flush=True)
             case PartitionRevoked():
-                print(f"{event.node} hands {machines} on{behind and f' after{behind}'}", flush=True)
+                print(f"{event.node} hands {span(event.resources)} on after reading {offset}", flush=True)
             case PartitionLost():
-                print(f"{event.node} is gone; it had saved {machines} up to{behind}", flush=True)
+                print(
+                    f"{event.node} is gone; it saved {span(event.resources)} after reading {offset}",
+                    flush=True,
+                )
+
+
+def span(machines: tuple[str, ...]) -> str:
+    return f"{machines[0]} to {machines[-1]}" if machines else "no machines"
 
 
 async def compare(plant: hansa.Assignments, store: hansa.Store) -> None:
@@ -246,13 +299,13 @@ async def compare(plant: hansa.Assignments, store: hansa.Store) -> None:
     counted = wanted = 0
     alarms = {item.key.decode() for item in (await store.scan("alarms/")).items}
     expected_alarms = set()
-    for partition in PARTITIONS:
+    for index, partition in enumerate(PARTITIONS):
         found = await plant.get(partition)
         assert found is not None
         assert found.handoff is not None
-        machines = {name: Machine() for name in MACHINES[partition]}
+        machines = {name: Machine() for name in MACHINES[index]}
         for number in range(READINGS):
-            name, value = reading(partition, number)
+            name, value = reading(index, number)
             if machines[name].take(value):
                 expected_alarms.add(f"alarms/{partition}/{number}")
         states = {name: asdict(each) for name, each in machines.items()}
@@ -262,7 +315,7 @@ async def compare(plant: hansa.Assignments, store: hansa.Store) -> None:
         wanted += READINGS
     if counted != wanted or alarms != expected_alarms:
         sys.exit(f"{counted} of {wanted} readings, {len(alarms)} of {len(expected_alarms)} alarms")
-    print(f"{counted} readings of {sum(map(len, MACHINES.values()))} machines, each counted once, in order;")
+    print(f"{counted} readings of {sum(map(len, MACHINES))} machines, each counted once, in order;")
     print(f"{len(alarms)} alarms, each raised once")
 
 
@@ -272,10 +325,12 @@ def main() -> None:
     arguments.add_argument("--worker", default="", help=argparse.SUPPRESS)
     arguments.add_argument("--store", default="", help=argparse.SUPPRESS)
     arguments.add_argument("--folder", default="", help=argparse.SUPPRESS)
-    arguments.add_argument("--kafka", default="", help=argparse.SUPPRESS)
+    arguments.add_argument(
+        "--kafka", default="", metavar="SERVERS", help="in a Kafka group, on these brokers"
+    )
     given = arguments.parse_args()
     if given.worker:
-        asyncio.run(take_part(given.worker, given.store, given.folder, StoreMode()))
+        asyncio.run(take_part(given.worker, given.store, given.folder, given.kafka))
     else:
         asyncio.run(play(given.workers, given.kafka))
 

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from bench.case import KIB, Case
-from bench.kinds import local, memory, move, plan, publish, request_reply, scale, slow, start, store
+from bench.kinds import local, memory, move, plan, publish, request_reply, scale, slow, start, store, takeover
 from bench.measurement import Measurement
 from bench.stage import Stage
 from bench.window import Window
@@ -44,6 +44,7 @@ KINDS = {
     "fan": Kind(measure=store.measure_fan, cases=_cases("fan", (64,), (1_000,))),
     "failover": Kind(measure=store.measure_failover, cases=_cases("failover", (0,), (50,)), rounds_max=1),
     "lead": Kind(measure=move.measure_leader, cases=_cases("lead", (0,), (300,)), rounds_max=1),
+    "takeover": Kind(measure=takeover.measure, cases=_cases("takeover", (0,), (12,)), rounds_max=1),
     "beats": Kind(measure=store.measure_beats, cases=_cases("beats", (0,), (10, 100, 1_000)), rounds_max=1),
     "start": Kind(measure=start.measure, cases=_cases("start", (0,), (20,)), rounds_max=1),
     "plan": Kind(

@@ -52,7 +52,7 @@ class Times:
         return {f"{self.name}_apart_s": max(self.apart_s)} if self.apart_s else {}
 
 
-class _Control:
+class Control:
     """Who sleeps, and what it has counted."""
 
     def __init__(self, worker: Worker) -> None:
@@ -75,7 +75,7 @@ async def measure_topic(stage: Stage, window: Window) -> Measurement:
     await owners[0].do("create", s_max=STEP_S_MAX)
     readers = [await stage.start("hear", index) for index in range(stage.case.width)]
     publishers = [await stage.start("speak", index) for index in range(PUBLISHERS_COUNT)]
-    control = _Control(await stage.start("control"))
+    control = Control(await stage.start("control"))
     for publisher in publishers:
         await publisher.do("run", s_max=STEP_S_MAX)
     await asyncio.sleep(window.warmup_s)
@@ -122,7 +122,7 @@ async def _counts(readers: Sequence[Worker]) -> list[tuple[int, float]]:
 class _TopicTrial:
     """The gaps so far, with a move and without one, in turns."""
 
-    def __init__(self, readers: Sequence[Worker], control: _Control, look_s: float) -> None:
+    def __init__(self, readers: Sequence[Worker], control: Control, look_s: float) -> None:
         self._readers = readers
         self._control = control
         self._look_s = look_s
@@ -165,7 +165,7 @@ class _TopicTrial:
 async def measure_leader(stage: Stage, _window: Window) -> Measurement:
     """A leadership goes `width` times to one of two who wait for it, by turns the first and the last one."""
     leader, *line = [await _candidate(stage, index) for index in range(CANDIDATES_COUNT)]
-    control = _Control(await stage.start("control"))
+    control = Control(await stage.start("control"))
     await _leads(leader)
     gap, whole = Times("term_gap"), Times("term_whole")
     apart_count = 0

@@ -129,6 +129,13 @@ _LISTED = (
         kinds=frozenset({"move"}),
         has_broker=True,
     ),
+    Peer(
+        name="hansa-sharers",
+        title="hansa workers, hansa store",
+        module="sharers",
+        kinds=frozenset({"takeover"}),
+        has_broker=True,
+    ),
     Peer(name="hansa-planner", title="hansa's planner", module="planner", kinds=frozenset({"plan"})),
     Peer(
         name="pyzmq",

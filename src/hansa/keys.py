@@ -9,8 +9,7 @@ from typing import Final
 from hansa.errors import BadArgument
 from hansa.limits import COORDINATION_NAME_BYTES_MAX
 
-_SPACE: Final = 0x20
-_DELETE: Final = 0x7F
+_CONTROLS: Final = bytes((*range(0x20), 0x7F))
 
 
 class Keys:
@@ -220,6 +219,6 @@ def as_name(name: str, what: str) -> bytes:
         )
     if "/" in name:
         raise BadArgument(f"the name of {what}: {name!r} has a slash, which parts the names in a key")
-    if any(byte < _SPACE or byte == _DELETE for byte in found):
+    if len(found.translate(None, _CONTROLS)) < len(found):
         raise BadArgument(f"the name of {what}: {name!r} has a control character")
     return found

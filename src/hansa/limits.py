@@ -254,6 +254,9 @@ TOPIC_TAKEN_S_MAX: Final = 5.0
 # When a topic was handed over, the owners wait so long for nodes that have not switched and are not heard at
 # all; for who is heard and only slow, as long as messages are held.
 TOPIC_FORWARD_S_MAX: Final = 5.0
+# Peers that know nothing of hand-overs may hear the old owner's removal last, and take it for everybody's: so
+# long after it the new owner announces the topic to them once more.
+TOPIC_AGAIN_S: Final = 3.0
 # A node that leaves hands so many topics over at a time: each takes a few answers of the store,
 DRAIN_AT_ONCE_COUNT: Final = 8
 # and all of them so long, unless told otherwise; what is left then is destroyed.

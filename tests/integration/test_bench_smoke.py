@@ -18,6 +18,7 @@ from bench.figures import (
     PLAN_FIGURES,
     SCALE_FIGURES,
     SLOW_FIGURES,
+    TAKEOVER_FIGURES,
     TOPIC_MEMORY_FIGURES,
     Figure,
 )
@@ -200,6 +201,20 @@ async def test_a_leadership_moves_from_candidate_to_candidate() -> None:
     assert set(figures) <= set(LEAD_FIGURES)
     assert figures["moves"] == 4
     assert figures["moves_apart"] == 4 or 0 < figures["term_gap_s"] < figures["term_whole_s"] < 2.0
+
+
+@pytest.mark.timeout(90)
+async def test_partitions_go_to_others_when_their_process_leaves_or_is_killed() -> None:
+    case = Case.parse("takeover-x6")
+    async with Stage(PEERS["hansa-sharers"], case) as stage:
+        measurement = await KINDS[case.kind].measure(stage, Window(warmup_s=0.0, measured_s=0.0))
+    figures = measurement.figures
+    assert set(figures) <= set(TAKEOVER_FIGURES)
+    # Two at the leave, two at the join.
+    assert figures["handed_moves"] == 4
+    assert figures["handed_apart"] == 4 or 0 < figures["handed_pause_s"] < 5.0
+    # Its session ends, and not before.
+    assert 4.0 < figures.get("takeover_killed_s", 6.0) < 30.0
 
 
 @pytest.mark.timeout(60)

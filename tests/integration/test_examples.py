@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.kafka_servers import Kafka, needs_real
+
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+PLANT = str(EXAMPLES / "equipment_monitoring.py")
 
 
 async def output_of(*command: str) -> str:
@@ -43,19 +46,30 @@ async def test_every_job_is_done_once_although_the_leader_is_killed() -> None:
     assert out.endswith("100 jobs, each done once\n")
 
 
-@pytest.mark.spec("ASG-04", "ASG-05")
+@pytest.mark.spec("ASG-04")
 async def test_every_reading_of_a_plant_counts_once_although_workers_come_leave_and_are_killed() -> None:
-    out = await output_of(str(EXAMPLES / "equipment_monitoring.py"), "--workers", "3")
+    counted_once(await output_of(PLANT, "--workers", "3"))
+
+
+@pytest.mark.spec("ASG-04")
+async def test_the_same_plant_is_watched_in_a_kafka_group(kafka: Kafka) -> None:
+    needs_real(kafka, "makes no topics for programs")
+    counted_once(await output_of(PLANT, "--workers", "3", "--kafka", kafka.address))
+
+
+def counted_once(out: str) -> None:
+    """The play of the plant was played, and its sums are right."""
     joins, leaves, killed = (
         out.index(f"-- {what}") for what in ("dora joins", "anna leaves", "dora is killed")
     )
-    assert re.search(
-        r"^dora has press-\d+ to press-\d+, goes on behind reading \d+$", out[joins:], re.MULTILINE
-    )
-    assert re.search(r"^anna hands press-\d+ to press-\d+ on after reading \d+$", out[leaves:], re.MULTILINE)
-    lost = re.search(r"^dora is gone; it had saved (.+) up to reading (\d+)$", out[killed:], re.MULTILINE)
+    has, numbers = r"has press-\d+ to press-\d+, from reading", r"[1-9]\d*"
+    assert re.search(rf"^dora {has} {numbers} on$", out[joins:], re.MULTILINE)
+    handed = re.search(rf"^anna hands (.+) on after reading ({numbers})$", out[leaves:], re.MULTILINE)
+    assert handed is not None, out
+    assert re.search(rf"^\w+ has {handed[1]}, from reading {int(handed[2]) + 1} on$", out, re.MULTILINE)
+    lost = re.search(rf"^dora is gone; it saved (.+) after reading {numbers}$", out[killed:], re.MULTILINE)
     assert lost is not None, out
     # Its successor begins where it had saved.
-    assert re.search(rf"^(bert|carl) has {lost[1]}, goes on behind reading {lost[2]}$", out, re.MULTILINE)
+    assert re.search(rf"^(bert|carl) has {lost[1]}, from reading {numbers} on$", out[killed:], re.MULTILINE)
     assert "2400 readings of 24 machines, each counted once, in order;" in out
     assert re.search(r"^[1-9]\d+ alarms, each raised once$", out, re.MULTILINE)

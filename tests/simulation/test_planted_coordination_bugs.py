@@ -64,7 +64,7 @@ def leave_out(monkeypatch: pytest.MonkeyPatch, is_left_out: Callable[[Compare], 
 
 
 def test_a_session_without_a_margin_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(SessionTimes, "deadline_s", lambda self, kept: kept.until_s)
+    monkeypatch.setattr(SessionTimes, "deadline_s", lambda self, until_s: until_s)
     assert broken(Elections, 60) == NOT_SO
 
 

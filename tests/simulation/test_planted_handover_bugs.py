@@ -47,9 +47,11 @@ pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptio
 def broken(
     *only: HandoverStep | Victim | Moment,
     scenario: type[HandoverScenario | PlacedHandovers] = HandoverScenario,
+    rounds_count: int = 1,
 ) -> str:
     """Play the gate's first seeds: to be quick, those with such strikes only."""
-    for seed, cell in enumerate(CELLS if scenario is HandoverScenario else PLACED_CELLS):
+    cells = CELLS if scenario is HandoverScenario else PLACED_CELLS
+    for seed, cell in enumerate(cells * rounds_count):
         if not {cell.step, cell.victim, cell.moment}.issuperset(only):
             continue
         try:
@@ -154,6 +156,23 @@ def test_an_owner_that_takes_a_lost_answer_of_its_seal_for_a_no_is_caught(
 
     monkeypatch.setattr(Giving, "_write", write)
     assert broken(HandoverStep.SEALED) in (SEALED, NOT_SO)
+
+
+def test_an_heir_that_comes_before_the_successor_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = line._ordered
+
+    def by_age(items: Any, head: Head | None) -> list[KeyValue]:
+        found = original(items, head)
+        return (
+            found
+            if head is None
+            else sorted(found, key=lambda item: (item.key != head.first, item.create_revision))
+        )
+
+    # What `place_of` asks.
+    monkeypatch.setattr(line, "_ordered", by_age)
+    # Who is to have it must stand still until who has sealed it is gone.
+    assert broken(HandoverStep.SEALED, Victim.NEW, rounds_count=3) == NOT_FIRST
 
 
 def test_an_older_waiter_that_owns_in_its_own_epoch_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -182,7 +182,7 @@ async def _claimed_anyway(line: Line[Fenced], timeout: float) -> TakenClaim[Fenc
     [
         (TopicClaims, "_lost", lambda *_arguments: None),
         (Line, "try_acquire", _claimed_anyway),
-        (SessionTimes, "deadline_s", lambda _self, kept: kept.until_s),
+        (SessionTimes, "deadline_s", lambda _self, until_s: until_s),
     ],
     ids=["a loss that is not told", "a claim after another that stands", "a session without a margin"],
 )

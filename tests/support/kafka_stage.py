@@ -18,7 +18,7 @@ from hansa.assignment.handoff import Handoffs, SavedHandoff
 from hansa.assignment.kafka_entries import read_entry
 from hansa.assignment.kafka_group import KafkaSettings, Rebalanced
 from hansa.assignment.kafka_mode import KafkaMode
-from hansa.assignment.kafka_share import Membership, Part
+from hansa.assignment.kafka_share import KafkaPart, Membership
 from hansa.assignment.topology import EntryNote, TopologyEvent
 from hansa.assignment.work import Work
 from hansa.assignment.worker import Worker
@@ -38,7 +38,7 @@ _BATCH_COUNT = 100
 class HandMessage:
     """A message of a partition; its value is its offset."""
 
-    part: Part
+    part: KafkaPart
     at: int
 
     def topic(self) -> str:
@@ -74,22 +74,22 @@ class HandMember:
         self.settings = settings
         self.heard: Rebalanced | None = None
         # How many messages a partition has.
-        self.logs: dict[Part, int] = {}
-        self.firsts: dict[Part, int] = {}
-        self.places: dict[Part, int | None] = {}
-        self.paused: set[Part] = set()
-        self.sought: list[tuple[Part, int]] = []
-        self.pauses: list[Part] = []
-        self.committed: dict[Part, int] = {}
+        self.logs: dict[KafkaPart, int] = {}
+        self.firsts: dict[KafkaPart, int] = {}
+        self.places: dict[KafkaPart, int | None] = {}
+        self.paused: set[KafkaPart] = set()
+        self.sought: list[tuple[KafkaPart, int]] = []
+        self.pauses: list[KafkaPart] = []
+        self.committed: dict[KafkaPart, int] = {}
         # Members that the broker names as the ones that have a partition.
-        self.named: dict[Part, Membership] = {}
+        self.named: dict[KafkaPart, Membership] = {}
         self.named_count = 0
         self.strays: deque[HandMessage] = deque()
         self.kept_s: float | None = 1.0
         self.trouble: HansaError | None = None
         self.is_closed = False
         self._orders: deque[tuple[Callable[[], Awaitable[None]], asyncio.Future[None]]] = deque()
-        self._revoked_at_end: list[Part] = []
+        self._revoked_at_end: list[KafkaPart] = []
 
     # -- what the test says
 
@@ -99,7 +99,7 @@ class HandMember:
         self._orders.append((order, done))
         await done
 
-    async def assign(self, *parts: Part, generation: int = 1, member: str = "m") -> None:
+    async def assign(self, *parts: KafkaPart, generation: int = 1, member: str = "m") -> None:
         async def order() -> None:
             for part in parts:
                 self.places[part] = None
@@ -108,21 +108,21 @@ class HandMember:
 
         await self.told(order)
 
-    async def revoke(self, *parts: Part) -> None:
+    async def revoke(self, *parts: KafkaPart) -> None:
         async def order() -> None:
             await self._listener.revoked(parts)
             self._unassign(parts)
 
         await self.told(order)
 
-    async def lose(self, *parts: Part) -> None:
+    async def lose(self, *parts: KafkaPart) -> None:
         async def order() -> None:
             await self._listener.lost(parts)
             self._unassign(parts)
 
         await self.told(order)
 
-    def _unassign(self, parts: Collection[Part]) -> None:
+    def _unassign(self, parts: Collection[KafkaPart]) -> None:
         for part in parts:
             self.places.pop(part, None)
             self.paused.discard(part)
@@ -159,21 +159,21 @@ class HandMember:
             await asyncio.sleep(min(timeout, 0.001))
         return found
 
-    async def seek(self, part: Part, offset: int) -> None:
+    async def seek(self, part: KafkaPart, offset: int) -> None:
         if self.trouble is not None:
             raise self.trouble
         assert part in self.places, f"{part} is not assigned"
         self.places[part] = offset
         self.sought.append((part, offset))
 
-    async def pause(self, parts: Collection[Part]) -> None:
+    async def pause(self, parts: Collection[KafkaPart]) -> None:
         self.pauses += parts
         self.paused |= set(parts)
 
-    async def resume(self, parts: Collection[Part]) -> None:
+    async def resume(self, parts: Collection[KafkaPart]) -> None:
         self.paused -= set(parts)
 
-    async def commit(self, offsets: Mapping[Part, int]) -> None:
+    async def commit(self, offsets: Mapping[KafkaPart, int]) -> None:
         self.committed.update(offsets)
 
     async def close(self) -> None:
@@ -183,7 +183,7 @@ class HandMember:
             await self._listener.revoked(parts)
             self._unassign(parts)
 
-    async def start_of(self, part: Part) -> int:
+    async def start_of(self, part: KafkaPart) -> int:
         if self.trouble is not None:
             raise self.trouble
         if part in self.committed:
@@ -191,14 +191,16 @@ class HandMember:
         first, end = await self.range_of(part)
         return end if self.settings.begins_at_end else first
 
-    async def range_of(self, part: Part) -> tuple[int, int]:
+    async def range_of(self, part: KafkaPart) -> tuple[int, int]:
         return self.firsts.get(part, 0), self.logs.get(part, 0)
 
-    async def has(self, membership: Membership, part: Part) -> bool:
+    async def has(self, membership: Membership, part: KafkaPart) -> bool:
         self.named_count += 1
         return self.named.get(part) == membership
 
     async def retention_s(self, topics: Sequence[str]) -> float | None:
+        if self.trouble is not None:
+            raise self.trouble
         return self.kept_s
 
 
@@ -218,12 +220,16 @@ class KafkaStage:
         revoke_timeout: float = 10.0,
         handler: Callable[[Work], Awaitable[None]] | None = None,
         through: Callable[[Store], Store] = lambda store: store,
+        kept_s: float = 1.0,
+        trouble: HansaError | None = None,
         **options: Any,
     ) -> None:
         self.name = name
         self._given_store = store
         self._through = through
         self._options = options
+        self._kept_s = kept_s
+        self._trouble = trouble
         self._handler = handler or self.add_up
         self.mode = KafkaMode(
             "broker",
@@ -242,6 +248,7 @@ class KafkaStage:
 
     def _open(self, settings: KafkaSettings) -> HandMember:
         self.member = HandMember(settings)
+        self.member.kept_s, self.member.trouble = self._kept_s, self._trouble
         return self.member
 
     async def __aenter__(self) -> Self:
@@ -258,7 +265,7 @@ class KafkaStage:
         await self._stack.enter_async_context(self.worker)
         self.events = self.worker.events()
         self._running = asyncio.create_task(self.worker.run(self._handler))
-        while self.member.heard is None and not self._running.done():
+        while self.member.heard is None and self._trouble is None and not self._running.done():
             await asyncio.sleep(0.001)
         return self
 
@@ -294,13 +301,13 @@ class KafkaStage:
         finally:
             self.works.pop(name, None)
 
-    async def entry(self, part: Part) -> tuple[Placement, EntryNote]:
+    async def entry(self, part: KafkaPart) -> tuple[Placement, EntryNote]:
         item = await self.store.get(Keys().assignment(GROUP, part.name))
         placement, note = read_entry(item)
         assert note is not None
         return placement, note
 
-    async def handoff(self, part: Part) -> SavedHandoff | None:
+    async def handoff(self, part: KafkaPart) -> SavedHandoff | None:
         return await Handoffs(self.store, GROUP).load(part.name)
 
     async def until(self, condition: Callable[[], object]) -> None:
@@ -319,5 +326,5 @@ class KafkaStage:
         return found
 
 
-def part(number: int = 0) -> Part:
-    return Part(TOPIC, number)
+def part(number: int = 0) -> KafkaPart:
+    return KafkaPart(TOPIC, number)

@@ -10,7 +10,8 @@ from hansa.errors import Conflict, PeerAway
 from hansa.limits import TOPIC_CLOSING_S_MAX
 from hansa.topics.effects import Effect, Tell
 from hansa.topics.events import SpotEvent
-from hansa.topics.moving import Adoption, TopicState
+from hansa.topics.moving import Adoption
+from hansa.topics.topic_state import TopicState
 from hansa.wire.topics import Publish, encode
 from tests.support.spot_cluster import Cluster, Node
 from tests.support.spot_mesh import BIG

@@ -87,6 +87,7 @@ class SumsStage:
         # Partitions whose owner was struck, and when.
         self._struck: list[tuple[set[str], float]] = []
         self.start_s = 0.0
+        self.messages_count = 0
 
     async def __aenter__(self) -> Self:
         self._store = await self._stack.enter_async_context(open_store(self._address))
@@ -190,8 +191,9 @@ class SumsStage:
         """What became of each message, by what is in the store."""
         scan = await self._store.scan(Row.prefix(self._cluster))
         rows = [Row.decode(item.value, item.mod_revision) for item in scan.items]
-        books = Books()
-        books.check(rows, await self._sums())
+        sums, books = await self._sums(), Books()
+        books.check(rows, sums)
+        self.messages_count = sum(each.next_number for each in sums)
         return books
 
     async def check_owners(self) -> None:

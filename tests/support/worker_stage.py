@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar, cast
 
 from hansa.assignment.assignments import Assignments
 from hansa.assignment.handoff import Handoff
 from hansa.assignment.partition import Partition
-from hansa.assignment.store_mode import StoreMode
 from hansa.assignment.topology import HandoffFailed, TopologyEvent
 from hansa.assignment.work import Handler, Work
 from hansa.assignment.worker import Worker
 from hansa.chance import Chance
 from hansa.coordination.member import NodeInfo
 from hansa.coordination.members import Members
-from hansa.errors import HansaError, WouldBlock
+from hansa.errors import HansaError, TimedOut, WouldBlock
 from hansa.keys import Keys
 from hansa.limits import STORE_TIMEOUT_S
 from hansa.runtime.mailboxes import EventStream
-from hansa.store.memory import MemoryStore
+from hansa.store.memory import LoopKeeping, MemoryStore
 from hansa.store.store import Store
 from hansa.store.values import Compare, Operation, Outcome, Put
 from hansa.testing.life import Life
@@ -37,7 +36,7 @@ WAIT_S_MAX = 200.0
 
 
 class SavingStore:
-    """A store in which saves of handoffs fail when told so, with or without their effect."""
+    """A store in which saves of handoffs fail when told so, with or without their effect; and more."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -45,7 +44,36 @@ class SavingStore:
         self.trouble: HansaError | None = None
         self.are_done = False
         """Whether what fails is done all the same."""
+        self.takes_s: Callable[[], float] | None = None
+        """How long a save is under way, there and back."""
         self.tries_count = 0
+        self.is_deaf = False
+        """Whether it hears no answer to the renewals of its leases, which are renewed all the same."""
+
+    def keep(
+        self,
+        lease: int,
+        *,
+        ttl: float,
+        granted_s: float,
+        interval: float,
+        loop_silence_s_max: float,
+        on_change: Callable[[], None],
+    ) -> LoopKeeping:
+        return LoopKeeping(
+            cast(MemoryStore, self),
+            lease,
+            ttl_s=ttl,
+            granted_s=granted_s,
+            interval_s=interval,
+            on_change=on_change,
+        )
+
+    async def keep_alive(self, lease: int, *, timeout: float | None = STORE_TIMEOUT_S) -> float:
+        ttl_s = await self._store.keep_alive(lease, timeout=timeout)
+        if self.is_deaf:
+            raise TimedOut("the answer was lost")
+        return ttl_s
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
@@ -64,7 +92,19 @@ class SavingStore:
             if self.are_done:
                 await self._store.commit(compares, then, otherwise, timeout=timeout)
             raise self.trouble
-        return await self._store.commit(compares, then, otherwise, timeout=timeout)
+        if not is_save or self.takes_s is None:
+            return await self._store.commit(compares, then, otherwise, timeout=timeout)
+        # What is on its way arrives, whoever asked for it and is cancelled.
+        return await asyncio.shield(asyncio.ensure_future(self._slowly(compares, then, otherwise)))
+
+    async def _slowly(
+        self, compares: Sequence[Compare], then: Sequence[Operation], otherwise: Sequence[Operation]
+    ) -> Outcome:
+        assert self.takes_s is not None
+        await asyncio.sleep(self.takes_s())
+        outcome = await self._store.commit(compares, then, otherwise)
+        await asyncio.sleep(self.takes_s())
+        return outcome
 
 
 class WorkerLife:
@@ -202,6 +242,9 @@ class WorkerStage(MemberStage):
                 await asyncio.sleep(0.01)
 
 
-def follower_mode() -> StoreMode:
-    """Of a worker that never leads."""
-    return StoreMode(leads=False)
+async def stay(work: Work) -> None:
+    """Count owners, and work until somebody else is to have it."""
+    async with work:
+        count = int(work.handoff.state or b"0") + 1
+        work.note(state=b"%d" % count, last_offset=count)
+        await work.ending()

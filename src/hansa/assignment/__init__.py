@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from hansa.assignment.assigner import Assigner
     from hansa.assignment.assignments import Assignments, AssignmentView, all_groups
     from hansa.assignment.handoff import Handoff, Handoffs, SavedHandoff
+    from hansa.assignment.kafka_mode import KafkaMode, KafkaModeStats
     from hansa.assignment.partition import GroupSettings, Partition
     from hansa.assignment.plan import Plan, PlanState
     from hansa.assignment.planner import Candidate, Move, Sharing, may_have, share_out
@@ -56,6 +57,7 @@ else:
             "hansa.assignment.assigner": "Assigner",
             "hansa.assignment.assignments": "AssignmentView Assignments all_groups",
             "hansa.assignment.handoff": "Handoff Handoffs SavedHandoff",
+            "hansa.assignment.kafka_mode": "KafkaMode KafkaModeStats",
             "hansa.assignment.partition": "GroupSettings Partition",
             "hansa.assignment.plan": "Plan PlanState",
             "hansa.assignment.planner": "Candidate Move Sharing may_have share_out",
@@ -85,6 +87,8 @@ __all__ = [
     "Handoff",
     "HandoffFailed",
     "Handoffs",
+    "KafkaMode",
+    "KafkaModeStats",
     "Messages",
     "Mode",
     "Move",

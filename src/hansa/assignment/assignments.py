@@ -187,7 +187,11 @@ class Assignments:
             cluster=self.cluster,
         )
         entry = self._keys.assignment(self.group, partition)
-        offer = await placer.offer(entry, to, timeout=timeout, reason=reason or _BY_HAND)
+        try:
+            offer = await placer.offer(entry, to, timeout=timeout, reason=reason or _BY_HAND)
+        except Conflict as error:
+            what = f"partition {partition!r} of {self.group!r}"
+            raise Conflict(f"{what} is on its way already, or was changed meanwhile: {error}") from error
         handovers = Handovers(self.store, cluster=self.cluster, name=by, environment=self.environment)
         return await handovers.ended(offer)
 
@@ -356,6 +360,7 @@ class AssignmentView:
         self._definitions: dict[str, Partition] = {}
         self._records: dict[bytes, KeyValue] = {}
         self._draining: frozenset[str] = frozenset()
+        self._workers: Mapping[str, Candidate] | None = None
         self._name = f"the view of group {assignments.group}"
         self._handoffs = Handoffs(assignments.store, assignments.group, cluster=assignments.cluster)
         self._feeds = EventFeeds[TopologyEvent](f"the events of {self._name}", count_max=EVENTS_COUNT_MAX)
@@ -377,13 +382,20 @@ class AssignmentView:
         return self._applied_index
 
     @property
-    def workers(self) -> dict[str, Candidate]:
+    def workers(self) -> Mapping[str, Candidate]:
         """Who works for the group, by node, as the planner sees them."""
-        return _candidates(self._records.values(), self.group, self._draining)
+        if self._workers is None:
+            self._workers = _candidates(self._records.values(), self.group, self._draining)
+        return self._workers
 
     def all(self) -> dict[str, Assignment]:
         """Who has which partition, by name, and who else could have it; without what they left."""
         return _with_standby(self._book, self._definitions, self.workers)
+
+    def of(self, node: str) -> dict[str, Assignment]:
+        """What one node has, as `all` tells it; of very many partitions that is much less work."""
+        having = {name: one for name, one in self.assignments.items() if one.owner == node}
+        return {name: _backed(one, self._definitions, self.workers) for name, one in sorted(having.items())}
 
     @property
     def counts(self) -> Mapping[str, int]:
@@ -472,6 +484,7 @@ class AssignmentView:
             self._records[item.key] = item
         else:
             self._records.pop(item.key, None)
+        self._workers = None
         return []
 
     def _hear_settings(self, item: KeyValue, is_there: bool) -> list[TopologyEvent]:
@@ -481,6 +494,7 @@ class AssignmentView:
             logger.warning("%s: %s", self._name, error)
         else:
             self._draining = settings.draining
+            self._workers = None
         return []
 
     async def _with_handoff(self, event: TopologyEvent) -> TopologyEvent:
@@ -527,12 +541,16 @@ def _with_standby(
     book: TopologyBook, definitions: Mapping[str, Partition], workers: Mapping[str, Candidate]
 ) -> dict[str, Assignment]:
     """What a book says, with who else could have each partition, in the order of their names."""
-    found = {}
-    for name, one in sorted(book.assignments.items()):
-        # A Kafka group's need no definition: all its workers could have them.
-        definition = definitions.get(name) or Partition(name=name)
-        found[name] = replace(one, standby=standby_of(definition, one.owner, workers.values()))
-    return found
+    return {name: _backed(one, definitions, workers) for name, one in sorted(book.assignments.items())}
+
+
+def _backed(
+    one: Assignment, definitions: Mapping[str, Partition], workers: Mapping[str, Candidate]
+) -> Assignment:
+    """With its standby."""
+    # A Kafka group's need no definition: all its workers could have them.
+    definition = definitions.get(one.partition) or Partition(name=one.partition)
+    return replace(one, standby=standby_of(definition, one.owner, workers.values()))
 
 
 def _candidates(records: Iterable[KeyValue], group: str, draining: frozenset[str]) -> dict[str, Candidate]:

@@ -24,7 +24,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, Self, TypeAlias, TypeVar
 
-from hansa.assignment.kafka_share import Membership, Part
+from hansa.assignment.kafka_share import KafkaPart, Membership
 from hansa.errors import BadArgument, GroupRefused, HansaError, KafkaUnavailable, MemberFenced, UsageError
 from hansa.limits import KAFKA_BATCH_COUNT_MAX, KAFKA_QUESTION_S
 from hansa.runtime.mailboxes import Waiters
@@ -51,10 +51,12 @@ _RESETS: Final = {"earliest": "earliest", "smallest": "earliest", "beginning": "
     "largest": "latest",
     "end": "latest",
 }
+# Critical. It writes a line at each try to reach a broker that is away; errors come by another way, too.
+_LOG_LEVEL: Final = 2
 _POLL_INTERVAL: Final = "max.poll.interval.ms"
 
 
-class Message(Protocol):
+class KafkaMessage(Protocol):
     """What `KafkaMode` asks of a message, which is the client's own."""
 
     def topic(self) -> str | None: ...
@@ -67,20 +69,20 @@ class Message(Protocol):
 class Rebalanced(Protocol):
     """Who is told what the broker does. The group waits until each of these returns."""
 
-    async def assigned(self, parts: Sequence[Part], membership: Membership) -> None:
+    async def assigned(self, parts: Sequence[KafkaPart], membership: Membership) -> None:
         """These are this member's; nothing of them is received before `seek` and `resume`."""
 
-    async def revoked(self, parts: Sequence[Part]) -> None:
+    async def revoked(self, parts: Sequence[KafkaPart]) -> None:
         """These go to somebody else, when this returns."""
 
-    async def lost(self, parts: Sequence[Part]) -> None:
+    async def lost(self, parts: Sequence[KafkaPart]) -> None:
         """These may be somebody else's already."""
 
-    def failed(self, error: HansaError, part: Part | None = None) -> None:
+    def failed(self, error: HansaError, part: KafkaPart | None = None) -> None:
         """Something went wrong, with this partition or with all. The client goes on, but after `MemberFenced`
         and `GroupRefused`."""
 
-    def out_of_range(self, part: Part) -> None:
+    def out_of_range(self, part: KafkaPart) -> None:
         """There is nothing at the place where this partition is to be read: it waits for a `seek`."""
 
 
@@ -89,16 +91,16 @@ class GroupMember(Protocol):
 
     async def join(self, topics: Sequence[str], heard: Rebalanced) -> None: ...
 
-    async def receive(self, timeout: float) -> Sequence[Message]:
+    async def receive(self, timeout: float) -> Sequence[KafkaMessage]:
         """Messages of the partitions that flow, each in order; none after this time. Serves `Rebalanced`."""
 
-    async def seek(self, part: Part, offset: int) -> None: ...
+    async def seek(self, part: KafkaPart, offset: int) -> None: ...
 
-    async def pause(self, parts: Collection[Part]) -> None: ...
+    async def pause(self, parts: Collection[KafkaPart]) -> None: ...
 
-    async def resume(self, parts: Collection[Part]) -> None: ...
+    async def resume(self, parts: Collection[KafkaPart]) -> None: ...
 
-    async def commit(self, offsets: Mapping[Part, int]) -> None:
+    async def commit(self, offsets: Mapping[KafkaPart, int]) -> None:
         """Have Kafka show these as read up to there. Nobody waits for the answer."""
 
     async def close(self) -> None:
@@ -106,13 +108,13 @@ class GroupMember(Protocol):
 
     # -- questions
 
-    async def start_of(self, part: Part) -> int:
+    async def start_of(self, part: KafkaPart) -> int:
         """Where to begin without a handoff: as committed, else as `auto.offset.reset` says."""
 
-    async def range_of(self, part: Part) -> tuple[int, int]:
+    async def range_of(self, part: KafkaPart) -> tuple[int, int]:
         """The first offset that is there, and the one behind the last."""
 
-    async def has(self, membership: Membership, part: Part) -> bool:
+    async def has(self, membership: Membership, part: KafkaPart) -> bool:
         """Whether the broker's description of the group names this member as the one that has it."""
 
     async def retention_s(self, topics: Sequence[str]) -> float | None:
@@ -130,7 +132,7 @@ class PartitionFlow:
         self.next_offset = next_offset
         """What is below it is not taken."""
         self._count_max = count_max
-        self._waiting: deque[Message] = deque()
+        self._waiting: deque[KafkaMessage] = deque()
         self._getters = Waiters()
         self._is_full = False
         self.is_stopped = False
@@ -147,7 +149,7 @@ class PartitionFlow:
             self._is_full = False
         return not self.is_stopped and not self._is_full
 
-    def put(self, message: Message) -> bool:
+    def put(self, message: KafkaMessage) -> bool:
         """Take a message, unless its place in the order is past, or the flow has stopped: says whether.
 
         It takes what comes after it is full: that was on its way.
@@ -172,7 +174,7 @@ class PartitionFlow:
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> Message:
+    async def __anext__(self) -> KafkaMessage:
         while not self._waiting:
             if self.is_stopped:
                 raise StopAsyncIteration
@@ -212,10 +214,11 @@ class KafkaSettings:
         """For questions: what finds the brokers and proves who asks."""
         prefixes = ("sasl.", "ssl.", "security.", "client.", "socket.", "broker.", "enable.ssl")
         given = {name: value for name, value in self.settings.items() if name.startswith(prefixes)}
-        return {**given, "bootstrap.servers": self.servers, "logger": logger}
+        return {"log_level": _LOG_LEVEL, **given, "bootstrap.servers": self.servers, "logger": logger}
 
     def of_consumer(self) -> dict[str, Any]:
         made: dict[str, Any] = {
+            "log_level": _LOG_LEVEL,
             **self.settings,
             "bootstrap.servers": self.servers,
             "group.id": self.group,
@@ -307,7 +310,7 @@ class ConfluentMember:
             on_lost=self._on_lost,
         )
 
-    async def receive(self, timeout: float) -> Sequence[Message]:
+    async def receive(self, timeout: float) -> Sequence[KafkaMessage]:
         # Asking for many at once waits until there are so many, or for all of the time.
         found: list[confluent_kafka.Message] = []
         if not self._has_more:
@@ -319,16 +322,16 @@ class ConfluentMember:
         self._has_more = len(found) > 1
         return [message for message in found if message.error() is None or self._hear(message)]
 
-    async def seek(self, part: Part, offset: int) -> None:
+    async def seek(self, part: KafkaPart, offset: int) -> None:
         await self._call(self._consumer.seek, self._spot(part, offset))
 
-    async def pause(self, parts: Collection[Part]) -> None:
+    async def pause(self, parts: Collection[KafkaPart]) -> None:
         await self._call(self._consumer.pause, [self._spot(part) for part in parts])
 
-    async def resume(self, parts: Collection[Part]) -> None:
+    async def resume(self, parts: Collection[KafkaPart]) -> None:
         await self._call(self._consumer.resume, [self._spot(part) for part in parts])
 
-    async def commit(self, offsets: Mapping[Part, int]) -> None:
+    async def commit(self, offsets: Mapping[KafkaPart, int]) -> None:
         spots = [self._spot(part, offset) for part, offset in offsets.items()]
         await self._call(self._consumer.commit, offsets=spots, asynchronous=True)
 
@@ -340,7 +343,7 @@ class ConfluentMember:
             await self._call(self._consumer.close)
 
     async def _on_assign(self, _consumer: object, spots: Sequence[confluent_kafka.TopicPartition]) -> None:
-        parts = [Part(spot.topic, spot.partition) for spot in spots]
+        parts = [KafkaPart(spot.topic, spot.partition) for spot in spots]
         membership = read_membership(await self._call(self._consumer.consumer_group_metadata))
         # From a place that is known: else the client would ask the broker for one, and go there after the
         # seek. Nothing is received from there.
@@ -350,11 +353,11 @@ class ConfluentMember:
         await self._listener.assigned(parts, membership)
 
     async def _on_revoke(self, _consumer: object, spots: Sequence[confluent_kafka.TopicPartition]) -> None:
-        await self._listener.revoked([Part(spot.topic, spot.partition) for spot in spots])
+        await self._listener.revoked([KafkaPart(spot.topic, spot.partition) for spot in spots])
         await self._unassign(spots)
 
     async def _on_lost(self, _consumer: object, spots: Sequence[confluent_kafka.TopicPartition]) -> None:
-        await self._listener.lost([Part(spot.topic, spot.partition) for spot in spots])
+        await self._listener.lost([KafkaPart(spot.topic, spot.partition) for spot in spots])
         await self._unassign(spots)
 
     async def _unassign(self, spots: Sequence[confluent_kafka.TopicPartition]) -> None:
@@ -374,7 +377,7 @@ class ConfluentMember:
         error, topic, number = message.error(), message.topic(), message.partition()
         if error is None:
             return True
-        part = None if topic is None or number is None or number < 0 else Part(topic, number)
+        part = None if topic is None or number is None or number < 0 else KafkaPart(topic, number)
         if part is not None and error.code() == KafkaError._AUTO_OFFSET_RESET:
             self._listener.out_of_range(part)
         else:
@@ -383,7 +386,7 @@ class ConfluentMember:
 
     # -- questions
 
-    async def start_of(self, part: Part) -> int:
+    async def start_of(self, part: KafkaPart) -> int:
         from confluent_kafka import ConsumerGroupTopicPartitions
 
         group, spot = self._settings.group, self._spot(part)
@@ -396,7 +399,7 @@ class ConfluentMember:
         first, behind_last = await self.range_of(part)
         return behind_last if self._settings.begins_at_end else first
 
-    async def range_of(self, part: Part) -> tuple[int, int]:
+    async def range_of(self, part: KafkaPart) -> tuple[int, int]:
         from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # It says so elsewhere.
 
         admin = self._asking()
@@ -406,10 +409,11 @@ class ConfluentMember:
             (future,) = futures.values()
             return int((await self._answer(future)).offset)
 
-        first, behind_last = await asyncio.gather(offset(OffsetSpec.earliest()), offset(OffsetSpec.latest()))
+        specs: Any = OffsetSpec
+        first, behind_last = await asyncio.gather(offset(specs.earliest()), offset(specs.latest()))
         return first, behind_last
 
-    async def has(self, membership: Membership, part: Part) -> bool:
+    async def has(self, membership: Membership, part: KafkaPart) -> bool:
         group, admin = self._settings.group, self._asking()
         futures = await self._ask(lambda: admin.describe_consumer_groups([group], **_PATIENCE))
         description = await self._answer(futures[group])
@@ -455,7 +459,7 @@ class ConfluentMember:
         return self._admin
 
     @staticmethod
-    def _spot(part: Part, offset: int | None = None) -> confluent_kafka.TopicPartition:
+    def _spot(part: KafkaPart, offset: int | None = None) -> confluent_kafka.TopicPartition:
         from confluent_kafka import TopicPartition
 
         if offset is None:

@@ -47,17 +47,17 @@ from hansa.assignment.kafka_group import (
     import_client,
 )
 from hansa.assignment.kafka_share import (
-    Ask,
-    Begin,
+    AskWork,
+    BeginWork,
     Command,
-    Drop,
+    DropWork,
+    KafkaPart,
     KafkaShare,
     Membership,
-    Part,
-    Release,
-    Stop,
-    Take,
-    Tenure,
+    PartitionTenure,
+    ReleaseEntry,
+    StopTaking,
+    TakeEntry,
     TenureState,
     is_believed,
 )
@@ -142,7 +142,7 @@ class KafkaModeStats:
 class _Opening:
     """A partition whose messages are to flow from an offset on, when the consumer has been sent there."""
 
-    def __init__(self, tenure: Tenure, claim: PlacedClaim, offset: int) -> None:
+    def __init__(self, tenure: PartitionTenure, claim: PlacedClaim, offset: int) -> None:
         self.tenure = tenure
         self.claim = claim
         self.offset = offset
@@ -221,15 +221,15 @@ class KafkaMode:
         self._bound_saves()
         self._share = KafkaShare()
         self._claims: dict[int, PlacedClaim] = {}
-        self._tenures: dict[PlacedClaim, Tenure] = {}
+        self._tenures: dict[PlacedClaim, PartitionTenure] = {}
         # Whose body has ended: what follows is bounded.
         self._left: set[PlacedClaim] = set()
         self._takes: dict[int, asyncio.Task[None]] = {}
         self._openings: list[_Opening] = []
-        self._flows: dict[Part, _Opening] = {}
-        self._paused: set[Part] = set()
-        self._saved: dict[Part, int] = {}
-        self._committed: dict[Part, int] = {}
+        self._flows: dict[KafkaPart, _Opening] = {}
+        self._paused: set[KafkaPart] = set()
+        self._saved: dict[KafkaPart, int] = {}
+        self._committed: dict[KafkaPart, int] = {}
         self._commit_due_s = 0.0
         self._changed = Waiters()
         self._tasks = TaskScope(self._name, self._fail)
@@ -282,14 +282,14 @@ class KafkaMode:
 
     # -- from the broker
 
-    async def assigned(self, parts: Sequence[Part], membership: Membership) -> None:
+    async def assigned(self, parts: Sequence[KafkaPart], membership: Membership) -> None:
         """These are this member's from now on: take them."""
         logger.info("%s: assigned in generation %d: %s", self._name, membership.generation, names_of(parts))
         self.stats.assigned_count += len(parts)
         self._paused.update(parts)
         self._do(self._share.assigned(parts, membership, now=self._now()))
 
-    async def revoked(self, parts: Sequence[Part]) -> None:
+    async def revoked(self, parts: Sequence[KafkaPart]) -> None:
         """These go to somebody else when this returns: end what is done with them, and write it down."""
         logger.info("%s: revoked: %s", self._name, names_of(parts))
         began_s = self._now()
@@ -305,7 +305,7 @@ class KafkaMode:
         self.stats.revoke_s = self._now() - began_s
         self.stats.revoke_s_max = max(self.stats.revoke_s_max, self.stats.revoke_s)
 
-    async def lost(self, parts: Sequence[Part]) -> None:
+    async def lost(self, parts: Sequence[KafkaPart]) -> None:
         """These may be somebody else's already."""
         logger.warning("%s: lost: %s", self._name, names_of(parts))
         self.stats.lost_count += len(parts)
@@ -313,7 +313,7 @@ class KafkaMode:
         self._settle_openings()
         self._forget_parts(parts)
 
-    def failed(self, error: HansaError, part: Part | None = None) -> None:
+    def failed(self, error: HansaError, part: KafkaPart | None = None) -> None:
         """The client has told of an error; it goes on by itself, if it can."""
         self.stats.errors_count += 1
         self.last_error = error
@@ -324,7 +324,7 @@ class KafkaMode:
         self._is_in_trouble = True
         logger.log(level, "%s%s: %s", self._name, "" if part is None else f" ({part.name})", error)
 
-    def out_of_range(self, part: Part) -> None:
+    def out_of_range(self, part: KafkaPart) -> None:
         """There is nothing at the place where a partition is to be read: go where there is something."""
         opening = self._flows.pop(part, None)
         if opening is not None and self._share.is_current(opening.tenure):
@@ -337,27 +337,27 @@ class KafkaMode:
             tenure = command.tenure
             claim = self._claims.get(tenure.number)
             match command:
-                case Take():
+                case TakeEntry():
                     task = self._spawn(self._take(tenure), f"takes {tenure.part.name}")
                     self._takes[tenure.number] = task
                     task.add_done_callback(partial(self._tried, tenure.number))
-                case Stop():
+                case StopTaking():
                     if (trying := self._takes.get(tenure.number)) is not None:
                         trying.cancel()
-                case Begin() if claim is not None:
+                case BeginWork() if claim is not None:
                     self._worker.begin(
                         claim,
                         tenure.part.name,
                         generation=tenure.membership.generation,
                         open_messages=partial(self._open, tenure, claim),
                     )
-                case Ask() if claim is not None:
+                case AskWork() if claim is not None:
                     self._worker.ask(claim, tenure.part.name, "the group gives it to another member")
-                case Release() if claim is not None:
+                case ReleaseEntry() if claim is not None:
                     claim.handed_over()
                     self._forget(claim)
                     self._spawn(self._release(claim), f"releases {tenure.part.name}")
-                case Drop() if claim is not None:
+                case DropWork() if claim is not None:
                     self._forget(claim)
                     claim.drop(reason)
         self._changed.wake_all()
@@ -365,7 +365,7 @@ class KafkaMode:
     def _tried(self, number: int, _task: asyncio.Task[None]) -> None:
         self._takes.pop(number, None)
 
-    async def _take(self, tenure: Tenure) -> None:
+    async def _take(self, tenure: PartitionTenure) -> None:
         try:
             claim = await self._taken(tenure)
         except (*TROUBLE, Conflict, Fenced, KafkaUnavailable) as error:
@@ -385,8 +385,9 @@ class KafkaMode:
         claim.loss.call_back(partial(self._heard_loss, tenure, claim))
         self._do(begin)
 
-    async def _taken(self, tenure: Tenure) -> PlacedClaim:
+    async def _taken(self, tenure: PartitionTenure) -> PlacedClaim:
         name, mine = tenure.part.name, tenure.membership
+        await self._worker.sessions.live()
         seen = await self._entries.look(name)
         if not is_believed(mine, seen.note):
             if not await self._member.has(mine, tenure.part):
@@ -404,13 +405,13 @@ class KafkaMode:
         with suppress(*TROUBLE):
             await self._entries.release(claim)
 
-    def _heard_loss(self, tenure: Tenure, claim: PlacedClaim) -> None:
+    def _heard_loss(self, tenure: PartitionTenure, claim: PlacedClaim) -> None:
         if self._forget(claim) is not None:
             self._share.fenced(tenure, now=self._now())
         self._settle_openings()
         self._changed.wake_all()
 
-    def _forget(self, claim: PlacedClaim) -> Tenure | None:
+    def _forget(self, claim: PlacedClaim) -> PartitionTenure | None:
         self._left.discard(claim)
         tenure = self._tenures.pop(claim, None)
         if tenure is not None:
@@ -421,7 +422,7 @@ class KafkaMode:
                 del self._flows[tenure.part]
         return tenure
 
-    def _forget_parts(self, parts: Collection[Part]) -> None:
+    def _forget_parts(self, parts: Collection[KafkaPart]) -> None:
         for part in parts:
             self._paused.discard(part)
             self._saved.pop(part, None)
@@ -433,13 +434,13 @@ class KafkaMode:
         # After the work's end: a save, and if that fails another one, of what the user gives instead.
         self._worker.save_timeout_s = min(HANDOFF_SAVE_S, self._revoke_s / 4)
 
-    async def _until_over(self, parts: Sequence[Part], until_s: float) -> None:
+    async def _until_over(self, parts: Sequence[KafkaPart], until_s: float) -> None:
         with suppress(TimeoutError):
             async with asyncio.timeout(max(until_s - self._now(), 0.0)):
                 while not self._share.is_over(parts):
                     await self._changed.wait()
 
-    async def _cut_off(self, parts: Sequence[Part], until_s: float) -> None:
+    async def _cut_off(self, parts: Sequence[KafkaPart], until_s: float) -> None:
         """Save for works that do not end what they noted last, and have their bodies cancelled."""
         late = [
             (claim, tenure)
@@ -453,11 +454,12 @@ class KafkaMode:
                 for claim, tenure in late:
                     tasks.create_task(self._cut_off_one(claim, tenure), name=f"cuts {tenure.part.name} off")
 
-    async def _cut_off_one(self, claim: PlacedClaim, tenure: Tenure) -> None:
+    async def _cut_off_one(self, claim: PlacedClaim, tenure: PartitionTenure) -> None:
         self.stats.cut_off_count += 1
         work = self._worker.works.get(tenure.part.name)
         if work is not None and work.claim is claim and work.state is WorkState.RUNNING:
             with suppress(Fenced, NotHeld):
+                await self._worker.settle(work)
                 await self._worker.save_last(work, self._entries.release_of(claim))
             self._remember_saved(claim)
         self._forget(claim)
@@ -477,7 +479,9 @@ class KafkaMode:
 
     # -- messages
 
-    async def _open(self, tenure: Tenure, claim: PlacedClaim, handoff: Handoff | None) -> PartitionFlow:
+    async def _open(
+        self, tenure: PartitionTenure, claim: PlacedClaim, handoff: Handoff | None
+    ) -> PartitionFlow:
         """The messages from behind a handoff on, when the consumer has been sent there. Raises the loss."""
         offset = -1 if handoff is None else handoff.last_offset
         offset = offset + 1 if offset >= 0 else await self._start_of(tenure, claim)
@@ -490,7 +494,7 @@ class KafkaMode:
         claim.check()
         return opening.flow
 
-    async def _start_of(self, tenure: Tenure, claim: PlacedClaim) -> int:
+    async def _start_of(self, tenure: PartitionTenure, claim: PlacedClaim) -> int:
         """Where a partition begins of which nobody has left anything. However long the broker is away."""
         backoff = patient_backoff(self._worker.environment.chance)
         while tenure.part not in self._saved:
@@ -578,6 +582,10 @@ class KafkaMode:
             if opening not in self._openings:
                 continue
             self._openings.remove(opening)
+            if self._share.state_of(opening.tenure) is TenureState.READING:
+                tenure = self._share.get(part) or opening.tenure
+                self.stats.ready_s = self._now() - tenure.assigned_s
+                self.stats.ready_s_max = max(self.stats.ready_s_max, self.stats.ready_s)
             if not self._share.opened(opening.tenure):
                 opening.flow.stop()
             else:
@@ -585,8 +593,6 @@ class KafkaMode:
                 if before is not None and before is not opening:
                     before.flow.stop()
                 self._flows[part] = opening
-                self.stats.ready_s = self._now() - opening.tenure.assigned_s
-                self.stats.ready_s_max = max(self.stats.ready_s_max, self.stats.ready_s)
             opening.end()
         flowing = {part for part, opening in self._flows.items() if opening.flow.is_flowing}
         assigned = {tenure.part for tenure in self._share.tenures}
@@ -608,11 +614,11 @@ class KafkaMode:
         self._is_in_trouble = self._is_in_trouble and not messages
         for message in messages:
             topic, number = message.topic(), message.partition()
-            opening = None if topic is None or number is None else self._flows.get(Part(topic, number))
+            opening = None if topic is None or number is None else self._flows.get(KafkaPart(topic, number))
             if opening is None or not opening.flow.put(message):
                 self.stats.dropped_count += 1
 
-    async def _commit(self, parts: Sequence[Part]) -> None:
+    async def _commit(self, parts: Sequence[KafkaPart]) -> None:
         """Show in Kafka how far the saved works are."""
         offsets = {
             part: self._saved[part]
@@ -639,6 +645,8 @@ class KafkaMode:
             return None
         backoff = patient_backoff(self._worker.environment.chance)
         while True:
+            if self._is_leaving:
+                return None
             try:
                 retention_s = await self._member.retention_s(self._topics)
                 break
@@ -721,5 +729,5 @@ class KafkaMode:
         return self._store.clock.monotonic()
 
 
-def names_of(parts: Collection[Part]) -> str:
+def names_of(parts: Collection[KafkaPart]) -> str:
     return ", ".join(part.name for part in sorted(parts)) or "nothing"

@@ -2,7 +2,7 @@
 
 Two say who has a partition. The broker *assigns* it to a member, *revokes* it in order, or has it *lost*. The
 store's entry names its owner, in an epoch: that is what all writes are guarded by. What the broker has
-assigned is a `Tenure` here, from the assignment to its end:
+assigned is a `PartitionTenure` here, from the assignment to its end:
 
 - ASSIGNED: the broker says it is this member's. A try to take its entry is due.
 - TAKING: a try is under way.
@@ -11,15 +11,15 @@ assigned is a `Tenure` here, from the assignment to its end:
 - ENDING: it was revoked. The work comes to its end, and its handoff is written.
 - OVER: all was done that follows. The broker may have it.
 
-| heard    | ASSIGNED     | TAKING         | READING       | READY        | ENDING       |
-|----------|--------------|----------------|---------------|--------------|--------------|
-| took     |              | READING, Begin |               |              |              |
-| refused  |              | ASSIGNED       |               |              |              |
-| opened   |              |                | READY         | READY        |              |
-| fenced   |              |                | ASSIGNED      | ASSIGNED     | OVER         |
-| revoked  | OVER         | OVER, Stop     | OVER, Release | ENDING, Ask  |              |
-| given_up |              |                |               |              | OVER         |
-| lost     | gone         | gone, Stop     | gone, Drop    | gone, Drop   | gone, Drop   |
+| heard    | ASSIGNED | TAKING             | READING            | READY           | ENDING         |
+|----------|----------|--------------------|--------------------|-----------------|----------------|
+| took     |          | READING, BeginWork |                    |                 |                |
+| refused  |          | ASSIGNED           |                    |                 |                |
+| opened   |          |                    | READY              | READY           |                |
+| fenced   |          |                    | ASSIGNED           | ASSIGNED        | OVER           |
+| revoked  | OVER     | OVER, StopTaking   | OVER, ReleaseEntry | ENDING, AskWork |                |
+| given_up |          |                    |                    |                 | OVER           |
+| lost     | gone     | gone, StopTaking   | gone, DropWork     | gone, DropWork  | gone, DropWork |
 
 What is not in the table changes nothing: it comes late, of a tenure that is over. Each tenure has a number,
 and news of another number is such news. `fenced` is a claim that was lost though the broker's assignment
@@ -38,7 +38,7 @@ from hansa.assignment.topology import EntryNote
 from hansa.limits import KAFKA_TAKE_AGAIN_S_MAX, KAFKA_TAKE_AGAIN_S_MIN
 
 
-class Part(NamedTuple):
+class KafkaPart(NamedTuple):
     """A partition of a topic."""
 
     topic: str
@@ -67,10 +67,13 @@ class TenureState(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tenure:
-    """A partition from its assignment to its end. `number` tells it from all others."""
+class PartitionTenure:
+    """A partition from its assignment to its end. `number` tells it from all others.
 
-    part: Part
+    `assigned_s` is when it was to be taken: when it was assigned, or when the claim to it was lost.
+    """
+
+    part: KafkaPart
     number: int
     membership: Membership
     assigned_s: float
@@ -80,48 +83,48 @@ class Tenure:
 
 
 @dataclass(frozen=True, slots=True)
-class Take:
+class TakeEntry:
     """Write this process into the entry, and say `took` or `refused`."""
 
-    tenure: Tenure
+    tenure: PartitionTenure
 
 
 @dataclass(frozen=True, slots=True)
-class Begin:
+class BeginWork:
     """Read the handoff, and open the messages: then say `opened`."""
 
-    tenure: Tenure
+    tenure: PartitionTenure
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class AskWork:
     """Have the work come to its end, and its handoff written: then say `given_up`."""
 
-    tenure: Tenure
+    tenure: PartitionTenure
 
 
 @dataclass(frozen=True, slots=True)
-class Release:
+class ReleaseEntry:
     """Nobody works on it yet: own it no more."""
 
-    tenure: Tenure
+    tenure: PartitionTenure
 
 
 @dataclass(frozen=True, slots=True)
-class Stop:
+class StopTaking:
     """Try no longer to take it."""
 
-    tenure: Tenure
+    tenure: PartitionTenure
 
 
 @dataclass(frozen=True, slots=True)
-class Drop:
+class DropWork:
     """Tell the work its loss, now. Nothing may be written any more."""
 
-    tenure: Tenure
+    tenure: PartitionTenure
 
 
-Command: TypeAlias = Take | Begin | Ask | Release | Stop | Drop
+Command: TypeAlias = TakeEntry | BeginWork | AskWork | ReleaseEntry | StopTaking | DropWork
 
 _OWNED = (TenureState.READING, TenureState.READY)
 
@@ -130,45 +133,45 @@ class KafkaShare:
     """Decides what is done about each partition. The caller supplies the time, and carries out commands."""
 
     def __init__(self) -> None:
-        self._tenures: dict[Part, Tenure] = {}
+        self._tenures: dict[KafkaPart, PartitionTenure] = {}
         self._last_number = 0
 
     @property
-    def tenures(self) -> list[Tenure]:
+    def tenures(self) -> list[PartitionTenure]:
         """All that the broker has assigned and not taken back."""
         return list(self._tenures.values())
 
-    def get(self, part: Part) -> Tenure | None:
+    def get(self, part: KafkaPart) -> PartitionTenure | None:
         return self._tenures.get(part)
 
-    def is_current(self, tenure: Tenure) -> bool:
+    def is_current(self, tenure: PartitionTenure) -> bool:
         """Whether this is the tenure of its partition that counts, in whatever state."""
         found = self._tenures.get(tenure.part)
         return found is not None and found.number == tenure.number
 
-    def state_of(self, tenure: Tenure) -> TenureState:
+    def state_of(self, tenure: PartitionTenure) -> TenureState:
         """OVER also for one that is gone."""
         found = self._tenures.get(tenure.part)
         return found.state if found is not None and found.number == tenure.number else TenureState.OVER
 
-    def is_over(self, parts: Iterable[Part]) -> bool:
+    def is_over(self, parts: Iterable[KafkaPart]) -> bool:
         """Whether nothing is left to be done for partitions that were revoked."""
         found = (self._tenures.get(part) for part in parts)
         return all(tenure is None or tenure.state is TenureState.OVER for tenure in found)
 
     # -- from the broker
 
-    def assigned(self, parts: Iterable[Part], membership: Membership, *, now: float) -> list[Command]:
+    def assigned(self, parts: Iterable[KafkaPart], membership: Membership, *, now: float) -> list[Command]:
         """These are this member's from now on."""
         commands = self.lost(parts)
         for part in sorted(set(parts)):
             self._last_number += 1
-            self._tenures[part] = Tenure(
+            self._tenures[part] = PartitionTenure(
                 part=part, number=self._last_number, membership=membership, assigned_s=now, due_s=now
             )
         return commands + self.tick(now=now)
 
-    def revoked(self, parts: Iterable[Part]) -> list[Command]:
+    def revoked(self, parts: Iterable[KafkaPart]) -> list[Command]:
         """These are to be given back: when `is_over` says so."""
         commands: list[Command] = []
         for tenure in self._found(parts):
@@ -176,57 +179,58 @@ class KafkaShare:
                 case TenureState.ASSIGNED:
                     self._set(tenure, TenureState.OVER)
                 case TenureState.TAKING:
-                    commands.append(Stop(self._set(tenure, TenureState.OVER)))
+                    commands.append(StopTaking(self._set(tenure, TenureState.OVER)))
                 case TenureState.READING:
-                    commands.append(Release(self._set(tenure, TenureState.OVER)))
+                    commands.append(ReleaseEntry(self._set(tenure, TenureState.OVER)))
                 case TenureState.READY:
-                    commands.append(Ask(self._set(tenure, TenureState.ENDING)))
+                    commands.append(AskWork(self._set(tenure, TenureState.ENDING)))
         return commands
 
-    def lost(self, parts: Iterable[Part]) -> list[Command]:
+    def lost(self, parts: Iterable[KafkaPart]) -> list[Command]:
         """These are somebody else's by now, or will be, and nobody waits for what is left of them here."""
         commands: list[Command] = []
         for tenure in self._found(parts):
             del self._tenures[tenure.part]
             if tenure.state is TenureState.TAKING:
-                commands.append(Stop(tenure))
+                commands.append(StopTaking(tenure))
             elif tenure.state in (*_OWNED, TenureState.ENDING):
-                commands.append(Drop(tenure))
+                commands.append(DropWork(tenure))
         return commands
 
-    def given_back(self, parts: Iterable[Part]) -> list[Command]:
+    def given_back(self, parts: Iterable[KafkaPart]) -> list[Command]:
         """The broker has them. What is not over by then is dropped."""
         return self.lost(parts)
 
     # -- from the store and the works
 
-    def took(self, tenure: Tenure) -> list[Command]:
+    def took(self, tenure: PartitionTenure) -> list[Command]:
         """The entry names this process."""
         if self.state_of(tenure) is not TenureState.TAKING:
             return []
-        return [Begin(self._set(tenure, TenureState.READING))]
+        return [BeginWork(self._set(tenure, TenureState.READING))]
 
-    def refused(self, tenure: Tenure, *, now: float) -> None:
+    def refused(self, tenure: PartitionTenure, *, now: float) -> None:
         """The entry could not be taken now."""
         if self.state_of(tenure) is TenureState.TAKING:
             self._again(tenure, now)
 
-    def opened(self, tenure: Tenure) -> bool:
+    def opened(self, tenure: PartitionTenure) -> bool:
         """Its messages flow, to a work; says whether they are to."""
         if self.state_of(tenure) not in _OWNED:
             return False
         self._set(tenure, TenureState.READY)
         return True
 
-    def fenced(self, tenure: Tenure, *, now: float) -> None:
+    def fenced(self, tenure: PartitionTenure, *, now: float) -> None:
         """The claim to it was lost, and the broker has not said so."""
         state = self.state_of(tenure)
         if state in _OWNED:
+            self._tenures[tenure.part] = replace(self._tenures[tenure.part], assigned_s=now)
             self._again(tenure, now)
         elif state is TenureState.ENDING:
             self._set(tenure, TenureState.OVER)
 
-    def given_up(self, tenure: Tenure) -> None:
+    def given_up(self, tenure: PartitionTenure) -> None:
         """Its work has ended, and all was written that could be."""
         if self.state_of(tenure) is TenureState.ENDING:
             self._set(tenure, TenureState.OVER)
@@ -240,14 +244,14 @@ class KafkaShare:
             for tenure in self._tenures.values()
             if tenure.state is TenureState.ASSIGNED and tenure.due_s <= now
         ]
-        return [Take(self._set(tenure, TenureState.TAKING)) for tenure in due]
+        return [TakeEntry(self._set(tenure, TenureState.TAKING)) for tenure in due]
 
     def deadline(self) -> float:
         """When `tick` is to be called next."""
         waiting = (each.due_s for each in self._tenures.values() if each.state is TenureState.ASSIGNED)
         return min(waiting, default=inf)
 
-    def _again(self, tenure: Tenure, now: float) -> None:
+    def _again(self, tenure: PartitionTenure, now: float) -> None:
         found = self._tenures[tenure.part]
         # Doubling: the first pauses are over before a rebalance is, the last ones harm nobody.
         pause_s = min(KAFKA_TAKE_AGAIN_S_MIN * 2.0**found.tries_count, KAFKA_TAKE_AGAIN_S_MAX)
@@ -255,10 +259,10 @@ class KafkaShare:
             found, state=TenureState.ASSIGNED, due_s=now + pause_s, tries_count=min(found.tries_count + 1, 30)
         )
 
-    def _found(self, parts: Iterable[Part]) -> list[Tenure]:
+    def _found(self, parts: Iterable[KafkaPart]) -> list[PartitionTenure]:
         return [found for part in sorted(set(parts)) if (found := self._tenures.get(part)) is not None]
 
-    def _set(self, tenure: Tenure, state: TenureState) -> Tenure:
+    def _set(self, tenure: PartitionTenure, state: TenureState) -> PartitionTenure:
         found = self._tenures[tenure.part]
         tries_count = 0 if state is TenureState.READY else found.tries_count
         changed = self._tenures[tenure.part] = replace(found, state=state, tries_count=tries_count)

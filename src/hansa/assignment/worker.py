@@ -523,7 +523,7 @@ class Worker:
         """Save what was noted, and have somebody else own the partition."""
         claim, partition = work.claim, work.partition
         try:
-            await self._settle(work)
+            await self.settle(work)
             farewell = self.mode.farewell(claim)
             if work.is_unsaved or farewell:
                 await self.save_last(work, farewell)
@@ -553,7 +553,7 @@ class Worker:
         self._tell(PartitionRevoked, claim, work.definition, work.handoff, work.reason)
         work.end()
 
-    async def _settle(self, work: Work) -> None:
+    async def settle(self, work: Work) -> None:
         """Find out what has become of a save that has no answer, and have it come to nothing from now on."""
         if work.is_in_doubt:
             await self._handoffs.settle(work.claim, work.partition)
@@ -588,7 +588,7 @@ class Worker:
         self._asked_at_s.pop(partition, None)
         try:
             work.claim.check()
-            await self._settle(work)
+            await self.settle(work)
             handoff = work.handoff if work.is_unsaved else None
             again = await self._opened(
                 work.claim, work.definition, work.saved, handoff, work.generation, work.open_messages

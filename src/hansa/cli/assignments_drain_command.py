@@ -91,7 +91,7 @@ async def wait_until_drained(view: AssignmentView, node: str, log: LogLines, *, 
     told = -1
     deadline_s = asyncio.get_running_loop().time() + within
     while True:
-        leaving = [one.partition for one in in_order(view.all()) if one.owner == node and one.standby]
+        leaving = [one.partition for one in in_order(view.of(node)) if one.standby]
         if not leaving:
             break
         if len(leaving) != told:
@@ -106,11 +106,11 @@ async def wait_until_drained(view: AssignmentView, node: str, log: LogLines, *, 
                 f"node {node!r} still has {named(leaving)} of group {view.group!r} after {within:g} s, and"
                 " goes on draining: `hansa handovers` tells what is on its way, `--off` ends it"
             ) from None
-    kept = [one.partition for one in in_order(view.all()) if one.owner == node]
+    kept = [one.partition for one in in_order(view.of(node))]
     stays = f"; it keeps {named(kept)}, which nobody else may have now" if kept else ", and can be stopped"
     text = f"{node} has nothing more of {view.group} that others may have{stays}"
     log.tell("drained", text, group=view.group, node=node, kept=kept)
 
 
 def _is_other_count(view: AssignmentView, node: str, told: int, _: object) -> bool:
-    return sum(one.owner == node and bool(one.standby) for one in view.all().values()) != told
+    return sum(bool(one.standby) for one in view.of(node).values()) != told

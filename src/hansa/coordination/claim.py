@@ -579,7 +579,11 @@ class Line(Generic[E]):
         self.sessions = sessions
         self.prefix = prefix
         self.what = what
-        self.stats = LineStats()
+        self._acquired_count = 0
+        self._timed_out_count = 0
+        self._lost_count = 0
+        self._waited_s = 0.0
+        self._waited_s_max = 0.0
         self._turns_count = turns_count
         self._inside = inside
         self._claim: Callable[[Session], TakenClaim[E]] = partial(
@@ -592,6 +596,16 @@ class Line(Generic[E]):
             admit=admit,
             is_brief=is_brief,
             movable=movable,
+        )
+
+    @property
+    def stats(self) -> LineStats:
+        return LineStats(
+            acquired_count=self._acquired_count,
+            timed_out_count=self._timed_out_count,
+            lost_count=self._lost_count,
+            waited_s=self._waited_s,
+            waited_s_max=self._waited_s_max,
         )
 
     async def acquire(self, timeout: float | None) -> TakenClaim[E]:
@@ -624,7 +638,7 @@ class Line(Generic[E]):
                 return self._owned(claim, clock.monotonic() - began_s)
             except TimeoutError:
                 claim.leave_later()
-                self.stats = replace(self.stats, timed_out_count=self.stats.timed_out_count + 1)
+                self._timed_out_count += 1
                 raise TimedOut(f"{self.what}: the turn did not come within {timeout} s") from None
             except SessionLost:
                 claim.leave_later()
@@ -672,17 +686,14 @@ class Line(Generic[E]):
         return Standing.of((await self.sessions.store.scan(self.prefix)).items)
 
     def _owned(self, claim: TakenClaim[E], waited_s: float) -> TakenClaim[E]:
-        self.stats = replace(
-            self.stats,
-            acquired_count=self.stats.acquired_count + 1,
-            waited_s=self.stats.waited_s + waited_s,
-            waited_s_max=max(self.stats.waited_s_max, waited_s),
-        )
+        self._acquired_count += 1
+        self._waited_s += waited_s
+        self._waited_s_max = max(self._waited_s_max, waited_s)
         claim.loss.call_back(self._lost)
         return claim
 
     def _lost(self) -> None:
-        self.stats = replace(self.stats, lost_count=self.stats.lost_count + 1)
+        self._lost_count += 1
 
     def check_outside(self, session: Session, who: Hashable, kind: str) -> None:
         """Raises `UsageError` for a task or a thread that has all the turns there are, in its blocks."""

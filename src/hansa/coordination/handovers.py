@@ -101,6 +101,8 @@ class HandoversStats:
     """Hand-overs that are under way now."""
     offered_count: int = 0
     done_count: int = 0
+    lost_states_count: int = 0
+    """Of those that are done: what was handed on could not be read any more."""
     withdrawn_count: int = 0
     overdue_count: int = 0
     """Of those that were withdrawn: by this one, because their time was over."""
@@ -381,6 +383,7 @@ class Handovers:
                 stats = replace(
                     stats,
                     done_count=stats.done_count + is_done,
+                    lost_states_count=stats.lost_states_count + (is_done and bool(record.trouble)),
                     withdrawn_count=stats.withdrawn_count + (not is_done),
                 )
         self._stats = stats

@@ -86,16 +86,16 @@ class SessionTimes:
     renew_interval_s: float
     loop_silence_s_max: float
 
-    def deadline_s(self, kept: Kept) -> float:
-        """From when on the session is lost, unless it is renewed before."""
-        return kept.until_s - self.margin_s
+    def deadline_s(self, until_s: float) -> float:
+        """From when on the session is lost, unless renewed; its lease surely lives until then."""
+        return until_s - self.margin_s
 
     def why_lost(self, kept: Kept, *, now: float) -> str | None:
         """Why the session is lost; None while it lives. Once lost it stays so: the caller sees to that."""
         unrenewed_s = now - (kept.until_s - self.ttl_s)
         if kept.is_lost:
             return f"the store ended the lease; it was renewed last {unrenewed_s:.1f} s ago"
-        if now < self.deadline_s(kept):
+        if now < self.deadline_s(kept.until_s):
             return None
         # A renewal is tried every interval and has failed after another, and either is heard on the loop.
         silence_s = now - kept.heard_s
@@ -228,7 +228,7 @@ class Session:
     @property
     def deadline_s(self) -> float:
         """When it is lost unless it is renewed, on the store's clock; each renewal moves it on."""
-        return self._times.deadline_s(self._kept())
+        return self._times.deadline_s(self._until_s(self._open_keeping()))
 
     @property
     def remaining_s(self) -> float:
@@ -363,8 +363,14 @@ class Session:
 
     def _look(self) -> SessionLost | None:
         """The verdict as of now. Any thread may ask; the loop is told by its own timer."""
-        if self._verdict is None and self._keeping is not None:
-            reason = self._times.why_lost(self._kept(), now=self.store.clock.monotonic())
+        keeping = self._keeping
+        if self._verdict is None and keeping is not None:
+            now = self.store.clock.monotonic()
+            # A lock looks six times, and nearly always it lives. That is all that `why_lost` would say, and
+            # no `Kept` is made for it (`make bench`, lock).
+            if not keeping.is_lost and now < self._times.deadline_s(self._until_s(keeping)):
+                return None
+            reason = self._times.why_lost(self._kept(), now=now)
             if reason is not None:
                 self._verdict = SessionLost(f"{self._title()} is lost: {reason}")
         return self._verdict
@@ -372,11 +378,15 @@ class Session:
     def _kept(self) -> Kept:
         keeping = self._open_keeping()
         return Kept(
-            until_s=max(keeping.kept_until_s, self._renewed_until_s),
+            until_s=self._until_s(keeping),
             is_lost=keeping.is_lost,
             failures_count=keeping.failures_count,
             heard_s=self._heard_s,
         )
+
+    def _until_s(self, keeping: Keeping) -> float:
+        """Until when the lease surely lives."""
+        return max(keeping.kept_until_s, self._renewed_until_s)
 
     def _open_keeping(self) -> Keeping:
         if self._keeping is None:

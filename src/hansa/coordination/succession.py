@@ -447,7 +447,7 @@ async def _try_to_take(claim: TakenClaim[Any], place: Place) -> tuple[Place, Han
             puts.append(Delete(now.owner_key.encode()))
         outcome = await record.write(taken, compares, puts, [everybody])
     else:
-        if head.is_open:
+        if head.is_open and now is None:
             logger.warning("%s: what was handed on is gone with its record %r", claim.what, record.key)
         outcome = await session.store.commit(compares, then=[*puts, everybody], otherwise=[everybody])
     items = [item for item in outcome.items if item.key != record.key]
@@ -484,7 +484,9 @@ async def finish(claim: TakenClaim[Any], trouble: str) -> None:
         if not outcome.is_success and not any(item.key == claim.key for item in outcome.items):
             claim.deleted()
             claim.loss.check()
-    claim.handover = record.latest or handover
+    if (now := record.latest) is not None and now.number == handover.number:
+        # Somebody may have offered it once more by now.
+        claim.handover = now
 
 
 async def asked_for(claim: TakenClaim[Any]) -> Handover:

@@ -13,7 +13,8 @@ Around them `node` is a process's part in the mesh, and where its spots come fro
 - `mesh`: for the ROUTER mesh, where each topic has an owner. `open_mesh`: for the PUB/SUB mesh: none has.
 - `wants`: which subscription matches which topics, and what is wanted here. `owners`: who owns which topic.
 - `doorkeeper`: which nodes this one stays connected with. `claims`: topics claimed in a store.
-- `moving`: how a topic goes from one owner to another while it is used. `mover` drives that by a record.
+- `moving`: how a topic goes from one owner to another while it is used. `topic_state`: what goes along.
+  `mover` drives that by a record.
 - `lags`: what peers are told that missed messages. `names`: what topics may be called.
 - `effects`: what these ask for. `events`: what a program is told.
 

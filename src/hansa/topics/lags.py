@@ -12,7 +12,7 @@ from dataclasses import replace
 from hansa.topics.effects import Effect, Peer, Send
 from hansa.topics.fanout import Exchange, Outlet
 from hansa.topics.inbox import TopicMessage
-from hansa.wire.topics import Mark, Message, TopicAnnounce
+from hansa.wire.topics import Mark, Message, TopicAnnounce, TopicCounts
 
 
 class Lags:
@@ -81,4 +81,13 @@ def mark_of(outlet: Outlet, node: bytes, *, confirm: bool = False) -> Mark:
         retain=outlet.retain,
         confirm=confirm,
         founder=b"" if outlet.founder == node else outlet.founder,
+    )
+
+
+def counts_of(outlet: Outlet) -> TopicCounts:
+    """What has become of the messages of a topic of this node's."""
+    return TopicCounts(
+        subscribers_count=len(outlet.subscribers) + len(outlet.feed.inboxes),
+        published_count=outlet.sequence,
+        dropped_count=outlet.dropped_count,
     )

@@ -18,16 +18,14 @@ from __future__ import annotations
 
 from collections import deque
 
-from hansa.errors import BadArgument, Conflict, LimitExceeded, NotOwner, PeerAway, TopicExists
+from hansa.errors import BadArgument, Conflict, NotOwner, PeerAway, TopicExists
 from hansa.ids import format_id, precedence
 from hansa.limits import (
-    CLAIMS_MAX,
     JOIN_S_MAX,
     LAGGING_S,
     NODE_SUBSCRIPTIONS_MAX,
     OWNED_TOPICS_MAX,
     SILENT_PEER_S,
-    TOPICS_MAX,
 )
 from hansa.presence.statements import Stamps
 from hansa.topics.effects import Broadcast, Effect, MeshTally, Peer, Send, Tell
@@ -44,10 +42,11 @@ from hansa.topics.events import (
     TopicRemoved,
 )
 from hansa.topics.fanout import Exchange, Feed, Outlet, receive
-from hansa.topics.lags import Lags, again, mark_of
-from hansa.topics.moving import Adoption, HeldMessages, Leaving, Moves, TopicState
+from hansa.topics.lags import Lags, again, counts_of, mark_of
+from hansa.topics.moving import Adoption, HeldMessages, Leaving, Moves
 from hansa.topics.names import check_topic
 from hansa.topics.owners import Owners, TopicIndex
+from hansa.topics.topic_state import TopicState
 from hansa.topics.wants import Subscriber, Wants
 from hansa.transport.outbox import Outbox
 from hansa.wire.topics import (
@@ -97,7 +96,7 @@ class Mesh:
         self._effects: list[Effect] = []
         self._lags = Lags(node, exchange, self.peers, self._effects)
         self.wants = Wants(node, exchange, self.owners, self.peers, self.tally, self._effects)
-        self.moves = Moves(node, exchange, self.owners, self.peers, self.tally, self._effects)
+        self.moves = Moves(node, exchange, self.owners, self._claims, self.peers, self.tally, self._effects)
 
     # -- what is
 
@@ -116,8 +115,7 @@ class Mesh:
 
     def heard_count(self, peer: bytes) -> int:
         """How often a peer was heard over its connection; 0 if it has none."""
-        member = self.peers.get(peer)
-        return 0 if member is None else member.heard_count
+        return self.peers[peer].heard_count if peer in self.peers else 0
 
     # -- peers
 
@@ -207,11 +205,6 @@ class Mesh:
             self._ask(member)
         return self._done()
 
-    def takers(self) -> list[Peer]:
-        """Who takes topics, the least loaded first."""
-        takers = [member for member in self.peers.values() if member.taker]
-        return sorted(takers, key=lambda member: (self.owners.count(member.id), precedence(member.id)))
-
     def survey(self) -> list[Effect]:
         """Ask everybody for the counts of their topics."""
         for member in self.peers.values():
@@ -220,7 +213,7 @@ class Mesh:
 
     def report(self) -> list[tuple[str, TopicCounts]]:
         """The counts of our own topics."""
-        return [(outlet.feed.topic, _counts(outlet)) for outlet in self.exchange.outlets.values()]
+        return [(outlet.feed.topic, counts_of(outlet)) for outlet in self.exchange.outlets.values()]
 
     # -- time
 
@@ -251,20 +244,14 @@ class Mesh:
             reason = f"node {format_id(leaving.target)} has taken it over, and cannot be reached"
             self._lose(leaving.outlet, reason)
         for adoption in list(self.moves.adoptions.values()):
-            self._try_to_open(adoption, is_late=adoption.until <= now)
+            self._try_to_open(adoption, late_at=now if adoption.until <= now else None)
         return self._done()
 
     def deadline(self) -> float | None:
         # All wait equally long, so the one that began first is due first.
-        due = [next(iter(self._awaited.values()))] if self._awaited else []
-        if self._silent:
-            due.append(next(iter(self._silent.values())))
-        if self._asking:
-            due.append(self._asking[0][0])
-        if self._lag_at is not None:
-            due.append(self._lag_at)
-        if (moves_due := self.moves.deadline()) is not None:
-            due.append(moves_due)
+        due = [next(iter(waiting.values())) for waiting in (self._awaited, self._silent) if waiting]
+        due += [self._asking[0][0]] if self._asking else []
+        due += [at for at in (self._lag_at, self.moves.deadline()) if at is not None]
         return min(due, default=None)
 
     # -- what the program asks for
@@ -327,6 +314,11 @@ class Mesh:
 
     def destroy(self, topic: bytes, spot: object) -> list[Effect]:
         """Raises NotOwner."""
+        adoption = self.moves.adoptions.get(topic)
+        if adoption is not None and adoption.spot is spot:
+            # Nobody has heard of it yet.
+            del self.moves.adoptions[topic]
+            return self._done()
         outlet = self.exchange.outlets.get(topic)
         if outlet is None or outlet.spot is not spot:
             owner = self.owner(topic)
@@ -338,10 +330,13 @@ class Mesh:
 
     def lose(self, topic: bytes, reason: str) -> list[Effect]:
         """The claim of a topic of ours is lost in the store: from now on somebody else may own it."""
+        adoption = self.moves.adoptions.pop(topic, None)
+        if adoption is not None:
+            event = TopicLost(topic=topic.decode(), reason=reason)
+            self._effects.append(Tell(event=event, to=adoption.spot))
         outlet = self.exchange.outlets.get(topic)
-        if outlet is None:
-            return []
-        self._lose(outlet, reason)
+        if outlet is not None:
+            self._lose(outlet, reason)
         return self._done()
 
     def _lose(self, outlet: Outlet, reason: str) -> None:
@@ -360,7 +355,9 @@ class Mesh:
         for topic in topics:
             want = self.wants.all.get(topic)
             if want is None:
-                self.wants.begin(topic, self.owner(topic))
+                # One that is closed here may be another's before the next message: `stay` or its new owner
+                # says where this one begins.
+                self.wants.begin(topic, None if self.moves.is_closed(topic) else self.owner(topic))
             else:
                 self.wants.join(want, subscriber)
         return self._done()
@@ -399,6 +396,7 @@ class Mesh:
         """The hand-over was withdrawn: go on. Changes nothing unless the topic was closed."""
         leaving = self.moves.leaving.get(topic)
         if leaving is not None and not leaving.is_gone:
+            self.wants.begin_here(topic)
             self.moves.reopen(leaving, claim=self._claims.get(topic, 0))
             for peer, said in leaving.said:
                 if isinstance(said, Subscribe):
@@ -420,10 +418,15 @@ class Mesh:
         self._try_to_open(adoption)
         return self._done()
 
-    def _try_to_open(self, adoption: Adoption, *, is_late: bool = False) -> None:
+    def _try_to_open(self, adoption: Adoption, *, late_at: float | None = None) -> None:
+        """`late_at`: the time, when it has waited long enough."""
         topic, state = adoption.topic, adoption.state
-        if not is_late and not self.moves.is_closed_here(adoption):
-            return
+        if not self.moves.is_closed_here(adoption):
+            if late_at is None:
+                return
+            # What this node has published before may still be on its way to the old owner.
+            source = self.peers[state.source]
+            self.moves.begin_hold(topic, source, self.node, adoption.number, now=late_at)
         outlet = self._open(
             topic, adoption.spot, state.founder, state.epoch, retain=state.retain, claim=adoption.claim
         )
@@ -438,7 +441,7 @@ class Mesh:
         outlet = leaving.outlet
         topic, name = outlet.frame, outlet.feed.topic
         self._give_up(topic, outlet)
-        self.moves.let_go(leaving, epoch=self.owners.epoch(topic, peer))
+        self.moves.let_go(leaving, epoch=self.owners.epoch(topic, peer), is_told=mark is not None)
         if mark is None:
             self.wants.moved(topic, peer, is_lost=True)
         else:
@@ -458,17 +461,14 @@ class Mesh:
         """A peer says that a topic is its own; by `move` and `mark` how it was handed over to it."""
         if self.owners.is_claimed_by(topic, peer) and self.owners.epoch(topic, peer) == epoch:
             return
-        if self.owners.count(peer) >= TOPICS_MAX:
-            raise LimitExceeded(f"{format_id(peer)} claims more than {TOPICS_MAX} topics")
-        if self.owners.claims_count >= CLAIMS_MAX:
-            raise LimitExceeded(f"all peers together claim {CLAIMS_MAX} topics, which is the most")
+        self.owners.check_room(peer)
         before = self.owners.owner(topic)
         self.owners.claim(topic, peer, epoch)
         outlet = self.exchange.outlets.get(topic)
         if outlet is None:
             after = self.owners.owner(topic)
             hold = self.moves.holds.get(topic.decode())
-            if before is None and hold is not None and hold.is_orphaned:
+            if hold is not None and hold.is_orphaned:
                 self._moved(topic, hold.source, after, move=move, mark=mark)
             elif after != before:
                 self._moved(topic, before, after, move=move, mark=mark)
@@ -485,9 +485,8 @@ class Mesh:
             self._lags.tell_at_once(outlet, self._claims)
             self._give_up(topic, outlet)
             self.moves.abandon(topic)
-            self._effects.append(
-                Tell(event=TopicDemoted(topic=outlet.feed.topic, winner=peer), to=outlet.spot)
-            )
+            event = TopicDemoted(topic=outlet.feed.topic, winner=peer)
+            self._effects.append(Tell(event=event, to=outlet.spot))
             self._moved(topic, self.node, self.owners.owner(topic))
 
     def _disclaim(self, topic: bytes, peer: bytes, *, is_lost: bool = False) -> None:
@@ -540,12 +539,12 @@ class Mesh:
         name = topic.decode()
         self._routes.pop(name, None)
         hold = self.moves.holds.get(name)
+        if hold is not None and self.moves.is_awaited(hold, before, after):
+            hold.is_orphaned = True
+            return
         if after is None:
-            if hold is not None and hold.source == before and hold.target in (self.node, *self.peers):
-                # Its next owner is about to announce it: until then nothing has happened.
-                hold.is_orphaned = True
-                return
             self._index.discard(topic)
+            self.wants.note_retain(topic, retain=False)
             self._tell(TopicRemoved(topic=name, owner=before or b""))
         else:
             if hold is not None:
@@ -587,7 +586,7 @@ class Mesh:
             answer = QueryResp(
                 topics=tuple(outlet.feed.topic for outlet in outlets.values()),
                 is_extended=query.is_extended,
-                report=tuple(map(_counts, outlets.values())) if query.report_wanted else None,
+                report=tuple(map(counts_of, outlets.values())) if query.report_wanted else None,
                 claims=tuple(claims) if query.is_extended and any(claims) else None,
             )
         if query.is_extended:
@@ -603,8 +602,7 @@ class Mesh:
         topics = {topic.encode(): claim for topic, claim in zip(answer.topics, claims, strict=True)}
         gone = [topic for topic in self.owners.claims(member.id) if topic not in topics]
         # Before anything is changed: half an answer would be neither what was before nor what is.
-        if self.owners.claims_count - self.owners.count(member.id) + len(topics) > CLAIMS_MAX:
-            raise LimitExceeded(f"all peers together claim more than {CLAIMS_MAX} topics")
+        self.owners.check_room_for(member.id, len(topics))
         for topic in gone:
             self._disclaim(topic, member.id)
         for topic, claim in topics.items():
@@ -617,6 +615,8 @@ class Mesh:
     def _announced(self, member: Peer, announced: TopicAnnounce, *, now: float) -> None:
         topic, mark, move = announced.topic.encode(), announced.mark, announced.move
         step = None if move is None else move.step
+        if mark is not None:
+            self.wants.note_retain(topic, retain=mark.retain)
         if move is not None and step is MoveStep.ENDED:
             if move.node == self.node:
                 self.moves.ended(topic, move.number)
@@ -642,6 +642,9 @@ class Mesh:
         if not is_known and self.owner(topic) == member.id:
             self._routes.pop(topic.decode(), None)
             self.moves.begin_hold(topic, member, move.node, move.number, now=now)
+        elif not is_known:
+            # Its new owner was heard before: nothing was ever sent here.
+            self.moves.say_end(topic, member.id, move.number)
         adoption = self.moves.adoptions.get(topic)
         if adoption is not None:
             self._try_to_open(adoption)
@@ -654,10 +657,13 @@ class Mesh:
         if source is not None and self.owner(topic) == source.id and not is_heard:
             self._routes.pop(name, None)
             self.moves.begin_hold(topic, source, member.id, move.number, now=now)
-        is_news = not self.owners.is_claimed_by(topic, member.id)
+        is_news, is_late = not self.owners.is_claimed_by(topic, member.id), topic not in self.moves.leaving
         self._claim(topic, member.id, announced.claim, move=move, mark=announced.mark)
-        if source is not None:
-            # The old owner says it by LAST.
+        if move.node == self.node and is_late:
+            # It came too late: this node has given up what it had kept for the new owner, and told so.
+            self.moves.say_last(topic, member.id, move.number)
+        if move.node != self.node:
+            # The old owner says it by LAST. Who has no connection to that one has nothing to wait for.
             self.moves.switching[topic] = (member.id, move.number)
         if not is_news and member.is_hansa and announced.mark is not None:
             self.wants.marked(member, topic, announced.mark)
@@ -740,11 +746,3 @@ class Mesh:
         effects = self._effects[:]
         self._effects.clear()
         return effects
-
-
-def _counts(outlet: Outlet) -> TopicCounts:
-    return TopicCounts(
-        subscribers_count=len(outlet.subscribers) + len(outlet.feed.inboxes),
-        published_count=outlet.sequence,
-        dropped_count=outlet.dropped_count,
-    )

@@ -17,6 +17,7 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from typing import TYPE_CHECKING
 
 from hansa.coordination.claim import TakenClaim
 from hansa.coordination.following import TROUBLE, Following, changes
@@ -26,24 +27,34 @@ from hansa.errors import (
     AlreadyClosed,
     BadArgument,
     BadRecord,
+    Conflict,
     Fenced,
     HansaError,
     NoSuccessor,
     NotOwner,
+    PeerAway,
     StoreCorrupt,
     TimedOut,
-    TopicExists,
     Unavailable,
 )
 from hansa.ids import format_id
 from hansa.keys import topic_name, unquoted
-from hansa.limits import DRAIN_AT_ONCE_COUNT, TOPIC_FORWARD_S_MAX, TOPIC_HOLD_S_MAX, TOPIC_TAKEN_S_MAX
+from hansa.limits import (
+    DRAIN_AT_ONCE_COUNT,
+    SURVEY_S,
+    TOPIC_FORWARD_S_MAX,
+    TOPIC_HOLD_S_MAX,
+    TOPIC_TAKEN_S_MAX,
+)
 from hansa.runtime.tasks import TaskScope
 from hansa.topics.claims import TopicClaims
-from hansa.topics.moving import TopicState
 from hansa.topics.names import check_topic
 from hansa.topics.router_mesh import RouterMesh, Taker
+from hansa.topics.topic_state import TopicState
 from hansa.transport.environment import Environment
+
+if TYPE_CHECKING:
+    from hansa.topics.spot import Spot
 
 
 class TopicMover:
@@ -55,7 +66,7 @@ class TopicMover:
         mesh: RouterMesh,
         *,
         node: bytes,
-        heir: Callable[[], object],
+        heir: Callable[[], Spot],
         environment: Environment,
         on_failure: Callable[[BaseException], None],
     ) -> None:
@@ -100,9 +111,6 @@ class TopicMover:
 
     async def hand_over(self, topic: str, to: str | bytes, *, timeout: float, reason: str) -> Handover:
         """Raises as `Spot.hand_over`."""
-        giving = self._giving.get(topic)
-        if giving is not None:
-            raise TopicExists(f"topic {topic!r} is being handed over already")
         target, name = self._taker(topic, to)
         return await self._give(topic, target, name, timeout, reason)
 
@@ -120,7 +128,11 @@ class TopicMover:
                         group.create_task(
                             self._drain(waiting, loads, moved, timeout), name=f"drains for {self._name}"
                         )
-                await self._mesh.until_settled([check_topic(topic) for topic in moved])
+                # Those too that were handed over a moment before.
+                await self._mesh.until_settled([*map(check_topic, moved), *self._mesh.leaving])
+                # Who answers has got all that this node has sent: what is on its way when a connection is
+                # closed may be lost.
+                await self._mesh.survey(SURVEY_S)
         except TimeoutError:
             pass  # What is left is destroyed when the node closes.
         return moved
@@ -131,13 +143,18 @@ class TopicMover:
         """Hand over what waits, one after the other. `loads` has what each taker owns or is being given."""
         while waiting:
             topic = waiting.pop(0)
+            if (giving := self._giving.get(topic)) is not None:
+                # Somebody has asked for it already; it may stay all the same.
+                await asyncio.wait([giving])
+            if self._claims.of(topic) is None:
+                continue
             # One that cannot take it says so; then it is the next one's turn, once each.
             refused: set[bytes] = set()
             while (taker := self._least_loaded(loads, refused)) is not None:
                 loads[taker.node] += 1
                 try:
                     await self._give(topic, taker.node, taker.name, timeout, "the node leaves")
-                except Unavailable:
+                except (Conflict, Unavailable):
                     loads[taker.node] -= 1
                     refused.add(taker.node)
                 except (Fenced, NotOwner, BadArgument):
@@ -165,6 +182,8 @@ class TopicMover:
         )
 
     async def _give(self, topic: str, target: bytes, name: str, timeout: float, reason: str) -> Handover:
+        if topic in self._giving:
+            raise Conflict(f"topic {topic!r} is being handed over already")
         outcome: asyncio.Future[Handover] = asyncio.get_running_loop().create_future()
         work = self._carry_out(outcome, topic, target, name, timeout, reason)
         task = self._giving[topic] = self._tasks.spawn(work, f"hands over {topic}")
@@ -172,8 +191,9 @@ class TopicMover:
         try:
             return await asyncio.shield(outcome)
         except asyncio.CancelledError:
-            # A topic that is closed must not stay so: then it goes on in the background.
-            if not self._mesh.is_closed(check_topic(topic)):
+            # A topic that is closed must not stay so, and one that is another's must be forgotten: then it
+            # goes on in the background.
+            if self._mesh.is_open(check_topic(topic)):
                 task.cancel()
             raise
 
@@ -215,7 +235,10 @@ class TopicMover:
         async def close() -> bytes:
             record = claim.record.latest if claim.record is not None else None
             number = 0 if record is None else record.number
-            return self._mesh.close_topic(frame, target, number=number).encode()
+            try:
+                return self._mesh.close_topic(frame, target, number=number).encode()
+            except PeerAway as error:
+                raise NoSuccessor(str(error)) from error
 
         try:
             record = await claim.hand_over(name, state=close, timeout=timeout, reason=reason)
@@ -297,19 +320,34 @@ class TopicMover:
             del self._taking[topic]
 
     async def _take(self, topic: str, record: Handover) -> None:
+        # If its owner dies before it has sealed anything, that much is known: it goes on as what it was.
+        retain = self._mesh.retains(check_topic(topic))
         try:
             claim = await self._claims.take_over(topic, record.timeout + TOPIC_HOLD_S_MAX)
         except (AlreadyClosed, TimedOut, Fenced):
             return
+        # It owns now: what becomes of the record from here on does not make it leave the line, and a node
+        # that closes gives it back with all others.
+        self._taking.pop(topic, None)
+        self._claims.keep(topic, claim)
         try:
-            self.own(topic, self._heir(), claim, retain=False)
-            self._claims.keep(topic, claim)
+            await claim.finish_handover()
+            heir = self._heir()
+            self.own(topic, heir, claim, retain=retain)
+            heir.inherit(topic)
         except HansaError as error:
-            self._claims.give_up_later(topic, claim)
-            self._report(topic, error)
+            self._claims.release_later(topic)
+            # A claim that was lost meanwhile is nothing to be told: nobody has heard of it.
+            if not isinstance(error, Fenced):
+                self._report(topic, error)
 
     def own(self, topic: str, spot: object, claim: TakenClaim[Fenced], *, retain: bool) -> None:
-        """The store says that it is ours: open it, with what was handed on. Raises as `RouterMesh.create`."""
+        """The store says that it is ours: open it, with what was handed on.
+
+        The hand-over must be done in the record by then. Else somebody might be given the same state again,
+        and number its own messages as this node has numbered others. Raises as `RouterMesh.create`, and the
+        loss.
+        """
         frame = check_topic(topic)
         claim.check()
         handover = claim.handover
@@ -319,7 +357,6 @@ class TopicMover:
                 state = TopicState.decode(claim.state)
             except (BadRecord, StoreCorrupt) as error:
                 self._report(topic, error)
-            self._tasks.spawn(_finish(claim), f"ends the hand-over of {topic}")
         if handover is None or state is None:
             # Nothing was handed on: a topic that begins anew.
             self._mesh.create(frame, spot, retain=retain, claim=claim.epoch)
@@ -334,12 +371,6 @@ class TopicMover:
         # Who asked finds the reason; when the store does not answer it ends by its deadline.
         with suppress(*TROUBLE, HansaError):
             await self._handovers.withdraw(record.kind, record.name, reason=reason)
-
-
-async def _finish(claim: TakenClaim[Fenced]) -> None:
-    # Whoever comes next is given the same state.
-    with suppress(HansaError):
-        await claim.finish_handover()
 
 
 def _unquoted(name: str) -> str:

@@ -31,21 +31,20 @@ crash: then what is held goes there. Nobody does: after TOPIC_HOLD_S_MAX the pub
 messages that were.
 
 Peers that know none of this hear an announcement of B, a removal of A, and B's announcement once more,
-because they may have taken the removal for B's. What they still send to A is forwarded for a while.
+because they may have taken the removal for B's; and a third time some seconds later, because the removal may
+come last. What they still send to A is forwarded for a while.
 """
 
 from __future__ import annotations
 
-import json
 from collections import deque
 from collections.abc import Container, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from math import inf
 from typing import TypeAlias
 
-from hansa.errors import BadRecord
 from hansa.limits import (
+    TOPIC_AGAIN_S,
     TOPIC_FORWARD_BYTES_MAX,
     TOPIC_FORWARD_COUNT_MAX,
     TOPIC_FORWARD_S_MAX,
@@ -60,6 +59,7 @@ from hansa.topics.fanout import Exchange, Outlet
 from hansa.topics.inbox import TopicMessage
 from hansa.topics.lags import mark_of
 from hansa.topics.owners import Owners
+from hansa.topics.topic_state import TopicState
 from hansa.wire.topics import (
     Move,
     MoveStep,
@@ -69,58 +69,6 @@ from hansa.wire.topics import (
     TopicRemove,
     Unsubscribe,
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicState:
-    """What the new owner needs to go on: sealed in the record of the hand-over. `source` is the old owner."""
-
-    source: bytes
-    founder: bytes
-    epoch: int
-    sequence: int
-    retain: bool
-    latest: bytes | None
-    subscribers: tuple[bytes, ...]
-
-    def encode(self) -> bytes:
-        """A line of JSON, then the latest retained message, if there is one."""
-        head = {
-            "source": self.source.hex(),
-            "founder": self.founder.hex(),
-            "epoch": self.epoch,
-            "sequence": self.sequence,
-            "retain": self.retain,
-            "has_latest": self.latest is not None,
-            "subscribers": [peer.hex() for peer in self.subscribers],
-        }
-        return json.dumps(head).encode() + b"\n" + (self.latest or b"")
-
-    @classmethod
-    def decode(cls, value: bytes) -> TopicState:
-        """Raises `BadRecord`."""
-        head, _, latest = value.partition(b"\n")
-        with suppress(ValueError, TypeError, RecursionError):
-            match json.loads(head):
-                case {
-                    "source": str(source),
-                    "founder": str(founder),
-                    "epoch": int(epoch),
-                    "sequence": int(sequence),
-                    "retain": bool(retain),
-                    "has_latest": bool(has_latest),
-                    "subscribers": list(subscribers),
-                }:
-                    return cls(
-                        source=bytes.fromhex(source),
-                        founder=bytes.fromhex(founder),
-                        epoch=epoch,
-                        sequence=sequence,
-                        retain=retain,
-                        latest=latest if has_latest else None,
-                        subscribers=tuple(bytes.fromhex(peer) for peer in subscribers),
-                    )
-        raise BadRecord(f"the state of a topic that is handed over cannot be {value[:40]!r}")
 
 
 class HeldMessages:
@@ -171,6 +119,9 @@ class Leaving:
     def __init__(self, outlet: Outlet, target: bytes, number: int, expected: dict[bytes, None]) -> None:
         self.outlet = outlet
         self.target = target
+        self.way: Peer | None = None
+        """The connection over which the new owner has announced the topic. What comes is passed on over this
+        one and no other: when it has ended the new owner waits for nothing from here any more."""
         self.number = number
         self.expected = expected
         """Who has not said END yet."""
@@ -242,10 +193,12 @@ class Moves:
         node: bytes,
         exchange: Exchange,
         owners: Owners,
+        claims: Mapping[bytes, int],
         peers: dict[bytes, Peer],
         tally: MeshTally,
         effects: list[Effect],
     ) -> None:
+        """`claims`: the epochs of this node's own in a store, by topic."""
         self.holds: dict[str, HeldMessages] = {}
         """Of all topics on their way that this node has heard of."""
         self.switching: dict[bytes, tuple[bytes, int]] = {}
@@ -253,17 +206,26 @@ class Moves:
         self.leaving: dict[bytes, Leaving] = {}
         self.arrivals: dict[bytes, Arrival] = {}
         self.adoptions: dict[bytes, Adoption] = {}
+        self.again: dict[bytes, float | None] = {}
+        """Topics of ours, and when they are announced once more to peers that know nothing of hand-overs.
+        None: so long from the next tick on."""
         self._node = node
         self._exchange = exchange
         self._peers = peers
         self._tally = tally
         self._effects = effects
         self._owners = owners
+        self._claims = claims
 
     def _owner(self, topic: bytes) -> bytes | None:
         return self._node if topic in self._exchange.outlets else self._owners.owner(topic)
 
     # -- the old owner
+
+    def is_closed(self, topic: bytes) -> bool:
+        """Whether this node owns it, and gives nothing out."""
+        leaving = self.leaving.get(topic)
+        return leaving is not None and not leaving.is_gone
 
     def close(self, outlet: Outlet, target: bytes, number: int, *, claim: int, is_wanted: bool) -> TopicState:
         """Publish nothing more, and tell all. They have heard of everything that was dropped.
@@ -317,10 +279,15 @@ class Moves:
         announce = TopicAnnounce(topic=outlet.feed.topic, claim=claim, move=move)
         self._effects += [Send(peer=peer, command=announce) for peer in self._peers]
 
-    def let_go(self, leaving: Leaving, *, epoch: int) -> None:
-        """The new owner has announced it: say so, and send it what was kept, in order."""
+    def let_go(self, leaving: Leaving, *, epoch: int, is_told: bool) -> None:
+        """The new owner has announced it: say so, and send it what was kept, in order.
+
+        Unless it `is_told` it did so over a connection that has ended since, and waits no more for what was
+        kept: that would come after what its publishers have sent there since. It is refused.
+        """
         outlet = leaving.outlet
         leaving.is_gone = True
+        leaving.way = self._peers.get(leaving.target) if is_told else None
         leaving.until = None
         for peer, said in leaving.said:
             if isinstance(said, Subscribe) and peer in self._peers:
@@ -372,8 +339,8 @@ class Moves:
             self._effects.append(Send(peer=leaving.target, command=TopicRemove(topic=topic, move=forward)))
             return
         member = self._peers.get(leaving.target)
-        if member is None:
-            # It has taken the topic, and is away: as if its publisher had lost the connection to it.
+        if member is None or member is not leaving.way:
+            # It has taken the topic, and is or was away: as if its publisher had lost the connection to it.
             self._refuse(topic, forward[0])
             return
         member.published_count += 1
@@ -387,15 +354,15 @@ class Moves:
         """All have switched who can say so; others may go on, for a while."""
         if not leaving.is_gone or leaving.expected:
             return
-        self._say_last(leaving)
+        self.say_last(leaving.outlet.frame, leaving.target, leaving.number)
         self._effects.append(Resume())
         if all(member.is_hansa for member in self._peers.values()):
             self.leaving.pop(leaving.outlet.frame, None)
 
-    def _say_last(self, leaving: Leaving) -> None:
-        move = Move(step=MoveStep.LAST, number=leaving.number, node=self._node)
-        remove = TopicRemove(topic=leaving.outlet.feed.topic, move=move)
-        self._effects.append(Send(peer=leaving.target, command=remove))
+    def say_last(self, topic: bytes, target: bytes, number: int) -> None:
+        """This node, the old owner, passes nothing more on."""
+        move = Move(step=MoveStep.LAST, number=number, node=self._node)
+        self._effects.append(Send(peer=target, command=TopicRemove(topic=topic.decode(), move=move)))
 
     # -- what publishers say
 
@@ -495,8 +462,12 @@ class Moves:
         if is_told:
             return
         hold.awaits_ended, hold.has_asked = True, False
+        self.say_end(topic, source.id, number)
+
+    def say_end(self, topic: bytes, source: bytes, number: int) -> None:
+        """Nothing more comes from this node to the old owner."""
         move = Move(step=MoveStep.END, number=number, node=self._node)
-        self._effects.append(Send(peer=source.id, command=TopicRemove(topic=hold.name, move=move)))
+        self._effects.append(Send(peer=source, command=TopicRemove(topic=topic.decode(), move=move)))
 
     def ended(self, topic: bytes, number: int) -> None:
         """All that this node has published before has come to the new owner."""
@@ -518,13 +489,22 @@ class Moves:
         if hold is not None and hold.source == member.id and claim > hold.claim:
             self.stays(member, name, None)
 
+    def is_awaited(self, hold: HeldMessages, before: bytes | None, after: bytes | None) -> bool:
+        """Whether its next owner is about to announce a topic on its way: until then nothing has happened."""
+        if hold.target not in (self._node, *self._peers):
+            return False
+        if not hold.is_orphaned and hold.source != before:
+            return False
+        # A claim that is older than the one that is handed over is of a time before, and about to go.
+        return after is None or (after != self._node and self._owners.epoch(hold.topic, after) < hold.claim)
+
     def settle(self, name: str) -> None:
         """The topic may have another owner than before: let go of what is held, if it is time."""
         hold = self.holds.get(name)
         if hold is None:
             return
         owner = self._owner(hold.topic)
-        if owner is None or owner == hold.source:
+        if owner is None or owner == hold.source or hold.is_orphaned:
             return
         if owner == hold.target and hold.awaits_ended:
             if owner != self._node:
@@ -589,7 +569,8 @@ class Moves:
         del self.adoptions[topic]
         # It has come back, before all had switched: nothing is forwarded any more.
         self.leaving.pop(topic, None)
-        if name in self.holds:
+        if (hold := self.holds.get(name)) is not None:
+            hold.is_orphaned = False
             self._exchange.hold_own(outlet)
         latest = None if state.latest is None else TopicMessage(name, state.latest, state.sequence)
         outlet.go_on(state.sequence, latest)
@@ -613,9 +594,18 @@ class Moves:
 
     def say_again(self, outlet: Outlet) -> None:
         """To who knows nothing of hand-overs, and may have taken the old owner's removal for ours."""
-        announce = TopicAnnounce(topic=outlet.feed.topic, mark=mark_of(outlet, self._node))
+        if self._announce_raw(outlet):
+            # It comes over another connection than the removal, and so may come before it.
+            self.again[outlet.frame] = None
+
+    def _announce_raw(self, outlet: Outlet) -> bool:
+        """Whether there is anybody who is told it."""
+        claim = self._claims.get(outlet.frame, 0)
+        # It may be one that knows more than it has said yet: without its claim it would take it for another.
+        announce = TopicAnnounce(topic=outlet.feed.topic, mark=mark_of(outlet, self._node), claim=claim)
         raw = [peer for peer, member in self._peers.items() if not member.is_hansa]
         self._effects += [Send(peer=peer, command=announce) for peer in raw]
+        return bool(raw)
 
     def is_closed_here(self, adoption: Adoption) -> bool:
         """Whether all that the old owner has published has come here, as far as it ever will."""
@@ -637,7 +627,7 @@ class Moves:
             ended={},
             is_last=source not in self._peers,
         )
-        arrival.heard_count = self._heard_count((source, *expected))
+        arrival.heard_count = self._heard_count(expected)
         if expected:
             self.arrivals[topic] = arrival
 
@@ -674,9 +664,13 @@ class Moves:
     def tick(self, *, now: float) -> list[HeldMessages]:
         """Let go of what has waited too long; the topics on whose new owner nobody waits any more."""
         for topic, arrival in list(self.arrivals.items()):
-            if arrival.until <= now and not self._waits_on(
-                arrival, (arrival.source, *arrival.expected), now=now
-            ):
+            if arrival.until > now:
+                continue
+            if not arrival.is_last and arrival.source in self._peers and now < arrival.ends:
+                # The old owner says when it waits for nobody any more. One that says nothing at all is not
+                # connected for long; and what it passes on must not come behind what others send here.
+                arrival.until = min(now + TOPIC_FORWARD_S_MAX, arrival.ends)
+            elif not self._waits_on(arrival, arrival.expected, now=now):
                 self.close_arrival(topic)
         for leaving in list(self.leaving.values()):
             if leaving.until is None:
@@ -689,9 +683,18 @@ class Moves:
                 and not self._waits_on(leaving, leaving.expected, now=now)
             ):
                 if leaving.expected:
-                    self._say_last(leaving)
+                    self.say_last(leaving.outlet.frame, leaving.target, leaving.number)
                 self._effects.append(Resume())
                 del self.leaving[leaving.outlet.frame]
+        for topic, at in list(self.again.items()):
+            outlet = self._exchange.outlets.get(topic)
+            if outlet is None:
+                del self.again[topic]
+            elif at is None:
+                self.again[topic] = now + TOPIC_AGAIN_S
+            elif at <= now:
+                del self.again[topic]
+                self._announce_raw(outlet)
         given_up = []
         for hold in list(self.holds.values()):
             if hold.until is None:
@@ -723,6 +726,7 @@ class Moves:
         due += [one.until for one in self.adoptions.values()]
         due += [0.0 if one.until is None else one.until for one in self.leaving.values()]
         due += [0.0 if one.until is None else one.until for one in self.holds.values()]
+        due += [0.0 if at is None else at for at in self.again.values()]
         return min(due, default=None)
 
     def _give_up(self, hold: HeldMessages) -> None:

@@ -21,7 +21,9 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable
 from typing import Final
 
-from hansa.ids import precedence
+from hansa.errors import LimitExceeded
+from hansa.ids import format_id, precedence
+from hansa.limits import CLAIMS_MAX, TOPICS_MAX
 from hansa.wire.topics import topic_digest
 
 # Up to so many additions are put in place one by one; beyond it one sort of everything is cheaper.
@@ -73,6 +75,18 @@ class Owners:
     def epoch(self, topic: bytes, peer: bytes) -> int:
         """Of this peer's claim in a store; 0 without one."""
         return self._epochs.get((topic, peer), 0)
+
+    def check_room(self, peer: bytes) -> None:
+        """Raises LimitExceeded when this peer, or all together, claim as many topics as they may."""
+        if self.count(peer) >= TOPICS_MAX:
+            raise LimitExceeded(f"{format_id(peer)} claims more than {TOPICS_MAX} topics")
+        if self.claims_count >= CLAIMS_MAX:
+            raise LimitExceeded(f"all peers together claim {CLAIMS_MAX} topics, which is the most")
+
+    def check_room_for(self, peer: bytes, count: int) -> None:
+        """Raises LimitExceeded when all together would claim too many, if this peer claimed so many."""
+        if self.claims_count - self.count(peer) + count > CLAIMS_MAX:
+            raise LimitExceeded(f"all peers together claim more than {CLAIMS_MAX} topics")
 
     def claim(self, topic: bytes, peer: bytes, epoch: int = 0) -> None:
         """This peer says that the topic is its own, in this epoch; saying it again changes nothing else."""

@@ -38,7 +38,8 @@ from hansa.topics.effects import Broadcast, Effect, MeshTally, Peer, Resume, Sen
 from hansa.topics.events import TopicReport
 from hansa.topics.fanout import Exchange
 from hansa.topics.mesh import Mesh
-from hansa.topics.moving import Adoption, HeldMessages, TopicState
+from hansa.topics.moving import Adoption, HeldMessages
+from hansa.topics.topic_state import TopicState
 from hansa.topics.wants import Subscriber
 from hansa.transport import (
     Away,
@@ -252,14 +253,17 @@ class RouterMesh:
     def takers(self) -> list[Taker]:
         """Connected nodes that take topics, the least loaded first."""
         count = self._mesh.owners.count
-        return [
-            Taker(node=member.id, name=member.taker, owned_count=count(member.id))
-            for member in self._mesh.takers()
-        ]
+        takers = [member for member in self._mesh.peers.values() if member.taker]
+        takers.sort(key=lambda member: (count(member.id), precedence(member.id)))
+        return [Taker(node=member.id, name=member.taker, owned_count=count(member.id)) for member in takers]
 
     def check_room(self) -> None:
         """Raises BadArgument when this node owns as many topics as it may."""
         self._mesh.check_room()
+
+    def retains(self, topic: bytes) -> bool:
+        """Whether another node's topic retains its latest message, as far as this one has heard."""
+        return self._mesh.wants.retains(topic)
 
     def close_topic(self, topic: bytes, target: bytes, *, number: int) -> TopicState:
         """Publish nothing more there; `stay` or `taken` follows. Raises NotOwner, PeerAway, Conflict."""
@@ -267,9 +271,14 @@ class RouterMesh:
         self._perform(effects)
         return state
 
-    def is_closed(self, topic: bytes) -> bool:
-        """Whether it is on its way from here, and nothing is published."""
-        return topic in self._mesh.moves.leaving
+    def is_open(self, topic: bytes) -> bool:
+        """Whether it is this node's, and not on its way to another one."""
+        return topic in self.exchange.open_outlets
+
+    @property
+    def leaving(self) -> tuple[bytes, ...]:
+        """Topics that are handed over from here, until all have switched to their new owners."""
+        return tuple(self._mesh.moves.leaving)
 
     def stay(self, topic: bytes) -> None:
         """The hand-over was withdrawn. Changes nothing unless the topic was closed."""

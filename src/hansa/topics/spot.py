@@ -120,6 +120,8 @@ class Spot:
                 self._mesh.create(frame, self, retain=retain, claim=claim.epoch)
             else:
                 # Who handed it over and who took it are both gone: it goes on where they were.
+                await claim.finish_handover()
+                self._check()
                 self.node.mover.own(topic, self, claim, retain=retain)
             claims.keep(topic, claim)
         except BaseException:
@@ -350,6 +352,10 @@ class Spot:
                 self._owned.pop(event.topic, None)
         for feed in list(self._feeds or ()):
             feed.put(event)
+
+    def inherit(self, topic: str) -> None:
+        """It owns a topic that was handed over to its node, or that its former owner has left."""
+        self._owned[topic] = None
 
     def wake(self) -> None:
         if self._waiters is not None:

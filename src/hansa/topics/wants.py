@@ -271,6 +271,8 @@ class Wants:
         self._tally = tally
         self._effects = effects
         self._ownerless = TopicIndex()
+        # Known topics of others that retain their latest message, as their owners have said.
+        self._retained: dict[bytes, None] = {}
         self.crossings: dict[bytes, Want] = {}
         """Of these the old owner's last messages are on their way, and a new owner has announced itself."""
         # Of these the wants of patterns only: the oldest is forgotten first.
@@ -296,6 +298,17 @@ class Wants:
             self._ownerless.add(topic)
         else:
             self._seek(want, owner)
+        if owner == self._node:
+            self._give_latest(feed, outlet)
+
+    def begin_here(self, topic: bytes) -> None:
+        """A topic that was about to leave stays here: whoever has come to want it meanwhile begins now."""
+        want = self.all.get(topic)
+        if want is not None and want.owner is None:
+            self._seek(want, self._node)
+            self._give_latest(want.feed, self._exchange.outlets[topic])
+
+    def _give_latest(self, feed: Feed, outlet: Outlet | None) -> None:
         if outlet is not None and outlet.latest is not None:
             feed.deliver(outlet.latest, len(outlet.latest.payload), self._exchange)
 
@@ -491,6 +504,18 @@ class Wants:
         feed.kept = None
         self._missed(want, missed_count)
 
+    def note_retain(self, topic: bytes, *, retain: bool) -> None:
+        """Another node's topic retains its latest message, or does not, or is known no more."""
+        if retain:
+            self._retained[topic] = None
+        else:
+            self._retained.pop(topic, None)
+
+    def retains(self, topic: bytes) -> bool:
+        """Whether another node's topic retains its latest message, as far as this one has heard."""
+        want = self.all.get(topic)
+        return topic in self._retained or (want is not None and want.feed.retain)
+
     # -- an owner that hands its topic over
 
     def drain(self, member: Peer, topic: bytes, mark: Mark | None, number: int) -> None:
@@ -554,7 +579,10 @@ class Wants:
         """We own it no more: whoever goes on with our counting goes on where our own messages ended."""
         want = self.all.get(outlet.frame)
         if want is not None:
-            want.feed.last, want.feed.kept, want.feed.retain = outlet.sequence, outlet.latest, outlet.retain
+            feed = want.feed
+            # Those of one that nobody here received yet, too.
+            feed.founder, feed.epoch = outlet.founder, outlet.epoch
+            feed.last, feed.kept, feed.retain = outlet.sequence, outlet.latest, outlet.retain
 
     def adopt(self, outlet: Outlet) -> None:
         """This node owns a topic that was handed over to it."""

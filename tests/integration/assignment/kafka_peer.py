@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import random
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -23,11 +24,12 @@ from typing import Any, cast
 
 sys.path[0] = str(Path(__file__).resolve().parents[3])
 
+from hansa.assignment.handoff import Handoffs  # noqa: E402
 from hansa.assignment.kafka_mode import KafkaMode  # noqa: E402
 from hansa.assignment.work import Work  # noqa: E402
 from hansa.assignment.worker import Worker  # noqa: E402
 from hansa.coordination import Members, NodeInfo, SessionKeeper  # noqa: E402
-from hansa.errors import Fenced, HansaError, NotHeld  # noqa: E402
+from hansa.errors import Fenced, HansaError  # noqa: E402
 from hansa.keys import Keys  # noqa: E402
 from hansa.store import Store, open_store  # noqa: E402
 from hansa.store.values import Compare, Operation, Outcome, Put  # noqa: E402
@@ -35,7 +37,6 @@ from tests.support.sums import Row, Sums  # noqa: E402
 
 # Longer than any stop of this process: what stops its late writes is the epoch alone.
 LEASE_S = 60.0
-SAVE_S = 0.2
 CLUSTER = "default"
 
 
@@ -79,7 +80,6 @@ class Peer:
             options.topic,
             protocol=options.protocol,
             settings=settings,
-            member_id=options.member_id,
             handoff_lifetime=None,
             revoke_timeout=20.0,
         )
@@ -91,7 +91,7 @@ class Peer:
             self._mode, self._worker = mode, worker
             tell("open")
             async with asyncio.TaskGroup() as tasks:
-                running = tasks.create_task(worker.run(self._work))
+                running = tasks.create_task(worker.run(self._add_up))
                 telling = tasks.create_task(self._tell_owned())
                 await asyncio.to_thread(sys.stdin.readline)
                 await worker.leave()
@@ -111,40 +111,45 @@ class Peer:
             tell("owns", partitions=sorted(owned))
             await self._worker.until(partial(ne, owned))
 
-    async def _work(self, work: Work) -> None:
+    async def _add_up(self, work: Work) -> None:
         self.readies.append(self._mode.stats.ready_s)
         adding = Adding(work, self._options.node)
         saving: asyncio.Task[None] | None = None
         try:
             async with work:
-                saving = asyncio.create_task(adding.save_often())
+                saving = asyncio.create_task(adding.save_often(self._options.save_s))
                 async for message in work:
                     adding.add(message.offset(), int(message.value()))
                 saving.cancel()
                 await adding.save()
         except Fenced:
-            # In doubt it goes on for a moment: whoever has this partition now must not suffer from it.
-            cast(Any, work.claim).check = lambda: None
-            count = adding.unsaved_count
-            try:
-                await adding.save()
-                tell("late", partition=work.partition, count=count, is_refused=False)
-            except (Fenced, NotHeld) as refused:
-                tell("late", partition=work.partition, count=count, is_refused=True, why=str(refused))
-            except HansaError as trouble:
-                tell("late", partition=work.partition, count=count, is_refused=False, why=str(trouble))
+            if saving is not None:
+                saving.cancel()
+            await self._save_late(adding)
             raise
         finally:
             if saving is not None:
                 saving.cancel()
         self.handoffs.append((self._worker.stats.handoff_s, self._worker.stats.handoff_bytes))
 
+    async def _save_late(self, adding: Adding) -> None:
+        """In doubt it goes on for a moment: whoever has this partition now must not suffer from it."""
+        work, count, why = adding.work, adding.unsaved_count, ""
+        cast(Any, work.claim).check = lambda: None
+        handoffs = Handoffs(self._store, self._options.group)
+        rows = [adding.row()] if count else []
+        try:
+            await handoffs.save(work.claim, work.partition, work.handoff, before=work.saved, operations=rows)
+        except HansaError as error:
+            why = f"{error.code}: {error}"
+        tell("late", partition=work.partition, count=count, why=why, is_refused=why.startswith("fenced"))
+
 
 class Adding:
     """One work's sum, and what of it the ledger has."""
 
     def __init__(self, work: Work, node: str) -> None:
-        self._work = work
+        self.work = work
         self._node = node
         self._sums = Sums.decode(work.partition, work.handoff.state)
         self._saved_count = work.handoff.next_offset
@@ -156,36 +161,39 @@ class Adding:
 
     def add(self, offset: int, number: int) -> None:
         if (offset, number) != (self._sums.next_number, self._sums.next_number):
-            tell("disorder", partition=self._work.partition, offset=offset, wanted=self._sums.next_number)
+            tell("disorder", partition=self.work.partition, offset=offset, wanted=self._sums.next_number)
         self._sums.add(number)
-        self._work.note(state=self._sums.encode(), last_offset=offset)
+        self.work.note(state=self._sums.encode(), last_offset=offset)
 
     async def save(self) -> None:
         """Put the state and a row of the ledger into the store, both or none."""
         async with self._turn:
             count = self._sums.next_number
-            if count == self._saved_count:
-                return
-            row = Row(
-                partition=self._work.partition,
-                first=self._saved_count,
-                last=count - 1,
-                node=self._node,
-                epoch=self._work.epoch,
-            )
-            await self._work.save(operations=[Put(row.key(CLUSTER), row.encode())])
-            self._saved_count = count
+            if count > self._saved_count:
+                await self.work.save(operations=[self.row()])
+                self._saved_count = count
 
-    async def save_often(self) -> None:
+    def row(self) -> Put:
+        """What is not in the ledger yet, as a row of it."""
+        row = Row(
+            partition=self.work.partition,
+            first=self._saved_count,
+            last=self._sums.next_number - 1,
+            node=self._node,
+            epoch=self.work.epoch,
+        )
+        return Put(row.key(CLUSTER), row.encode())
+
+    async def save_often(self, about_s: float) -> None:
         while True:
-            await asyncio.sleep(SAVE_S)
+            await asyncio.sleep(random.uniform(0.5, 1.5) * about_s)
             try:
                 await self.save()
             except Fenced:
                 # The block tells.
                 return
             except HansaError as trouble:
-                tell("trouble", partition=self._work.partition, why=str(trouble))
+                tell("trouble", partition=self.work.partition, why=str(trouble))
 
 
 def tell(event: str, **what: Any) -> None:
@@ -198,7 +206,7 @@ async def main() -> None:
         parser.add_argument(name)
     parser.add_argument("--protocol", default="classic")
     parser.add_argument("--session-ms", type=int, default=3_000)
-    parser.add_argument("--member-id", default=None)
+    parser.add_argument("--save-s", type=float, default=0.2)
     parser.add_argument("--unfenced", action="store_true")
     options = parser.parse_args()
     async with open_store(options.store) as store:

@@ -75,9 +75,19 @@ class HeldStore:
         while self._gate.exists():
             time.sleep(LOOK_S)  # noqa: ASYNC251 - the whole process is to stand still
         # It was on its way when the process was stopped: nobody can call it back.
-        sending = asyncio.ensure_future(self._store.commit(compares, then, otherwise, timeout=timeout))
+        sending = asyncio.ensure_future(self._send(compares, then, otherwise))
         sending.add_done_callback(lambda done: tell("late", partition=partition, outcome=_outcome(done)))
         return await asyncio.shield(sending)
+
+    async def _send(
+        self, compares: Sequence[Compare], then: Sequence[Operation], otherwise: Sequence[Operation]
+    ) -> Outcome:
+        """Until it is answered: what stood still for long may find its connection gone."""
+        while True:
+            try:
+                return await self._store.commit(compares, then, otherwise)
+            except Unavailable:
+                await asyncio.sleep(TICK_S)
 
 
 def _outcome(done: asyncio.Future[Outcome]) -> str:

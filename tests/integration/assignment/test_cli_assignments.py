@@ -67,7 +67,6 @@ def owners(where: Where) -> dict[str, str]:
     return {each["partition"]: each["owner"] for each in told(where, "orders")["partitions"]}
 
 
-@pytest.mark.spec("ASG-01")
 def test_workers_made_by_hand_share_move_drain_and_leave(start: Start, where: Where) -> None:
     assert asked(where, "define", "orders", "--partitions", "4") == (
         *(0, "group orders: 4 partitions, 4 of them new\n", ""),

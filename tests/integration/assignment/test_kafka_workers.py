@@ -328,6 +328,7 @@ async def test_where_messages_stay_for_ever_handoffs_do_too(kafka: Kafka, store:
 async def test_a_static_member_that_comes_back_has_its_partitions_and_a_second_one_is_told(
     kafka: Kafka, store: Store, protocol: Protocols
 ) -> None:
+    needs_real(kafka, "knows no static members")
     topic = await kafka.create_topic(unused("orders"), 4)
     group, stream = unused("group"), Stream(kafka.address, topic, 4)
     await stream.write(10)
@@ -347,7 +348,7 @@ async def test_a_static_member_that_comes_back_has_its_partitions_and_a_second_o
             assert set(again.worker.works) == had
             assert {start for _, _, start in again.begun} == {10}
             async with Process(*where, "a3", protocol, member_id="one") as second:
-                # Of two that run the classic protocol has the older one go, the new one the newer.
+                # Of two that run the classic protocol ends the older one, and the new one the newer.
                 gone = again if protocol == "classic" else second
                 async with asyncio.timeout(WAIT_S_MAX):
                     failure = await gone.failure()

@@ -1,7 +1,9 @@
-"""Locks that are handed over between processes, of which one is killed or stopped, at each step once.
+"""Locks that are handed over between processes; one is killed, stopped or cut off, at each step once.
 
 Five locks stand still at five steps at the same time, so that one kill -9 hits all of them. The old and the
-new owner are processes, and so is whoever asks; who comes after them (the heir) waits in the test.
+new owner are processes, and so is whoever asks; who comes after them (the heir) waits in the test. Each
+process reaches the store through a proxy of its own. Who is cut off goes on acting, and nobody hears it: what
+it sends waits on the way, as in a cut cable, and arrives when the cable is mended.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ import asyncio
 import signal
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
+from enum import StrEnum
 from typing import Any, Final
 
 import pytest
@@ -19,8 +22,18 @@ from hansa.store import Store, open_store
 from tests.support.etcd_servers import EtcdGroup
 from tests.support.peer_process import PeerProcess
 from tests.support.store_process import StoreProcess
+from tests.support.tcp_proxy import TcpProxy
 
 pytestmark = pytest.mark.timeout(120)
+
+
+class Harm(StrEnum):
+    """What comes over a process."""
+
+    KILL = "kill"
+    STOP = "stop"
+    CUT = "cut"
+
 
 LOCKS: Final = ("offered", "prepared", "sealed", "taken", "done")
 STOP_S: Final = 5.0
@@ -90,6 +103,7 @@ class Stage:
         self._store = store
         self._cluster = cluster
         self._handovers = Handovers(store, cluster=cluster)
+        self._proxies: dict[str, TcpProxy] = {}
         self.heirs: dict[str, Hold] = {}
         self.nodes: dict[str, Told] = {}
 
@@ -98,7 +112,10 @@ class Stage:
         for name, last in LAST.items():
             if name == "asker" and not is_asked:
                 continue
-            peer = PeerProcess("coordination/handover_peer.py", address, self._cluster, name)
+            way = await self._stack.enter_async_context(TcpProxy(address.removeprefix("etcd://")))
+            self._proxies[name] = way
+            reached = f"etcd://{way.endpoint.removeprefix('tcp://')}"
+            peer = PeerProcess("coordination/handover_peer.py", reached, self._cluster, name)
             self.nodes[name] = Told(await self._stack.enter_async_context(peer), last=last)
         old, new = self.nodes["old"], self.nodes["new"]
         await old.peer.say("acquire")
@@ -136,21 +153,29 @@ class Stage:
         await FencedKey(self._store, f"{self._cluster}/{lock}").take(hold.fence)
         self.heirs[lock] = hold
 
-    async def strike(self, victim: str, how: signal.Signals) -> list[Told]:
-        """Kill or stop one of them, and let go on what was held; gives those that live."""
-        struck = self.nodes[victim]
+    async def strike(self, victim: str, how: Harm) -> list[Told]:
+        """Do harm to one of them, and let go on what was held; gives those that live."""
+        struck, way = self.nodes[victim], self._proxies[victim]
         others = [node for node in self.nodes.values() if node is not struck]
-        if how is signal.SIGKILL:
-            await struck.peer.kill()
-        else:
-            struck.peer.freeze()
+        match how:
+            case Harm.KILL:
+                await struck.peer.kill()
+            case Harm.STOP:
+                struck.peer.freeze()
+            case Harm.CUT:
+                way.hold()
+                # It acts on what it knows, and learns nothing.
+                await struck.peer.say("open")
         for other in others:
             await other.peer.say("open")
-        if how is signal.SIGKILL:
+        if how is Harm.KILL:
             return others
         await asyncio.sleep(STOP_S)
-        struck.peer.process.send_signal(signal.SIGCONT)
-        await struck.peer.say("open")
+        if how is Harm.CUT:
+            way.forward()
+        else:
+            struck.peer.process.send_signal(signal.SIGCONT)
+            await struck.peer.say("open")
         return [*others, struck]
 
     async def owner(self, lock: str, name: str) -> str:
@@ -193,10 +218,10 @@ class Stage:
         return found
 
 
-async def play(address: str, victim: str, how: signal.Signals) -> None:
-    """One kill or stop, and what is true afterwards."""
+async def play(address: str, victim: str, how: Harm) -> None:
+    """One kill, stop or cut, and what is true afterwards."""
     expected = EXPECTED[victim]
-    cluster = f"{victim}-{how.name.lower()}"
+    cluster = f"{victim}-{how}"
     async with AsyncExitStack() as stack, asyncio.timeout(WAIT_S_MAX):
         store = await stack.enter_async_context(open_store(address))
         stage = Stage(stack, store, cluster)
@@ -220,12 +245,12 @@ async def address(tmp_path: Any) -> AsyncIterator[str]:
 
 
 @pytest.mark.spec("OWN-04", "OWN-05")
-async def test_whoever_is_killed_or_stopped_at_whichever_step_one_owns_and_what_was_sealed_is_there(
+async def test_whoever_is_killed_stopped_or_cut_off_at_whichever_step_one_owns_and_what_was_sealed_is_there(
     address: str,
 ) -> None:
     async with asyncio.TaskGroup() as runs:
         for victim in EXPECTED:
-            for how in (signal.SIGKILL, signal.SIGSTOP):
+            for how in Harm:
                 runs.create_task(play(address, victim, how))
 
 
@@ -233,5 +258,6 @@ async def test_whoever_is_killed_or_stopped_at_whichever_step_one_owns_and_what_
 async def test_the_same_on_etcd() -> None:
     with EtcdGroup() as group:
         async with asyncio.TaskGroup() as runs:
-            runs.create_task(play(group.address, "old", signal.SIGSTOP))
-            runs.create_task(play(group.address, "new", signal.SIGKILL))
+            runs.create_task(play(group.address, "old", Harm.STOP))
+            runs.create_task(play(group.address, "new", Harm.KILL))
+            runs.create_task(play(group.address, "old", Harm.CUT))

@@ -18,6 +18,7 @@ from hansa.store.blobs import Blobs
 from hansa.topics import MessagesMissed, SubscriptionSuspended, TopicLost, TopicMoved, TopicRemoved
 from hansa.topics.router_mesh import RouterMesh
 from tests.support.discovery_cast import WITHIN_S, until
+from tests.support.gated_store import GatedStore
 from tests.support.peer_process import PeerProcess
 from tests.support.topics_cast import TopicCast, payloads
 from tests.support.topics_wire import ANNOUNCE, MESSAGE, PUBLISH, REMOVE, SUBSCRIBE, WirePeer
@@ -104,6 +105,53 @@ async def test_the_latest_message_of_a_retained_topic_goes_along_and_its_countin
             assert (message.payload, message.sequence) == (b"latest", 2)
         await nodes[1].heir.destroy_topic(ROOM)
         assert [item.key for item in (await store.scan("/hansa/default/topics/")).items if item.lease] == []
+
+
+async def test_a_new_owner_keeps_what_it_has_taken_whatever_is_offered_before_it_hears_that_it_is_done(
+    store: Store,
+) -> None:
+    async with TopicCast() as cast, asyncio.timeout(2 * WITHIN_S):
+        registry = await cast.registry()
+        gate = GatedStore(store)
+        first = await cast.node(registry, 1, store=store)
+        second = await cast.node(registry, 5, store=gate)
+        await until(lambda: len(first.takers) == 1, "they know each other")
+        heard = cast.heard(second)
+        spot = first.spot()
+        subscription = await second.spot().subscribe(ROOM)
+        await spot.create_topic(ROOM)
+        await subscription.active()
+        gate.slow_answers[HandoverStep.DONE] = 0.5
+        moving = asyncio.ensure_future(spot.hand_over(ROOM, to=second.routing_id))
+        handovers = Handovers(store)
+        while (record := await handovers.get("topic", NAME)) is None or record.is_open:
+            await asyncio.sleep(0.001)
+        await handovers.offer("topic", NAME, format_id(second.routing_id))
+        await moving
+        await until(lambda: second.owned == (ROOM,), "it owns the topic")
+        await spot.publish(ROOM, b"1")
+        assert await payloads(subscription, 1) == [b"1"]
+        assert heard.of(SubscriptionSuspended) == []
+
+
+async def test_who_gives_up_waiting_has_handed_it_over_all_the_same(store: Store) -> None:
+    """The new owner was heard before the store has answered the old one."""
+    async with TopicCast() as cast, asyncio.timeout(2 * WITHIN_S):
+        registry = await cast.registry()
+        gate = GatedStore(store)
+        first = await cast.node(registry, 1, store=gate)
+        second = await cast.node(registry, 5, store=store)
+        await until(lambda: len(first.takers) == 1, "they know each other")
+        spot = first.spot()
+        await spot.create_topic(ROOM)
+        gate.slow_answers[HandoverStep.SEALED] = 0.5
+        moving = asyncio.ensure_future(spot.hand_over(ROOM, to=second.routing_id))
+        await until(lambda: second.owned == (ROOM,) and first.owned == (), "it has moved")
+        moving.cancel()
+        assert first.claims is not None
+        claims = first.claims
+        await until(lambda: claims.topics == (), "it is forgotten")
+        assert await first.drain() == {}
 
 
 async def test_what_cannot_be_handed_over_is_refused_with_the_reason_and_stays(store: Store) -> None:

@@ -14,7 +14,9 @@ from hansa.coordination.handovers import Handovers
 from hansa.ids import format_id, routing_id
 from hansa.keys import topic_name
 from tests.support.discovery_cast import WITHIN_S
+from tests.support.reserved_ports import reserved_endpoints
 from tests.support.store_process import StoreProcess
+from tests.support.tcp_proxy import TcpProxy
 from tests.support.topics_cast import TopicCast
 from tests.support.topics_processes import NodeProcess
 
@@ -97,22 +99,47 @@ async def test_a_topic_moves_under_load_and_nobody_loses_doubles_or_reorders_any
 
 @pytest.mark.parametrize(
     ("victim", "way"),
-    [("old owner", "killed"), ("new owner", "killed"), ("new owner", "stopped")],
+    [
+        ("old owner", "killed"),
+        ("old owner", "cut off"),
+        ("new owner", "killed"),
+        ("new owner", "stopped"),
+        ("new owner", "cut off"),
+    ],
 )
 async def test_whoever_dies_on_the_way_one_owner_is_left_and_its_readers_go_on(
     tmp_path: Path, victim: str, way: str
 ) -> None:
-    """It dies at any moment of the hand-over: each time the test runs, at another one."""
-    with StoreProcess(tmp_path) as store:
+    """It dies at any moment of the hand-over: each time the test runs, at another one.
+
+    Who is cut off is so from the store and from all nodes, as by a cable: it has the highest number, so all
+    others dial it, by a proxy.
+    """
+    with StoreProcess(tmp_path) as store, reserved_endpoints(1) as (bound,):
         async with TopicCast() as cast, AsyncExitStack() as stack, asyncio.timeout(4 * WITHIN_S):
             client = await stack.enter_async_context(open_store(f"etcd://{store.address}"))
             registry = await cast.registry(heartbeat_timeout=1.5)
             where = str(registry.pub), str(registry.router)
+            ways = [
+                await stack.enter_async_context(TcpProxy(target))
+                for target in (bound, f"tcp://{store.address}")
+            ]
+            cables = {
+                "bind": bound,
+                "advertise": ways[0].endpoint,
+                "store": ways[1].endpoint.replace("tcp", "etcd"),
+            }
+            numbers = (70, 3) if victim == "old owner" else (3, 70)
             owner, heir, publisher, subscriber = [
                 await stack.enter_async_context(
-                    NodeProcess(number, *where, store=f"etcd://{store.address}", claim_ttl=2.0)
+                    NodeProcess(
+                        number,
+                        *where,
+                        claim_ttl=2.0,
+                        **cables if number == 70 else {"store": f"etcd://{store.address}"},
+                    )
                 )
-                for number in (3, 70, 20, 30)
+                for number in (*numbers, 20, 30)
             ]
             for node in (owner, heir, publisher, subscriber):
                 await node.ready()
@@ -120,13 +147,16 @@ async def test_whoever_dies_on_the_way_one_owner_is_left_and_its_readers_go_on(
             await subscriber.do("subscribe", text=ROOM, count_max=1_000_000)
             await subscriber.do("active", text=ROOM)
             await publisher.do("stream", topic=ROOM, rate=500.0)
-            await owner.begin("hand_over", topic=ROOM, to=format_id(routing_id(70)), timeout=3.0)
+            await owner.begin("hand_over", topic=ROOM, to=format_id(routing_id(heir.number)), timeout=3.0)
             dead = owner if victim == "old owner" else heir
             await asyncio.sleep(random.random() * 0.03)
             if way == "killed":
                 await dead.kill()
-            else:
+            elif way == "stopped":
                 dead.freeze()
+            else:
+                for cable in ways:
+                    cable.hold()
             # One that was to take it, or still has it, does; or the topic is free for the next one.
             left = heir if victim == "old owner" else owner
             codes: list[str] = []
@@ -143,8 +173,10 @@ async def test_whoever_dies_on_the_way_one_owner_is_left_and_its_readers_go_on(
             await subscriber.do("active", text=ROOM)
             known = (await subscriber.do("topics"))["topics"]
             assert known == {ROOM: format_id(routing_id(left.number))}
-            if way == "stopped":
+            if way != "killed":
                 dead.thaw()
+                for cable in ways:
+                    cable.forward()
                 await asyncio.sleep(0.5)
                 assert (await subscriber.do("topics"))["topics"] == known
                 assert (await dead.do("topics"))["owned"] == []

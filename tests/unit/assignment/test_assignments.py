@@ -147,7 +147,6 @@ async def test_groups_are_found_by_their_partitions_and_their_settings(store: Me
     assert await all_groups(store, cluster="other") == {"else": 1}
 
 
-@pytest.mark.spec("ASG-13")
 async def test_settings_are_what_was_configured_last_and_all_others_as_before(store: MemoryStore) -> None:
     group = Assignments(store, "g")
     assert await group.settings() == GroupSettings()
@@ -306,6 +305,22 @@ async def test_a_move_that_nobody_answers_is_withdrawn_when_its_time_is_over(pla
     assert record.step is HandoverStep.WITHDRAWN
     assert record.trouble
     assert await plant.owner("p0") == "a"
+
+
+async def test_a_move_of_what_is_on_its_way_already_is_refused(plant: Plant) -> None:
+    await plant.group.define(*named("p0"))
+    await plant.joins("a")
+    await plant.shares(a=1)
+    keeper = SessionKeeper(plant.store, ttl=20.0, node="b")
+    metadata = {"works-for/g": "{}"}
+    async with keeper, Members(plant.store, NodeInfo(id="b", metadata=metadata), session=keeper):
+        moving = asyncio.ensure_future(plant.group.move("p0", "b"))
+        while await Handovers(plant.store).get("assignment:g", "p0") is None:
+            await asyncio.sleep(0.001)
+        with pytest.raises(Conflict, match=r"partition 'p0' of 'g' is on its way already.*to 'b' is open"):
+            await plant.group.move("p0", "b")
+        moving.cancel()
+        await asyncio.wait([moving])
 
 
 async def test_a_move_that_is_cancelled_is_taken_back(plant: Plant) -> None:
@@ -490,7 +505,6 @@ async def test_a_view_tells_of_each_change_with_resources_and_handoff(plant: Pla
         assert lost.handoff.state == b"1"
 
 
-@pytest.mark.spec("ASG-02")
 async def test_a_follower_knows_up_to_where_it_has_applied(plant: Plant) -> None:
     await plant.group.define(*named("p0"))
     async with plant.group.view() as view:

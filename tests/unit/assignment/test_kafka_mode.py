@@ -7,6 +7,7 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import KafkaError
 
+from hansa.assignment import kafka_mode
 from hansa.assignment.assignments import Assignments
 from hansa.assignment.handoff import Handoff, Handoffs
 from hansa.assignment.kafka_group import KafkaSettings, as_error
@@ -478,17 +479,10 @@ async def test_what_the_client_gets_over_is_counted_and_told() -> None:
 
 @pytest.mark.spec("ASG-06")
 async def test_handoffs_that_go_before_the_messages_are_refused_with_both_numbers() -> None:
-    stage = KafkaStage(handoff_lifetime=3_600.0)
-    kept = stage._open
-    stage.mode._open_member = lambda settings: _keeping(kept(settings), 604_800.0)
+    stage = KafkaStage(handoff_lifetime=3_600.0, kept_s=604_800.0)
     with pytest.raises(UsageError, match=r"3600 s.*604800 s"):
         async with stage:
             raise await stage.ended() or AssertionError("it was not refused")
-
-
-def _keeping(member: Any, kept_s: float) -> Any:
-    member.kept_s = kept_s
-    return member
 
 
 @pytest.mark.spec("ASG-07")
@@ -507,6 +501,34 @@ async def test_one_worker_of_the_group_leads_and_the_others_are_standby_for_what
         assert (found[A.name].owner, found[A.name].standby) == ("a", ("b",))
         assert (found[B.name].owner, found[B.name].standby) == ("b", ("a",))
         assert found[A.name].generation == 1
+
+
+@pytest.mark.spec("ASG-06")
+async def test_old_handoffs_go_but_for_partitions_that_somebody_has_or_had_when_it_died(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(kafka_mode, "ASSIGNMENT_SWEEP_S", 0.05)
+    gone = part(7)
+    async with MemoryStore() as store:
+        async with KafkaStage(store, name="a") as before:
+            before.member.logs |= {A: 3, gone: 3}
+            await before.member.assign(A, gone, generation=1)
+            await before.until(lambda: sum(map(len, before.read.values())) == 6)
+        # As one that died: the entry still names it.
+        placement = Placement(node="dead", lease=7, epoch=1, body=EntryNote(generation=1).encode())
+        await store.commit([], [Put(Keys().assignment(GROUP, A.name), placement.encode())])
+        async with KafkaStage(store, name="b", handoff_lifetime=0.2, kept_s=0.1) as stage:
+            await stage.until(lambda: stage.mode.is_leading)
+            handoffs = Handoffs(store, GROUP)
+            async with asyncio.timeout(20.0):
+                while await handoffs.load(gone.name) is not None:
+                    await asyncio.sleep(0.02)
+            assert await handoffs.load(A.name) is not None
+
+
+async def test_a_worker_leaves_though_its_broker_was_never_there() -> None:
+    async with KafkaStage(handoff_lifetime=60.0, trouble=KafkaUnavailable("away")) as stage:
+        await stage.until(lambda: stage.mode.stats.errors_count > 1)
 
 
 @pytest.mark.parametrize(

@@ -8,36 +8,36 @@ from hypothesis import strategies as st
 
 from hansa.assignment.kafka_group import read_membership
 from hansa.assignment.kafka_share import (
-    Ask,
-    Begin,
+    AskWork,
+    BeginWork,
     Command,
-    Drop,
+    DropWork,
+    KafkaPart,
     KafkaShare,
     Membership,
-    Part,
-    Release,
-    Stop,
-    Take,
-    Tenure,
+    PartitionTenure,
+    ReleaseEntry,
+    StopTaking,
+    TakeEntry,
     TenureState,
     is_believed,
 )
 from hansa.assignment.topology import EntryNote
 from hansa.errors import UsageError
 
-A, B = Part("orders", 0), Part("orders", 1)
+A, B = KafkaPart("orders", 0), KafkaPart("orders", 1)
 ME = Membership("me", 3)
 
 
-def assigned(share: KafkaShare, *parts: Part, now: float = 0.0) -> dict[Part, Tenure]:
+def assigned(share: KafkaShare, *parts: KafkaPart, now: float = 0.0) -> dict[KafkaPart, PartitionTenure]:
     commands = share.assigned(parts, ME, now=now)
-    assert all(isinstance(command, Take) for command in commands)
+    assert all(isinstance(command, TakeEntry) for command in commands)
     return {command.tenure.part: command.tenure for command in commands}
 
 
-def owned(share: KafkaShare, part: Part, *, is_ready: bool = True) -> Tenure:
+def owned(share: KafkaShare, part: KafkaPart, *, is_ready: bool = True) -> PartitionTenure:
     tenure = assigned(share, part)[part]
-    assert share.took(tenure) == [Begin(share.get(part) or tenure)]
+    assert share.took(tenure) == [BeginWork(share.get(part) or tenure)]
     if is_ready:
         assert share.opened(tenure)
     return tenure
@@ -48,7 +48,7 @@ def test_what_is_assigned_is_taken_at_once_then_begun_then_asked_for() -> None:
     tenure = owned(share, A)
     assert share.state_of(tenure) is TenureState.READY
     (asked,) = share.revoked([A])
-    assert isinstance(asked, Ask)
+    assert isinstance(asked, AskWork)
     assert not share.is_over([A])
     share.given_up(tenure)
     assert share.is_over([A])
@@ -60,7 +60,7 @@ def test_what_is_lost_is_dropped_and_nobody_is_asked() -> None:
     share = KafkaShare()
     owned(share, A)
     (dropped,) = share.lost([A])
-    assert isinstance(dropped, Drop)
+    assert isinstance(dropped, DropWork)
     assert share.revoked([A]) == []
     assert share.is_over([A])
 
@@ -69,9 +69,9 @@ def test_what_is_lost_is_dropped_and_nobody_is_asked() -> None:
     ("state", "command"),
     [
         (TenureState.ASSIGNED, None),
-        (TenureState.TAKING, Stop),
-        (TenureState.READING, Release),
-        (TenureState.READY, Ask),
+        (TenureState.TAKING, StopTaking),
+        (TenureState.READING, ReleaseEntry),
+        (TenureState.READY, AskWork),
     ],
 )
 def test_what_is_revoked_early_keeps_no_rebalance_waiting(
@@ -103,7 +103,7 @@ def test_a_try_that_was_refused_is_made_again_with_growing_pauses_and_others_go_
         pauses.append(share.deadline() - now)
         now = share.deadline()
         (again,) = share.tick(now=now)
-        assert isinstance(again, Take)
+        assert isinstance(again, TakeEntry)
         assert again.tenure.number == tenures[A].number
     assert pauses == sorted(pauses, key=lambda pause: round(pause, 6))
     assert pauses[0] < 0.1
@@ -118,7 +118,7 @@ def test_a_claim_that_is_lost_while_the_broker_stands_by_it_is_taken_again() -> 
     share.fenced(tenure, now=5.0)
     assert share.state_of(tenure) is TenureState.ASSIGNED
     (again,) = share.tick(now=share.deadline())
-    assert isinstance(again, Take)
+    assert isinstance(again, TakeEntry)
 
 
 def test_a_claim_that_is_lost_while_it_ends_keeps_nobody_waiting() -> None:
@@ -149,7 +149,7 @@ def test_what_is_assigned_twice_is_a_new_tenure_and_the_old_one_is_dropped() -> 
     share = KafkaShare()
     old = owned(share, A)
     commands = share.assigned([A], ME, now=1.0)
-    assert [type(each) for each in commands] == [Drop, Take]
+    assert [type(each) for each in commands] == [DropWork, TakeEntry]
     assert share.state_of(old) is TenureState.OVER
 
 
@@ -166,11 +166,11 @@ STEPS = st.lists(
 
 @given(STEPS)
 def test_each_tenure_is_begun_once_at_a_time_and_told_its_end_once(
-    steps: list[tuple[str, Part, int]],
+    steps: list[tuple[str, KafkaPart, int]],
 ) -> None:
     """Whatever comes in whatever order: who owns is told to end, and nobody else is."""
     share, now = KafkaShare(), 0.0
-    tenures: list[Tenure] = []
+    tenures: list[PartitionTenure] = []
     owners: set[int] = set()
     for step, part, back in steps:
         now += 1.0
@@ -203,17 +203,17 @@ def test_each_tenure_is_begun_once_at_a_time_and_told_its_end_once(
         for command in commands:
             number = command.tenure.number
             match command:
-                case Take():
+                case TakeEntry():
                     tenures.append(command.tenure)
                     assert number not in owners
-                case Begin():
+                case BeginWork():
                     assert number not in owners
                     owners.add(number)
-                case Ask():
+                case AskWork():
                     assert number in owners
-                case Release() | Drop():
+                case ReleaseEntry() | DropWork():
                     owners.remove(number)
-                case Stop():
+                case StopTaking():
                     assert number not in owners
     assert len({tenure.part for tenure in share.tenures}) == len(share.tenures)
     assert owners <= {tenure.number for tenure in share.tenures}

@@ -10,6 +10,7 @@ from hansa.assignment.handoff import Handoff
 from hansa.assignment.topology import PartitionAssigned, PartitionRevoked, WorkerInfo
 from hansa.assignment.work import Work, WorkState
 from hansa.assignment.worker import FailedHandoff, Worker
+from hansa.chance import Chance
 from hansa.coordination.members import Members
 from hansa.errors import (
     AlreadyClosed,
@@ -21,19 +22,11 @@ from hansa.errors import (
     UsageError,
 )
 from hansa.keys import Keys
-from hansa.limits import HANDOFF_SAVE_S, HANDOVER_S, WORK_AGAIN_S_MIN
+from hansa.limits import HANDOFF_SAVE_S, HANDOVER_S, MEMBER_HEARTBEAT_TIMEOUT_S, WORK_AGAIN_S_MIN
 from hansa.store.values import Put
-from tests.support.worker_stage import GROUP, WorkerStage
+from tests.support.worker_stage import GROUP, WorkerStage, stay
 
 KEYS = Keys()
-
-
-async def stay(work: Work) -> None:
-    """Count owners, and work until somebody else is to have it."""
-    async with work:
-        count = int(work.handoff.state or b"0") + 1
-        work.note(state=b"%d" % count, last_offset=count)
-        await work.ending()
 
 
 async def never_end(work: Work) -> None:
@@ -590,6 +583,58 @@ def test_operations_of_a_save_that_failed_are_not_parted_from_their_handoff(
         rows = (await stage.store.scan(b"rows/")).items
         assert [item.key for item in rows] == [b"rows/%d" % number for number in range(10)]
         assert {item.version for item in rows} == {1}
+
+    WorkerStage.play(scene)
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_saves_that_are_cancelled_at_any_moment_and_come_late_are_done_once_or_not_at_all(seed: int) -> None:
+    async def scene(stage: WorkerStage) -> None:
+        chance = Chance.seeded(f"cancels {seed}")
+
+        async def handler(work: Work) -> None:
+            async with work:
+                while (count := work.handoff.last_offset + 1) < 50:
+                    row = Put(b"rows/%02d" % count, b"")
+                    async with asyncio.timeout(chance.uniform(0.0, 0.3)):
+                        await work.save(Handoff(last_offset=count), operations=[row])
+                    if chance.uniform(0.0, 1.0) < 0.2:
+                        work.note(checkpoint="of no weight")
+                await work.ending()
+
+        await stage.define("p")
+        a = await stage.work("a", handler, save_interval=0.3)
+        a.store.takes_s = lambda: chance.uniform(0.0, 0.2)
+        async with asyncio.timeout(1_000.0):
+            while (saved := await stage.saved("p")) is None or saved.last_offset < 49:
+                await asyncio.sleep(0.5)
+        rows = (await stage.store.scan(b"rows/")).items
+        assert [item.key for item in rows] == [b"rows/%02d" % number for number in range(50)]
+        assert {item.version for item in rows} == {1}
+        assert a.worker.stats.again_count > 10
+        await stage.leaves(a)
+
+    WorkerStage.play(scene, seed=seed)
+
+
+@pytest.mark.parametrize("with_others", [False, True])
+def test_who_leaves_while_the_store_is_away_waits_for_it_no_longer_than_its_session_lasts(
+    with_others: bool,
+) -> None:
+    async def scene(stage: WorkerStage) -> None:
+        await stage.define("p", "q")
+        a = await stage.work("a", stay, leave_timeout=5.0)
+        if with_others:
+            await stage.work("b", stay)
+        await asyncio.sleep(3.0)
+        stage.store.pause()
+        began_s = stage.loop.time()
+        await stage.leaves(a)
+        assert stage.loop.time() - began_s <= 2 * MEMBER_HEARTBEAT_TIMEOUT_S
+        assert all(work.state is WorkState.ENDED for work in a.works)
+        stage.store.resume()
+        if with_others:
+            await stage.workers["b"].has("p", "q")
 
     WorkerStage.play(scene)
 

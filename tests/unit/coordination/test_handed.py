@@ -296,6 +296,7 @@ def test_a_state_that_is_lost_is_told_and_what_was_handed_over_is_owned(way: str
         waiting, next_waiting = await stage.waiter("hulk"), await stage.waiter("knarr")
         stage.gates["hulk"].hold(TAKEN)
         news = stage.handovers.follow()
+        looking = asyncio.ensure_future(stage.handovers.look_after())
         giving = asyncio.ensure_future(stage.hold.hand_over("hulk", state=STATE))
         await stage.gates["hulk"].reached(TAKEN)
         blob = (await stage.record()).blob
@@ -321,6 +322,10 @@ def test_a_state_that_is_lost_is_told_and_what_was_handed_over_is_owned(way: str
             pass
         assert told.handover.trouble == record.trouble
         await news.aclose()
+        await asyncio.sleep(1.0)
+        stats = stage.handovers.stats
+        assert (stats.done_count, stats.lost_states_count) == (1, 1)
+        looking.cancel()
         # Only that one: who comes next is handed nothing, and misses nothing.
         await second.release()
         assert (await next_waiting).state == b""

@@ -492,6 +492,36 @@ async def test_what_is_not_plain_is_prepared_by_who_comes_and_done_by_who_says_s
         assert claim.state == b"x"
 
 
+@virtual
+async def test_who_has_taken_it_knows_by_which_hand_over_though_the_next_one_was_offered_meanwhile(
+    store: TroubledStore,
+) -> None:
+    gate = GatedStore(store)
+    name = topic_name("mesh", "zone/1")
+
+    def line(session: Session) -> Line[Fenced]:
+        movable = Movable(kind="topic", name=name, is_plain=False)
+        prefix = session.keys.topic("mesh", "zone/1")
+        return Line(session, prefix, what="topic 'zone/1'", error=Fenced, movable=movable)
+
+    async with Session(store, node="cog") as first, Session(gate, node="hulk") as second:
+        owner = await line(first).acquire(None)
+        coming = asyncio.ensure_future(line(second).acquire(None))
+        while len(await line(first).standing()) < 2:
+            await asyncio.sleep(0.01)
+        await owner.hand_over("hulk", state=b"x")
+        claim = await coming
+        listening = asyncio.ensure_future(claim.wanted())
+        gate.slow_answers[DONE] = 1.0
+        finishing = asyncio.ensure_future(claim.finish_handover())
+        await asyncio.sleep(0.5)
+        await Handovers(store).offer("topic", name, "cog")
+        assert (await listening).number == 2
+        await finishing
+        assert claim.handover is not None
+        assert (claim.handover.number, claim.state) == (1, b"x")
+
+
 # ---- those outside
 
 

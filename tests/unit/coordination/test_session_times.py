@@ -24,7 +24,7 @@ def test_the_margin_is_a_tenth_and_never_more_than_a_third(ttl_s: float, margin_
 
 def test_a_session_is_lost_at_its_deadline_and_not_before() -> None:
     times = session_times(10.0)
-    assert times.deadline_s(kept()) == 109.0
+    assert times.deadline_s(kept().until_s) == 109.0
     assert times.why_lost(kept(), now=108.999) is None
     assert times.why_lost(kept(heard_s=107.0), now=109.0) == "could not renew for 9.0 s"
 

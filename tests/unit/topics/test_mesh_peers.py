@@ -136,7 +136,7 @@ def test_one_claim_too_many_is_refused() -> None:
 
 @pytest.mark.spec("SEC-05")
 def test_all_peers_together_claim_so_many_topics_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hansa.topics.mesh.CLAIMS_MAX", 4)
+    monkeypatch.setattr("hansa.topics.owners.CLAIMS_MAX", 4)
     bench = MeshBench()
     bench.subscribe("*")
     bench.join(X, "t", "u")

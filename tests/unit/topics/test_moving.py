@@ -7,6 +7,7 @@ import pytest
 
 from hansa.errors import BadRecord, Conflict, NotOwner, PeerAway, PeerError
 from hansa.limits import (
+    TOPIC_AGAIN_S,
     TOPIC_CLOSING_S_MAX,
     TOPIC_FORWARD_S_MAX,
     TOPIC_HOLD_COUNT_MAX,
@@ -22,7 +23,9 @@ from hansa.topics.events import (
     TopicMoved,
     TopicRemoved,
 )
-from hansa.topics.moving import Adoption, HeldMessages, TopicState
+from hansa.topics.moving import Adoption, HeldMessages
+from hansa.topics.topic_state import TopicState
+from hansa.topics.wants import WantState
 from hansa.wire.topics import (
     Mark,
     Message,
@@ -30,6 +33,7 @@ from hansa.wire.topics import (
     MoveStep,
     Publish,
     Query,
+    QueryResp,
     Subscribe,
     TopicAnnounce,
     TopicRemove,
@@ -256,6 +260,60 @@ def test_forwarding_goes_on_as_long_as_a_slow_publisher_is_heard_and_no_longer_t
     assert bench.mesh.moves.leaving == {}
 
 
+def test_what_was_kept_is_refused_when_the_new_owner_has_waited_for_it_no_more() -> None:
+    """Their publishers may have sent it others since: these would come first."""
+    bench = owning(X, Y)
+    close(bench)
+    bench.hear(X, Publish(topic="t", payload=b"1"))
+    bench.leave(Y)
+    bench.connect(Y)
+    # It tells so by its answer only: it took the topic before it was connected again.
+    effects = bench.hear(Y, QueryResp(topics=("t",), is_extended=True, claims=(CLAIM + 1,)))
+    assert (X, TopicRemove(topic="t", refused_count=1)) in sent(effects)
+    effects = bench.hear(X, Publish(topic="t", payload=b"2"))
+    assert sent(effects) == [(X, TopicRemove(topic="t", refused_count=1))]
+
+
+def test_a_new_owner_that_comes_too_late_is_told_that_nothing_is_passed_on() -> None:
+    bench = owning(X, Y)
+    close(bench)
+    bench.mesh.taken(T)
+    bench.tick(0)
+    bench.tick(TOPIC_TAKEN_S_MAX)
+    assert bench.mesh.moves.leaving == {}
+    announce = TopicAnnounce(
+        topic="t", mark=Mark(epoch=1, sequence=0), claim=CLAIM + 1, move=move(MoveStep.MOVED, NODE)
+    )
+    last = TopicRemove(topic="t", move=move(MoveStep.LAST, NODE))
+    assert (Y, last) in sent(bench.hear(Y, announce))
+
+
+def test_who_subscribes_here_meanwhile_begins_at_the_new_owner() -> None:
+    bench = owning(Y, retain=True)
+    bench.publish("t", b"latest")
+    close(bench)
+    one = bench.subscribe("t")
+    assert one.matched[T].state is WantState.PENDING
+    effects = taken_by_y(bench)
+    assert (Y, Subscribe(topic="t")) in sent(effects)
+    assert [event for event in told(effects) if isinstance(event, SubscriptionSuspended)] == []
+    mark = Mark(epoch=one.matched[T].feed.epoch, sequence=1, retain=True, confirm=True, founder=NODE)
+    bench.hear(Y, TopicAnnounce(topic="t", mark=mark, claim=CLAIM + 1))
+    bench.hear(Y, Message(topic="t", payload=b"latest", sequence=1))
+    assert [payload for _, payload, _ in one.received] == [b"latest"]
+
+
+def test_who_subscribes_here_meanwhile_is_active_when_the_topic_stays() -> None:
+    bench = owning(Y, retain=True)
+    bench.publish("t", b"latest")
+    close(bench)
+    one = bench.subscribe("t")
+    hold_of(bench).put(b"next")
+    bench.mesh.stay(T)
+    assert one.matched[T].state is WantState.ACTIVE
+    assert [payload for _, payload, _ in one.received] == [b"latest", b"next"]
+
+
 # -- publishers
 
 
@@ -296,6 +354,17 @@ def test_a_publisher_that_hears_of_the_new_owner_first_says_end_then() -> None:
     assert moves_to(effects, X) == [MoveStep.END]
     assert moves_to(bench.hear(X, moving()), X) == []
     assert moves_to(bench.hear(Y, ended()), Y) == [MoveStep.SWITCHED]
+
+
+def test_who_has_not_published_through_the_old_owner_keeps_nobody_waiting() -> None:
+    bench = MeshBench()
+    bench.join(Y)
+    # It is not connected with the old owner.
+    assert moves_to(bench.hear(Y, moved(confirm=False)), Y) == [MoveStep.SWITCHED]
+    bench.join(X)
+    # It is, and hears of the new one first.
+    assert moves_to(bench.hear(X, moving()), X) == [MoveStep.END]
+    assert (bench.mesh.moves.holds, bench.mesh.route("t")) == ({}, (Y, T))
 
 
 def test_a_topic_that_stays_gets_what_was_held() -> None:
@@ -400,6 +469,72 @@ def test_a_new_owner_that_never_hears_of_the_closing_opens_the_topic_a_little_la
     assert set(bench.exchange.outlets) == {T}
 
 
+@pytest.mark.parametrize("way", ["lost", "destroyed"])
+def test_a_topic_that_is_not_open_yet_may_be_lost_or_destroyed(way: str) -> None:
+    bench = MeshBench()
+    bench.join(X)
+    adopt(bench)
+    if way == "lost":
+        effects = bench.mesh.lose(T, "its lease has ended")
+        assert told(effects) == [TopicLost(topic="t", reason="its lease has ended")]
+    else:
+        bench.destroy("t", "heir")
+    assert bench.mesh.moves.adoptions == {}
+    assert sent(bench.tick(TOPIC_CLOSING_S_MAX)) == []
+    assert bench.exchange.outlets == {}
+
+
+def test_a_new_owner_that_opens_it_so_says_end_itself_behind_what_it_has_published() -> None:
+    bench = MeshBench()
+    bench.join(X)
+    bench.hear(X, TopicAnnounce(topic="t", claim=CLAIM - 1))
+    adopt(bench)
+    effects = bench.tick(TOPIC_CLOSING_S_MAX)
+    assert moves_to(effects, X)[0] is MoveStep.END
+    # What it published before is still on its way back here.
+    assert (set(bench.exchange.outlets), bench.exchange.outlets_by_name) == ({T}, {})
+    assert hold_of(bench).put(b"later")
+    bench.hear(X, Publish(topic="t", payload=b"sooner"))
+    bench.hear(X, TopicRemove(topic="t", move=move(MoveStep.END, NODE)))
+    assert (bench.outlet("t").sequence, set(bench.exchange.outlets_by_name)) == (9, {"t"})
+
+
+def test_a_new_owner_that_comes_when_the_topic_had_none_already_keeps_it() -> None:
+    """What this node has held goes through its own topic, whenever that is opened."""
+    bench = MeshBench()
+    one = bench.subscribe("t")
+    bench.join(X)
+    bench.hear(X, TopicAnnounce(topic="t", claim=CLAIM - 1))
+    bench.confirm(X, "t", 7)
+    bench.hear(X, moving(to=NODE, sequence=7))
+    hold_of(bench).put(b"held")
+    bench.hear(X, TopicRemove(topic="t"))
+    assert hold_of(bench).is_orphaned
+    adopt(bench)
+    effects = bench.hear(X, TopicRemove(topic="t", move=move(MoveStep.LAST, X)))
+    effects += bench.tick(TOPIC_HOLD_S_MAX)
+    assert [payload for _, payload, _ in one.received] == [b"held"]
+    kinds = {type(event) for event in told(effects)}
+    assert kinds & {SubscriptionSuspended, PublishesRefused, TopicRemoved} == set()
+
+
+@pytest.mark.parametrize("way", ["announced", "subscribed"])
+def test_who_is_to_take_a_topic_knows_whether_it_retains(way: str) -> None:
+    bench = MeshBench()
+    bench.join(X, "t")
+    assert not bench.mesh.wants.retains(T)
+    if way == "announced":
+        bench.hear(X, TopicAnnounce(topic="t", mark=Mark(epoch=EPOCH, sequence=0, retain=True)))
+    else:
+        bench.subscribe("t")
+        bench.confirm(X, "t", retain=True)
+    assert bench.mesh.wants.retains(T)
+    bench.hear(X, TopicRemove(topic="t"))
+    bench.hear(X, TopicAnnounce(topic="t", mark=Mark(epoch=EPOCH + 1, sequence=0)))
+    if way == "announced":
+        assert not bench.mesh.wants.retains(T)
+
+
 def test_a_new_owner_answers_ends_in_their_turn_and_questions_when_it_knows() -> None:
     bench = MeshBench()
     for peer in (A, X, Y):
@@ -424,7 +559,8 @@ def test_a_new_owner_answers_ends_in_their_turn_and_questions_when_it_knows() ->
     close(bench, Y)
 
 
-def test_nobody_is_told_that_its_end_has_come_while_the_old_owner_still_forwards() -> None:
+def test_nobody_is_told_that_its_end_has_come_while_the_old_owner_may_still_pass_something_on() -> None:
+    """It says when it waits for nobody any more, and one that says nothing is not connected for long."""
     bench = MeshBench()
     for peer in (A, X):
         bench.join(peer)
@@ -432,9 +568,10 @@ def test_nobody_is_told_that_its_end_has_come_while_the_old_owner_still_forwards
     bench.hear(X, moving(to=NODE, sequence=7))
     adopt(bench)
     waited_s = TOPIC_CLOSING_S_MAX + TOPIC_FORWARD_S_MAX
-    bench.hear(X, Publish(topic="t", payload=b"through the old owner"))
     assert moves_to(bench.tick(waited_s), A) == []
-    assert moves_to(bench.tick(TOPIC_FORWARD_S_MAX), A) == [MoveStep.ENDED]
+    bench.hear(X, Publish(topic="t", payload=b"through the old owner"))
+    assert moves_to(bench.tick(2 * TOPIC_FORWARD_S_MAX), A) == []
+    assert moves_to(bench.tick(TOPIC_HOLD_S_MAX - waited_s), A) == [MoveStep.ENDED]
 
 
 def test_when_the_old_owner_is_gone_nobody_waits_for_it() -> None:
@@ -457,6 +594,23 @@ def test_peers_that_know_nothing_of_it_are_told_once_more_who_owns_the_topic() -
     bench.tick(TOPIC_CLOSING_S_MAX)
     effects = bench.hear(X, TopicRemove(topic="t", move=move(MoveStep.MOVED, NODE)))
     assert [(to, type(one)) for to, one in sent(effects)] == [(A, TopicAnnounce)]
+    # The removal may reach such a peer last: then it has forgotten whose the topic is, until a while later.
+    assert sent(bench.tick(0)) == []
+    assert sent(bench.tick(TOPIC_AGAIN_S)) == sent(effects)
+    assert sent(bench.tick(TOPIC_AGAIN_S)) == []
+
+
+def test_a_topic_that_has_moved_on_is_not_announced_once_more() -> None:
+    bench = MeshBench()
+    bench.join(X)
+    bench.join_raw(A)
+    adopt(bench)
+    bench.tick(TOPIC_CLOSING_S_MAX)
+    bench.hear(X, TopicRemove(topic="t", move=move(MoveStep.MOVED, NODE)))
+    bench.tick(0)
+    bench.destroy("t", "heir")
+    assert sent(bench.tick(TOPIC_AGAIN_S)) == []
+    assert bench.mesh.moves.again == {}
 
 
 @pytest.mark.parametrize("value", [b"", b"{}", b"[1]\n", STATE.encode().replace(b'"0', b'"x', 1), b"\xff\n"])

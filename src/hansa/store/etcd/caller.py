@@ -184,7 +184,8 @@ class StoreLife:
         raise TimedOut(text) if trail.may_be_done else StoreUnavailable(text)
 
     def _begin(self, timeout: float | None) -> _Limit:
-        loop, task = self.check_usable(), asyncio.current_task()
+        loop = self.check_usable()
+        task = asyncio.current_task(loop)
         if task is None:
             raise UsageError(f"store {self._name} is called from a task, and not from a callback")
         if timeout is None:

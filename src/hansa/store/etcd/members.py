@@ -247,9 +247,9 @@ class Trail:
 
     def __init__(self, members_count: int, chance: Chance) -> None:
         self._members_count = members_count
-        self._backoff = Backoff(
-            s_min=STORE_RETRY_S_MIN, s_max=STORE_RETRY_S_MAX, jitter=STORE_RETRY_JITTER, chance=chance
-        )
+        self._chance = chance
+        # Made at the first failure: most calls have none.
+        self._backoff: Backoff | None = None
         self._failures_count = 0
         self.strangers_count = 0
         self.is_doubtful = False
@@ -277,4 +277,13 @@ class Trail:
             self.is_doubtful = True
         if failure.doubt is Doubt.STRANGER:
             self.strangers_count += 1
-        return 0.0 if self._failures_count % self._members_count else self._backoff.next_s()
+        if self._failures_count % self._members_count:
+            return 0.0
+        if self._backoff is None:
+            self._backoff = Backoff(
+                s_min=STORE_RETRY_S_MIN,
+                s_max=STORE_RETRY_S_MAX,
+                jitter=STORE_RETRY_JITTER,
+                chance=self._chance,
+            )
+        return self._backoff.next_s()

@@ -7,6 +7,8 @@
   programs of nodes and spots. `spot_posts`, `spot_accounts`, `spot_witness`: the books.
 - `roster`: members. `roster_truth`: the books of their records and events.
 - `locks`, `elections`: ownership in a store. `claims`: its books. `topic_claims`: topics claimed in a store.
+- `topic_moves`: topics that are handed over while they are used. `moving_cast`: what its programs share.
+  `moving_living`: the programs of nodes. `topic_books`: the books, of who was given what.
 - `handovers`: locks and offices, handed over. `handover_truth`: its books. `strikes`: trouble at one step.
 - `placements`: entries that a leader places on the nodes that are there. `placed_handovers`: trouble when it
   moves them.
@@ -25,6 +27,7 @@ from hansa.testing.scenarios.roster import RosterScenario
 from hansa.testing.scenarios.router_dealer import RouterDealer
 from hansa.testing.scenarios.spot_mesh import SpotMesh
 from hansa.testing.scenarios.topic_claims import TopicClaiming
+from hansa.testing.scenarios.topic_moves import TopicMoves
 
 __all__ = [
     "SCENARIOS",
@@ -39,6 +42,7 @@ __all__ = [
     "RouterDealer",
     "SpotMesh",
     "TopicClaiming",
+    "TopicMoves",
 ]
 
 SCENARIOS: dict[str, type[Scenario]] = {
@@ -55,5 +59,6 @@ SCENARIOS: dict[str, type[Scenario]] = {
         RouterDealer,
         SpotMesh,
         TopicClaiming,
+        TopicMoves,
     )
 }

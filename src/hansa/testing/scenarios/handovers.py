@@ -2,8 +2,9 @@
 
 Four nodes stand in one line, for a lock or for an office. Whoever owns writes to a counter under its fence,
 and then hands over to a node that waits, with a state; because it wants to, or because somebody outside asks.
-It gives up half-way, gives back instead, or does nothing until the time is over. One of them has no name in
-some runs, and nothing can be handed to it. Clocks run up to a hundredth fast or slow.
+It gives up half-way, gives back instead, or does nothing until the time is over. In some runs the state is
+a blob, and in some one of them has no name, and nothing can be handed to it. Clocks run up to a hundredth
+fast or slow.
 
 Each seed has a strike of its own, at a step of a hand-over (`strikes`): 240 seeds in a row have all of them.
 In some runs there is trouble at random besides.
@@ -39,6 +40,7 @@ from hansa.errors import (
     StoreUnavailable,
     TimedOut,
 )
+from hansa.limits import HANDOVER_INLINE_BYTES_MAX
 from hansa.runtime.tasks import again
 from hansa.store.values import WatchBatch
 from hansa.testing.faults import FaultPlan
@@ -83,6 +85,8 @@ class HandoverScenario(Scenario):
         self._nameless = chance.choose(("", "", self.nodes[-1]))
         # Whether somebody outside asks, and owners listen.
         self._is_asked = self.cell.victim is Victim.ASKER or chance.flip(0.3)
+        # What is handed on is more than the record takes. A stream of its own: others keep their histories.
+        self._is_bulky = world.chance.fork("bulk").flip(0.25)
         self._is_calm = False
         self._unserved: set[str] = set()
 
@@ -288,7 +292,9 @@ class HandoverScenario(Scenario):
 
     async def _give(self, host: Host, right: Right, to: str, chance: Chance) -> None:
         """Hand it over. Raises `NotHeld` when it is another one's, or may be."""
-        text = f"{host.life} {right.epoch} {right.number()}".encode()
+        text = f"{host.life} {right.epoch} {right.number()} ".encode()
+        if self._is_bulky:
+            text = text.ljust(HANDOVER_INLINE_BYTES_MAX + 1, b".")
 
         async def state() -> bytes:
             await asyncio.sleep(chance.uniform(0.0, 0.2))

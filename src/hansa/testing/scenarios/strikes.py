@@ -164,6 +164,8 @@ class Strike:
     is_silent: bool
     store: str
     companion: Harm | None = None
+    is_wide: bool = False
+    """Who is cut off is cut off from all, not only from the store."""
 
     def begin(self, world: World) -> bool:
         store = world.hosts[self.store].disk
@@ -192,10 +194,14 @@ class Strike:
         pairs = [(host, self.store) for host in hosts if host != self.store]
         if self.store in hosts:
             pairs = [(host, self.store) for host in world.hosts if host != self.store]
+        elif self.is_wide:
+            pairs = [(host, other) for host in hosts for other in world.hosts if other != host]
         return [Cut(**when, source=source, target=target, both_ways=True) for source, target in pairs]
 
 
-def draw_strike(chance: Chance, cell: Cell, store: str, *, skipped_max: int = 0) -> Strike:
+def draw_strike(
+    chance: Chance, cell: Cell, store: str, *, skipped_max: int = 0, may_be_wide: bool = False
+) -> Strike:
     """A strike of this kind, at the first such step, or up to so many later."""
     return Strike(
         at_s=0.0,
@@ -205,6 +211,7 @@ def draw_strike(chance: Chance, cell: Cell, store: str, *, skipped_max: int = 0)
         is_silent=chance.flip(0.5),
         store=store,
         companion=chance.choose((Harm.CRASH, Harm.PAUSE, Harm.STOP, Harm.STOP)) if chance.flip(0.5) else None,
+        is_wide=may_be_wide and chance.flip(0.5),
     )
 
 

@@ -38,13 +38,13 @@ def wired(message: Message) -> Message:
 @pytest.mark.parametrize("operator", CompareOperator)
 def test_a_compare_comes_back(target: CompareTarget, operator: CompareOperator) -> None:
     compare = Compare("k", target, operator, b"v" if target is CompareTarget.VALUE else 7)
-    message = wired(messages.compare_to_message(compare))
-    assert isinstance(message, api.Compare)
-    assert messages.compare_from_message(message) == compare
+    message = wired(messages.commit_to_message([compare], (), ()))
+    assert isinstance(message, api.TxnRequest)
+    assert messages.compare_from_message(message.compare[0]) == compare
 
 
 def test_a_compare_with_nothing_is_no_compare_with_another_thing() -> None:
-    message = messages.compare_to_message(Compare.absent("k"))
+    message = messages.commit_to_message([Compare.absent("k")], (), ()).compare[0]
     assert (message.target, message.result) == (api.Compare.CREATE, api.Compare.EQUAL)
     assert message.WhichOneof("target_union") == "create_revision"
 
