@@ -428,6 +428,6 @@ async def test_what_the_broker_has_deleted_is_counted_and_the_work_goes_on_behin
         for number in (0, 1):
             offsets = [offset for _, offset in process.read[f"{topic}-{number}"]]
             assert offsets == list(range(10, 20))
-        assert process.mode.stats.missing_count == 6
+        await until(lambda: process.mode.stats.missing_count == 6)
         await stream.write(5)
         await until(lambda: process.read_count == 30)
