@@ -257,8 +257,7 @@ class AssignmentTruth:
 
     def lease_of(self, node: str) -> int:
         """That of a node's record, 0 without one."""
-        place = self._places.get(node)
-        return 0 if place is None else place.now.lease
+        return self._places[node].now.lease if node in self._places else 0
 
     def leader(self) -> str:
         """The host that leads, by the store."""
