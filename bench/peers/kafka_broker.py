@@ -55,7 +55,7 @@ def _write(job: Job, link: Link, version: str) -> None:
     from confluent_kafka.admin import AdminClient
     from confluent_kafka.cimpl import NewTopic
 
-    client: dict[str, str | int | float | bool] = {"bootstrap.servers": job.address}
+    client: dict[str, Any] = {"bootstrap.servers": job.address}
     admin = AdminClient(client)
     admin.create_topics([NewTopic(TOPIC, job.case.width, 1)])[TOPIC].result(FLUSH_S_MAX)
     producer = Producer(client | {"linger.ms": 1})

@@ -5,6 +5,8 @@ committed every five seconds, when partitions are given up, and at the end. By v
 the classic protocol and gives all up at each rebalance; or confluent-kafka by either protocol, cooperative.
 """
 
+from __future__ import annotations
+
 import asyncio
 from collections.abc import Iterable
 from functools import partial
