@@ -149,9 +149,8 @@ class HandMember:
             if place is None or part in self.paused:
                 continue
             if place < self.firsts.get(part, 0) or place > self.logs.get(part, 0):
-                self.places[part] = None
-                self._listener.out_of_range(part)
-                continue
+                # As `auto.offset.reset` has it.
+                place = self.firsts.get(part, 0)
             end = min(self.logs.get(part, 0), place + _BATCH_COUNT)
             found += [HandMessage(part, offset) for offset in range(place, end)]
             self.places[part] = end

@@ -27,6 +27,7 @@ TASK_PLACES = {
 SHARED_NAMES = {
     "Call": "a gateway's, on its way; a checker's, in a history: each is what its users call it",
     "Message": "of a socket, and of a topic: the two that users receive",
+    "Move": "a topic's, as the wire says it; a partition's, in a plan that people read",
     "Outcome": "of a store's commit and of a simulation, both public; of a step in another thread",
     "Subscribe": "ZMTP's command, and the topic mesh's: both are called so in their specifications",
 }

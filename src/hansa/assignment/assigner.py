@@ -14,20 +14,21 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from math import inf
+from typing import Final
 
 from hansa.assignment.handoff import Handoffs
 from hansa.assignment.partition import GroupSettings, Partition
 from hansa.assignment.plan import Plans
 from hansa.assignment.rebalancing import (
-    Clear,
+    ClearPartition,
     EndPlan,
-    Offer,
-    Place,
+    OfferPartition,
+    PlacePartition,
     Rebalancing,
     RebalancingStats,
-    Remove,
+    RemovePartition,
     Step,
-    Withdraw,
+    WithdrawOffer,
     WritePlan,
     asked_by,
 )
@@ -47,6 +48,8 @@ from hansa.store.values import Compare, KeyValue
 from hansa.transport.environment import Environment
 
 logger = logging.getLogger(__name__)
+
+_WAIT_S_MIN: Final = 0.001
 
 
 class Assigner:
@@ -185,7 +188,8 @@ class Term:
 
     async def _wait(self, since: tuple[int, float]) -> None:
         count, deadline_s = since
-        left_s = None if deadline_s == inf else max(deadline_s - self._now(), 0.0)
+        # A moment at least: a loop that goes by another clock would come back too early, again and again.
+        left_s = None if deadline_s == inf else max(deadline_s - self._now(), _WAIT_S_MIN)
         with suppress(TimeoutError):
             async with asyncio.timeout(left_s):
                 while self._changes_count == count:
@@ -206,7 +210,7 @@ class Term:
     async def _make_guarded(self, step: Step) -> int:
         entry = self._keys.assignment(self._group, step.partition)
         match step:
-            case Place():
+            case PlacePartition():
                 note = self._note(step.partition, step.reason, is_handed=step.is_handed)
                 return await self._placer.place(
                     entry,
@@ -216,14 +220,14 @@ class Term:
                     is_handed=step.is_handed,
                     is_vacant=step.is_vacant,
                 )
-            case Offer():
+            case OfferPartition():
                 offer = await self._placer.offer(entry, step.node, timeout=step.timeout, reason=step.reason)
                 return offer.revision
-            case Withdraw():
+            case WithdrawOffer():
                 return await self._placer.withdraw(step.record, step.trouble)
-            case Clear():
+            case ClearPartition():
                 return await self._placer.clear(entry, body=self._note(step.partition, step.reason))
-            case Remove():
+            case RemovePartition():
                 return await self._placer.remove(entry)
 
     def _note(self, partition: str, reason: str, *, is_handed: bool = False) -> bytes:

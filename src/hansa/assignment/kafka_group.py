@@ -82,9 +82,6 @@ class Rebalanced(Protocol):
         """Something went wrong, with this partition or with all. The client goes on, but after `MemberFenced`
         and `GroupRefused`."""
 
-    def out_of_range(self, part: KafkaPart) -> None:
-        """There is nothing at the place where this partition is to be read: it waits for a `seek`."""
-
 
 class GroupMember(Protocol):
     """A member of a group. One task makes all calls but the questions."""
@@ -225,8 +222,9 @@ class KafkaSettings:
             "group.protocol": self.protocol,
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,
-            # What is out of range is looked at here: a work must not begin where nobody has said.
-            _RESET: "error",
+            # Where a partition begins is looked up here. This is for places that are not there any more: with
+            # `error` the client reads nothing more of a partition, and takes no seek.
+            _RESET: "earliest",
             "logger": logger,
         }
         if self.protocol == "classic":
@@ -343,11 +341,12 @@ class ConfluentMember:
             await self._call(self._consumer.close)
 
     async def _on_assign(self, _consumer: object, spots: Sequence[confluent_kafka.TopicPartition]) -> None:
+        from confluent_kafka import OFFSET_END
+
         parts = [KafkaPart(spot.topic, spot.partition) for spot in spots]
         membership = read_membership(await self._call(self._consumer.consumer_group_metadata))
-        # From a place that is known: else the client would ask the broker for one, and go there after the
-        # seek. Nothing is received from there.
-        await self._call(self._consumer.incremental_assign, [self._spot(part, 0) for part in parts])
+        # Until it is sent to its place, each waits where nothing has to be fetched.
+        await self._call(self._consumer.incremental_assign, [self._spot(part, OFFSET_END) for part in parts])
         if parts:
             await self.pause(parts)
         await self._listener.assigned(parts, membership)
@@ -372,16 +371,11 @@ class ConfluentMember:
 
     def _hear(self, message: confluent_kafka.Message) -> bool:
         """Tell of an error that came in a message's place: False, it is none."""
-        from confluent_kafka import KafkaError
-
         error, topic, number = message.error(), message.topic(), message.partition()
         if error is None:
             return True
         part = None if topic is None or number is None or number < 0 else KafkaPart(topic, number)
-        if part is not None and error.code() == KafkaError._AUTO_OFFSET_RESET:
-            self._listener.out_of_range(part)
-        else:
-            self._listener.failed(as_error(error, self._title), part)
+        self._listener.failed(as_error(error, self._title), part)
         return False
 
     # -- questions

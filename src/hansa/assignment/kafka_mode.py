@@ -148,6 +148,8 @@ class _Opening:
         self.offset = offset
         self.flow: PartitionFlow = PartitionFlow(offset, count_max=KAFKA_WAITING_COUNT_MAX)
         self.due_s = 0.0
+        self.is_fresh = True
+        """Whether nothing has come since it was sent to its place, or was paused."""
         self.is_over = False
         self.over = Waiters()
 
@@ -323,12 +325,6 @@ class KafkaMode:
         level = logging.DEBUG if self._is_in_trouble else logging.WARNING
         self._is_in_trouble = True
         logger.log(level, "%s%s: %s", self._name, "" if part is None else f" ({part.name})", error)
-
-    def out_of_range(self, part: KafkaPart) -> None:
-        """There is nothing at the place where a partition is to be read: go where there is something."""
-        opening = self._flows.pop(part, None)
-        if opening is not None and self._share.is_current(opening.tenure):
-            self._spawn(self._find_range(opening), f"finds what there is of {part.name}")
 
     # -- what the share decides
 
@@ -510,32 +506,19 @@ class KafkaMode:
                 self._commit_due_s = 0.0
         return self._saved[tenure.part]
 
-    async def _find_range(self, opening: _Opening) -> None:
-        part = opening.tenure.part
-        backoff = patient_backoff(self._worker.environment.chance)
-        while self._share.is_current(opening.tenure) and not opening.flow.is_stopped:
-            try:
-                first, behind_last = await self._member.range_of(part)
-            except KafkaUnavailable as error:
-                self.failed(error, part)
-                await asyncio.sleep(backoff.next_s())
-                continue
-            wanted = opening.flow.next_offset
-            opening.offset = min(max(wanted, first), behind_last)
-            missing_count = abs(wanted - opening.offset)
-            self.stats.missing_count += missing_count
-            if missing_count:
+    async def _look_for_missing(self, part: KafkaPart, wanted: int, found: int) -> None:
+        """Count what was to be read and is not there. Other gaps are no loss: offsets are not dense."""
+        with suppress(KafkaUnavailable):
+            first, _ = await self._member.range_of(part)
+            if (missing_count := min(first, found) - wanted) > 0:
+                self.stats.missing_count += missing_count
                 logger.error(
-                    "%s: %s is to be read from offset %d on; the broker has %d to %d only: going on at %d",
+                    "%s: %s is to be read from offset %d on, and the broker has nothing before %d any more",
                     self._name,
                     part.name,
                     wanted,
                     first,
-                    behind_last,
-                    opening.offset,
                 )
-            self._openings.append(opening)
-            return
 
     def _settle_openings(self) -> None:
         """Nobody waits for messages of a partition that is not this process's any more."""
@@ -600,6 +583,8 @@ class KafkaMode:
             self.stats.paused_count += len(to_pause)
             if await self._try(self._member.pause(to_pause)):
                 self._paused |= to_pause
+                for part in to_pause & self._flows.keys():
+                    self._flows[part].is_fresh = True
         if (to_resume := flowing & self._paused) and await self._try(self._member.resume(to_resume)):
             self._paused -= to_resume
 
@@ -613,10 +598,18 @@ class KafkaMode:
         self.stats.received_count += len(messages)
         self._is_in_trouble = self._is_in_trouble and not messages
         for message in messages:
-            topic, number = message.topic(), message.partition()
+            topic, number, offset = message.topic(), message.partition(), message.offset()
             opening = None if topic is None or number is None else self._flows.get(KafkaPart(topic, number))
-            if opening is None or not opening.flow.put(message):
+            wanted = -1 if opening is None else opening.flow.next_offset
+            if opening is None or offset is None or not opening.flow.put(message):
                 self.stats.dropped_count += 1
+                continue
+            if opening.is_fresh and offset > wanted:
+                part = opening.tenure.part
+                self._spawn(
+                    self._look_for_missing(part, wanted, offset), f"looks for the start of {part.name}"
+                )
+            opening.is_fresh = False
 
     async def _commit(self, parts: Sequence[KafkaPart]) -> None:
         """Show in Kafka how far the saved works are."""

@@ -49,7 +49,7 @@ _CHANGES_TOLD_COUNT: Final = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class PlacePartition:
     """Give a partition to a node now; `is_handed` if its last owner has left it in good order.
 
     `over` is the epoch of the owner before, 0 if there was none; `is_vacant` if the session of that is over.
@@ -64,7 +64,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Offer:
+class OfferPartition:
     """Ask the owner of a partition to hand it over to a node."""
 
     partition: str
@@ -74,7 +74,7 @@ class Offer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Withdraw:
+class WithdrawOffer:
     """End a hand-over that cannot, or need not, go on."""
 
     partition: str
@@ -83,7 +83,7 @@ class Withdraw:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Clear:
+class ClearPartition:
     """Say that nobody has a partition, because nobody may."""
 
     partition: str
@@ -91,7 +91,7 @@ class Clear:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Remove:
+class RemovePartition:
     """Delete the entry of a partition that is defined no more."""
 
     partition: str
@@ -113,7 +113,7 @@ class EndPlan:
     before: Plan
 
 
-Step: TypeAlias = Place | Offer | Withdraw | Clear | Remove
+Step: TypeAlias = PlacePartition | OfferPartition | WithdrawOffer | ClearPartition | RemovePartition
 Command: TypeAlias = Step | WritePlan | EndPlan
 
 
@@ -350,7 +350,7 @@ class Rebalancing:
     def refused(self, step: Step, *, now: float) -> None:
         """The store did not answer, or refused: decide again, with a pause."""
         self._busy[step.partition] = _Busy(step=None, until_s=now + ASSIGNMENT_LOOK_S)
-        if isinstance(step, Offer):
+        if isinstance(step, OfferPartition):
             self._try_again(step.partition, now)
 
     def written(self, command: WritePlan | EndPlan, found: Plan | None, *, now: float) -> None:
@@ -456,7 +456,7 @@ class Rebalancing:
         if record is not None and record.is_open:
             return self._go_on(name, record, move, now)
         if name not in self.partitions:
-            return None if entry is None else Remove(partition=name)
+            return None if entry is None else RemovePartition(partition=name)
         if self._is_owned(name) and entry is not None:
             if move is not None and move.target == entry.node:
                 del self._targets[name]
@@ -464,19 +464,21 @@ class Rebalancing:
             elif move is not None:
                 self._moving.setdefault(name, _Offers())
             elif name in self._unplaced:
-                return Clear(partition=name, reason=self._unplaced[name])
+                return ClearPartition(partition=name, reason=self._unplaced[name])
             return None
         self._moving.pop(name, None)
         if move is None and entry is not None and entry.node and name in self._unplaced:
-            return Clear(partition=name, reason=self._unplaced[name])
+            return ClearPartition(partition=name, reason=self._unplaced[name])
         return self._replacing(name, move)
 
-    def _placing(self, name: str, node: str, reason: str, *, is_handed: bool = False) -> Place | None:
+    def _placing(
+        self, name: str, node: str, reason: str, *, is_handed: bool = False
+    ) -> PlacePartition | None:
         if node not in self._leases:
             return None
         entry = self.entries.get(name)
         is_vacant = entry is not None and self._leases.get(entry.node) != entry.lease and not is_handed
-        return Place(
+        return PlacePartition(
             partition=name,
             node=node,
             reason=reason,
@@ -504,7 +506,7 @@ class Rebalancing:
         if decision is None:
             return None
         if decision.step is HandoverStep.WITHDRAWN:
-            return Withdraw(partition=name, record=record, trouble=decision.trouble)
+            return WithdrawOffer(partition=name, record=record, trouble=decision.trouble)
         reason = record.reason
         if facts.is_target_here and not is_taken:
             return self._placing(name, record.target, reason, is_handed=True)
@@ -544,7 +546,7 @@ class Rebalancing:
 
     def _offer(self, steps: list[Command], now: float) -> None:
         """Offer what is to move and has an owner that works, as many at a time as the settings say."""
-        offering = {name for name, busy in self._busy.items() if isinstance(busy.step, Offer)}
+        offering = {name for name, busy in self._busy.items() if isinstance(busy.step, OfferPartition)}
         under_way = len(offering | self._open.keys())
         for name, offers in list(self._moving.items()):
             if under_way >= self.settings.moves_at_once or len(self._busy) >= ASSIGNMENT_STEPS_AT_ONCE:
@@ -557,7 +559,7 @@ class Rebalancing:
             offers.tries_count += 1
             under_way += 1
             timeout = self.settings.handover_timeout
-            offer = Offer(partition=name, node=move.target, reason=move.reason, timeout=timeout)
+            offer = OfferPartition(partition=name, node=move.target, reason=move.reason, timeout=timeout)
             self._begin(offer, steps)
 
     def _try_again(self, name: str, now: float) -> None:
@@ -578,9 +580,9 @@ class Rebalancing:
             steps.append(step)
 
     def _count(self, step: Step, now: float) -> None:
-        if isinstance(step, Place | Offer):
-            self.stats.placed_count += isinstance(step, Place) and not step.is_handed
-            self.stats.offered_count += isinstance(step, Offer)
+        if isinstance(step, PlacePartition | OfferPartition):
+            self.stats.placed_count += isinstance(step, PlacePartition) and not step.is_handed
+            self.stats.offered_count += isinstance(step, OfferPartition)
             if (joined_s := self._joined_at_s.pop(step.node, None)) is not None:
                 self.stats.join_to_rebalance_s = now - joined_s
                 longest = max(self.stats.join_to_rebalance_s_max, now - joined_s)
@@ -611,7 +613,7 @@ class Rebalancing:
         """Whether all that a step wrote was heard of: what is half heard looks as if it were to do again."""
         if busy.revision is None:
             return False
-        if isinstance(busy.step, Offer | Withdraw):
+        if isinstance(busy.step, OfferPartition | WithdrawOffer):
             return self._records_heard.get(name, 0) >= busy.revision
         record = self._records.get(name)
         is_record_old = record is not None and record.is_open and record.revision < busy.revision

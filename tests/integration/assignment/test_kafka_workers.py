@@ -405,3 +405,29 @@ async def test_a_worker_is_told_of_resources_with_its_partitions(
         await process.worker.leave()
         event = await anext(process.events)
         assert isinstance(event, PartitionRevoked)
+
+
+@BOTH
+@pytest.mark.spec("ASG-04")
+async def test_what_the_broker_has_deleted_is_counted_and_the_work_goes_on_behind_it(
+    kafka: Kafka, store: Store, protocol: Protocols
+) -> None:
+    needs_real(kafka, "deletes no messages")
+    topic = await kafka.create_topic(unused("orders"), 2)
+    group, stream = unused("group"), Stream(kafka.address, topic, 2)
+    await stream.write(20)
+    admin = AdminClient({"bootstrap.servers": kafka.address})
+    # The group has read one partition up to a place that is not there any more, and nothing of the other.
+    read = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, 0, 4)])
+    await asyncio.wrap_future(admin.alter_consumer_group_offsets([read])[group])
+    for future in admin.delete_records([TopicPartition(topic, n, 10) for n in (0, 1)]).values():
+        await asyncio.wrap_future(future)
+    async with Process(store, kafka.address, topic, group, "a", protocol) as process:
+        await process.has(2)
+        await until(lambda: process.read_count == 20)
+        for number in (0, 1):
+            offsets = [offset for _, offset in process.read[f"{topic}-{number}"]]
+            assert offsets == list(range(10, 20))
+        await until(lambda: process.mode.stats.missing_count == 6)
+        await stream.write(5)
+        await until(lambda: process.read_count == 30)

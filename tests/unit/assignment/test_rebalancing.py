@@ -9,15 +9,15 @@ from hansa.assignment.partition import GroupSettings, Partition
 from hansa.assignment.plan import Plan, PlanState
 from hansa.assignment.planner import Candidate
 from hansa.assignment.rebalancing import (
-    Clear,
+    ClearPartition,
     Command,
     EndPlan,
-    Offer,
-    Place,
+    OfferPartition,
+    PlacePartition,
     Rebalancing,
-    Remove,
+    RemovePartition,
     Step,
-    Withdraw,
+    WithdrawOffer,
     WritePlan,
     asked_by,
 )
@@ -137,7 +137,7 @@ class Desk:
     def carries_out(self, step: Step) -> int:
         name, record = step.partition, self.records.get(step.partition)
         match step:
-            case Place():
+            case PlacePartition():
                 placement = Placement(node=step.node, lease=self.leases[step.node], epoch=self.revision + 1)
                 if record is not None and record.step.is_early:
                     self.writes(name, record, HandoverStep.WITHDRAWN, trouble="placed meanwhile")
@@ -153,7 +153,7 @@ class Desk:
                 self._puts(name, placement)
                 if self.hands_over and (taken := self.records.get(name)) is not None and taken.is_open:
                     self.writes(name, taken, HandoverStep.DONE)
-            case Offer():
+            case OfferPartition():
                 assert record is None or not record.is_open
                 entry = self.entries[name][0]
                 offer = offered(
@@ -172,11 +172,11 @@ class Desk:
                 self._keeps(name, offer)
                 if self.hands_over:
                     self.seals(name)
-            case Withdraw():
+            case WithdrawOffer():
                 self.writes(name, step.record, HandoverStep.WITHDRAWN, trouble=step.trouble)
-            case Clear():
+            case ClearPartition():
                 self._puts(name, Placement(node="", lease=0, epoch=self.revision + 1))
-            case Remove():
+            case RemovePartition():
                 del self.entries[name]
                 self.machine.hear_entry(name, None, revision=self._next())
         return self.revision
@@ -214,7 +214,7 @@ def desk() -> Desk:
 
 
 def moves_of(commands: list[Command]) -> list[Step]:
-    return [command for command in commands if isinstance(command, Place | Offer)]
+    return [command for command in commands if isinstance(command, PlacePartition | OfferPartition)]
 
 
 @pytest.mark.spec("ASG-02")
@@ -264,7 +264,7 @@ def test_after_a_join_nothing_moves_for_a_while(desk: Desk) -> None:
     began_s = desk.now
     desk.joins("b")
     assert desk.turn() == []
-    desk.until(lambda command: isinstance(command, Offer))
+    desk.until(lambda command: isinstance(command, OfferPartition))
     assert desk.now - began_s >= desk.settings.join_delay
     assert desk.machine.stats.join_to_rebalance_s == desk.now - began_s
 
@@ -274,7 +274,7 @@ def test_what_nobody_owns_does_not_wait_for_others_to_join(desk: Desk) -> None:
     desk.settles()
     desk.joins("c")
     desk.leaves("a")
-    placed = [command for command in (*desk.turn(), *desk.turn()) if isinstance(command, Place)]
+    placed = [command for command in (*desk.turn(), *desk.turn()) if isinstance(command, PlacePartition)]
     assert len(placed) == 3
 
 
@@ -298,7 +298,7 @@ def test_no_more_moves_are_open_than_the_settings_say(at_once: int) -> None:
     desk.settles()
     desk.hands_over = False
     desk.joins("b")
-    desk.until(lambda command: isinstance(command, Offer))
+    desk.until(lambda command: isinstance(command, OfferPartition))
     offered_count = at_once
     while offered_count < 10:
         open_names = [name for name, record in desk.records.items() if record.is_open]
@@ -306,10 +306,10 @@ def test_no_more_moves_are_open_than_the_settings_say(at_once: int) -> None:
         assert desk.turn() == []
         desk.seals(open_names[0])
         (placed,) = desk.turn()
-        assert isinstance(placed, Place)
+        assert isinstance(placed, PlacePartition)
         desk.writes(open_names[0], desk.records[open_names[0]], HandoverStep.DONE)
         (offer,) = desk.turn()
-        assert isinstance(offer, Offer)
+        assert isinstance(offer, OfferPartition)
         offered_count += 1
 
 
@@ -320,7 +320,7 @@ def test_a_new_leader_carries_on_the_plan_of_the_one_before() -> None:
     desk.joins("a", "b")
     desk.settles()
     desk.joins("c")
-    desk.until(lambda command: isinstance(command, Offer))
+    desk.until(lambda command: isinstance(command, OfferPartition))
     half_done, plan = desk.counts()["c"], desk.plan
     assert plan is not None
     assert plan.state is PlanState.OPEN
@@ -342,8 +342,8 @@ def test_a_new_leader_goes_on_with_a_hand_over_that_is_open(step: HandoverStep) 
     desk.settles()
     desk.joins("b")
     desk.hands_over = False
-    offer = desk.until(lambda command: isinstance(command, Offer))
-    assert isinstance(offer, Offer)
+    offer = desk.until(lambda command: isinstance(command, OfferPartition))
+    assert isinstance(offer, OfferPartition)
     record = desk.records[offer.partition]
     if step is not HandoverStep.OFFERED:
         desk.writes(offer.partition, record, HandoverStep.PREPARED, target_key=str(desk.leases["b"]))
@@ -358,7 +358,7 @@ def test_a_new_leader_goes_on_with_a_hand_over_that_is_open(step: HandoverStep) 
         else:
             desk.writes(offer.partition, desk.records[offer.partition], HandoverStep.SEALED)
     after = moves_of(desk.settles())
-    assert [(type(each), each.partition) for each in after] == [(Place, offer.partition)]
+    assert [(type(each), each.partition) for each in after] == [(PlacePartition, offer.partition)]
     assert desk.records[offer.partition].step is HandoverStep.DONE
 
 
@@ -371,12 +371,12 @@ def test_what_was_handed_over_is_placed_once_in_whatever_order_the_news_of_it_co
     desk.hands_over = False
     desk.configures(moves_at_once=1)
     desk.joins("b")
-    offer = desk.until(lambda command: isinstance(command, Offer))
-    assert isinstance(offer, Offer)
+    offer = desk.until(lambda command: isinstance(command, OfferPartition))
+    assert isinstance(offer, OfferPartition)
     name = offer.partition
     desk.seals(name)
     (place,) = desk.machine.decide(now=desk.now, wall=desk.now)
-    assert isinstance(place, Place)
+    assert isinstance(place, PlacePartition)
     entry = Placement(node="b", lease=desk.leases["b"], epoch=desk.revision + 1)
     revision = desk.revision + 1
     taken = replace(
@@ -394,10 +394,10 @@ def test_what_was_handed_over_is_placed_once_in_whatever_order_the_news_of_it_co
     if not is_entry_first:
         # By the entry that it knows the old owner still has it.
         commands = desk.machine.decide(now=desk.now, wall=desk.now)
-        assert all(isinstance(command, Offer) and command.partition != name for command in commands)
+        assert all(isinstance(command, OfferPartition) and command.partition != name for command in commands)
         desk.machine.hear_entry(name, entry, revision=revision)
     commands = desk.machine.decide(now=desk.now, wall=desk.now)
-    assert all(isinstance(command, Offer) and command.partition != name for command in commands)
+    assert all(isinstance(command, OfferPartition) and command.partition != name for command in commands)
 
 
 def test_a_new_leader_makes_another_plan_if_something_has_changed(desk: Desk) -> None:
@@ -442,7 +442,7 @@ def test_a_move_that_is_withdrawn_is_offered_again_and_then_given_up(desk: Desk)
     tries: dict[str, int] = {}
     for _ in range(200):
         for command in desk.turn():
-            if isinstance(command, Offer):
+            if isinstance(command, OfferPartition):
                 tries[command.partition] = tries.get(command.partition, 0) + 1
                 desk.writes(
                     command.partition,
@@ -470,11 +470,11 @@ def test_a_hand_over_past_its_time_is_withdrawn(desk: Desk) -> None:
     desk.settles()
     desk.hands_over = False
     desk.joins("b")
-    offer = desk.until(lambda command: isinstance(command, Offer))
+    offer = desk.until(lambda command: isinstance(command, OfferPartition))
     began_s = desk.now
-    withdrawal = desk.until(lambda command: isinstance(command, Withdraw))
-    assert isinstance(withdrawal, Withdraw)
-    assert isinstance(offer, Offer)
+    withdrawal = desk.until(lambda command: isinstance(command, WithdrawOffer))
+    assert isinstance(withdrawal, WithdrawOffer)
+    assert isinstance(offer, OfferPartition)
     assert desk.now - began_s >= offer.timeout
 
 
@@ -485,8 +485,8 @@ def test_what_was_sealed_goes_to_another_when_both_are_gone() -> None:
     desk.settles()
     desk.joins("b", "c")
     desk.hands_over = False
-    offer = desk.until(lambda command: isinstance(command, Offer))
-    assert isinstance(offer, Offer)
+    offer = desk.until(lambda command: isinstance(command, OfferPartition))
+    assert isinstance(offer, OfferPartition)
     desk.seals(offer.partition)
     other = ({"b", "c"} - {offer.node}).pop()
     desk.leaves("a", offer.node)
@@ -565,7 +565,7 @@ def test_a_move_by_hand_goes_on_beside_the_plan(desk: Desk) -> None:
     assert desk.turn() == []
     desk.seals(name)
     (placed,) = desk.turn()
-    assert isinstance(placed, Place)
+    assert isinstance(placed, PlacePartition)
     assert (placed.node, placed.is_handed) == ("b", True)
     # Nobody has asked for a plan, so it stays there.
     assert moves_of(desk.settles()) == []

@@ -5,7 +5,14 @@ from dataclasses import replace
 import pytest
 
 from hansa.assignment.partition import Partition
-from hansa.assignment.rebalancing import Clear, Command, Offer, Place, Withdraw, WritePlan
+from hansa.assignment.rebalancing import (
+    ClearPartition,
+    Command,
+    OfferPartition,
+    PlacePartition,
+    WithdrawOffer,
+    WritePlan,
+)
 from hansa.coordination.handover import HandoverStep, advanced
 from hansa.coordination.placed import Placement
 from tests.unit.assignment.test_rebalancing import Desk
@@ -19,8 +26,8 @@ def offered_desk(partitions: int = 2) -> tuple[Desk, str]:
     desk.settles()
     desk.hands_over = False
     desk.joins("b")
-    offer = desk.until(lambda command: isinstance(command, Offer))
-    assert isinstance(offer, Offer)
+    offer = desk.until(lambda command: isinstance(command, OfferPartition))
+    assert isinstance(offer, OfferPartition)
     record = desk.records[offer.partition]
     desk.writes(offer.partition, record, HandoverStep.PREPARED, target_key=str(desk.leases["b"]))
     return desk, offer.partition
@@ -34,8 +41,8 @@ def drains(desk: Desk, node: str, *, is_draining: bool = True) -> None:
 def test_a_hand_over_that_the_next_plan_does_not_have_is_withdrawn() -> None:
     desk, name = offered_desk()
     drains(desk, "b")
-    withdrawal = desk.until(lambda command: isinstance(command, Withdraw))
-    assert isinstance(withdrawal, Withdraw)
+    withdrawal = desk.until(lambda command: isinstance(command, WithdrawOffer))
+    assert isinstance(withdrawal, WithdrawOffer)
     assert (withdrawal.partition, withdrawal.trouble) == (name, "the plan has changed")
     desk.hands_over = True
     desk.settles()
@@ -51,7 +58,7 @@ def test_a_move_of_an_old_plan_that_came_too_far_is_made_good_by_another_plan() 
     # The plan counts on `a`, which has sealed it meanwhile.
     desk.writes(name, desk.records[name], HandoverStep.SEALED)
     (placed,) = [step for step in desk.turn() if not isinstance(step, WritePlan)] or desk.turn()
-    assert isinstance(placed, Place)
+    assert isinstance(placed, PlacePartition)
     assert (placed.node, placed.is_handed) == ("b", True)
     desk.writes(name, desk.records[name], HandoverStep.DONE)
     desk.hands_over = True
@@ -69,7 +76,7 @@ def test_an_owner_that_was_placed_while_the_next_plan_was_made_is_planned_with()
     desk.leaves("b")
     assert [type(command) for command in desk.turn()] == [WritePlan]
     (place,) = desk.machine.decide(now=desk.now, wall=0.0)
-    assert isinstance(place, Place)
+    assert isinstance(place, PlacePartition)
     # It is on its way; and `b` is there again, on the same session: the next plan says that it stays.
     desk.joins("b")
     desk.leases["b"] = desk.entries[name][0].lease
@@ -87,7 +94,7 @@ def test_a_step_of_which_half_the_news_has_come_is_not_made_again() -> None:
     desk, name = offered_desk()
     desk.writes(name, desk.records[name], HandoverStep.SEALED)
     (place,) = desk.machine.decide(now=desk.now, wall=0.0)
-    assert isinstance(place, Place)
+    assert isinstance(place, PlacePartition)
     assert place.over == desk.entries[name][0].epoch
     desk.revision += 1
     revision, lease = desk.revision, desk.leases["b"]
@@ -105,7 +112,9 @@ def test_a_step_of_which_half_the_news_has_come_is_not_made_again() -> None:
     assert desk.machine.decide(now=desk.now, wall=0.0) == []
     taken = replace(taken, revision=revision)
     desk.machine.hear_handover(name, taken, revision=revision, now=desk.now)
-    assert not [each for each in desk.machine.decide(now=desk.now, wall=0.0) if isinstance(each, Place)]
+    assert not [
+        each for each in desk.machine.decide(now=desk.now, wall=0.0) if isinstance(each, PlacePartition)
+    ]
 
 
 @pytest.mark.spec("ASG-08")
@@ -145,7 +154,7 @@ def test_what_nobody_may_have_is_not_placed_on_its_owner_s_new_session() -> None
     desk.defines(Partition(name="p0", role="pump"))
     desk.has_new_session("a")
     steps: list[Command] = [step for step in desk.settles() if getattr(step, "partition", "") == "p0"]
-    assert [type(step) for step in steps] == [Clear]
+    assert [type(step) for step in steps] == [ClearPartition]
 
 
 def test_a_move_by_hand_stays_where_it_went() -> None:

@@ -1,9 +1,9 @@
 """Runs handlers: takes requests from the socket, runs them in tasks and threads, and sends the replies.
 
-What the driver owes. It offers each request to `Work`, and starts it, leaves it there, or answers it at once,
-as `Work` says. It tells `Work` of each request that has ended, and starts as many of the waiting ones as
-there is room for. It tells `Work` and `Strikes` of each caller that has left. After each of these, `calm`
-looks again.
+What the driver owes. It offers each request to `Workload`, and starts it, leaves it there, or answers it at
+once, as `Workload` says. It tells `Workload` of each request that has ended, and starts as many of those that
+wait as there is room for. It tells `Workload` and `Strikes` of each caller that has left. After each of
+these, `calm` looks again.
 
 A reply to a caller that reads slowly waits at most `REPLY_S_MAX`, and never past the caller's deadline.
 Answers that no handler gives (busy, draining, bad request) do not wait: a full buffer keeps a reserve for
@@ -54,7 +54,7 @@ from hansa.services.provider.work import (
     HandlerFunction,
     Reply,
     Request,
-    Work,
+    Workload,
     error_reply,
     reply_frames,
 )
@@ -90,7 +90,7 @@ class HandlerRunner:
     """Answers every request that it takes exactly once, unless its caller has given up or left."""
 
     def __init__(
-        self, name: str, work: Work, *, threads_max: int, cancel_s_max: float, options: SocketOptions
+        self, name: str, work: Workload, *, threads_max: int, cancel_s_max: float, options: SocketOptions
     ) -> None:
         self.tally = ReplyTally()
         self.strikes = Strikes()

@@ -32,7 +32,7 @@ from hansa.presence.registry_line import RegistryLine
 from hansa.runtime.loops import Home
 from hansa.runtime.tasks import Closing
 from hansa.services.provider.handlers import HandlerRunner
-from hansa.services.provider.work import HandlerFunction, Work
+from hansa.services.provider.work import HandlerFunction, Workload
 from hansa.transport import Disconnected, Environment, Router, SocketEvent
 from hansa.transport.system_network import SystemNetwork, default_route_host
 
@@ -138,7 +138,7 @@ class Provider:
         self._is_entered = self._is_leaving = False
         self._closing = Closing()
         self._home: Home | None = None
-        work = Work(concurrency_max=concurrency_max, threads_max=threads_max, waiting_max=waiting_max)
+        work = Workload(concurrency_max=concurrency_max, threads_max=threads_max, waiting_max=waiting_max)
         self._runner = HandlerRunner(
             name, work, threads_max=threads_max, cancel_s_max=cancel_s_max, options=options
         )

@@ -175,7 +175,7 @@ class WorkTally:
     """The caller had left."""
 
 
-class Work:
+class Workload:
     """Admits requests and says whose turn it is. The caller runs them and says when each has ended."""
 
     def __init__(

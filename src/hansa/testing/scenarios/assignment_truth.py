@@ -5,7 +5,7 @@ is judged has no part in it. The work on a partition is a running sum over its m
 last offset: so a state that is saved says of itself whether each message is in it once, and in order.
 
 A leader decides on what it has heard, and what it has sent may come late. So what it writes is right if it
-was right at some moment of the last `GRACE_S` seconds (`Recent`).
+was right at some moment of the last `GRACE_S` seconds (`Lately`).
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class PlanStep(Enum):
     ENDED = "the end of a plan"
 
 
-class Recent(Generic[T]):
+class Lately(Generic[T]):
     """A value, and those that it had a while ago."""
 
     def __init__(self, value: T) -> None:
@@ -187,10 +187,10 @@ class AssignmentTruth:
         self._saved: dict[str, _Saved] = {}
         self._parts: dict[bytes, bytes] = {}
         self._candidates: dict[bytes, KeyValue] = {}
-        self._places: dict[str, Recent[_Place]] = {}
-        self._defined: dict[str, Recent[Partition | None]] = {}
-        self._settings = Recent(GroupSettings())
-        self._targets: Recent[dict[str, str]] = Recent({})
+        self._places: dict[str, Lately[_Place]] = {}
+        self._defined: dict[str, Lately[Partition | None]] = {}
+        self._settings = Lately(GroupSettings())
+        self._targets: Lately[dict[str, str]] = Lately({})
         self._numbers_max = 0
         self._offered_s: dict[str, float] = {}
         # When something was moved by hand that the plan may know nothing of.
@@ -257,8 +257,7 @@ class AssignmentTruth:
 
     def lease_of(self, node: str) -> int:
         """That of a node's record, 0 without one."""
-        place = self._places.get(node)
-        return 0 if place is None else place.now.lease
+        return self._places[node].now.lease if node in self._places else 0
 
     def leader(self) -> str:
         """The host that leads, by the store."""
@@ -416,10 +415,10 @@ class AssignmentTruth:
                 is_here = info.status.is_here and text is not None
                 worker = WorkerInfo.decode(text) if is_here and text is not None else None
                 place = _Place(lease=item.lease, info=info, worker=worker)
-            self._places.setdefault(_name(key, KEYS.nodes), Recent(_Place())).set(place, at_s=at_s)
+            self._places.setdefault(_name(key, KEYS.nodes), Lately(_Place())).set(place, at_s=at_s)
         elif key.startswith(self._partition_prefix):
             defined = Partition.decode(item.value, revision=item.mod_revision) if is_there else None
-            self._defined.setdefault(_name(key, self._partition_prefix), Recent(None)).set(defined, at_s=at_s)
+            self._defined.setdefault(_name(key, self._partition_prefix), Lately(None)).set(defined, at_s=at_s)
         elif key == KEYS.group(self._group):
             settings = GroupSettings.decode(item.value) if is_there else GroupSettings()
             self._settings.set(settings, at_s=at_s)
@@ -564,10 +563,10 @@ class AssignmentTruth:
 
     def _check_saved(self, name: str, epoch: int, what: str) -> None:
         noted, claim = self._noted.get((name, epoch), (-1, None))
-        saved = self._saved.get(name, _Saved()).last_offset
         # Who has lost it cannot save any more, and need not.
-        is_lost = claim is not None and claim.as_lost() is not None
-        if noted > saved and not is_lost and (name, epoch) not in self._failed:
+        saved = self._saved.get(name, _Saved()).last_offset
+        is_excused = (claim is not None and claim.as_lost() is not None) or (name, epoch) in self._failed
+        if noted > saved and not is_excused:
             self._world.fail(UNSAVED, f"{what}: up to {noted} was noted, and up to {saved} saved")
 
     # Plans.
@@ -619,7 +618,6 @@ class AssignmentTruth:
     # Hand-overs.
 
     def _hear_record(self, event: Event, told: dict[str, Handover]) -> None:
-        self.changed_s = self._world.elapsed_s()
         name = unquoted(_name(event.item.key, self._record_prefix))
         if event.kind is EventKind.DELETE:
             if self.records[name].is_open:
@@ -628,6 +626,8 @@ class AssignmentTruth:
         else:
             told[name] = Handover.decode(event.item.value, revision=event.item.mod_revision)
             self.records[name] = told[name]
+            if (name, told[name].times[HandoverStep.OFFERED]) not in self._doubtful:
+                self.changed_s = self._world.elapsed_s()
 
     def _check_step(self, name: str, before: Handover | None, now: Handover, origin: str) -> None:
         self.steps[now.step] += 1

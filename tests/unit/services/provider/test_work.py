@@ -4,7 +4,7 @@ import pytest
 
 from hansa.errors import BadArgument
 from hansa.limits import WAITING_SWEEP_S
-from hansa.services.provider.work import BUSY, DRAINING, EXPIRED, START, WAIT, Handler, Request, Work
+from hansa.services.provider.work import BUSY, DRAINING, EXPIRED, START, WAIT, Handler, Request, Workload
 
 
 async def think(request: Request) -> bytes:
@@ -24,8 +24,8 @@ def asked(number: int = 0, *, peer: bytes = b"gate", deadline: float | None = No
 
 def make(
     concurrency_max: int = 2, threads_max: int = 8, waiting_max: int = 3, bytes_max: int = 1_000
-) -> Work:
-    return Work(
+) -> Workload:
+    return Workload(
         concurrency_max=concurrency_max,
         threads_max=threads_max,
         waiting_max=waiting_max,
@@ -33,7 +33,7 @@ def make(
     )
 
 
-def started(work: Work, now: float = 0.0) -> int | None:
+def started(work: Workload, now: float = 0.0) -> int | None:
     """The number of the request whose turn it is."""
     due = work.next_due(now)
     return None if due is None else due[0].request_id
