@@ -344,8 +344,8 @@ class ConfluentMember:
         parts = [KafkaPart(spot.topic, spot.partition) for spot in spots]
         membership = read_membership(await self._call(self._consumer.consumer_group_metadata))
         # Not from where the client would ask the broker for a place: an answer that comes after the seek may
-        # count. If 0 is not there any more, such an answer is the first offset that is: from there on all that
-        # the work has is dropped, and nothing is left out.
+        # count. If 0 is not there any more, such an answer is the first offset that is there: what the work has
+        # from there on is dropped, and nothing is left out.
         await self._call(self._consumer.incremental_assign, [self._spot(part, 0) for part in parts])
         if parts:
             await self.pause(parts)
