@@ -343,9 +343,8 @@ class ConfluentMember:
     async def _on_assign(self, _consumer: object, spots: Sequence[confluent_kafka.TopicPartition]) -> None:
         parts = [KafkaPart(spot.topic, spot.partition) for spot in spots]
         membership = read_membership(await self._call(self._consumer.consumer_group_metadata))
-        # Not from where the client would ask the broker for a place: an answer that comes after the seek may
-        # count. If 0 is not there any more, such an answer is the first offset that is there: what the work has
-        # from there on is dropped, and nothing is left out.
+        # Not at a place that the client would look up: its answer may come after the seek, and win (librdkafka
+        # issue 2256). If 0 is gone, the answer is the first offset that is there: nothing is left out.
         await self._call(self._consumer.incremental_assign, [self._spot(part, 0) for part in parts])
         if parts:
             await self.pause(parts)
