@@ -343,7 +343,7 @@ class ConfluentMember:
     async def _on_assign(self, _consumer: object, spots: Sequence[confluent_kafka.TopicPartition]) -> None:
         parts = [KafkaPart(spot.topic, spot.partition) for spot in spots]
         membership = read_membership(await self._call(self._consumer.consumer_group_metadata))
-        # Not at a place that the client would look up: its answer may come after the seek, and win (librdkafka
+        # Not at a place that the client looks up: the answer may come after the seek, and win (librdkafka
         # issue 2256). If 0 is gone, the answer is the first offset that is there: nothing is left out.
         await self._call(self._consumer.incremental_assign, [self._spot(part, 0) for part in parts])
         if parts:
