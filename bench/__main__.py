@@ -21,6 +21,7 @@ from bench.report import case_title, headline_text, markdown
 from bench.run import Run
 from bench.window import Window
 from tests.support.etcd_program import NoEtcd, etcd_program
+from tests.support.kafka_program import choose_kafka
 
 QUICK = Window(warmup_s=0.1, measured_s=0.3)
 PUBLISHED = Path("docs/benchmarks")
@@ -49,6 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         run.profiles.mkdir(parents=True, exist_ok=True)
     machine = machine_facts()
     _find_etcd(cases)
+    _find_kafka(cases, peers)
     try:
         trials = asyncio.run(_show(run, Console()))
     except KeyboardInterrupt:
@@ -85,6 +87,13 @@ def _find_etcd(cases: Sequence[Case]) -> None:
             print(f"stores are measured on {etcd_program()}")
         except NoEtcd as error:
             print(error, file=sys.stderr)
+
+
+def _find_kafka(cases: Sequence[Case], peers: Sequence[Peer]) -> None:
+    """Have the broker fetched before it is needed; without it its trials fail, and say why."""
+    if any(case.kind == "takeover" for case in cases) and any(peer.program == "java" for peer in peers):
+        choice = asyncio.run(choose_kafka())
+        print(f"Kafka's groups are measured on {choice}" if choice.program else choice.why_not)
 
 
 def choose_cases(text: str) -> list[Case]:

@@ -13,6 +13,7 @@ import os
 import pstats
 import queue
 import resource
+import shutil
 import subprocess
 import sys
 import threading
@@ -39,6 +40,7 @@ class Link:
     __slots__ = (
         "_case",
         "_counted_pids",
+        "_folders",
         "_helpers",
         "_orders",
         "_profile_path",
@@ -56,6 +58,7 @@ class Link:
         self._case = case
         self._helpers: list[subprocess.Popen[bytes]] = []
         self._counted_pids: list[int] = []
+        self._folders: list[str] = []
         self._profiler: cProfile.Profile | None = None
         self._profile_path = ""
         self.count = 0
@@ -93,6 +96,10 @@ class Link:
         """Count that process's CPU time as this worker's own; its end is another's business."""
         self._counted_pids.append(pid)
 
+    def delete_at_end(self, folder: str) -> None:
+        """Delete that folder when this worker and its helpers have ended."""
+        self._folders.append(folder)
+
     def listen(self) -> None:
         """Answer the conductor until it closes the line, then end this process at once."""
         for line in sys.stdin:
@@ -120,6 +127,8 @@ class Link:
         for helper in self._helpers:
             helper.kill()
             helper.wait()
+        for folder in self._folders:
+            shutil.rmtree(folder, ignore_errors=True)
         if self._profiler:
             with open(self._profile_path, "w", encoding="utf-8") as file:
                 pstats.Stats(self._profiler, stream=file).sort_stats("tottime").print_stats(PROFILE_LINES)

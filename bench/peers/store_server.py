@@ -38,6 +38,12 @@ def serve_hansa(job: Job, link: Link) -> None:
     _run(job, link, lambda folder: [*command, "--data", folder])
 
 
+def start_hansa(address: str, link: Link, folder: Path) -> None:
+    """A `hansa store` beside something else; it listens when this returns."""
+    command = [sys.executable, "-m", "hansa.cli", "store", "--listen", address, "--data", str(folder)]
+    _start(address, link, command)
+
+
 async def serve_raft(job: Job, link: Link) -> None:
     """A raft group of three on this machine, with its defaults; joined and found at the trial's address."""
     with tempfile.TemporaryDirectory(prefix="hansa-bench-") as folder:
@@ -71,23 +77,25 @@ def _free_addresses() -> list[str]:
 
 
 def _run(job: Job, link: Link, command_for: Callable[[str], list[str]]) -> None:
-    host, _, port = job.address.rpartition(":")
     with tempfile.TemporaryDirectory(prefix="hansa-bench-") as folder:
-        server = subprocess.Popen(
-            command_for(str(Path(folder) / "data")),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-        )
-        link.adopt(server)
-        while not _listens(host, int(port)):
-            if server.poll() is not None:
-                assert server.stderr is not None
-                raise ChildProcessError(f"{server.args!r} ended: {server.stderr.read()[-2_000:]!r}")
-            time.sleep(LOOK_S)
+        server = _start(job.address, link, command_for(str(Path(folder) / "data")))
         link.ready()
         server.wait()
     raise ChildProcessError("the store ended")
+
+
+def _start(address: str, link: Link, command: list[str]) -> subprocess.Popen[bytes]:
+    host, _, port = address.rpartition(":")
+    server = subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+    )
+    link.adopt(server)
+    while not _listens(host, int(port)):
+        if server.poll() is not None:
+            assert server.stderr is not None
+            raise ChildProcessError(f"{server.args!r} ended: {server.stderr.read()[-2_000:]!r}")
+        time.sleep(LOOK_S)
+    return server
 
 
 def _listens(host: str, port: int) -> bool:

@@ -478,6 +478,8 @@ ASSIGNMENT_MOVE_RETRY_S: Final = 0.5
 
 # How often what was noted of a work is saved: so much is done again after a crash.
 WORK_SAVE_INTERVAL_S: Final = 5.0
+# Works of one worker that are saved at a time: one that is slow does not hold the others up.
+WORK_SAVES_AT_ONCE: Final = 8
 # A work that ended by itself is given to its user again, with pauses that grow up to the second.
 WORK_AGAIN_S_MIN: Final = 0.1
 WORK_AGAIN_S_MAX: Final = 10.0

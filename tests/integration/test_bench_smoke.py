@@ -26,6 +26,7 @@ from bench.kinds import KINDS
 from bench.peers import PEERS
 from bench.stage import Stage, TrialFailed
 from bench.window import Window
+from tests.support.kafka_program import choose_kafka
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -215,6 +216,22 @@ async def test_partitions_go_to_others_when_their_process_leaves_or_is_killed() 
     assert figures["handed_apart"] == 4 or 0 < figures["handed_pause_s"] < 5.0
     # Its session ends, and not before.
     assert 4.0 < figures.get("takeover_killed_s", 6.0) < 30.0
+
+
+@pytest.mark.parametrize("peer", ["hansa-kafka-consumer", "confluent-kafka-classic"])
+@pytest.mark.timeout(180)
+async def test_partitions_of_a_kafka_group_go_to_others(peer: str) -> None:
+    choice = await choose_kafka()
+    if choice.program is None:
+        pytest.skip(f"there is only {choice}")
+    case = Case.parse("takeover-x6")
+    async with Stage(PEERS[peer], case) as stage:
+        measurement = await KINDS[case.kind].measure(stage, Window(warmup_s=0.0, measured_s=0.0))
+    figures = measurement.figures
+    assert set(figures) <= set(TAKEOVER_FIGURES)
+    # Two at the leave, two at the join, or more where the broker takes a way round.
+    assert figures["handed_moves"] >= 4
+    assert 4.0 < figures.get("takeover_killed_s", 6.0) < 60.0
 
 
 @pytest.mark.timeout(60)

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from math import inf
+from typing import Final
 
 from hansa.assignment.handoff import Handoffs
 from hansa.assignment.partition import GroupSettings, Partition
@@ -47,6 +48,8 @@ from hansa.store.values import Compare, KeyValue
 from hansa.transport.environment import Environment
 
 logger = logging.getLogger(__name__)
+
+_WAIT_S_MIN: Final = 0.001
 
 
 class Assigner:
@@ -185,7 +188,8 @@ class Term:
 
     async def _wait(self, since: tuple[int, float]) -> None:
         count, deadline_s = since
-        left_s = None if deadline_s == inf else max(deadline_s - self._now(), 0.0)
+        # A moment at least: a loop that goes by another clock would come back too early, again and again.
+        left_s = None if deadline_s == inf else max(deadline_s - self._now(), _WAIT_S_MIN)
         with suppress(TimeoutError):
             async with asyncio.timeout(left_s):
                 while self._changes_count == count:

@@ -12,7 +12,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterable, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import (
+    AsyncIterable,
+    Awaitable,
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -55,6 +64,7 @@ from hansa.limits import (
     WORK_AGAIN_S_MAX,
     WORK_AGAIN_S_MIN,
     WORK_SAVE_INTERVAL_S,
+    WORK_SAVES_AT_ONCE,
 )
 from hansa.runtime.backoff import Backoff
 from hansa.runtime.loops import Home
@@ -643,12 +653,19 @@ class Worker:
     async def _keep_saved(self) -> None:
         while True:
             await asyncio.sleep(self._save_interval_s)
-            for work in list(self._works.values()):
-                is_at_work = work.state is WorkState.RUNNING and not work.is_ending
-                if is_at_work and work.is_unsaved and not work.is_in_doubt:
-                    # It is tried again at the next turn, and what fails at the end is told.
-                    with suppress(*_UNSAVED, Fenced, NotHeld):
-                        await work.save()
+            due = iter(list(self._works.values()))
+            async with asyncio.TaskGroup() as tasks:
+                for number in range(WORK_SAVES_AT_ONCE):
+                    tasks.create_task(self._save_due(due), name=f"{self._name}: saves {number}")
+
+    async def _save_due(self, due: Iterator[Work]) -> None:
+        """Save what is unsaved of those that others have not taken yet."""
+        for work in due:
+            is_at_work = work.state is WorkState.RUNNING and not work.is_ending
+            if is_at_work and work.is_unsaved and not work.is_in_doubt:
+                # It is tried again at the next turn, and what fails at the end is told.
+                with suppress(*_UNSAVED, Fenced, NotHeld):
+                    await work.save()
 
     async def _handle(self, handler: Handler, work: Work) -> None:
         try:

@@ -110,7 +110,7 @@ class Placer:
         item, record, revision, lease = await self._look(entry, node)
         before = None if item is None else Placement.decode(item.value)
         epoch = 0 if before is None else before.epoch
-        is_sealed = record is not None and record.is_open and not record.step.is_early
+        is_sealed = record is not None and record.step is HandoverStep.SEALED
         if not lease or over not in (None, epoch) or (is_handed and not is_sealed):
             return 0
         kept = b"" if before is None else before.body

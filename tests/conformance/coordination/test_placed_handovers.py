@@ -367,6 +367,7 @@ async def test_an_entry_is_placed_only_on_what_its_leader_goes_by(stage: Stage) 
     # What is done is not done again, by whoever has not heard of it.
     assert not await place(ENTRY, "b", over=first.epoch, is_handed=True)
     second = await b.claims.get()
+    assert not await place(ENTRY, "b", over=second.epoch, is_handed=True)
     assert await b.moves.handed_state(second) == b"so far"
     await b.moves.finish(second)
     await sealing

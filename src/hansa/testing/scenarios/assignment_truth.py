@@ -257,8 +257,7 @@ class AssignmentTruth:
 
     def lease_of(self, node: str) -> int:
         """That of a node's record, 0 without one."""
-        place = self._places.get(node)
-        return 0 if place is None else place.now.lease
+        return self._places[node].now.lease if node in self._places else 0
 
     def leader(self) -> str:
         """The host that leads, by the store."""
@@ -564,10 +563,10 @@ class AssignmentTruth:
 
     def _check_saved(self, name: str, epoch: int, what: str) -> None:
         noted, claim = self._noted.get((name, epoch), (-1, None))
-        saved = self._saved.get(name, _Saved()).last_offset
         # Who has lost it cannot save any more, and need not.
-        is_lost = claim is not None and claim.as_lost() is not None
-        if noted > saved and not is_lost and (name, epoch) not in self._failed:
+        saved = self._saved.get(name, _Saved()).last_offset
+        is_excused = (claim is not None and claim.as_lost() is not None) or (name, epoch) in self._failed
+        if noted > saved and not is_excused:
             self._world.fail(UNSAVED, f"{what}: up to {noted} was noted, and up to {saved} saved")
 
     # Plans.
@@ -619,7 +618,6 @@ class AssignmentTruth:
     # Hand-overs.
 
     def _hear_record(self, event: Event, told: dict[str, Handover]) -> None:
-        self.changed_s = self._world.elapsed_s()
         name = unquoted(_name(event.item.key, self._record_prefix))
         if event.kind is EventKind.DELETE:
             if self.records[name].is_open:
@@ -628,6 +626,8 @@ class AssignmentTruth:
         else:
             told[name] = Handover.decode(event.item.value, revision=event.item.mod_revision)
             self.records[name] = told[name]
+            if (name, told[name].times[HandoverStep.OFFERED]) not in self._doubtful:
+                self.changed_s = self._world.elapsed_s()
 
     def _check_step(self, name: str, before: Handover | None, now: Handover, origin: str) -> None:
         self.steps[now.step] += 1
