@@ -494,6 +494,8 @@ KAFKA_BATCH_COUNT_MAX: Final = 500
 # How long the client waits for a message: seeks and pauses wait for that. While some are due it is shorter.
 KAFKA_RECEIVE_S: Final = 0.02
 KAFKA_RECEIVE_S_MIN: Final = 0.002
+# How often the client is sent to a place before all that lies before it is read and dropped.
+KAFKA_SEEKS_COUNT_MAX: Final = 3
 # Pauses between tries to take a partition's entry.
 KAFKA_TAKE_AGAIN_S_MIN: Final = 0.05
 KAFKA_TAKE_AGAIN_S_MAX: Final = 5.0

@@ -87,6 +87,8 @@ class HandMember:
         self.strays: deque[HandMessage] = deque()
         self.kept_s: float | None = 1.0
         self.trouble: HansaError | None = None
+        # The first seek of these sends the client elsewhere.
+        self.strayed: set[KafkaPart] = set()
         self.is_closed = False
         self._orders: deque[tuple[Callable[[], Awaitable[None]], asyncio.Future[None]]] = deque()
         self._revoked_at_end: list[KafkaPart] = []
@@ -162,7 +164,9 @@ class HandMember:
         if self.trouble is not None:
             raise self.trouble
         assert part in self.places, f"{part} is not assigned"
-        self.places[part] = offset
+        # As the client does when the answer to an older question comes after the seek.
+        self.places[part] = self.firsts.get(part, 0) if part in self.strayed else offset
+        self.strayed -= {part}
         self.sought.append((part, offset))
 
     async def pause(self, parts: Collection[KafkaPart]) -> None:

@@ -345,12 +345,11 @@ class ConfluentMember:
             await self._call(self._consumer.close)
 
     async def _on_assign(self, _consumer: object, spots: Sequence[confluent_kafka.TopicPartition]) -> None:
-        from confluent_kafka import OFFSET_END
-
         parts = [KafkaPart(spot.topic, spot.partition) for spot in spots]
         membership = read_membership(await self._call(self._consumer.consumer_group_metadata))
-        # Until it is sent to its place, each waits where nothing has to be fetched.
-        await self._call(self._consumer.incremental_assign, [self._spot(part, OFFSET_END) for part in parts])
+        # Not at a place that the client looks up: the answer may come after the seek, and win (librdkafka
+        # issue 2256). If 0 is gone, the answer is the first offset that is there: nothing is left out.
+        await self._call(self._consumer.incremental_assign, [self._spot(part, 0) for part in parts])
         if parts:
             await self.pause(parts)
         await self._listener.assigned(parts, membership)

@@ -87,6 +87,7 @@ from hansa.limits import (
     KAFKA_RECEIVE_S_MIN,
     KAFKA_REVOKE_S,
     KAFKA_REVOKE_SHARE_MAX,
+    KAFKA_SEEKS_COUNT_MAX,
     KAFKA_TAKE_AGAIN_S_MIN,
     KAFKA_WAITING_COUNT_MAX,
 )
@@ -150,6 +151,7 @@ class _Opening:
         self.due_s = 0.0
         self.is_fresh = True
         """Whether nothing has come since it was sent to its place, or was paused."""
+        self.seeks_count = 1
         self.is_over = False
         self.over = Waiters()
 
@@ -606,6 +608,10 @@ class KafkaMode:
             wanted = -1 if opening is None else opening.flow.next_offset
             if opening is None or offset is None or not opening.flow.put(message):
                 self.stats.dropped_count += 1
+                if opening is not None and self._strayed(opening):
+                    opening.offset = wanted
+                    opening.seeks_count += 1
+                    self._openings.append(opening)
                 continue
             if opening.is_fresh and offset > wanted:
                 part = opening.tenure.part
@@ -613,6 +619,11 @@ class KafkaMode:
                     self._look_for_missing(part, wanted, offset), f"looks for the start of {part.name}"
                 )
             opening.is_fresh = False
+
+    def _strayed(self, opening: _Opening) -> bool:
+        """Whether the client is to be sent there once more: else it reads all that lies before."""
+        may_seek = opening.is_fresh and opening.seeks_count < KAFKA_SEEKS_COUNT_MAX
+        return may_seek and opening not in self._openings
 
     async def _commit(self, parts: Sequence[KafkaPart]) -> None:
         """Show in Kafka how far the saved works are."""

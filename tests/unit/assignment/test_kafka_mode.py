@@ -32,7 +32,7 @@ from hansa.errors import (
     UsageError,
 )
 from hansa.keys import Keys
-from hansa.limits import KAFKA_WAITING_COUNT_MAX
+from hansa.limits import KAFKA_SEEKS_COUNT_MAX, KAFKA_WAITING_COUNT_MAX
 from hansa.store.memory import MemoryStore
 from hansa.store.store import Store
 from hansa.store.values import Put
@@ -427,16 +427,29 @@ async def test_what_the_broker_has_no_more_is_counted_and_reading_goes_on_behind
         await stage.until(lambda: stage.mode.stats.missing_count == 7)
 
 
+async def test_a_client_that_goes_elsewhere_than_it_was_sent_is_sent_once_more() -> None:
+    async with KafkaStage() as stage:
+        stage.member.logs[A] = 1_000
+        stage.member.committed[A] = 900
+        stage.member.strayed = {A}
+        await stage.member.assign(A)
+        await stage.until(lambda: len(stage.read.get(A.name, ())) == 100)
+        assert stage.read[A.name] == list(range(900, 1_000))
+        assert stage.member.sought == [(A, 900), (A, 900)]
+        assert stage.mode.stats.dropped_count <= 100
+        assert stage.mode.stats.missing_count == 0
+
+
 async def test_of_a_log_that_was_cut_nothing_is_read_twice() -> None:
     async with KafkaStage() as stage:
         stage.member.logs[A] = 4
         stage.member.committed[A] = 6
         await stage.member.assign(A)
-        await stage.until(lambda: stage.mode.stats.dropped_count == 4)
+        await stage.until(lambda: stage.mode.stats.dropped_count >= 4)
         stage.member.logs[A] = 9
         await stage.until(lambda: len(stage.read.get(A.name, ())) == 3)
         assert stage.read[A.name] == [6, 7, 8]
-        assert stage.mode.stats.dropped_count == 6
+        assert len(stage.member.sought) <= KAFKA_SEEKS_COUNT_MAX
         assert stage.mode.stats.missing_count == 0
 
 

@@ -312,7 +312,9 @@ class AssignmentScenario(Scenario):
         able = truth.who_may_have(name)
         node = "" if entry is None else entry.node
         if not able:
-            is_told = truth.plan is not None and name in truth.plan.unplaced
+            # A change that the operator has given up may still have taken it away.
+            unplaced = {} if truth.plan is None else truth.plan.unplaced
+            is_told = name in unplaced or name not in truth.partitions
             is_well = truth.may_keep(name, node) if node else is_told
             return "" if is_well else f"{name} is owned by {node!r}, and nobody may have it"
         if record is not None and record.is_open:
