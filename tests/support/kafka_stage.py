@@ -173,8 +173,8 @@ class HandMember:
         self.pauses += parts
         self.paused |= set(parts)
 
-    async def resume(self, parts: Collection[KafkaPart]) -> None:
-        self.paused -= set(parts)
+    async def resume(self, part: KafkaPart, offset: int) -> None:
+        self.paused.discard(part)
 
     async def commit(self, offsets: Mapping[KafkaPart, int]) -> None:
         self.committed.update(offsets)

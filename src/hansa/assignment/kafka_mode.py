@@ -587,8 +587,11 @@ class KafkaMode:
                 self._paused |= to_pause
                 for part in to_pause & self._flows.keys():
                     self._flows[part].is_fresh = True
-        if (to_resume := flowing & self._paused) and await self._try(self._member.resume(to_resume)):
-            self._paused -= to_resume
+        for part in sorted(flowing & self._paused):
+            # It may have been lost while others were resumed.
+            found = self._flows.get(part)
+            if found and await self._try(self._member.resume(part, found.flow.next_offset)):
+                self._paused.discard(part)
 
     async def _receive(self, timeout: float) -> None:
         try:
