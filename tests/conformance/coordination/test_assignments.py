@@ -180,8 +180,11 @@ async def test_a_follower_is_told_of_resources_and_handoffs(plant: Plant) -> Non
             if isinstance(event, PartitionUpdated) and event.resources == ("press-7",):
                 assert (event.partition, event.node) == ("p3", "a")
                 break
-        await plant.outside.pin("p3", "b")
         b = await plant.process("b")
+        await b.has(3)
+        await a.has(3)
+        # It comes to b, if it is not there already.
+        await plant.outside.pin("p3", "b")
         seen = {}
         async for event in events:
             if event.partition == "p3" and isinstance(event, PartitionRevoked | PartitionAssigned):
