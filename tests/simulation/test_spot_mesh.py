@@ -27,6 +27,11 @@ def test_all_nodes_agree_and_what_is_lost_is_counted(seeds: list[int]) -> None:
         Simulation(seed, SpotMesh).run()
 
 
+def test_a_subscription_that_ends_right_after_a_pause_is_judged_by_all_that_it_was_told() -> None:
+    """Seed 7948351: its messages had come, and what says of which owners had not been heard yet."""
+    Simulation(7948351, SpotMesh).run()
+
+
 def test_without_faults_everything_that_was_published_is_given_out() -> None:
     class Calm(SpotMesh):
         """The same, with a look at the books when it is over."""

@@ -68,8 +68,6 @@ class Account:
     missed_count: int = 0
     has_settled: bool = False
     """It was closed when everything had come to rest: nothing was under way."""
-    heard_all: bool = True
-    """Its events were read to the last."""
 
     def __str__(self) -> str:
         return f"{self.label} ({self.text})"
@@ -333,7 +331,7 @@ class Accounts:
                 self._world.fail("only owners confirm", f"{account} was active on {topic} of {run}")
             active[tenure] = None
         for tenure in given:
-            if tenure not in active and account.heard_all:
+            if tenure not in active:
                 self._world.fail("only active subscriptions receive", f"{account} received of {tenure}")
             active[tenure] = None
         return list(active)

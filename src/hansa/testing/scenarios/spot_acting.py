@@ -26,7 +26,6 @@ from hansa.testing.scenarios.spot_accounts import Account, matches
 from hansa.testing.scenarios.spot_cast import Cast, NodeRun, SpotPlayer
 from hansa.testing.scenarios.spot_posts import Fate, Post
 from hansa.testing.scenarios.spot_witness import Witness, floor_of, is_asked
-from hansa.topics.events import MessagesDropped, MessagesMissed, SubscriptionActivated, SubscriptionSuspended
 from hansa.topics.inbox import TopicMessage, WhenSlow
 
 WAYS = ("recv", "recv", "all", "nowait", "iterate", "subscription")
@@ -60,7 +59,8 @@ class Acting:
         chance = self._chance.fork(f"spot {self._spots_count}")
         pace_s = chance.choose(PACES_S)
         is_roomy = self._cast.is_restless and chance.flip(0.7)
-        player = SpotPlayer(self._session.node.spot(label), label, pace_s=pace_s, is_roomy=is_roomy)
+        spot = self._session.node.spot(label)
+        player = SpotPlayer(spot, self._host.name, label, pace_s=pace_s, is_roomy=is_roomy)
         reading = Reading(self._host, self._cast, player, chance)
         group.create_task(reading.read(), name=f"{label} reader")
         group.create_task(reading.listen(), name=f"{label} listener")
@@ -304,35 +304,8 @@ class Reading:
 
     async def listen(self) -> None:
         """Hear the spot's events until it closes."""
-        accounts = self._cast.accounts
-        async for event in self._player.spot.events():
-            match event:
-                case (
-                    SubscriptionActivated(subscription=text)
-                    | SubscriptionSuspended(subscription=text)
-                    | MessagesMissed(subscription=text)
-                    | MessagesDropped(subscription=text)
-                ):
-                    account = self._player.accounts.get(text)
-                case _:
-                    continue
-            if isinstance(event, MessagesMissed):
-                accounts.missed(self._player.label, event.topic, event.count)
-            if account is None:
-                continue  # It has ended meanwhile, and so have its books.
-            match event:
-                case SubscriptionActivated():
-                    self._host.record(f"{account} is active on {event.topic}")
-                    accounts.activated(account, event.topic, event.owner, event.epoch)
-                case SubscriptionSuspended():
-                    self._host.record(f"{account} waits for an owner of {event.topic}")
-                    accounts.suspended(account, event.topic)
-                case MessagesMissed():
-                    self._host.record(f"{account} missed {event.count} of {event.topic}")
-                    account.told_missed_count += event.count
-                case MessagesDropped():
-                    self._host.record(f"{account} dropped {event.count}")
-                    account.told_dropped_count += event.count
+        async for event in self._player.events:
+            self._cast.hear(self._player, event)
 
     # Ways to read.
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from enum import Enum, auto
 
 from hansa.chance import Chance
+from hansa.errors import AlreadyClosed, WouldBlock
 from hansa.services.discovery.client import Discovery
 from hansa.services.registry import Registry
 from hansa.testing.scenarios.cluster import WALL_SKEW_S_MAX, socket_options
@@ -15,6 +16,13 @@ from hansa.testing.scenarios.spot_accounts import Account, Accounts
 from hansa.testing.scenarios.spot_posts import Posts, Tenures
 from hansa.testing.scenarios.spot_witness import Witness
 from hansa.testing.world import World
+from hansa.topics.events import (
+    MessagesDropped,
+    MessagesMissed,
+    SpotEvent,
+    SubscriptionActivated,
+    SubscriptionSuspended,
+)
 from hansa.topics.inbox import WhenSlow
 from hansa.topics.node import SpotNode
 from hansa.topics.spot import Spot, Subscription
@@ -36,8 +44,10 @@ class MeshPhase(Enum):
 class SpotPlayer:
     """One open spot, and the books of its subscriptions."""
 
-    def __init__(self, spot: Spot, label: str, *, pace_s: float, is_roomy: bool) -> None:
+    def __init__(self, spot: Spot, host: str, label: str, *, pace_s: float, is_roomy: bool) -> None:
         self.spot = spot
+        self.events = spot.events()
+        self.host = host
         self.label = label
         self.pace_s = pace_s
         """How long it rests between two reads while all is chaos."""
@@ -158,10 +168,55 @@ class Cast:
         """Quick to notice and to return; in some runs with little room on the way to a peer."""
         return replace(socket_options(chance), outgoing_count_max=self.outgoing_count_max)
 
+    # What spots are told.
+
+    def hear(self, player: SpotPlayer, event: SpotEvent) -> None:
+        """The spot was told this: it goes into the books of the subscription that it concerns."""
+        match event:
+            case (
+                SubscriptionActivated(subscription=text)
+                | SubscriptionSuspended(subscription=text)
+                | MessagesMissed(subscription=text)
+                | MessagesDropped(subscription=text)
+            ):
+                account = player.accounts.get(text)
+            case _:
+                return
+        if isinstance(event, MessagesMissed):
+            self.accounts.missed(player.label, event.topic, event.count)
+        if account is None:
+            return  # It has ended meanwhile, and so have its books.
+        match event:
+            case SubscriptionActivated():
+                self._record(player, f"{account} is active on {event.topic}")
+                self.accounts.activated(account, event.topic, event.owner, event.epoch)
+            case SubscriptionSuspended():
+                self._record(player, f"{account} waits for an owner of {event.topic}")
+                self.accounts.suspended(account, event.topic)
+            case MessagesMissed():
+                self._record(player, f"{account} missed {event.count} of {event.topic}")
+                account.told_missed_count += event.count
+            case MessagesDropped():
+                self._record(player, f"{account} dropped {event.count}")
+                account.told_dropped_count += event.count
+
+    def _hear_what_waits(self, player: SpotPlayer) -> None:
+        """Its listener may not have had its turn yet, most of all on a host that was paused."""
+        try:
+            while True:
+                self.hear(player, player.events.get_nowait())
+        except (WouldBlock, AlreadyClosed):
+            return
+
+    def _record(self, player: SpotPlayer, what: str) -> None:
+        self.world.history.record(player.host, what)
+
     # The ends of things.
 
     def close_account(self, player: SpotPlayer, text: str, *, settled: bool = False) -> None:
         """The subscription ends now, or has told its last counts."""
+        # Else messages would wait in it of topics on which the books have not seen it active.
+        self._hear_what_waits(player)
         read_count = player.read_count(text)
         account = player.accounts.pop(text)
         subscription = player.subscriptions.pop(text)
@@ -193,8 +248,6 @@ class Cast:
         if session.witness is not None:
             session.witness.close()
         for player in session.players:
-            for account in player.accounts.values():
-                account.heard_all = False
             self.close_player(player)
         session.players.clear()
         if crashed:
