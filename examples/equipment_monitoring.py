@@ -183,7 +183,7 @@ async def play(workers: int, kafka: str) -> None:
             here = ("--worker", name, "--store", address, "--folder", folder, "--kafka", kafka)
             return await started(stack, __file__, *here)
 
-        async with asyncio.timeout(180), asyncio.TaskGroup() as tasks:
+        async with asyncio.timeout(85), asyncio.TaskGroup() as tasks:
             telling = tasks.create_task(tell(view))
             first, *others = [await join(name) for name in NAMES[:workers]]
             await view.until(lambda _: set(view.counts) == set(NAMES[:workers]))
@@ -201,9 +201,10 @@ async def play(workers: int, kafka: str) -> None:
             await view.until(lambda _: saved(view) == 1.0)
             telling.cancel()
         await compare(plant, store)
-        for worker in others:
-            worker.terminate()
-            await worker.wait()
+        async with asyncio.timeout(20):
+            for worker in others:
+                worker.terminate()
+                await worker.wait()
 
 
 async def started(stack: AsyncExitStack, *command: str, stdout: int | None = None) -> Process:
