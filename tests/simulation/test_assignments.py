@@ -88,3 +88,8 @@ def test_seeds_in_a_row_strike_everybody_at_each_step_in_every_way() -> None:
     # back instead.
     assert struck.total() >= 0.6 * 4 * len(seeds), struck
     assert min(steps[step] for step in (*HandoverStep, *PlanStep)) > 20, steps
+
+
+@pytest.mark.spec("ASG-08")
+def test_a_late_placing_does_not_bring_back_a_partition_that_was_deleted() -> None:
+    Simulation(440, AssignmentScenario).run()

@@ -212,6 +212,10 @@ class Term:
         match step:
             case PlacePartition():
                 note = self._note(step.partition, step.reason, is_handed=step.is_handed)
+                definition = self.machine.partitions.get(step.partition)
+                key = self._keys.partition(self._group, step.partition)
+                # So that what comes late places nothing that was deleted meanwhile, or defined anew.
+                same = [] if definition is None else [Compare.revision(key, "=", definition.revision)]
                 return await self._placer.place(
                     entry,
                     step.node,
@@ -219,6 +223,7 @@ class Term:
                     over=step.over,
                     is_handed=step.is_handed,
                     is_vacant=step.is_vacant,
+                    besides=same,
                 )
             case OfferPartition():
                 offer = await self._placer.offer(entry, step.node, timeout=step.timeout, reason=step.reason)

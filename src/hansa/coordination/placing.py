@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -96,6 +96,7 @@ class Placer:
         over: int | None = None,
         is_handed: bool = False,
         is_vacant: bool = False,
+        besides: Sequence[Compare] = (),
     ) -> int:
         """Give an entry to a node, now, whoever has it; gives the revision at which it was done.
 
@@ -105,7 +106,8 @@ class Placer:
         A leader may have heard of one thing later than of another, so it may say more of what it goes by.
         With `over`, the epoch of the owner before (0: there was none), it is not done over any other one. If
         it `is_handed` it is done only with what was sealed. If it `is_vacant` it is not done while the
-        session of the owner before lives.
+        session of the owner before lives. `besides` are comparisons of its own: an entry that was deleted is
+        as absent as one that never was, and a late request must not bring it back.
         """
         item, record, revision, lease = await self._look(entry, node)
         before = None if item is None else Placement.decode(item.value)
@@ -134,6 +136,7 @@ class Placer:
             Compare.revision(entry, "=", 0 if item is None else item.mod_revision),
             Compare.revision(key, "=", 0 if record is None else record.revision),
             Compare.lease(self._keys.node(node), "=", lease),
+            *besides,
         ]
         if is_vacant and before is not None and before.node:
             compares.append(Compare.lease(self._keys.node(before.node), "!=", before.lease))

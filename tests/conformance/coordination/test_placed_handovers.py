@@ -34,7 +34,7 @@ from hansa.keys import Keys
 from hansa.limits import BLOB_BYTES_MAX
 from hansa.store.blobs import Blobs
 from hansa.store.store import Store
-from hansa.store.values import Put
+from hansa.store.values import Compare, Put
 from tests.support.gated_store import GatedStore
 
 WAIT_S_MAX = 30.0
@@ -399,3 +399,15 @@ async def test_who_has_handed_it_over_hears_of_it_also_when_the_next_one_has_beg
     assert last.number == 2
     assert first.as_lost() is None
     assert not first.is_standing
+
+
+async def test_an_entry_that_was_deleted_is_not_placed_for_what_was_so_before(stage: Stage) -> None:
+    await stage.store.put("definition", b"")
+    defined = await stage.store.get("definition")
+    assert defined is not None
+    same = Compare.revision("definition", "=", defined.mod_revision)
+    assert await stage.placer.place(ENTRY, "a", besides=[same])
+    await stage.store.delete("definition")
+    assert await stage.placer.remove(ENTRY)
+    assert await stage.placer.place(ENTRY, "a", besides=[same]) == 0
+    assert await stage.store.get(ENTRY) is None
