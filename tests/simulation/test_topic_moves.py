@@ -215,3 +215,10 @@ def test_an_owner_that_passes_on_what_comes_too_late_is_caught(monkeypatch: pyte
 
     monkeypatch.setattr(Moves, "_forward", over_any_way)
     assert broken(Breaking) == ORDER
+
+
+@pytest.mark.spec("OWN-05")
+@pytest.mark.parametrize("seed", [307, 847, 1747])
+def test_a_topic_that_comes_again_after_a_lost_session_is_kept(seed: int) -> None:
+    """Whoever had taken it before gave up the claim of the one who took it next."""
+    Simulation(seed, TopicMoves).run()

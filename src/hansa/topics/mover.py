@@ -336,7 +336,9 @@ class TopicMover:
             self.own(topic, heir, claim, retain=retain)
             heir.inherit(topic)
         except HansaError as error:
-            self._claims.release_later(topic)
+            # If this claim was lost, the topic may have come here once more, under another one.
+            if self._claims.of(topic) is claim:
+                self._claims.release_later(topic)
             # A claim that was lost meanwhile is nothing to be told: nobody has heard of it.
             if not isinstance(error, Fenced):
                 self._report(topic, error)
