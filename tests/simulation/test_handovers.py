@@ -74,3 +74,9 @@ def test_the_gate_strikes_everybody_at_each_step_in_every_way(
     assert len(struck) == 5 + 4 + 3 + 4, struck
     assert struck.total() >= 0.75 * 4 * len(seeds), struck
     assert min(steps[step] for step in HandoverStep) > 20, steps
+
+
+@pytest.mark.spec("OWN-05")
+def test_whoever_looks_after_hand_overs_takes_none_for_another_of_its_number() -> None:
+    """A store that went back has another one under the number of one that is overdue."""
+    Simulation(756, HandoverScenario).run()

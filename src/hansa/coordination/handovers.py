@@ -398,8 +398,8 @@ class Handovers:
             logger.info("the hand-over of %s is overdue, and is looked at again: %s", record.what, error)
             self._open[key] = replace(one, due_s=self._store.clock.monotonic() + HANDOVER_GRACE_S)
             return
-        if ended is None or ended.number != record.number:
-            return  # The watch tells.
+        if ended is None or not _is_same(ended, record):
+            return  # The watch tells. One of the same number is another one where a store went back.
         stats = self._stats
         if not ended.is_open:
             self._stats = replace(stats, overdue_count=stats.overdue_count + 1)
