@@ -29,7 +29,7 @@ from typing import Final, TypeAlias
 
 from hansa.assignment.partition import GroupSettings, Partition
 from hansa.assignment.plan import Plan, PlanState, digest_of
-from hansa.assignment.planner import Candidate, Move, Sharing, share_out
+from hansa.assignment.planner import Candidate, Move, Sharing, may_have, share_out
 from hansa.coordination.handover import Actor, Facts, Handover, HandoverStep, decide
 from hansa.coordination.placed import Placement
 from hansa.limits import (
@@ -379,7 +379,7 @@ class Rebalancing:
             return self._made(wall, now, is_whole=True)
         if is_new and self._digest() != self._placed_inputs and self._is_any_unowned():
             return self._made(wall, now, is_whole=False)
-        if is_check and not self._targets and (self._failed or self._is_any_unowned()):
+        if is_check and not self._targets and self._is_anything_amiss():
             return self._made(wall, now, is_whole=True)
         return None
 
@@ -623,6 +623,19 @@ class Rebalancing:
         """Whether the owner by the entry works, on the session that the entry names."""
         entry = self.entries.get(name)
         return entry is not None and entry.node in self.workers and self._leases[entry.node] == entry.lease
+
+    def _is_anything_amiss(self) -> bool:
+        return bool(self._failed) or self._is_any_unowned() or self._is_any_misplaced()
+
+    def _is_any_misplaced(self) -> bool:
+        """Whether a worker has what it may not have: it was moved by hand just when it was pinned elsewhere."""
+        return any(
+            name in self.partitions
+            and name not in self._unplaced
+            and entry.node in self.workers
+            and not may_have(self.workers[entry.node], self.partitions[name])
+            for name, entry in self.entries.items()
+        )
 
     def _is_any_unowned(self) -> bool:
         return any(

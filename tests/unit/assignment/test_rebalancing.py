@@ -572,6 +572,35 @@ def test_a_move_by_hand_goes_on_beside_the_plan(desk: Desk) -> None:
     assert desk.owners()[name] == "b"
 
 
+@pytest.mark.spec("ASG-12")
+def test_a_move_by_hand_against_a_pin_is_made_good_by_the_next_check(desk: Desk) -> None:
+    desk.joins("a", "b")
+    desk.settles()
+    name = next(name for name, owner in desk.owners().items() if owner == "a")
+    desk.defines(Partition(name=name, pinned="a"))
+    desk.settles()
+    entry = desk.entries[name][0]
+    offer = offered(
+        None,
+        kind="assignment:g",
+        name=name,
+        source="a",
+        target="b",
+        epoch=entry.epoch,
+        owner_key=str(entry.lease),
+        timeout=10.0,
+        at=desk.now,
+        asked_by="by hand",
+        reason="by hand",
+    )
+    desk._keeps(name, offer)
+    desk.seals(name)
+    desk.turn()
+    assert desk.owners()[name] == "b"
+    desk.settles()
+    assert desk.owners()[name] == "a"
+
+
 def test_many_changes_are_told_in_short(desk: Desk) -> None:
     desk.joins(*(f"node-{n}" for n in range(30)))
     desk.settles()
