@@ -628,7 +628,7 @@ class Rebalancing:
         return bool(self._failed) or self._is_any_unowned() or self._is_any_misplaced()
 
     def _is_any_misplaced(self) -> bool:
-        """Whether a worker has what it may not have: it was moved by hand just when it was pinned elsewhere."""
+        """Whether a worker has what it may not have: it was moved by hand while it was pinned elsewhere."""
         return any(
             name in self.partitions
             and name not in self._unplaced
