@@ -155,21 +155,7 @@ class Desk:
                     self.writes(name, taken, HandoverStep.DONE)
             case OfferPartition():
                 assert record is None or not record.is_open
-                entry = self.entries[name][0]
-                offer = offered(
-                    record,
-                    kind="assignment:g",
-                    name=name,
-                    source=entry.node,
-                    target=step.node,
-                    epoch=entry.epoch,
-                    owner_key=str(entry.lease),
-                    timeout=step.timeout,
-                    at=self.now,
-                    asked_by=asked_by("g"),
-                    reason=step.reason,
-                )
-                self._keeps(name, offer)
+                self._offers(name, step.node, step.timeout, asked_by("g"), step.reason)
                 if self.hands_over:
                     self.seals(name)
             case WithdrawOffer():
@@ -180,6 +166,27 @@ class Desk:
                 del self.entries[name]
                 self.machine.hear_entry(name, None, revision=self._next())
         return self.revision
+
+    def is_asked_by_hand(self, name: str, node: str) -> None:
+        """Somebody asks for a hand-over beside all plans."""
+        self._offers(name, node, 10.0, "by hand", "by hand")
+
+    def _offers(self, name: str, node: str, timeout: float, who: str, reason: str) -> None:
+        entry = self.entries[name][0]
+        offer = offered(
+            self.records.get(name),
+            kind="assignment:g",
+            name=name,
+            source=entry.node,
+            target=node,
+            epoch=entry.epoch,
+            owner_key=str(entry.lease),
+            timeout=timeout,
+            at=self.now,
+            asked_by=who,
+            reason=reason,
+        )
+        self._keeps(name, offer)
 
     # -- the nodes
 
@@ -547,21 +554,7 @@ def test_a_move_by_hand_goes_on_beside_the_plan(desk: Desk) -> None:
     desk.joins("a", "b")
     desk.settles()
     name = next(name for name, owner in desk.owners().items() if owner == "a")
-    entry = desk.entries[name][0]
-    offer = offered(
-        None,
-        kind="assignment:g",
-        name=name,
-        source="a",
-        target="b",
-        epoch=entry.epoch,
-        owner_key=str(entry.lease),
-        timeout=10.0,
-        at=desk.now,
-        asked_by="by hand",
-        reason="by hand",
-    )
-    desk._keeps(name, offer)
+    desk.is_asked_by_hand(name, "b")
     assert desk.turn() == []
     desk.seals(name)
     (placed,) = desk.turn()
@@ -579,21 +572,7 @@ def test_a_move_by_hand_against_a_pin_is_made_good_by_the_next_check(desk: Desk)
     name = next(name for name, owner in desk.owners().items() if owner == "a")
     desk.defines(Partition(name=name, pinned="a"))
     desk.settles()
-    entry = desk.entries[name][0]
-    offer = offered(
-        None,
-        kind="assignment:g",
-        name=name,
-        source="a",
-        target="b",
-        epoch=entry.epoch,
-        owner_key=str(entry.lease),
-        timeout=10.0,
-        at=desk.now,
-        asked_by="by hand",
-        reason="by hand",
-    )
-    desk._keeps(name, offer)
+    desk.is_asked_by_hand(name, "b")
     desk.seals(name)
     desk.turn()
     assert desk.owners()[name] == "b"
