@@ -222,3 +222,9 @@ def test_an_owner_that_passes_on_what_comes_too_late_is_caught(monkeypatch: pyte
 def test_a_topic_that_comes_again_after_a_lost_session_is_kept(seed: int) -> None:
     """Whoever had taken it before gave up the claim of the one who took it next."""
     Simulation(seed, TopicMoves).run()
+
+
+@pytest.mark.spec("OWN-05")
+def test_a_topic_that_begins_anew_owes_a_guest_no_message_of_before() -> None:
+    """A guest subscribed while the topic was closed, and its owner lost its session before it was sealed."""
+    Simulation(1881, TopicMoves).run()

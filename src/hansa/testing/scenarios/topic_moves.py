@@ -184,7 +184,10 @@ class TopicMoves(Scenario):
 
     def _witness(self, batch: WatchBatch, origin: str) -> None:
         for topic, truth in self.cast.truths.items():
+            beginnings_count = truth.beginnings_count
             truth.follow(batch, origin)
+            if truth.beginnings_count > beginnings_count:
+                self.cast.books.begin_anew(topic)
             for event in batch.events:
                 key = event.item.key
                 if key.startswith(truth.prefix) and event.kind is EventKind.DELETE and not origin:
