@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import pytest
@@ -13,7 +14,10 @@ from hansa.testing import Failure, Outcome, Simulation, World
 from hansa.testing.scenarios import TopicMoves
 from hansa.testing.scenarios.topic_moves import CELLS, CELLS_STRIDE
 from hansa.topics.effects import Peer
+from hansa.topics.fanout import Outlet
+from hansa.topics.inbox import TopicMessage
 from hansa.topics.moving import Adoption, HeldMessages, Leaving, Moves
+from hansa.topics.topic_state import TopicState
 from hansa.topics.wants import Crossing, Want, Wants
 from hansa.wire.topics import Mark
 from tests.support.gate_seeds import gate_seeds
@@ -28,6 +32,7 @@ ONE_NUMBER = "one message has one number"
 LOST = "what is lost is told, and no more"
 UNTOLD = "a publish that reached nobody is told"
 ONE_OWNER = "a topic has one owner"
+RETAINED = "the latest message is retained"
 SETTLED = "all is well 90 s after the last fault"
 
 # A run that fails is left as it is; what its nodes were doing is thrown away later, and then finds no loop.
@@ -215,6 +220,31 @@ def test_an_owner_that_passes_on_what_comes_too_late_is_caught(monkeypatch: pyte
 
     monkeypatch.setattr(Moves, "_forward", over_any_way)
     assert broken(Breaking) == ORDER
+
+
+def test_a_new_owner_that_is_not_handed_the_latest_message_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = Moves.close
+
+    def forgetful(self: Moves, outlet: Any, *parts: Any, **settings: Any) -> TopicState:
+        return replace(original(self, outlet, *parts, **settings), latest=None)
+
+    monkeypatch.setattr(Moves, "close", forgetful)
+    assert broken() == SETTLED
+
+
+def test_a_new_owner_that_gives_a_late_subscriber_an_older_message_is_caught(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    original = Moves.open
+
+    def stale(self: Moves, outlet: Outlet, adoption: Adoption) -> None:
+        original(self, outlet, adoption)
+        if outlet.latest is not None:
+            outlet.latest = firsts.setdefault((adoption.state.founder, adoption.state.epoch), outlet.latest)
+
+    firsts: dict[tuple[bytes, int], TopicMessage] = {}
+    monkeypatch.setattr(Moves, "open", stale)
+    assert broken() == RETAINED
 
 
 @pytest.mark.spec("OWN-05")

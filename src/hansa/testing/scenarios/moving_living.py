@@ -195,7 +195,7 @@ class MovingLife:
                 if self._cast.round_called.is_set() and not self._cast.is_late:
                     continue
                 number += 1
-                unserved = sorted(self._cast.retaining - one.served)
+                unserved = sorted((self._cast.retaining or frozenset()) - one.served)
                 if self._cast.is_late and not unserved:
                     return
                 topic = unserved[0] if self._cast.is_late else chance.choose(TOPICS)

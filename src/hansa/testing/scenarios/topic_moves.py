@@ -20,8 +20,8 @@ Where nobody dies, stands still for longer than its lease, or is cut off, nothin
 notice: every message reaches every listener, no publish is refused, no subscription is suspended.
 
 When the faults are over: every topic has one owner and moves once more, no hand-over is open, nothing is
-held, and everybody publishes a last message of each topic, which comes to everybody; who subscribes then to a
-retained topic is given the last one.
+held, and everybody publishes a last message of each topic, which comes to everybody. A topic that retains
+its last message moves then with it; who subscribes after that is given the last one.
 """
 
 from __future__ import annotations
@@ -238,6 +238,10 @@ class TopicMoves(Scenario):
                 for post in self.cast.last_posts:
                     if post.topic == topic and post.fate is Fate.DONE and post not in account.given:
                         return f"{post} has not come to {account}"
+        if self.cast.retaining is None:
+            self.cast.retaining = self.cast.still_retained()
+            self.cast.unmoved |= self.cast.retaining
+            return f"{sorted(self.cast.unmoved)} have not moved with their last messages"
         self.cast.is_late = True
         for one in nodes.values():
             if self.cast.retaining - one.served:
