@@ -121,6 +121,8 @@ class MovingCast:
         """The topic whose messages are too large for the record of a hand-over."""
         self.leaves = chance.flip(0.5)
         """Whether nodes leave, and others take their places."""
+        self.is_asked_only = False
+        """Until the strike owners hand nothing over by themselves: it waits for what somebody asks for."""
         self.is_calm = False
         self.round_called = asyncio.Event()
         """All agree: the last messages may be published."""
