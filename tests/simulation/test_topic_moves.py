@@ -71,6 +71,7 @@ def test_without_faults_topics_go_around_and_nobody_notices() -> None:
         assert isinstance(outcome, Outcome), outcome
         (run,) = Watched.runs
         assert run.steps[HandoverStep.DONE] > 3
+        assert [truth.beginnings_count for truth in run.cast.truths.values()] == [1, 1]
         assert run.was_smooth
 
 
