@@ -127,7 +127,7 @@ class Store(OpeningStore):
 class FencedKey:
     """A key in a store, and beside it, with `/fence` at its end, the highest fence that was shown.
 
-    The fences of one key come from one lock or one election. The value is the key's own, byte by byte:
+    The fences of one key come from one lock or one election. The value is stored as it is, byte by byte:
     anybody can read it with `store.get`.
     """
 
@@ -155,12 +155,13 @@ class FencedKey:
         return self._store._call(lambda: self._inner.take(fence, timeout=timeout), f"take of {self.key!r}")
 
     def write(self, fence: int, value: bytes, *, timeout: float | None = STORE_TIMEOUT_S) -> int:
-        """Set the value, if it and the fence are as this object's last call left them; gives the revision.
+        """Set the value, if it and the fence are as this object's last call left them; returns the revision.
 
         Raises `StaleFence` when a newer owner has raised the fence, `NotHeld` when this one was never taken
-        here. After `TimedOut` it may have been written, now or later: `take` with the same fence again, then
-        a write that was given up is refused, if it comes after one that was not. `Conflict` says that such a
-        one came in between, or that the store went back in time behind the `take`: take again.
+        here. After `TimedOut` the value may have been written, now or later: `take` with the same fence
+        again, and write again. Then the write that was given up is refused if it arrives after the new one.
+        `Conflict` says that it arrived in between, or that the store went back in time after the `take`: take
+        again.
         """
         return self._store._call(
             lambda: self._inner.write(fence, value, timeout=timeout), f"write of {self.key!r}"
@@ -171,7 +172,8 @@ class NodeRegistry:
     """The nodes of a cluster, each with a lease of `ttl` seconds.
 
     An id belongs to the process that registered it last: a restarted process does not wait for its
-    predecessor's lease, and a predecessor that still lives stops. With `takeover=False` the first one stays.
+    predecessor's lease, and a predecessor that still lives stops. With `takeover=False` the id stays with the
+    first process.
     """
 
     def __init__(
@@ -200,7 +202,7 @@ class NodeRegistry:
         return self._store._call(lambda: self._inner.register(node), "register of the node registry")
 
     def deregister(self, node_id: str) -> bool:
-        """Remove a node at once, whoever registered it; says whether it was there.
+        """Remove a node at once, whoever registered it; returns whether it was there.
 
         Its `register` returns. Raises `StoreUnavailable` and `TimedOut`; `Conflict` when its record changes
         faster than it can be removed.
@@ -213,7 +215,7 @@ class NodeRegistry:
 
 
 class MembershipWatcher:
-    """Tells of nodes that join and leave a cluster, in the words of `Members`; who suspects whom it skips."""
+    """Reports the nodes that join and leave a cluster, as events of `Members`; it leaves suspicions out."""
 
     def __init__(
         self, store: Store, *, cluster: str = "default", environment: Environment | None = None
@@ -223,12 +225,12 @@ class MembershipWatcher:
         self._inner = AsyncMembershipWatcher(store._inner, cluster=cluster, environment=environment)
 
     def watch(self) -> News[MemberEvent]:
-        """From now on; those that are there already are told first, as joined."""
+        """Watch from now on; nodes that are there already are reported first, as joined."""
         return self._store._held().run(lambda: News(self._store, self._inner.watch(), "the events of nodes"))
 
 
 class RoutingTableStore:
-    """The one routing table of a cluster. It hangs on no lease: it stays when whoever saved it is gone."""
+    """The one routing table of a cluster. It is on no lease: it stays when the process that saved it ends."""
 
     def __init__(
         self, store: Store, *, cluster: str = "default", environment: Environment | None = None
@@ -238,11 +240,11 @@ class RoutingTableStore:
         self._inner = AsyncRoutingTableStore(store._inner, cluster=cluster, environment=environment)
 
     def save(self, table: RoutingTable, *, expected: int | None, timeout: float = STORE_TIMEOUT_S) -> int:
-        """Save a table over the one of revision `expected` (0: over none); gives the new revision.
+        """Save a table over the one of revision `expected` (0: there must be none); returns the new revision.
 
-        None saves over whatever is there, if that is of a lower version. Raises `Conflict` when another table
-        is there or its version is not lower; `BadArgument` for one that is too large; `BadRecord` when what
-        is there is no table; `TimedOut`, after which it may have been saved; `StoreUnavailable`.
+        With None it replaces any table of a lower version. Raises `Conflict` when another table is there or
+        its version is not lower; `BadArgument` for one that is too large; `BadRecord` when what is there is
+        no table; `TimedOut`, after which it may have been saved; `StoreUnavailable`.
         """
         return self._store._call(
             lambda: self._inner.save(table, expected=expected, timeout=timeout), "save of the routing table"
