@@ -31,7 +31,7 @@ class Store(OpeningStore):
 
     @property
     def clock(self) -> Clock:
-        """What the ends of leases are reckoned on, by those who hold them."""
+        """The clock on which holders of leases count when they end."""
         return self._inner.clock
 
     def get(
@@ -39,7 +39,7 @@ class Store(OpeningStore):
     ) -> KeyValue | None:
         """A key now, or at a revision; None when it is not there. Raises `Compacted`, `FutureRevision`.
 
-        etcd does not tell reads what it still remembers, only watches: `compacted_revision` is 0 there.
+        etcd tells only watches, not reads, what it still remembers: `compacted_revision` is 0 there.
         """
         return self._call(lambda: self._inner.get(key, revision=revision, timeout=timeout), "get")
 
@@ -64,15 +64,15 @@ class Store(OpeningStore):
     def put(
         self, key: bytes | str, value: bytes, *, lease: int = 0, timeout: float | None = STORE_TIMEOUT_S
     ) -> int:
-        """Set a key; gives the revision. Raises `LeaseLost`."""
+        """Set a key; returns the revision. Raises `LeaseLost`."""
         return self._call(lambda: self._inner.put(key, value, lease=lease, timeout=timeout), "put")
 
     def delete(self, key: bytes | str, *, timeout: float | None = STORE_TIMEOUT_S) -> bool:
-        """Delete a key; says whether it was there."""
+        """Delete a key; returns whether it was there."""
         return self._call(lambda: self._inner.delete(key, timeout=timeout), "delete")
 
     def delete_prefix(self, prefix: bytes | str, *, timeout: float | None = STORE_TIMEOUT_S) -> int:
-        """Delete all keys with a prefix, in one revision; gives how many there were."""
+        """Delete all keys with a prefix, in one revision; returns how many there were."""
         return self._call(lambda: self._inner.delete_prefix(prefix, timeout=timeout), "delete_prefix")
 
     def commit(
@@ -87,11 +87,11 @@ class Store(OpeningStore):
         return self._call(lambda: self._inner.commit(compares, then, otherwise, timeout=timeout), "commit")
 
     def grant(self, ttl: float, *, timeout: float | None = STORE_TIMEOUT_S) -> int:
-        """A new lease. An engine may grant it for longer: see `lease_info`."""
+        """Grant a new lease; returns its number. An engine may grant it for longer: see `lease_info`."""
         return self._call(lambda: self._inner.grant(ttl, timeout=timeout), "grant")
 
     def keep_alive(self, lease: int, *, timeout: float | None = STORE_TIMEOUT_S) -> float:
-        """Begin a lease's time anew; gives how many seconds it has. Raises `LeaseLost`."""
+        """Start a lease's time again; returns how many seconds it has. Raises `LeaseLost`."""
         return self._call(lambda: self._inner.keep_alive(lease, timeout=timeout), "keep_alive")
 
     def revoke(self, lease: int, *, timeout: float | None = STORE_TIMEOUT_S) -> None:
@@ -99,7 +99,7 @@ class Store(OpeningStore):
         self._call(lambda: self._inner.revoke(lease, timeout=timeout), "revoke")
 
     def lease_info(self, lease: int, *, timeout: float | None = STORE_TIMEOUT_S) -> LeaseInfo | None:
-        """What is left of a lease, and its keys; None when it is gone."""
+        """The remaining time of a lease, and its keys; None when it is gone."""
         return self._call(lambda: self._inner.lease_info(lease, timeout=timeout), "lease_info")
 
     def compact(self, revision: int, *, timeout: float | None = STORE_TIMEOUT_S) -> None:
@@ -111,7 +111,8 @@ class Store(OpeningStore):
     ) -> Watch:
         """The changes of all keys with a prefix, or of one key (`exact`), from a revision on (0: from now).
 
-        `before` adds to each event what the key was. Trouble is told by the watch, not by this call.
+        `before` adds to each event the key as it was before. Errors are raised by the watch, not by this
+        call.
         """
         return self._held().run(
             lambda: Watch(
