@@ -179,7 +179,7 @@ class Lock(Line):
 
 
 class Semaphore(Line):
-    """Up to `limit` hold it. All who use a name at a time give the same limit, else BadArgument.
+    """Up to `limit` holders at once. All who use a name at a time give the same limit, else BadArgument.
 
     `with semaphore as hold:` is as that of a `Lock`.
     """
@@ -243,7 +243,7 @@ class Semaphore(Line):
 
 
 class Leadership(Ownership):
-    """This process leads. Give it back with `resign`, or use `with leadership:`.
+    """The leadership of this process. Give it back with `resign`, or use `with leadership:`.
 
     A thread cannot be cancelled when leadership is lost: ask `is_leading`, or call `check`, between the steps
     of long work. A `with` block resigns when it is left, and raises LeadershipLost if it was lost by then.
@@ -374,7 +374,7 @@ class Election(Contest):
 
 
 class Barrier:
-    """A meeting of so many parties, again and again. All who use a name at one time give the same number."""
+    """A meeting of `parties` processes, again and again. All who use a name at a time give one number."""
 
     def __init__(self, session: Session | SessionKeeper, name: str, parties: int) -> None:
         """Raises BadArgument."""

@@ -374,7 +374,7 @@ class Gateway(Requests):
         )
 
     def recv(self, timeout: float | None = None) -> Completion:
-        """The next outcome of what was sent with `send` or a direct router, in the order of arrival.
+        """The next outcome of a request from `send` or a direct router, in the order of arrival.
 
         Raises AlreadyClosed. Several threads may wait: each outcome goes to one of them.
         """
@@ -404,8 +404,8 @@ class Gateway(Requests):
     def set_balancer(self, service: str, balancer: Balancer | None) -> None:
         """From the next request on `balancer` chooses the provider; None is the default, round robin.
 
-        It is kept for the service, also while nobody offers that, until another one or None is set. Its
-        `choose` runs in hansa's thread: it must be quick and must not wait.
+        It is kept for the service, also while the service has no provider, until another one or None is set.
+        Its `choose` runs in hansa's thread: it must be quick and must not wait.
         """
         self._ask(lambda: self._inner.set_balancer(service, balancer))
 
@@ -466,11 +466,11 @@ class Provider(Handlers):
     in up to `threads_max` threads of its own, at most `concurrency_max` at once, and may block and use any
     object of `hansa.sync`; at most `waiting_max` more requests wait, and beyond that callers get
     ProviderBusy. A request's `deadline` is in the time of `time.monotonic()`. Leaving the block unregisters,
-    lets what runs finish within the socket's linger, and closes; a handler that runs on after that has nobody
-    to answer.
+    lets running requests finish within the socket's linger, and closes; a handler that runs on after that has
+    nobody to answer.
 
     Heartbeats go to the registry every 5 s, or at a third of its timeout if that is shorter. With a
-    `heartbeat_interval` they go out at least so often; one that is not shorter than the registry's timeout
+    `heartbeat_interval` they go at least that often; one that is not shorter than the registry's timeout
     makes `register` raise RegistrationRefused.
     """
 

@@ -126,7 +126,7 @@ class Session(EndingMirror[AsyncSession]):
         self._inner.check()
 
     def lost(self, timeout: float | None = None) -> SessionLost:
-        """Wait until it is lost; gives the reason. Raises TimedOut, and AlreadyClosed when it is closed."""
+        """Wait until it is lost; returns the reason. Raises TimedOut, and AlreadyClosed when it is closed."""
         return self._call(lambda: within(timeout, self._inner.lost, f"{self.name} still lives"), "lost")
 
     def renew(self, *, timeout: float | None = STORE_TIMEOUT_S) -> None:
@@ -142,11 +142,11 @@ class Session(EndingMirror[AsyncSession]):
 
 
 class SessionKeeper(EndingMirror[AsyncSessionKeeper]):
-    """A session that is opened anew whenever it was lost: one for all that a process has in a store.
+    """Keeps a session open in a store: opens another one whenever one was lost. One serves a process.
 
     As the asynchronous keeper, for any number of threads, which share it: locks, semaphores, barriers,
     elections, members and topic nodes take it as they take a session. What hangs on a session is lost with
-    it, and who wants it again takes it again, on the next one.
+    it, and must be taken again on the next one.
 
     Entering begins to open the first session, and waits for no store; `live` waits. Leaving ends the lease of
     the last session as leaving a `Session` does; calls that wait for something of it end with AlreadyClosed.
@@ -214,9 +214,9 @@ class SessionKeeper(EndingMirror[AsyncSessionKeeper]):
 
 
 class KeptSession:
-    """One session of a `SessionKeeper`, which opens and ends it. `live` gives it.
+    """One session of a `SessionKeeper`, which opens and ends it. `live` returns it.
 
-    It is told as a `Session` is. When it is lost, the keeper opens another one: ask for that with `live`.
+    It behaves as a `Session` does. When it is lost, the keeper opens another one: ask for that with `live`.
     """
 
     def __init__(self, keeper: SessionKeeper, inner: AsyncSession) -> None:
@@ -300,7 +300,7 @@ class KeptSession:
         self._inner.check()
 
     def lost(self, timeout: float | None = None) -> SessionLost:
-        """Wait until it is lost; gives the reason.
+        """Wait until it is lost; returns the reason.
 
         Raises TimedOut, and AlreadyClosed when the keeper is closed.
         """

@@ -21,12 +21,12 @@ from hansa.transport.environment import Environment
 
 
 class Store(OpeningStore):
-    """Keys with revisions, transactions, leases and watches. `open_store` gives one; use it with `with`.
+    """Keys with revisions, transactions, leases and watches. `open_store` makes one; use it with `with`.
 
     As the asynchronous store, for any number of threads. Every call ends by its deadline: `timeout` seconds
-    from now (None waits for ever), then TimedOut, and what was asked may or may not have happened; so it is
-    with a call that is interrupted. StoreUnavailable says that nothing happened. Wrong arguments raise
-    BadArgument. When the store is closed, calls that wait end with AlreadyClosed.
+    from now (None waits for ever), then TimedOut, and the request may or may not have been carried out; the
+    same holds for a call that is interrupted. StoreUnavailable says that nothing was done. Wrong arguments
+    raise BadArgument. When the store is closed, calls that wait end with AlreadyClosed.
     """
 
     @property
@@ -195,8 +195,8 @@ class NodeRegistry:
     def register(self, node: NodeInfo) -> str:
         """Register a node and keep it registered: give it a thread of its own.
 
-        It returns, with the reason, when the node was deregistered or replaced by a newer process. Who is
-        interrupted stops renewing, and the lease ends by itself; so it is when the store is closed, with
+        It returns, with the reason, when the node was deregistered or replaced by a newer process. An
+        interrupt stops the renewals, and the lease ends by itself; so does closing the store, with
         AlreadyClosed. When the lease is lost it registers again, however long the store was away. Raises
         Conflict for an id that is taken, without `takeover`; BadArgument.
         """
@@ -256,5 +256,5 @@ class RoutingTableStore:
         return self._store._call(lambda: self._inner.load(timeout=timeout), "load of the routing table")
 
     def watch(self) -> News[RoutingTable]:
-        """The current table, if there is one, then each new one. Who reads slowly gets the latest."""
+        """The current table, if there is one, then each new one. A slow reader gets the latest."""
         return self._store._held().run(lambda: News(self._store, self._inner.watch(), "the routing tables"))
