@@ -49,7 +49,7 @@ def drain(
     node
         The id of the worker.
     off
-        Drain it no more.
+        Stop draining it.
     within
         How long to wait. The worker goes on draining after that, and the status is 1.
     as_json

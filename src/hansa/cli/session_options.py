@@ -36,7 +36,7 @@ class SessionOptions:
     ttl
         After so many seconds without a sign of life somebody else may have it.
     node
-        As whom this process stands in line, which --move names; else its host and number, HOST:PID.
+        This process's name in lines, which --move names; else its host and number, HOST:PID.
     """
 
     store: StoreAddress = STORE

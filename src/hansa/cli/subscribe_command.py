@@ -130,7 +130,7 @@ def subscribe(
     topic_or_pattern
         A topic's name, or a pattern such as `'chat:*'`; quote it, or the shell may take the `*` for itself.
     more
-        Further ones. Who is matched by several gets a message once.
+        Further ones. A message that several of them match is printed once.
     count
         End after so many messages.
     as_json
