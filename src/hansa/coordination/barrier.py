@@ -26,7 +26,7 @@ _GONE: Final = 0
 
 
 class Barrier:
-    """A meeting of so many parties, again and again. All who use a name at one time give the same number."""
+    """A meeting of `parties` processes, again and again. All who use a name at a time give one number."""
 
     def __init__(self, session: Sessions, name: str, parties: int) -> None:
         if not 1 <= parties <= BARRIER_PARTIES_MAX:

@@ -552,7 +552,7 @@ class Guard:
             return
         loop = asyncio.get_running_loop()
         for one, found in zip(some, outcome.results, strict=True):
-            # A key that was let go meanwhile is gone from here, or is followed anew.
+            # A key that was let go meanwhile is gone from here, or is followed again.
             if isinstance(found, GetResult) and self._unread.get(one.key) is one:
                 del self._unread[one.key]
                 # Each in a turn of its own, as news are: a callback that fails harms no other key.

@@ -297,7 +297,7 @@ class Handovers:
     async def sweep(
         self, *, older_than: float = HANDOVER_KEPT_S, count_max: int = HANDOVER_SWEEP_COUNT
     ) -> int:
-        """Delete the records of hand-overs that ended so many seconds ago; returns how many were deleted.
+        """Delete the records of hand-overs that ended `older_than` seconds ago; returns their number.
 
         The head of the line is deleted with the record. A call looks at no more than `count_max`, the next
         call at others. Blobs that no hand-over names are deleted at the end of their lifetime, as by

@@ -2,7 +2,7 @@
 
 Both have the same layout: number, registry id (u32), list_seq (u64), service count (u32), then per service
 its name, its provider count and three frames a provider (endpoint, routing id, weight). Frames of hansa's own
-may follow, each with a tag, so that other frames there are passed over:
+may follow, each with a tag, so that other frames there are ignored:
 
 - claims: the tag, then nine bytes a provider in list order: the claim's epoch (u64), flags (bit 0: orphaned,
   its provider's connection is gone and its heartbeats are not overdue yet);
