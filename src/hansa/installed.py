@@ -36,8 +36,7 @@ class BuildInfo:
 def build_info() -> BuildInfo:
     """The build of hansa that runs here. Looks through the package's folder."""
     home = Path(__file__).parent
-    # An extension module is imported in place of the source beside it. The library that they share does not
-    # count.
+    # An extension module is imported in place of the source beside it. The library that they share is none.
     found = [path.relative_to(home.parent) for path in home.rglob(f"*{EXTENSION_SUFFIXES[0]}")]
     names = [".".join((*path.parts[:-1], path.name.partition(".")[0])) for path in found]
     compiled = tuple(sorted(name for name in names if not name.endswith("__mypyc")))

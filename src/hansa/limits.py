@@ -115,8 +115,7 @@ STRIKES_MAX: Final = 100
 BEATS_PER_TIMEOUT: Final = 3
 # A registry that wants to hear from each entry more often than this is not obeyed.
 BEAT_S_MIN: Final = 0.02
-# How often a registry repeats its list even if nothing changed; after three missed lists it is no longer
-# heard.
+# How often a registry repeats its list even without changes; after three missed lists it is not heard.
 BROADCAST_INTERVAL_S: Final = 30.0
 BROADCASTS_MISSED_MAX: Final = 3
 # Providers stamp what they say. Clocks are seconds apart, a forgotten time zone is hours; beyond a day a
@@ -221,8 +220,7 @@ SILENT_PEER_S: Final = 0.5
 STRANGER_S: Final = 10.0
 # and is tried again after this time, because a node may have its place by then.
 STRANGER_REST_S: Final = 60.0
-# A connected node that is no longer listed is let go when it has said nothing for this long: it may be
-# closing,
+# A connected node that is no longer listed is let go when it has been silent this long: it may be closing,
 PARTING_S: Final = 0.5
 # for which it has its linger and no longer.
 PARTING_S_MAX: Final = LINGER_S
@@ -549,8 +547,7 @@ RAFT_STOP_S_MAX: Final = 10.0
 RAFT_LOG_BYTES_MAX: Final = 8 * MIB
 # The end of the log in a report of a crash: the reason is a few long lines before the last one.
 RAFT_LOG_TAIL_BYTES: Final = 8 * KIB
-# How often a peer looks at its member, and the leader's peer at the requests: a change is seen within one
-# look.
+# How often a peer looks at its member, and the leader's peer at requests: a change is seen in one look.
 RAFT_LOOK_S: Final = 0.5
 # How often it reads the member's own measures (snapshots); reading them costs the member milliseconds.
 RAFT_MEASURE_S: Final = 5.0

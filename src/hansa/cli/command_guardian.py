@@ -214,8 +214,7 @@ def _wake_on_signals() -> int:
     signal.set_wakeup_fd(waking, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, _shrug)
     for number in _SHRUGGED:
-        # Handlers, and not SIG_IGN, which the command would inherit. Signals that `nohup` ignores stay
-        # ignored.
+        # Handlers, and not SIG_IGN, which the command would inherit. What `nohup` ignores stays ignored.
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _shrug)
     return woken

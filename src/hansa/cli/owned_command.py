@@ -1,8 +1,7 @@
 """A command that runs only while a lock or leadership is owned: it is stopped before another can own it.
 
 Somebody outside may ask to move the lock or leadership to another node. The command runs on until the new
-owner is ready; then it is stopped, and the lock or leadership is handed over. If that fails the command is
-run again.
+owner is ready; then it is stopped, and the lock or leadership is handed over. If that fails it is run again.
 """
 
 from __future__ import annotations
@@ -28,8 +27,7 @@ from hansa.errors import BadArgument, Fenced, HansaError, SessionLost
 CANNOT_RUN = 126
 NOT_FOUND = 127
 SIGNALLED = 128
-# The statuses that sysexits.h calls unavailable and temporary failure: no shell and few commands end with
-# them.
+# The statuses of sysexits.h for "unavailable" and "temporary failure": few other commands end with them.
 NOT_IN_TIME = 69
 """It belongs to somebody else, and did not become free in time."""
 LOST = 75

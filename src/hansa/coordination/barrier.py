@@ -106,8 +106,8 @@ class Barrier:
                 scan = await session.store.scan(self._prefix)
                 revision, items = scan.revision, scan.items
             except TROUBLE:
-                # It may have opened: the same request again finds the keys changed, and reads what became of
-                # them.
+                # It may have opened: the same request again finds the keys changed, and reads their new
+                # state.
                 await asyncio.sleep(backoff.next_s())
 
     def _admit(self, items: Sequence[KeyValue]) -> None:

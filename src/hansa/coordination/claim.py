@@ -318,8 +318,7 @@ class TakenClaim(Claim[E]):
     async def wait_turn(self, place: Place) -> None:
         """Wait from a place on until this key's turn comes, and take the turn, with what is handed on.
 
-        Call it inside a block that the claim's loss cancels. A caller that is cancelled or fails here must
-        leave.
+        Call it in a block that the claim's loss cancels. A caller that is cancelled or fails here must leave.
         """
         await wait_for_turn(self, place)
 
@@ -402,8 +401,7 @@ class TakenClaim(Claim[E]):
         value = replace(self._value, body=body)
         for _ in range(_MARK_TRIES_COUNT):
             outcome = await self.session.store.commit(
-                # Compare the last put too: an older one that was given up must not arrive late, over a newer
-                # one.
+                # Compare the last put too: an older one that was given up must not overwrite a newer one.
                 [*self.guards, Compare.revision(self.key, "=", self._put_revision)],
                 then=[Put(self.key, value.encode(), self.session.lease)],
                 otherwise=[Get(self.key)],

@@ -1,8 +1,7 @@
 """A hand-over: its record in the store, and who may write which step of it, when. Pure.
 
 Each thing that can be handed over has one record, and at most one open hand-over. Each step is one
-transaction that compares the record's revision; the drivers commit it, and this machine decides which step it
-is:
+transaction that compares the record's revision; the drivers commit it, and this machine chooses the step:
 
 - OFFERED, by the owner or by anybody from outside, to a node, while somebody owns the thing.
 - PREPARED, by the new owner: it is there, and ready to take.
@@ -16,8 +15,7 @@ is:
 
 A participant that is gone is replaced. An old owner that is gone before SEALED is followed as after any
 crash, and the record is closed. If the new owner is gone after SEALED, the old one keeps the thing. If both
-are gone, or the new one before DONE, the next in the line (the heir) writes TAKEN and is given the sealed
-state.
+are gone, or the new one before DONE, the next in line (the heir) writes TAKEN and gets the sealed state.
 
 No wall clock decides: each participant measures `timeout` from when it first saw the record.
 """

@@ -267,8 +267,7 @@ class Handovers:
         is_late = False
         try:
             while True:
-                # At the deadline it is withdrawn, if that is still possible; a while later this stops
-                # waiting.
+                # At the deadline it is withdrawn, if it still can be; a while later this stops waiting.
                 until_s = deadline_s + (HANDOVER_GRACE_S if is_late else 0.0)
                 try:
                     async with asyncio.timeout(max(until_s - clock.monotonic(), 0.0)):

@@ -34,8 +34,7 @@ class Held(Generic[E]):
         """Raise the loss, with its reason, or `NotHeld` once it was given back. Any thread may ask.
 
         It asks nobody. It knows the session's end at any moment. That somebody deleted the key, it knows as
-        soon as the store has told: the store is asked when the key is 0.05 s old, for all that happened to
-        it.
+        soon as the store has told: the store is asked when the key is 0.05 s old, for all changes to it.
         """
         self._claim.check()
 

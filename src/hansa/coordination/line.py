@@ -36,8 +36,7 @@ class Head:
     """Who stands first in a line after a hand-over: its key, and its epoch (0: the head's own revision).
 
     While a hand-over is sealed, `first` is the old owner's key, and `next` the successor's. `is_open` says
-    that a sealed state waits for the next owner, or that the new owner has not yet written that it read the
-    state.
+    that a sealed state waits for the next owner, or that the new owner has not said yet that it read it.
     """
 
     first: bytes
@@ -157,8 +156,7 @@ def place_of(key: bytes, items: Iterable[KeyValue], *, revision: int, turns_coun
                 revision=revision,
                 own=item,
                 ahead=tuple(ahead),
-                # The key that a sealed hand-over names has its turn although the old owner's key is still
-                # there.
+                # The key that a sealed hand-over names has its turn while the old owner's key is still there.
                 is_turn=len(ahead) < turns_count or (head is not None and head.next == key),
                 is_next=len(ahead) == turns_count,
                 head=head,

@@ -173,8 +173,7 @@ class Semaphore(Turns):
             body=permit.encode(),
             turns_count=limit,
             admit=self._admit,
-            # This put tells the waiter behind, which watches this key alone, to read again which keys are
-            # ahead.
+            # Tells the waiter behind, which watches this key alone, to look again which keys are ahead.
             inside=replace(permit, is_inside=True).encode(),
         )
         super().__init__(line)

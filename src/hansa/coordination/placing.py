@@ -146,8 +146,7 @@ class Placer:
     async def clear(self, entry: bytes, *, body: bytes = b"") -> int:
         """Leave an entry without an owner from now on, because nobody may have it; returns as `place`.
 
-        A hand-over that was not sealed is withdrawn. A sealed one is not touched: its state must go to
-        somebody.
+        A hand-over that was not sealed is withdrawn. A sealed one stays: its state must go to somebody.
         """
         item, record, revision, _ = await self._look(entry)
         nobody = Placement(node="", lease=0, epoch=revision + 1, body=body)
@@ -219,8 +218,7 @@ class Placer:
     async def drive(self, choose: Callable[[Handover], str | None]) -> int:
         """Do what the leader must for each open hand-over; returns how many are open.
 
-        When no participant of a sealed hand-over is left, `choose` names the node that is given it; None: not
-        yet.
+        `choose` names the node for a sealed state when no participant is left; None: not yet.
         """
         scan = await self._store.scan(self._keys.handovers_of(self._kind))
         nodes = await self.nodes()

@@ -8,8 +8,7 @@ it: the old owner has stopped by itself, and no new one can have begun.
 `Session` drives it, once. It must: count the lease from before the grant was asked for, and a renewal from
 before it was asked for; arm one timer for the deadline, look when it rings, and arm it again unless the
 session is lost; look whenever the keeping reports a change, before noting that the loop was heard; once lost,
-stop the keeping, cancel the timer, and tell all waiters, once. It never renews anything itself but in
-`renew`.
+stop the keeping, cancel the timer, and tell all waiters, once. It renews only in `renew`.
 
 `SessionKeeper` has one session after the other: the one place where a lost session is followed by another.
 """
@@ -106,10 +105,10 @@ class SessionTimes:
 
 
 def farewell_s(error: BaseException | None, *, failures_count: int) -> float:
-    """How long a block that `error` leaves may wait for the store to hear of it; 0: not at all.
+    """How long a block that is left with `error` may wait for the store to hear of it; 0: not at all.
 
     A loss is told first. A loss that passes through the blocks of other sessions, whose leases still live,
-    waits for their farewells only as long as a reachable store needs, and not for a store that did not answer
+    waits for their farewells only as long as a reachable store needs, and not if the store did not answer
     lately.
     """
     losses = error.subgroup(Fenced) if isinstance(error, BaseExceptionGroup) else error
@@ -150,11 +149,11 @@ def session_times(
 class Session:
     """One lease in a store, renewed until the block is left; locks and leaderships hang on it.
 
-    `node` is the owner's name that others see at what hangs on it. The session is lost when the store ends
-    the lease, or when no renewal was answered until shortly (`margin`) before the lease could end: then for
-    good, and users open another one, or have a `SessionKeeper` do so. If the store cannot be reached and
-    comes back before that, nothing is lost. It belongs to one event loop, but `is_live`, `deadline_s` and
-    `remaining_s` are true at any moment and in any thread, also while the loop is stuck.
+    `node` is the name of the owner that others see. The session is lost when the store ends the lease, or
+    when no renewal was answered until shortly (`margin`) before the lease could end: then for good, and users
+    open another one, or have a `SessionKeeper` do so. If the store cannot be reached and comes back before
+    that, nothing is lost. It belongs to one event loop, but `is_live`, `deadline_s` and `remaining_s` are
+    true at any moment and in any thread, also while the loop is stuck.
 
     Entering raises `StoreUnavailable` and `TimedOut`. Leaving ends the lease, in a bounded time, or lets it
     end by itself. A lost session sends nothing more to the store: those who wait for the loss must hear of it
@@ -195,8 +194,7 @@ class Session:
         self._timer: asyncio.TimerHandle | None = None
         self._tasks = TaskScope(f"session {name}" if name else "session", self._failed)
         self.guard = Guard(store, self._tasks, self.environment.chance)
-        # How many blocks of which line each task or thread is in: one that has all the turns would wait for
-        # itself.
+        # How many blocks of a line each task or thread is in: one with all the turns would wait for itself.
         self.inside: Counter[tuple[Hashable, bytes]] = Counter()
         # Those who follow a hand-over's record, by its key: one watch serves all of them.
         self.listeners: dict[bytes, RecordListeners] = {}
@@ -352,7 +350,7 @@ class Session:
             await self._open_keeping().stopped()
 
     def farewell_s(self, error: BaseException | None) -> float:
-        """How long a block on this session that `error` leaves may wait for the store to hear of it."""
+        """How long a block on this session, left with `error`, may wait for the store to hear of it."""
         return farewell_s(error, failures_count=self.failures_count)
 
     async def end_lease(self, timeout_s: float) -> None:

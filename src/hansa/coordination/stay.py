@@ -53,8 +53,7 @@ class Stay(Hanging):
         self._on_joined = on_joined
         self._backoff = patient_backoff(keeper.environment.chance, self._timeout_s)
         self._record = NodeRecord(info=info)
-        # Leases of its last sessions: a record on one of these is its own, even if the answer to the put was
-        # lost.
+        # Leases of its last sessions: a record on one of them is its own, even if the answer was lost.
         self._leases: deque[int] = deque(maxlen=OWN_LEASES_MAX)
         self._joined_lease = 0
         self._joined_revision = 0
@@ -244,8 +243,7 @@ class Stay(Hanging):
         """Whether this object put the record, and no rival did: on this session, or on one that was lost."""
         if record is None or not record.info.status.is_here:
             return False
-        # The lease shows it when the answer to a commit was lost; the incarnation shows it when the lease was
-        # lost.
+        # The lease shows it when a commit's answer was lost; the incarnation when the lease was lost.
         return found.lease in self._leases or 0 < record.incarnation == self.incarnation
 
     def _judge(self, found: KeyValue, record: NodeRecord | None, otherwise: str) -> None:

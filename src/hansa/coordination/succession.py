@@ -182,8 +182,7 @@ class ClaimRecord:
     ) -> Outcome:
         """Write one step, if the record is as known here and `compares` hold. Then it is known as it is.
 
-        Raises `TimedOut` and `StoreUnavailable`: repeating the call does no harm. `SessionLost` without a
-        lease.
+        Raises `TimedOut` and `StoreUnavailable`: repeating it does no harm. `SessionLost` without a lease.
         """
         session, known_at = self.session, self._known_at
         drops = dropped(blobs_of(session), self.latest, record)

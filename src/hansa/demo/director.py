@@ -25,8 +25,7 @@ from hansa.demo.cast import owned_topics
 from hansa.runtime.loops import loop_name
 
 LAST_WORDS_MAX = 20
-# Below the ports that operating systems give to outgoing connections: nobody takes the port of a killed
-# process.
+# Below the ports of outgoing connections: while a process is away, nobody takes its port.
 PORTS = (20_000, 30_000)
 
 DRAW_INTERVAL_S = 0.25

@@ -63,8 +63,7 @@ Services = Mapping[str, tuple[ProviderEntry, ...]]
 def carried(former: Services, message: ServiceList | RegistrySync) -> Services:
     """The list of a settling registry, with the entries that it held before and has not again: orphaned.
 
-    Except entries that it says were removed: once the tombstone is gone, such a claim would come back to
-    life.
+    Except entries that it says were removed: without the tombstone such a claim would come back to life.
     """
     services = message.services
     buried = {(stone.service, stone.endpoint): stone.epoch for stone in message.tombstones}

@@ -46,8 +46,7 @@ from hansa.store.values import (
 )
 
 FIRST_REVISION: Final = 1
-# Memory that Python needs for one key, or one change of it, besides their own bytes: 220 to 370 were
-# measured.
+# Python's overhead for one key, or one change of it, besides their own bytes: 220 to 370 were measured.
 OVERHEAD_BYTES: Final = 300
 _revision: Final = attrgetter("revision")
 _mod_revision: Final = attrgetter("mod_revision")
@@ -168,7 +167,7 @@ class Mvcc:
     ) -> tuple[Outcome, WatchBatch | None]:
         """Carry out `then` if all compares hold, else `otherwise`; also returns the changes, if any.
 
-        Raises `BadArgument` and `LeaseLost` (a put names a lease that is not in `leases`); then nothing was
+        Raises `BadArgument` and `LeaseLost` (a put names a lease that is not in `leases`): nothing was
         changed.
         """
         check_commit(compares, then, otherwise)

@@ -163,8 +163,7 @@ class Store(Protocol):
     ) -> Watch:
         """The changes of all keys with a prefix, or of one key (`exact`), from a revision on (0: from now).
 
-        `before` adds to each event the key as it was before. Errors are raised by the watch, not by this
-        call.
+        `before` adds to each event the key as it was before. The watch raises errors, not this call.
         """
 
     async def status(self, *, timeout: float | None = STORE_TIMEOUT_S) -> StoreStatus:

@@ -325,8 +325,7 @@ def prefix_range(prefix: bytes | str) -> tuple[bytes, bytes]:
     start = as_bytes(prefix)
     if not start:
         return FROM_KEY, FROM_KEY
-    # The first key after all keys with the prefix: the last byte that can grow grows, and full bytes after it
-    # go.
+    # The first key after all with the prefix: the last byte that can grow grows, and full bytes after it go.
     stem = start.rstrip(b"\xff")
     return start, stem[:-1] + bytes((stem[-1] + 1,)) if stem else FROM_KEY
 

@@ -55,8 +55,7 @@ class Hold(Ownership):
         """Raise the loss, with its reason, or `NotHeld` once it was given back. Asks nobody, and never waits.
 
         It asks nobody. It knows the session's end at any moment. That somebody deleted the key, it knows as
-        soon as the store has told: the store is asked when the key is 0.05 s old, for all that happened to
-        it.
+        soon as the store has told: the store is asked when the key is 0.05 s old, for all changes to it.
         """
         self._session._check_process()
         self._inner.check()
@@ -267,8 +266,7 @@ class Leadership(Ownership):
         """Raise the loss, with its reason, or `NotHeld` once it was given back. Asks nobody, and never waits.
 
         It asks nobody. It knows the session's end at any moment. That somebody deleted the key, it knows as
-        soon as the store has told: the store is asked when the key is 0.05 s old, for all that happened to
-        it.
+        soon as the store has told: the store is asked when the key is 0.05 s old, for all changes to it.
         """
         self._session._check_process()
         self._inner.check()

@@ -249,7 +249,7 @@ class Discovery(Mirror[AsyncDiscovery]):
     def listen(self, callback: Callable[[DiscoveryEvent], None]) -> Callable[[], None]:
         """Call it with every event from now on, in hansa's thread and at once; call the result to stop.
 
-        A callback that raises is reported to the loop's exception handler, and is called again for the next
+        A callback that raises is reported to the loop's exception handler, and called again for the next
         event.
 
         The function runs in hansa's thread, which all calls wait for: it must be quick and must not wait.

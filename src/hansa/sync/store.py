@@ -111,8 +111,7 @@ class Store(OpeningStore):
     ) -> Watch:
         """The changes of all keys with a prefix, or of one key (`exact`), from a revision on (0: from now).
 
-        `before` adds to each event the key as it was before. Errors are raised by the watch, not by this
-        call.
+        `before` adds to each event the key as it was before. The watch raises errors, not this call.
         """
         return self._held().run(
             lambda: Watch(

@@ -210,8 +210,7 @@ class ZmtpSocket:
                 async with asyncio.timeout(linger_s):
                     await self._linger()
                     while any(lane.connection and lane.outbox.held_count for lane in self._lanes_all()):
-                        # Posted while this waited, in reply to messages that were still received: peers rely
-                        # on them.
+                        # Posted while this waited, in reply to messages that still came: peers rely on them.
                         await self._linger()
                     self._close_connections()
                     await self._all_closed()

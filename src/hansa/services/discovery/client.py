@@ -265,7 +265,7 @@ class Discovery:
     def listen(self, callback: Callable[[DiscoveryEvent], None]) -> Callable[[], None]:
         """Call it with every event from now on, in the loop and at once; call the result to stop.
 
-        A callback that raises is reported to the loop's exception handler, and is called again for the next
+        A callback that raises is reported to the loop's exception handler, and called again for the next
         event.
         """
         self._check_open()

@@ -229,7 +229,7 @@ class Directory:
             return set()
         voice.lost_at = now
         self._remember()
-        # One connection under ever new ids must not fill the memory with lists: the voice that waited longest
+        # One connection under ever new ids must not fill the memory with lists: the longest waiting voice
         # goes.
         waiting = [i for i, other in self._voices.items() if not other.sources]
         if len(waiting) <= REGISTRIES_MAX:

@@ -114,7 +114,7 @@ class Addresses:
     def listen(self, callback: Callable[[DiscoveryEvent], None]) -> Callable[[], None]:
         """Call `callback` with every change from now on, within `set`; call the result to stop.
 
-        A callback that raises is reported to the loop's exception handler, and is called again for the next
+        A callback that raises is reported to the loop's exception handler, and called again for the next
         change.
         """
         return self._listeners.add(callback)

@@ -220,8 +220,7 @@ class ServiceLink:
 class ServiceLinks:
     """The services of one gateway. A service without providers and waiting requests has no socket.
 
-    Services come and go under ever new names: one that is back gets a new socket, and the balancer that its
-    user set.
+    Services come and go under ever new names: one that is back gets a new socket, and its user's balancer.
     """
 
     def __init__(
@@ -307,8 +306,7 @@ class ServiceLinks:
         if link.is_empty and self.links.get(link.name) is link and not self._is_stopped:
             del self.links[link.name]
             link.stop()
-            # Without a connection this takes no time, and if the gateway closes first there is nothing left
-            # to do.
+            # Without a connection this takes no time, and if the gateway closes first there is nothing left.
             self._tasks.spawn(link.router.close(), f"giving up {link.name}")
 
     # -- who is there, and who may come

@@ -105,8 +105,7 @@ class Handler:
 def reply_parts(reply: object, frame_bytes_max: int, message_bytes_max: int) -> list[bytes]:
     """The parts of a reply. Raises `HandlerFailed` for a value that a handler must not return.
 
-    A reply that is too large is such a value: the caller's side would end the connection, with all its
-    requests.
+    A reply that is too large is such a value: the caller's side would end the whole connection.
     """
     given: list[Any]  # Compiled code would raise an error of its own for a value of another type.
     if type(reply) is bytes:

@@ -280,8 +280,7 @@ class Catalogue:
         elif known_epoch >= first_epoch(wall_ms + EPOCH_AHEAD_S_MAX * 1000):
             epoch = EPOCH_MAX + 1  # Higher than any epoch that is accepted, so it is refused below.
         elif epoch < first_epoch(wall_ms - self._late_ms):
-            # It may have been taken back since, so long ago that nobody remembers. A living provider repeats
-            # it.
+            # It may have been taken back since, so long ago that nobody remembers. A living one repeats it.
             self._answer_behind(peer, message, max(known_epoch, first_epoch(wall_ms)))
             return
         elif epoch <= known_epoch:

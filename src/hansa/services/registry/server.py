@@ -271,8 +271,8 @@ class Registry:
             interval_s=self._broadcast_interval_s,
             # A living provider has reported by then, or it would have expired in the run before.
             settling_s=self._heartbeat_timeout_s,
-            # Above the numbers of an earlier run under this id, even within its millisecond or after a clock
-            # step back.
+            # Above the numbers of an earlier run under this id, even within its millisecond or if the clock
+            # went back.
             list_seq=max(first_epoch(int(self._environment.clock.wall() * 1000)), self._last_list_seq),
             now=asyncio.get_running_loop().time(),
         )

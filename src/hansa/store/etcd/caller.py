@@ -64,8 +64,7 @@ CHANNEL_OPTIONS: Final[tuple[tuple[str, int], ...]] = (
     ("grpc.max_receive_message_length", STORE_ANSWER_BYTES_MAX),
     ("grpc.max_send_message_length", _REQUEST_BYTES_MAX),
 )
-# A member without a leader refuses at once, instead of letting its callers wait; streams it ends after a
-# while.
+# A member without a leader refuses at once, instead of letting callers wait; it ends streams after a while.
 _WITH_LEADER: Final = grpc.aio.Metadata(("hasleader", "true"))
 # A fresh token that is refused this often in one call was not refused for its age.
 _STRANGERS_MAX: Final = 3

@@ -5,8 +5,7 @@ is empty again. Then all that was told after the copy was made is lost. A client
 had happened waits for revisions that come late or never, and believes in keys that are gone; and if revisions
 are given out a second time, fences can go down.
 
-Every answer has a head: the cluster that answers, its term, the revision it is at. Three things are done with
-it.
+Every answer has a head: the cluster that answers, its term, its revision. Three things are done with it.
 
     told       of a read or a change, which no older state may answer: cluster and revision are compared
     strange    of a renewal or a status, by a member that may lag behind: it can only raise a doubt

@@ -87,8 +87,7 @@ class PeerHome:
         if noted.state is FolderState.LEFT:
             raise RaftRefused(f"{path}: {name} has left {self._app}; join again with an empty folder")
         if noted.state is FolderState.MEMBER and not self.folder.has_data:
-            # Its votes and what it acknowledged are gone with the data: an empty member must not act in its
-            # name.
+            # Its votes and what it acknowledged went with the data: an empty member must not act in its name.
             raise RaftRefused(
                 f"{path}: the data of {name} is gone; remove {name} from {self._app} (`leave`), and join "
                 "again with an empty folder"

@@ -205,8 +205,7 @@ class Steward:
         present = {request.record.ticket: request.record for request in book.requests}
         for ticket, record in present.items():
             if ticket not in self._seen and record.state is not JoinState.REFUSED:
-                # It may have come while another peer led. Only for display: the clocks of two machines
-                # differ.
+                # It may have come while another peer led. Only for display: clocks of two machines differ.
                 age_s = max(0.0, self._clock.wall() - record.requested_at) if record.requested_at else 0.0
                 self._seen[ticket] = (record.peer.name, now - age_s)
                 self._tell(JoinRequested(name=record.peer.name))
@@ -239,8 +238,7 @@ class Steward:
     async def _strike_out(self, members: list[MemberView], book: GroupBook) -> None:
         """Take out of the record a peer that was removed, if the removal was broken off before that.
 
-        It was in the record at the look before, so it had its vote; it is not a member now, so it never is
-        again.
+        It was in the record at the look before, so it had its vote; it is no member now, so never again.
         """
         present = {member.peer_id for member in members}
         gone = next((one for one in book.record.peers if one.peer_id in self._recorded - present), None)
@@ -274,8 +272,7 @@ class Steward:
         try:
             await self._group.local.add_learner(step.peer_address)
         except (Conflict, StoreUnavailable) as error:
-            # It may be there already (an answer was lost), or the members are not connected for long enough
-            # yet.
+            # It may be there already (an answer was lost), or the members are not connected for long enough.
             now = self._clock.monotonic()
             if self._denied_since is None:
                 self._denied_since = now

@@ -103,8 +103,7 @@ class ServedStore:
         self._identity = self._folder.identity
         self.safe_revision = self.state.revision
         self._begin_run()
-        # A disk that refuses even this refuses changes: then everything that was safe before can still be
-        # read.
+        # A disk that refuses even this refuses changes: then all that was safe before can still be read.
         with suppress(StoreUnavailable):
             await self._journal.until_safe(self._journal.appended)
         return self

@@ -268,8 +268,7 @@ class Locks(Scenario):
                 self.counters.refused(name, mark)
                 continue
             except TimedOut:
-                # It may have been written, or may be written later; reading again before writing does no
-                # harm.
+                # It may have been written, or may be written later; reading again first does no harm.
                 continue
             self.counters.acknowledged(name, mark)
             host.record(f"writes {mark} to {name}")

@@ -13,8 +13,8 @@ what was sealed, unless the store went back, and no placement bypasses it; a nod
 does not own it; and all parts of a keeper are told in turn: first each part of the loss, when each claim
 knows it, and then each of the next session.
 
-When the faults are over: each entry has an owner that is there, which writes, and no other node believes to
-own it.
+When the faults are over: each entry has an owner that is there and writes, and no other node believes to own
+it.
 """
 
 from __future__ import annotations

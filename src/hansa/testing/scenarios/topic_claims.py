@@ -158,8 +158,7 @@ class TopicClaiming(Scenario):
             query_interval=chance.choose((1.0, 5.0)),
             store=link,
             claim_ttl=self.ttl_s,
-            # A connection outlasts a lease, mostly: so others still believe that a node owns whose claim is
-            # lost.
+            # Connections mostly outlast leases: so others still believe in an owner whose claim is lost.
             environment=environment.fork("node").but(
                 options=replace(
                     socket_options(chance.fork("options")), heartbeat_timeout=chance.choose((3.0, 8.0))
