@@ -168,15 +168,15 @@ GATEWAY = Mirrored(
     docs={
         "__init__": "Raises BadArgument.",
         "stats": COUNTED,
-        "recv": """The next outcome of what was sent with `send` or a direct router, in the order of arrival.
+        "recv": """The next outcome of a request from `send` or a direct router, in the order of arrival.
 
         Raises AlreadyClosed. Several threads may wait: each outcome goes to one of them.
         """,
         "set_balancer": """
         From the next request on `balancer` chooses the provider; None is the default, round robin.
 
-        It is kept for the service, also while nobody offers that, until another one or None is set. Its
-        `choose` runs in hansa's thread: it must be quick and must not wait.
+        It is kept for the service, also while the service has no provider, until another one or None is set.
+        Its `choose` runs in hansa's thread: it must be quick and must not wait.
         """,
     },
     by_hand=frozenset({"request"}),
@@ -202,11 +202,11 @@ PROVIDER = Mirrored(
     in up to `threads_max` threads of its own, at most `concurrency_max` at once, and may block and use any
     object of `hansa.sync`; at most `waiting_max` more requests wait, and beyond that callers get
     ProviderBusy. A request's `deadline` is in the time of `time.monotonic()`. Leaving the block unregisters,
-    lets what runs finish within the socket's linger, and closes; a handler that runs on after that has nobody
-    to answer.
+    lets running requests finish within the socket's linger, and closes; a handler that runs on after that
+    has nobody to answer.
 
     Heartbeats go to the registry every 5 s, or at a third of its timeout if that is shorter. With a
-    `heartbeat_interval` they go out at least so often; one that is not shorter than the registry's timeout
+    `heartbeat_interval` they go at least that often; one that is not shorter than the registry's timeout
     makes `register` raise RegistrationRefused.
     """,
     docs={"__init__": "Raises BadEndpoint, BadArgument.", "stats": COUNTED},
@@ -243,12 +243,12 @@ STORE = Mirrored(
     name="Store",
     module="hansa.store.store",
     base="OpeningStore",
-    doc="""Keys with revisions, transactions, leases and watches. `open_store` gives one; use it with `with`.
+    doc="""Keys with revisions, transactions, leases and watches. `open_store` makes one; use it with `with`.
 
     As the asynchronous store, for any number of threads. Every call ends by its deadline: `timeout` seconds
-    from now (None waits for ever), then TimedOut, and what was asked may or may not have happened; so it is
-    with a call that is interrupted. StoreUnavailable says that nothing happened. Wrong arguments raise
-    BadArgument. When the store is closed, calls that wait end with AlreadyClosed.
+    from now (None waits for ever), then TimedOut, and the request may or may not have been carried out; the
+    same holds for a call that is interrupted. StoreUnavailable says that nothing was done. Wrong arguments
+    raise BadArgument. When the store is closed, calls that wait end with AlreadyClosed.
     """,
     by_hand=frozenset({"__init__", "close"}),
     while_open=frozenset({"watch"}),
@@ -276,7 +276,7 @@ SESSION = Mirrored(
     docs={
         "__init__": "Raises BadArgument.",
         "ttl_s": "How long the lease lives without a renewal.",
-        "lost": "Wait until it is lost; gives the reason.",
+        "lost": "Wait until it is lost; returns the reason.",
     },
     keeps=("store",),
     attributes={"keys": Attribute(type="Keys", doc="Where what hangs on this session stands in the store.")},
@@ -295,11 +295,11 @@ SESSION_KEEPER = Mirrored(
     module="hansa.coordination.session",
     base="EndingMirror",
     base_arguments='f"the keeper of session {name}" if name else "the keeper of a session", {inner}',
-    doc="""A session that is opened anew whenever it was lost: one for all that a process has in a store.
+    doc="""Keeps a session open in a store: opens another one whenever one was lost. One serves a process.
 
     As the asynchronous keeper, for any number of threads, which share it: locks, semaphores, barriers,
     elections, members and topic nodes take it as they take a session. What hangs on a session is lost with
-    it, and who wants it again takes it again, on the next one.
+    it, and must be taken again on the next one.
 
     Entering begins to open the first session, and waits for no store; `live` waits. Leaving ends the lease of
     the last session as leaving a `Session` does; calls that wait for something of it end with AlreadyClosed.
@@ -329,9 +329,9 @@ KEPT_SESSION = Mirrored(
     owner="keeper",
     is_made=True,
     what="a kept session",
-    doc="""One session of a `SessionKeeper`, which opens and ends it. `live` gives it.
+    doc="""One session of a `SessionKeeper`, which opens and ends it. `live` returns it.
 
-    It is told as a `Session` is. When it is lost, the keeper opens another one: ask for that with `live`.
+    It behaves as a `Session` does. When it is lost, the keeper opens another one: ask for that with `live`.
     """,
     docs={
         "lease": "The lease's number in the store. Asks nobody, and never waits.",
@@ -398,7 +398,7 @@ SEMAPHORE = Mirrored(
     base_arguments='f"semaphore {name!r}"',
     owner="session",
     what="semaphore {self.name!r}",
-    doc="""Up to `limit` hold it. All who use a name at a time give the same limit, else BadArgument.
+    doc="""Up to `limit` holders at once. All who use a name at a time give the same limit, else BadArgument.
 
     `with semaphore as hold:` is as that of a `Lock`.
     """,
@@ -423,7 +423,7 @@ LEADERSHIP = Mirrored(
     owner="session",
     is_made=True,
     what="leadership of {self.name!r}",
-    doc="""This process leads. Give it back with `resign`, or use `with leadership:`.
+    doc="""The leadership of this process. Give it back with `resign`, or use `with leadership:`.
 
     A thread cannot be cancelled when leadership is lost: ask `is_leading`, or call `check`, between the steps
     of long work. A `with` block resigns when it is left, and raises LeadershipLost if it was lost by then.
@@ -487,8 +487,8 @@ NODE_REGISTRY = Mirrored(
         "__init__": "Raises BadArgument.",
         "register": """Register a node and keep it registered: give it a thread of its own.
 
-        It returns, with the reason, when the node was deregistered or replaced by a newer process. Who is
-        interrupted stops renewing, and the lease ends by itself; so it is when the store is closed, with
+        It returns, with the reason, when the node was deregistered or replaced by a newer process. An
+        interrupt stops the renewals, and the lease ends by itself; so does closing the store, with
         AlreadyClosed. When the lease is lost it registers again, however long the store was away. Raises
         Conflict for an id that is taken, without `takeover`; BadArgument.
         """,
@@ -511,7 +511,7 @@ ROUTING_TABLE_STORE = Mirrored(
     what="the routing table",
     docs={
         "__init__": "Raises BadArgument.",
-        "watch": "The current table, if there is one, then each new one. Who reads slowly gets the latest.",
+        "watch": "The current table, if there is one, then each new one. A slow reader gets the latest.",
     },
     while_open=frozenset({"watch"}),
 )

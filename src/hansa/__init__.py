@@ -1,7 +1,7 @@
 """hansa: many Python processes acting as one system.
 
-These are the names of a first week, each loaded when it is first used. Everything else is imported from its
-part: `hansa.errors`, `hansa.store`, `hansa.coordination`, `hansa.assignment`, `hansa.topics`,
+These are the names that a beginner needs, each loaded when it is first used. Everything else is imported from
+its part: `hansa.errors`, `hansa.store`, `hansa.coordination`, `hansa.assignment`, `hansa.topics`,
 `hansa.transport`, `hansa.testing`, `hansa.services.registry`, `.provider`, `.discovery` and `.gateway`.
 """
 

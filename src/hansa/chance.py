@@ -1,4 +1,4 @@
-"""The one door to randomness. Everything that draws is given a `Chance`, so that a seed replays a history.
+"""The only source of randomness. Code that draws is given a `Chance`, so that a seed replays a history.
 
 Draws are built on raw bits and floats only: `random.shuffle` and friends may change their use of the
 generator between Python versions, and a seed found on one version must replay on another.
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class Chance:
-    """A stream of random draws: `seeded` for replay, `system` for life."""
+    """A stream of random draws: `seeded` for replay, `system` for production."""
 
     __slots__ = ("_key", "_source")
 
@@ -57,7 +57,7 @@ class Chance:
         return low + (high - low) * self._source.random()
 
     def below(self, n: int) -> int:
-        """An integer from 0 to n - 1, each as likely. Raises `BadArgument` unless n is positive."""
+        """An integer from 0 to n - 1, all equally likely. Raises `BadArgument` unless n is positive."""
         if n <= 0:
             raise BadArgument(f"below({n}): there is no integer from 0 to {n - 1}; n must be at least 1")
         bits = n.bit_length()
@@ -82,13 +82,13 @@ class Chance:
         return self._source.getrandbits(8 * n).to_bytes(n, "little") if n else b""
 
     def choose(self, options: Sequence[T]) -> T:
-        """One of the options, each as likely. Raises `BadArgument` when there is none."""
+        """One of the options, all equally likely. Raises `BadArgument` when there is none."""
         if not options:
             raise BadArgument("choose(): there is nothing to choose from")
         return options[self.below(len(options))]
 
     def shuffle(self, items: MutableSequence[T]) -> None:
-        """Put the items into a random order, in place, each order as likely."""
+        """Put the items into a random order, in place, all orders equally likely."""
         for last in range(len(items) - 1, 0, -1):
             other = self.below(last + 1)
             items[last], items[other] = items[other], items[last]

@@ -1,4 +1,4 @@
-"""The one door to time. Deadlines and durations use `monotonic`; `wall` is for display and list numbers."""
+"""The only source of time. Deadlines and durations use `monotonic`; display and list numbers use `wall`."""
 
 import time
 from typing import Final, Protocol
@@ -6,12 +6,12 @@ from typing import Final, Protocol
 from hansa.errors import BadArgument
 
 # A clock that goes on while the machine is suspended, as leases elsewhere do: on Linux that is not the one of
-# `time.monotonic`, on macOS it is the one called so here.
+# `time.monotonic`, on macOS it is.
 _UNRESTING: Final[int] = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 class Clock(Protocol):
-    """What a driver asks for the time. Machines get `now` handed in and never see a clock."""
+    """A driver's source of time. Machines are given `now` and never see a clock."""
 
     def monotonic(self) -> float:
         """Seconds that never go back, and never stand still; their zero means nothing."""
@@ -23,7 +23,7 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The real time. Timers of an event loop go by another clock: compare differences only."""
+    """The real time. Timers of an event loop use another clock: compare differences only."""
 
     __slots__ = ()
 

@@ -1,4 +1,4 @@
-"""Where a socket listens or dials, as text and as a value.
+"""An endpoint, where a socket listens or dials, as text and as a value.
 
 `tcp://host:port` and `tls://host:port` (IPv6 in brackets, `*` for every interface, port `*` or 0 for any free
 one), `ipc:///path` (a Unix socket) and `inproc://name` (inside this process). Each endpoint has one spelling,
@@ -38,7 +38,7 @@ class Endpoint:
     @classmethod
     def parse(cls, text: str) -> "Endpoint":
         """Read an endpoint. Raises `BadEndpoint`, whose text says what to write instead."""
-        # In this order: the cheap length first, and what is printable can also be encoded.
+        # In this order: the cheap length first; printable text can also be encoded.
         bytes_max = ENDPOINT_BYTES_MAX
         if len(text) > bytes_max or not text.isprintable() or len(text.encode("utf-8")) > bytes_max:
             raise _bad(text, f"use visible characters, at most {bytes_max} bytes")
@@ -65,7 +65,7 @@ class Endpoint:
 
     @property
     def is_wildcard(self) -> bool:
-        """True when the host stands for every interface: good to bind, never to dial or to advertise."""
+        """True when the host means every interface: for binding only, not for dialling or advertising."""
         if self.host == "*":
             return True
         address = _read_ip(self.host)
@@ -75,7 +75,7 @@ class Endpoint:
 
     @property
     def is_dialable(self) -> bool:
-        """True when somebody could connect to it: no wildcard, and the port is known."""
+        """True when others could connect to it: no wildcard, and the port is known."""
         return not self.host or (self.port != 0 and not self.is_wildcard)
 
     def with_host(self, host: str) -> "Endpoint":
@@ -97,9 +97,9 @@ class Endpoint:
 def advertised(
     bind: Endpoint, given: str | None, default_route_host: Callable[[IpVersion | None], str]
 ) -> Endpoint:
-    """What to tell others: the given endpoint, else the bound one, else the bound port on the default route.
+    """The endpoint to advertise: the given one, else the bound one, else the bound port on the default route.
 
-    `bind` is the endpoint after binding, with its real port. `default_route_host` is asked for a wildcard
+    `bind` is the endpoint after binding, with its real port. `default_route_host` is called for a wildcard
     only, with the IP version that the wildcard listens on (None for both); its `Unavailable` passes through.
     Raises `BadEndpoint` rather than ever returning an endpoint that nobody can dial.
     """
@@ -155,7 +155,7 @@ def _read_host(text: str, host: str) -> str:
     if not host.isascii():
         raise _bad(text, "write the host in ASCII (an international name in its xn-- form)")
     host = host.lower()
-    # A closing dot marks a full name, which no search domain is added to.
+    # A closing dot marks a full name, to which no search domain is added.
     labels = host.removesuffix(".").split(".")
     if _NUMERIC_LABEL.match(labels[-1]) is not None:
         if not isinstance(_read_ip(host), IPv4Address):

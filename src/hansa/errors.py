@@ -1,9 +1,9 @@
-"""Every error hansa raises, as one small tree that says whose fault it is.
+"""All errors that hansa raises, in one small tree that says whose fault an error is.
 
 The branches come first: `UsageError` (you), `PeerError` (them), `Unavailable` (the world, worth a retry),
-`Fenced` (ownership is lost, never retry) and `InvariantBroken` (us, stop). Only `StoreCorrupt` stands beside
-them and blames nobody. A leaf has a stable `code` for programs and for the wire, an `errno` where one says
-the same, and `retryable`. The text is for people.
+`Fenced` (ownership is lost, never retry) and `InvariantBroken` (us, stop). Only `StoreCorrupt` is outside of
+them and blames nobody. A leaf has a stable `code` for programs and for the wire, an `errno` where one fits,
+and `retryable`. The text is for people.
 """
 
 from errno import (
@@ -99,13 +99,13 @@ class HansaError(Exception):
 
 
 class UsageError(HansaError):
-    """The caller asked for something that cannot be; asking again will not help."""
+    """The caller asked for something impossible; asking again will not help."""
 
     code = "usage"
 
 
 class PeerError(HansaError):
-    """A peer sent or did what it must not. `reason` is a stable word to count by: the code, unless given."""
+    """A peer sent or did something forbidden. `reason` is a stable word to count by, by default the code."""
 
     code = "peer"
 
@@ -115,14 +115,14 @@ class PeerError(HansaError):
 
 
 class Unavailable(HansaError):
-    """The world is in the way just now; the same call may succeed later."""
+    """The environment prevents the call now; the same call may succeed later."""
 
     code = "unavailable"
     retryable = True
 
 
 class Fenced(HansaError):
-    """What the caller owned belongs to somebody else now. Never retry with the same token."""
+    """Something that the caller owned belongs to somebody else now. Never retry with the same token."""
 
     code = "fenced"
 
@@ -134,9 +134,9 @@ class InvariantBroken(HansaError):
 
 
 class StoreCorrupt(HansaError):
-    """What a store kept on disk is damaged. The message says where, and what can be done.
+    """Something that a store kept on disk is damaged. The message says where, and what can be done.
 
-    It stands in no branch: a disk or a person did it, nobody who called; and trying again does not help.
+    It is in no branch: a disk or a person caused it, and not the caller; trying again does not help.
     """
 
     code = "store-corrupt"
@@ -151,7 +151,7 @@ class BadEndpoint(UsageError):
 
 
 class BadArgument(UsageError):
-    """An argument outside what the call promises to take."""
+    """An argument that the call does not accept."""
 
     code = "bad-argument"
     errno = EINVAL
@@ -171,7 +171,7 @@ class NotRegistered(UsageError):
 
 
 class RegistrationRefused(UsageError):
-    """A registry said no. `status` is its number for why: 1 duplicate, 2 bad endpoint, 255 anything else."""
+    """A registry refused the service. `status` says why: 1 duplicate, 2 bad endpoint, 255 anything else."""
 
     code = "registration-refused"
     errno = EEXIST
@@ -203,7 +203,7 @@ class UnknownMsgId(UsageError):
 
 
 class FutureRevision(UsageError):
-    """The store never had this revision: it has not come to it yet, or had it in a history that was lost."""
+    """The store never had this revision: it has not reached it yet, or had it in a history that was lost."""
 
     code = "future-revision"
     errno = ERANGE
@@ -245,7 +245,7 @@ class HandlerFailed(PeerError):
 
 
 class AddressInUse(Unavailable):
-    """Somebody else listens on this endpoint."""
+    """Another socket listens on this endpoint."""
 
     code = "address-in-use"
     errno = EADDRINUSE
@@ -273,21 +273,21 @@ class Backlogged(Unavailable):
 
 
 class WouldBlock(Unavailable):
-    """Nothing is there yet, and the caller asked not to wait."""
+    """Nothing is there yet, and the caller did not want to wait."""
 
     code = "would-block"
     errno = EAGAIN
 
 
 class TimedOut(Unavailable):
-    """The deadline passed. What was asked may or may not have happened."""
+    """The deadline passed. The request may or may not have been carried out."""
 
     code = "timed-out"
     errno = ETIMEDOUT
 
 
 class NoProvider(Unavailable):
-    """Nobody who offers the service is connected. The request was not sent."""
+    """No provider of the service is connected. The request was not sent."""
 
     code = "no-provider"
     errno = EHOSTUNREACH
@@ -308,7 +308,7 @@ class ProviderLost(Unavailable):
 
 
 class ProviderBusy(Unavailable):
-    """The provider has as much work as it takes. The request was not started."""
+    """The provider has as much work as it accepts. The request was not started."""
 
     code = "busy"
     errno = EAGAIN
@@ -322,16 +322,16 @@ class ProviderDraining(Unavailable):
 
 
 class StoreUnavailable(Unavailable):
-    """The store cannot be reached, or takes no more of this just now. Nothing was changed."""
+    """The store cannot be reached, or accepts no more of this now. Nothing was changed."""
 
     code = "store-unavailable"
     errno = EAGAIN
 
 
 class StoreWentBack(StoreUnavailable):
-    """The store was restored so that it gives out revisions once more. The text says how to mend it.
+    """The store was restored so that it gives out revisions once more. The text says how to fix it.
 
-    Changes are refused until it is beyond all that was seen of it, because fences would fall; reads and
+    Changes are refused until it is beyond all that was seen of it, because fences would go down; reads and
     watches go on, with what is left.
     """
 
@@ -340,9 +340,9 @@ class StoreWentBack(StoreUnavailable):
 
 
 class Compacted(Unavailable):
-    """The store has forgotten this revision, or has lost the history it was in. Read anew, and go on there.
+    """The store has forgotten this revision, or has lost its history. Read again, and go on from there.
 
-    `compacted_revision` is the oldest that it still remembers; of a lost history, where the store is now.
+    `compacted_revision` is the oldest that it still remembers; for a lost history, where the store is now.
     """
 
     code = "compacted"
@@ -354,16 +354,16 @@ class Compacted(Unavailable):
 
 
 class LeaseLost(Unavailable):
-    """The lease has expired, was revoked, or never was. What hung on it is gone; grant another one."""
+    """The lease has expired, was revoked, or never existed. Its keys are gone; grant another one."""
 
     code = "lease-lost"
     errno = ENOENT
 
 
 class WatchOverrun(Unavailable):
-    """A watcher did not read as fast as the store changed, and was ended. Nothing it was given was left out.
+    """A watcher read more slowly than the store changed, and was ended. It was told everything before that.
 
-    Watch again from `resume_revision`: the first revision that it was not given.
+    Watch again from `resume_revision`: the first revision that it was not told.
     """
 
     code = "watch-overrun"
@@ -375,21 +375,21 @@ class WatchOverrun(Unavailable):
 
 
 class SessionLost(Fenced):
-    """The session's lease ended, or could not be renewed in time. All that hung on it is lost."""
+    """The session's lease ended, or could not be renewed in time. Everything that hung on it is lost."""
 
     code = "session-lost"
     errno = ESTALE
 
 
 class LockLost(Fenced):
-    """The lock is held no more: its session ended, or its key was deleted."""
+    """The lock is no longer held: its session ended, or its key was deleted."""
 
     code = "lock-lost"
     errno = ESTALE
 
 
 class LeadershipLost(Fenced):
-    """This process leads no more: its session ended, or its key was deleted."""
+    """This process no longer leads: its session ended, or its key was deleted."""
 
     code = "leadership-lost"
     errno = ESTALE
@@ -410,35 +410,35 @@ class StaleFence(Fenced):
 
 
 class NotHeld(UsageError):
-    """What was to be given back or used is not held by the caller."""
+    """The caller does not hold the thing that it wants to use or give back."""
 
     code = "not-held"
     errno = EPERM
 
 
 class NotThere(UsageError):
-    """What is named was deleted, or never was; asking again will not bring it back."""
+    """The named thing was deleted, or never existed; asking again will not bring it back."""
 
     code = "not-there"
     errno = ENOENT
 
 
 class RaftRefused(UsageError):
-    """A raft group cannot be run so: the program, its version, or the data folder is wrong."""
+    """A raft group cannot be run like this: the program, its version, or the data folder is wrong."""
 
     code = "raft-refused"
     errno = EINVAL
 
 
 class GroupRefused(UsageError):
-    """A Kafka group does not take this process for good: its settings, rights or version do not fit."""
+    """A Kafka group will never accept this process: its settings, rights or version do not fit."""
 
     code = "group-refused"
     errno = EPERM
 
 
 class KafkaRefused(UsageError):
-    """A Kafka broker cannot be run so: Java or Maven is missing or too old, or the data folder is wrong."""
+    """A Kafka broker cannot be run: Java or Maven is missing or too old, or the data folder is wrong."""
 
     code = "kafka-refused"
     errno = EINVAL
@@ -452,21 +452,21 @@ class BadRecord(PeerError):
 
 
 class Conflict(Unavailable):
-    """Somebody else has changed it meanwhile. Read it anew, and decide again."""
+    """Somebody else has changed it meanwhile. Read it again, and decide again."""
 
     code = "conflict"
     errno = EAGAIN
 
 
 class NoSuccessor(Unavailable):
-    """The node that something is to be handed over to does not wait for it. It stays where it is."""
+    """The node to which something should be handed over does not wait for it. It stays where it is."""
 
     code = "no-successor"
     errno = EHOSTUNREACH
 
 
 class HandoverWithdrawn(Unavailable):
-    """A hand-over was given up: who owned before owns on. `step` says how far it was, and `reason` why."""
+    """A hand-over was given up: the old owner keeps it. `step` says how far it was, and `reason` why."""
 
     code = "handover-withdrawn"
     errno = ECANCELED
@@ -478,14 +478,14 @@ class HandoverWithdrawn(Unavailable):
 
 
 class KafkaUnavailable(Unavailable):
-    """Kafka cannot be fetched, started or reached just now. The message says what was tried."""
+    """Kafka cannot be fetched, started or reached now. The message says what was tried."""
 
     code = "kafka-unavailable"
     errno = EAGAIN
 
 
 class JoinRefused(Unavailable):
-    """A raft group did not take a new peer. The message has the reason."""
+    """A raft group did not accept a new peer. The message has the reason."""
 
     code = "join-refused"
     errno = ECONNREFUSED
@@ -512,9 +512,9 @@ _FROM_PEERS: dict[str, type[HansaError]] = {
 
 
 def error_from_code(code: str, text: str) -> HansaError:
-    """The error that a peer's stable code stands for; a code of the peer's own is a `HandlerFailed`.
+    """The error for a peer's stable code; an unknown code becomes a `HandlerFailed`.
 
-    Codes that say "hansa itself is wrong" or speak of the local process stand for `HandlerFailed` too: what
+    Codes that say "hansa itself is wrong" or are about the local process become `HandlerFailed` too: what
     went wrong over there did not go wrong here.
     """
     kind = _FROM_PEERS.get(code)

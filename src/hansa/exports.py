@@ -1,4 +1,4 @@
-"""Names that a package exports and loads on first use, so that importing it costs next to nothing.
+"""Lazy exports: names that a package loads on first use, so that importing it costs next to nothing.
 
 A package writes its imports for type checkers, and the same again as a table for the interpreter:
 
@@ -21,8 +21,8 @@ def on_first_use(
 ) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
     """The `__getattr__` and `__dir__` of a package that exports these names, with spaces between them.
 
-    A name is looked up once and is the package's own from then on. The package's own modules that stand in
-    the table are attributes, too, as if they had been imported with it.
+    A name is looked up once and then belongs to the package. The package's own modules in the table are
+    attributes, too, as if they had been imported with it.
     """
     module_of = {name: module for module, names in names_by_module.items() for name in names.split()}
     inside = f"{package}."

@@ -1,4 +1,4 @@
-"""Routing ids: five bytes that name a peer, and how people read them.
+"""Routing ids: five bytes that name a peer, and their text for people.
 
 The first byte is 0x01 for an id that a hansa peer chose and 0x00 for one that a socket made up for a peer
 that gave none. The specification's ids all begin with 0x00, which ZMTP keeps for generated ids: a libzmq
@@ -26,7 +26,7 @@ def routing_id(number: int) -> bytes:
 
 
 def precedence(peer: bytes) -> tuple[int, bytes]:
-    """What any two ids are compared by: the lower dials, and wins a topic. Ids without a number come last."""
+    """The sort key to compare two ids: the lower dials, and wins a topic. Ids without a number come last."""
     if len(peer) != 5 or peer[0] > 1:
         return _UINT32_MAX + 1, peer
     return int.from_bytes(peer[1:], "big"), peer
@@ -43,7 +43,7 @@ def anonymous_id(chance: Chance, taken: Container[bytes] = ()) -> bytes:
 
 
 def check_routing_id(peer: bytes) -> bytes:
-    """Give the id back, or raise `BadArgument`: ZMTP allows 1 to 255 bytes."""
+    """Return the id, or raise `BadArgument`: ZMTP allows 1 to 255 bytes."""
     if not 1 <= len(peer) <= ROUTING_ID_BYTES_MAX:
         raise BadArgument(f"a routing id has 1 to {ROUTING_ID_BYTES_MAX} bytes, not {len(peer)}")
     return peer
@@ -52,8 +52,8 @@ def check_routing_id(peer: bytes) -> bytes:
 def format_id(peer: bytes) -> str:
     """The id for people: as text when it is plain ASCII text, else in hex, `01:0a0b0c0d`.
 
-    What a peer chose goes into logs and terminals, so nothing but visible ASCII passes as text, and text that
-    imitates the hex form is shown in hex.
+    Ids that peers chose go into logs and terminals, so nothing but visible ASCII passes as text, and text
+    that imitates the hex form is shown in hex.
     """
     if not peer:
         return "(none)"

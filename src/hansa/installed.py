@@ -12,10 +12,10 @@ __version__ = "0.1.0"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildInfo:
-    """The form of hansa that runs. As text it is a line for people that begins with the version.
+    """The build of hansa that runs. As text it is a line for people that begins with the version.
 
     `compiled` names the modules that run as C; without any, everything works, only slower, and `reason` says
-    why they were not compiled, if whoever built the package knew.
+    why they were not compiled, if that was known when the package was built.
     """
 
     version: str
@@ -34,7 +34,7 @@ class BuildInfo:
 
 
 def build_info() -> BuildInfo:
-    """The form of hansa that runs here. Looks through the package's folder."""
+    """The build of hansa that runs here. Looks through the package's folder."""
     home = Path(__file__).parent
     # An extension module is imported in place of the source beside it. The library that they share is none.
     found = [path.relative_to(home.parent) for path in home.rglob(f"*{EXTENSION_SUFFIXES[0]}")]

@@ -1,7 +1,7 @@
-"""Where everything is in the store: the one place that knows the names of keys.
+"""The keys in the store: the one place that knows their names.
 
-All keys of a cluster stand below `/hansa/<cluster>/`. A prefix that somebody follows ends with a slash, so
-that a follower of the lock "a" does not see the keys of the lock "ab".
+All keys of a cluster are below `/hansa/<cluster>/`. A prefix that is followed ends with a slash, so that a
+follower of the lock "a" does not see the keys of the lock "ab".
 """
 
 from typing import Final
@@ -36,7 +36,7 @@ class Keys:
         return self.prefix + b"suspects/"
 
     def suspect(self, node_id: str) -> bytes:
-        """There while one node is suspected."""
+        """The suspicion of one node, or its refutation."""
         return self.suspects + as_name(node_id, "a node")
 
     @property
@@ -45,29 +45,29 @@ class Keys:
         return self.prefix + b"routing"
 
     def leader(self, name: str) -> bytes:
-        """The prefix of those who campaign in an election."""
+        """The prefix of the candidates in an election."""
         return self.prefix + b"leader/" + as_name(name, "an election") + b"/"
 
     def lock(self, name: str) -> bytes:
-        """The prefix of those who hold a lock or wait for it."""
+        """The prefix of the holder of a lock and its waiters."""
         return self.prefix + b"locks/" + as_name(name, "a lock") + b"/"
 
     def semaphore(self, name: str) -> bytes:
-        """The prefix of those who hold a semaphore or wait for it."""
+        """The prefix of the holders of a semaphore and its waiters."""
         return self.prefix + b"semaphores/" + as_name(name, "a semaphore") + b"/"
 
     def barrier(self, name: str) -> bytes:
-        """The prefix of those who wait at a barrier."""
+        """The prefix of the parties that wait at a barrier."""
         return self.prefix + b"barriers/" + as_name(name, "a barrier") + b"/"
 
     def topic(self, service: str, topic: str) -> bytes:
-        """The prefix of those who claim a topic of a mesh: a name that the mesh allows, slashes included."""
+        """The prefix of the claims to a topic of a mesh: a name that the mesh allows, slashes included."""
         return self.prefix + b"topics/" + _topic_name(topic_name(service, topic)) + b"/"
 
     def line(self, kind: str, name: str) -> bytes:
-        """The prefix of those who have a "lock", a "leader"'s office or a "topic", or wait for it.
+        """The prefix of the owner of a "lock", a "leader"'s office or a "topic", and its waiters.
 
-        The name is that of its hand-overs: of a topic what `topic_name` gives.
+        The name is that of its hand-overs: for a topic the result of `topic_name`.
         """
         if kind == "lock":
             return self.lock(name)
@@ -91,24 +91,24 @@ class Keys:
         return self.handovers_of("topic") + as_name(service, "a service") + b"/"
 
     def handover(self, kind: str, name: str) -> bytes:
-        """The record of the hand-overs of one thing. The name of a topic is what `topic_name` gives."""
+        """The record of the hand-overs of one thing. The name of a topic is the result of `topic_name`."""
         named = _topic_name(name) if kind == "topic" else as_name(name, f"a {kind}")
         return self.handovers_of(kind) + named
 
     def assignments(self, group: str) -> bytes:
-        """The prefix of who has which partition of a group."""
+        """The prefix of the entries that say which worker has which partition of a group."""
         return self.prefix + b"assignments/" + as_name(group, "a group") + b"/"
 
     def assignment(self, group: str, partition: str) -> bytes:
-        """Who has one partition."""
+        """The entry that says which worker has one partition."""
         return self.assignments(group) + as_name(partition, "a partition")
 
     def handoffs(self, group: str) -> bytes:
-        """The prefix of what owners of a group's partitions left behind."""
+        """The prefix of the handoffs that owners of a group's partitions left behind."""
         return self.prefix + b"handoffs/" + as_name(group, "a group") + b"/"
 
     def handoff(self, group: str, partition: str) -> bytes:
-        """What the last owner of one partition left behind."""
+        """The handoff that the last owner of one partition left behind."""
         return self.handoffs(group) + as_name(partition, "a partition")
 
     @property
@@ -142,15 +142,15 @@ class Keys:
         return self.prefix + b"resources/" + as_name(group, "a group") + b"/"
 
     def resource(self, group: str, resource: str) -> bytes:
-        """Where one resource was assigned."""
+        """The entry that says where one resource was assigned."""
         return self.resources(group) + as_name(resource, "a resource")
 
     def handoff_sweep(self, group: str) -> bytes:
-        """What sweeps of a group's handoffs leave for the next one."""
+        """The note of a sweep of a group's handoffs for the next one."""
         return self.prefix + b"handoff-sweep/" + as_name(group, "a group")
 
     def left(self, lease: int, number: int) -> bytes:
-        """There when a session's entry into a line is over for good, however late a request for it comes."""
+        """The mark that a session's entry into a line is over for good, even if a request for it is late."""
         return self.prefix + b"left/%016x-%d" % (lease, number)
 
     def blobs(self, space: str) -> bytes:
@@ -162,38 +162,38 @@ class Keys:
         return self.blobs(space) + as_name(name, "a blob") + b"/"
 
     def blob_sweep(self, space: str) -> bytes:
-        """What sweeps of the blobs of one space leave for the next one."""
+        """The note of a sweep of the blobs of one space for the next one."""
         return self.prefix + b"blob-sweep/" + as_name(space, "a space of blobs")
 
     def join_requests(self, app: str) -> bytes:
-        """The prefix of all who want to join an application's raft group."""
+        """The prefix of the requests to join an application's raft group."""
         return self.prefix + b"join-requests/" + as_name(app, "an application") + b"/"
 
     def join_request(self, app: str, node_id: str) -> bytes:
-        """One node's wish to join an application's raft group."""
+        """One node's request to join an application's raft group."""
         return self.join_requests(app) + as_name(node_id, "a node")
 
     def raft_group(self, app: str) -> bytes:
-        """What an application's raft group consists of."""
+        """The record of an application's raft group."""
         return self.prefix + b"raft/groups/" + as_name(app, "an application")
 
     def raft_metadata(self, app: str) -> bytes:
-        """How an application's raft group began."""
+        """The record of how an application's raft group began."""
         return self.prefix + b"raft/metadata/" + as_name(app, "an application")
 
 
 def topic_name(service: str, topic: str) -> str:
-    """The name of a topic where all things of one kind have names: one slash, between service and topic."""
+    """The name of a topic among all things of one kind: one slash, between service and topic."""
     return service + "/" + quoted(topic)
 
 
 def quoted(name: str) -> str:
-    """A name without any slash, of one that may have some."""
+    """The name without slashes, for a name that may have some."""
     return name.replace("%", "%25").replace("/", "%2F")
 
 
 def unquoted(name: str) -> str:
-    """The name that `quoted` was given."""
+    """The name from which `quoted` made this one."""
     return name.replace("%2F", "/").replace("%25", "%")
 
 
@@ -205,7 +205,7 @@ def _topic_name(name: str) -> bytes:
 
 
 def as_name(name: str, what: str) -> bytes:
-    """One name in a key, as bytes. `what` is said in the error. Raises `BadArgument`."""
+    """One name in a key, as bytes. `what` names it in the error. Raises `BadArgument`."""
     if not isinstance(name, str):
         raise BadArgument(f"the name of {what} is text, not {type(name).__name__}")
     try:

@@ -1,16 +1,16 @@
 """hansa's programs: the `hansa` command and what it starts.
 
-- `program`: every command by its name, and how the one that was asked for is run. `arguments`: how a command
-  declares what it takes, how typed words are read, and what help says. `exit_status`: how a command ends.
+- `program`: every command by its name, and how a command is run. `arguments`: how a command declares its
+  arguments, how typed words are read, and what help says. `exit_status`: how a command ends.
 - What several commands share: `registry_options`, `mesh_options`, `session_options`, `move_options`,
   `payload_argument`.
 - Services: `registry_command`, `provide_command`, `services_command`, `call_command`.
 - Topics: `topics_command`, `publish_command`, `subscribe_command`.
 - Locks, leaders, members: `lock_command` and `lead_command`, which run an `owned_command` as a
-  `guarded_command` in the care of another process, `command_guardian`; `handovers_command`, and
+  `guarded_command` that another process watches, `command_guardian`; `handovers_command`, and
   `handover_board`, which shows hand-overs; `members_command`.
 - Stores: `store_command`; `raft_command`, and `raft_board`, which shows a group.
 - `demo_command`; `dev_command`, servers for development: `kafka_jars` fetches Kafka through Maven, and
   `kafka_broker` runs it.
-- What running commands write and hear: `log_lines`, `standard_streams`, `stop_signals`.
+- Output and signals of running commands: `log_lines`, `standard_streams`, `stop_signals`.
 """

@@ -1,10 +1,10 @@
-"""What commands take: how it is declared, how typed words are read, and what help says.
+"""The arguments of commands: how they are declared, how typed words are read, and what help says.
 
-A command is a function; its signature says what it takes, `Annotated[..., Parameter(...)]` says more, and its
-docstring describes each under "Parameters"; what several commands take may say it itself (`about`). What
-stands before the `/` is given in its place, all else as `--name value`, `--name=value` or `--flag`; a `tuple`
-may be given more than once. The fields of a dataclass are options, too: several commands share them. Behind
-`--` every word is taken as it is.
+A command is a function; its signature declares its arguments, `Annotated[..., Parameter(...)]` says more, and
+its docstring describes each under "Parameters"; an argument of several commands may be described in its
+`Parameter` (`about`). Arguments before the `/` are given by position, all others as `--name value`,
+`--name=value` or `--flag`; a `tuple` may be given more than once. The fields of a dataclass are options, too:
+several commands share them. After `--` every word is taken as it is.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Annotated, Any, Final, Literal, TypeAlias, Union, get_args, g
 
 from hansa.errors import BadArgument
 
-# What a command is called with: words in their places, and the others by name.
+# The arguments of a command: those by position, and the others by name.
 Call: TypeAlias = tuple[list[Any], dict[str, Any]]
 
 _NOTHING: Final = inspect.Parameter.empty
@@ -35,7 +35,7 @@ class Number:
     lte: float | None = None
 
     def refusal(self, number: float) -> str:
-        """Which bound the number breaks, or the empty string. What is not a number breaks all."""
+        """The bound that the number breaks, or the empty string. NaN breaks all."""
         for sign, bound, holds in (
             (">", self.gt, operator.gt),
             (">=", self.gte, operator.ge),
@@ -49,21 +49,21 @@ class Number:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameter:
-    """What an option or a word is, beside its type."""
+    """The properties of an option or a positional word, beside its type."""
 
     name: str | None = None
     metavar: str | None = None
     allow_leading_hyphen: bool | None = None
     env_var: str | None = None
-    """With commas between, where more than one may be given; spaces around them mean nothing."""
+    """The environment variable. Several values have commas between them; spaces around them are ignored."""
     converter: Callable[[str], object] | None = None
-    """From a word to a value. Raises ValueError, with what is wrong."""
+    """Turns a word into a value. Raises ValueError, which says what is wrong."""
     validator: Number | None = None
     about: str | None = None
-    """What help says where the command's docstring says nothing: for what several commands take."""
+    """The help text if the command's docstring has none: for arguments that several commands share."""
 
     def settings(self) -> dict[str, Any]:
-        """What was said."""
+        """The properties that were given."""
         said = {field.name: getattr(self, field.name) for field in fields(self)}
         return {name: value for name, value in said.items() if value is not None}
 
@@ -74,7 +74,7 @@ def summary(doc: str) -> str:
 
 
 def item_lines(items: Mapping[str, str], width: int) -> Iterator[str]:
-    """Names with their texts beside them."""
+    """The lines of a list of names with their texts beside them."""
     from textwrap import wrap
 
     indent = " " * (4 + max(map(len, items), default=0))
@@ -85,7 +85,7 @@ def item_lines(items: Mapping[str, str], width: int) -> Iterator[str]:
 
 
 def guess(word: str, known: Iterable[str]) -> str:
-    """Which of the known words was meant, as a question, if any is near."""
+    """A question whether a near known word was meant; empty if none is near."""
     from difflib import get_close_matches
 
     near = get_close_matches(word, list(known), n=1)
@@ -93,7 +93,7 @@ def guess(word: str, known: Iterable[str]) -> str:
 
 
 class Slot:
-    """Something that can be given: its place in the call, and what words become there."""
+    """One argument of a call: its place, and the values that words become there."""
 
     def __init__(self, group: str, name: str, hint: Any, default: object) -> None:
         self.group = group
@@ -143,7 +143,7 @@ class Slot:
 
     @property
     def title(self) -> str:
-        """How help names it."""
+        """The argument's name in help."""
         is_bare = self.is_flag or not self.label.startswith("--")
         return self.label if is_bare else f"{self.label} {self.metavar}"
 
@@ -153,12 +153,12 @@ class Slot:
         return tuple(map(self.value, words)) if self.is_many else self.value(words[0])
 
     def from_environment(self, environment: Mapping[str, str]) -> list[str]:
-        """A variable that is empty says nothing."""
+        """The words in the environment variable; an empty variable counts as absent."""
         text = environment.get(self.said.get("env_var", ""), "")
         return [word for word in map(str.strip, text.split(",") if self.is_many else [text]) if word]
 
     def described(self, about: Mapping[str, str]) -> str:
-        """What it is, by the texts of the command, else by its own."""
+        """The argument's description, from the command's docstring, else from its own `about`."""
         return about.get(self.name) or self.said.get("about", "")
 
     def notes(self) -> Iterator[str]:
@@ -173,7 +173,7 @@ class Slot:
 
 
 class Declaration:
-    """What a command takes, as its signature and its docstring say it."""
+    """The arguments of a command, as its signature and its docstring declare them."""
 
     def __init__(self, command: Callable[..., object]) -> None:
         self._doc = inspect.getdoc(command) or ""
@@ -206,7 +206,7 @@ class Declaration:
     # ---- reading --------------------------------------------------------------------------------
 
     def read(self, typed: Sequence[str], environment: Mapping[str, str]) -> Call:
-        """What these words call the command with. Raises BadArgument, which says what is wrong with them."""
+        """The call for these typed words. Raises BadArgument, which says what is wrong with them."""
         words, given = self._sort(typed)
         placed = self._placed(words)
         named: dict[str, Any] = {}
@@ -224,7 +224,7 @@ class Declaration:
         return placed, named
 
     def _sort(self, typed: Sequence[str]) -> tuple[list[str], dict[str, list[str]]]:
-        """Words for their places, and those that were given by an option's name."""
+        """The positional words, and the words that were given by an option's name."""
         words: list[str] = []
         given: dict[str, list[str]] = {}
         coming = iter(typed)
@@ -266,7 +266,7 @@ class Declaration:
     # ---- help -----------------------------------------------------------------------------------
 
     def described(self, name: str, width: int) -> str:
-        """All that help says of the command, in lines of this width."""
+        """The whole help text of the command, in lines of this width."""
         from textwrap import fill
 
         places = [*self.places, *([self.rest] if self.rest else [])]

@@ -1,4 +1,4 @@
-"""Who has what of a group: as tables for people, as JSON for programs, and each change as a sentence."""
+"""The assignments of a group: as tables for people, as JSON for programs, and each change as a sentence."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 _ALWAYS: Final = ("partition", "owner")
-# What a narrow terminal does without, the first ones first.
+# The columns that a narrow terminal omits, the first ones first.
 _SPARED: Final = ("standby", "reason", "size", "resources", "epoch", "since", "processed", "last offset")
 _NUMBERS: Final = ("epoch", "last offset", "processed", "size", "resources", "partitions", "weight")
-# What may take several lines in a column, and how wide that is at least.
+# The columns whose texts may take several lines, and their least width.
 _SENTENCES: Final = {"standby": 12, "reason": 20}
 _STANDBY_TOLD_COUNT: Final = 3
 _NAMES: Final = {kind: name for name, kind in KINDS.items()}
@@ -39,7 +39,7 @@ Workers = Mapping[str, Candidate]
 
 
 def as_table(assignments: Sequence[Assignment], width: int, *, now: float) -> Table:
-    """A row for each partition, a column for what any of them has and the terminal is wide enough for."""
+    """A row for each partition, and the columns that any of them has and that the terminal has room for."""
     columns: dict[str, Callable[[Assignment], str]] = {
         "partition": lambda one: one.partition,
         "owner": lambda one: one.owner or "nobody",
@@ -57,7 +57,7 @@ def as_table(assignments: Sequence[Assignment], width: int, *, now: float) -> Ta
 
 
 def workers_table(assignments: Sequence[Assignment], workers: Workers, width: int) -> Table:
-    """A row for each worker, and for each owner that works no more: how many partitions it has."""
+    """A row for each worker, and for each owner that no longer works: how many partitions it has."""
     counts = Counter(one.owner for one in assignments if one.owner)
     rows = []
     for node in sorted(workers.keys() | counts.keys()):
@@ -90,7 +90,7 @@ def moves_table(moves: Sequence[Move], width: int) -> Table:
 
 
 def unplaced_table(unplaced: Mapping[str, str], width: int) -> Table:
-    """A row for each partition that nobody may have, with the reason."""
+    """A row for each partition that no worker may have, with the reason."""
     rows = [{"nobody may have": name, "because": why} for name, why in sorted(unplaced.items())]
     return _table(rows, width, style=lambda title, _: "bold red" if title != "because" else "")
 
@@ -144,7 +144,7 @@ def age(since: float, *, now: float) -> str:
     """How long ago a wall time was; empty when it is not known."""
     if not since:
         return ""
-    # A little in the future is another machine's clock.
+    # A time a little in the future comes from another machine's clock.
     seconds = max(now - since, 0.0)
     if seconds < 60.0:
         return f"{seconds:.1f} s ago"
@@ -152,7 +152,7 @@ def age(since: float, *, now: float) -> str:
 
 
 def in_order(assignments: Mapping[str, Assignment]) -> list[Assignment]:
-    """In the order of their names, where p2 stands before p10."""
+    """The assignments in the order of their names, where p2 is before p10."""
     return [assignments[name] for name in sorted(assignments, key=_natural)]
 
 
@@ -165,7 +165,7 @@ def _natural(name: str) -> tuple[tuple[bool, int, str], ...]:
 
 
 def summary(assignments: Sequence[Assignment], workers: Workers, *, group: str) -> str:
-    """All of it in one sentence."""
+    """A summary of the group in one sentence."""
     owned = sum(bool(one.owner) for one in assignments)
     left = f", {len(assignments) - owned} without an owner" if owned < len(assignments) else ""
     return (
@@ -182,7 +182,7 @@ def plan_summary(plan: Sharing, *, group: str) -> str:
 
 
 def sentence(event: TopologyEvent) -> str:
-    """What has happened, for people."""
+    """An event as a sentence for people."""
     offset = -1 if event.handoff is None else event.handoff.last_offset
     at = f", at offset {offset}" if offset >= 0 else ""
     why = f": {event.reason}" if event.reason else ""
@@ -206,7 +206,7 @@ def sentence(event: TopologyEvent) -> str:
 
 
 def facts(one: Assignment) -> dict[str, Any]:
-    """Who has a partition, as JSON."""
+    """An assignment as JSON."""
     return {
         "partition": one.partition,
         "owner": one.owner,
@@ -265,7 +265,7 @@ def plan_object(plan: Sharing, *, cluster: str, group: str) -> dict[str, Any]:
 
 
 def event_facts(event: TopologyEvent) -> tuple[str, dict[str, Any]]:
-    """What a change is called, and what is known of it, as JSON; of the handoff not its state."""
+    """An event's name, and its facts as JSON; without the handoff's state."""
     handoff = event.handoff
     found = {
         "group": event.group,

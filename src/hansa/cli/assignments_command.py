@@ -1,4 +1,4 @@
-"""`hansa assignments`: who has which partition of a group, once or as it changes; and all groups."""
+"""`hansa assignments`: which worker has which partition of a group, once or as it changes; and all groups."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from rich.console import Console, Group
 
 DRAW_INTERVAL_S: Final = 0.5
-# Lines of a live screen that are not rows: borders, titles, the workers' table without its rows, the summary.
+# Lines of a live screen that are no rows: borders, titles, the workers' table without its rows, the summary.
 _FRAME_LINES: Final = 10
 
 
@@ -130,7 +130,7 @@ def _screen(
 
 
 async def draw(of: Assignments, view: AssignmentView, to: Console) -> None:
-    """A live table, for a terminal; of very many partitions the first ones, with all of them counted."""
+    """A live table, for a terminal; of very many partitions it shows the first ones, and counts all."""
     from rich.live import Live
 
     with Live(console=to, auto_refresh=False) as live:
@@ -143,7 +143,7 @@ async def draw(of: Assignments, view: AssignmentView, to: Console) -> None:
 
 
 async def tell_events(of: Assignments, view: AssignmentView, log: LogLines) -> None:
-    """A line per event, after one for the beginning."""
+    """A line per event, after one with the state at the beginning."""
     events = view.events()
     found, workers = in_order(view.all()), view.workers
     log.tell(

@@ -133,7 +133,7 @@ def undefine(
     as_json: AsJson = False,
     tls: TlsOptions = NO_TLS,
 ) -> None:
-    """Have a partition be no more: its owner loses it, and nobody is given it.
+    """Remove a partition: its owner loses it, and no worker is given it.
 
     What was handed on of it last stays in the store until it is swept: whoever defines the partition again
     before that goes on from there.

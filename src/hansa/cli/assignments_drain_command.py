@@ -49,7 +49,7 @@ def drain(
     node
         The id of the worker.
     off
-        Drain it no more.
+        Stop draining it.
     within
         How long to wait. The worker goes on draining after that, and the status is 1.
     as_json
@@ -79,7 +79,7 @@ async def _drained(
 
 
 async def _check(of: Assignments, node: str) -> None:
-    """Raises `NotThere` for a name that is nobody's: a drain that nobody meant stays for ever."""
+    """Raise `NotThere` for a name that no worker has: a drain by mistake would stay for ever."""
     workers = await of.workers()
     if node not in workers:
         there = f"these do: {named(list(workers))}" if workers else "nobody does now"
@@ -87,7 +87,7 @@ async def _check(of: Assignments, node: str) -> None:
 
 
 async def wait_until_drained(view: AssignmentView, node: str, log: LogLines, *, within: float) -> None:
-    """Tell how many are left, each time that it has changed. Raises `TimedOut`, `AlreadyClosed`."""
+    """Report how many are left, each time that the number changes. Raises `TimedOut`, `AlreadyClosed`."""
     told = -1
     deadline_s = asyncio.get_running_loop().time() + within
     while True:

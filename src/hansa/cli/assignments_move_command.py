@@ -83,7 +83,7 @@ async def _moved(
     reason: str,
     within: float,
 ) -> Handover | None:
-    """The record of what was moved; None when a signal came before. Raises what `move` is to tell."""
+    """The record of the move; None when a signal came before. Raises the errors that `move` reports."""
     async with until_stopped(), where.open(tls) as store:
         of = where.group(store, group)
         try:

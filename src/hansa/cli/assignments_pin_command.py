@@ -45,7 +45,7 @@ def pin(
     node
         The id of the worker. It need not be there yet.
     off
-        Pin it no more.
+        End its pin.
     as_json
         One JSON object for programs: who has the partition now, and `pinned`.
     """

@@ -94,7 +94,7 @@ async def _take_part(store: Store, members: Members, worker: Worker, every: floa
         stop_signals() as stop,
         LogLines(as_json=as_json, on_broken=lambda: loop.call_soon_threadsafe(stop.ask)) as log,
     ):
-        # What happens while the worker leaves is told, too: the events end with its block.
+        # Events while the worker leaves are reported, too: the events end with its block.
         async with asyncio.TaskGroup() as tasks, store:
             async with members, worker:
                 facts = {"node": worker.node, "group": worker.group}

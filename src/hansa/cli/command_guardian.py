@@ -1,14 +1,12 @@
-"""A process that starts a command for its owner, and stops it when the owner cannot.
+"""The guardian: a process that starts a command for its owner, and stops it when the owner cannot.
 
-The owner (`hansa lock`, `hansa lead`) tells it until when the command may run, and tells it anew with every
-renewal. When no such word comes in time (the owner stands still) or the connection ends (the owner was
-killed) the command and all that it started gets SIGTERM, and SIGKILL before the lease can end. The guardian
-starts the command itself: so there is no moment in which a command runs that nobody guards, and no doubt
-which process a number means.
+The owner (`hansa lock`, `hansa lead`) tells it until when the command may run, and again with every renewal.
+When no renewal comes in time (the owner stands still) or the connection ends (the owner was killed) the
+command and all that it started gets SIGTERM, and SIGKILL before the lease can end. The guardian starts the
+command itself: so no command ever runs unguarded, and there is no doubt which process a number means.
 
-It is run as a file, by an interpreter that loads neither packages nor hansa: it is up in the time that its
-owner needs to begin, and small. That is why it imports so little. It ends with the connection, once no
-command runs.
+It is run as a file, by an interpreter that loads neither packages nor hansa: it is ready by the time that its
+owner is, and small. That is why it imports so little. It ends with the connection, once no command runs.
 
 Both sides write frames: a length in four bytes, then fields with NUL between them. Times are those of
 `now_s`, which is one clock for all processes of a machine, and the one of the owner's session.
@@ -27,12 +25,12 @@ import signal
 import sys
 import time
 
-# So long a command that lost its owner has to end, however long the lease is.
+# How long a command that lost its owner has to end, even if the lease is longer.
 ORPHAN_S_MAX = 10.0
 
-# Who means the command signals its owner, which passes signals on.
+# People who signal this process mean its command; they signal the owner, which passes signals on.
 _SHRUGGED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-# Ignored by an interpreter or by the owner; a command expects them as they are by default.
+# Ignored by an interpreter or by the owner; a command expects their defaults.
 _DEFAULTS = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGTSTP)
 # Goes on while the machine is suspended, as the lease does. Waiting does not, so no wait is longer than this.
 _UNRESTING = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
@@ -47,7 +45,7 @@ def now_s() -> float:
 
 
 class Vigil:
-    """Decides which signal the command gets, and when. The caller supplies the time, and sends it."""
+    """Decides which signal the command gets, and when. The caller passes the time, and sends the signal."""
 
     def __init__(self) -> None:
         self.is_watching = False
@@ -57,7 +55,7 @@ class Vigil:
         self._kill_s = 0.0
 
     def begin(self, *, term_s: float, kill_s: float, now: float) -> bool:
-        """A command is to be started: whether it may, or it is too late."""
+        """A command is to be started; returns whether it may be, or it is too late."""
         self._term_s, self._kill_s = term_s, kill_s
         self.was_stopped = self._was_killed = False
         self.is_watching = now < term_s
@@ -69,7 +67,7 @@ class Vigil:
             self._term_s, self._kill_s = term_s, kill_s
 
     def stop(self, *, kill_s: float, now: float) -> int | None:
-        """The owner lost it, and wants the command to have ended by then."""
+        """The owner lost it, and wants the command to have ended by `kill_s`."""
         if not self.is_watching:
             return None
         kill_s = min(kill_s, self._kill_s) if self.was_stopped else kill_s
@@ -81,13 +79,13 @@ class Vigil:
         return self.stop(kill_s=min(self._kill_s, now + ORPHAN_S_MAX), now=now)
 
     def tick(self, *, now: float) -> int | None:
-        """The time has come that `deadline` told, perhaps."""
+        """Check whether the time of `deadline` has come."""
         if self.was_stopped:
             return self._kill_if_due(now)
         return self.stop(kill_s=self._kill_s, now=now) if now >= self._term_s else None
 
     def end(self) -> int | None:
-        """The command has ended. Those that it started live on, unless it was stopped."""
+        """The command has ended. Processes that it started live on, unless it was stopped."""
         self.is_watching = False
         return signal.SIGKILL if self.was_stopped else None
 
@@ -105,7 +103,7 @@ class Vigil:
 
 
 class Frames:
-    """Puts the frames together again that a stream has cut."""
+    """Joins the frames that a stream has cut."""
 
     def __init__(self) -> None:
         self._chunk = b""
@@ -124,7 +122,7 @@ class Frames:
 
 
 def frame(*fields: bytes | float) -> bytes:
-    """Fields as a frame; numbers are written out in full."""
+    """The fields as a frame; numbers are written out in full."""
     text = b"\0".join(each if isinstance(each, bytes) else repr(each).encode() for each in fields)
     return len(text).to_bytes(_LENGTH_BYTES, "big") + text
 
@@ -155,7 +153,7 @@ class _Guardian:
             self._send(self._vigil.tick(now=now_s()))
 
     def _hear(self) -> bool:
-        """What the owner says; False when it will say nothing more."""
+        """Handle the owner's messages; False when no more can come."""
         try:
             chunk = os.read(self._owner, _CHUNK_BYTES)
         except OSError:
@@ -205,7 +203,7 @@ class _Guardian:
         try:
             os.write(self._owner, frame(*fields))
         except OSError:
-            return  # It is gone, which the next read tells.
+            return  # The owner is gone, which the next read tells.
 
 
 def _wake_on_signals() -> int:
@@ -230,7 +228,7 @@ def _signal_group(group: int, number: int) -> None:
     try:
         os.killpg(group, number)
     except (ProcessLookupError, PermissionError):
-        return  # They have ended, or became somebody whom we may not signal.
+        return  # They have ended, or changed to a user whom we may not signal.
 
 
 if __name__ == "__main__":
@@ -238,5 +236,5 @@ if __name__ == "__main__":
     # The command must not hold the connection open.
     os.set_inheritable(connection, False)
     _Guardian(connection).run()
-    # Nothing is left to be tidied, and nobody should wait for that.
+    # Nothing must be cleaned up, and nobody should wait for that.
     os._exit(0)

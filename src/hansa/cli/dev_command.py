@@ -73,7 +73,7 @@ class _Wanted:
 
 
 def settings_of(texts: tuple[str, ...]) -> dict[str, str]:
-    """The settings by their names. Raises `BadArgument`."""
+    """The settings by name. Raises `BadArgument`."""
     settings: dict[str, str] = {}
     for text in texts:
         name, equals, value = text.partition("=")
@@ -88,7 +88,7 @@ def settings_of(texts: tuple[str, ...]) -> dict[str, str]:
 async def _serve(wanted: _Wanted, *, as_json: bool) -> None:
     """Run a broker until a signal says stop. Raises what fetching and starting it raise, and why it ended."""
     with LogLines(as_json=as_json) as log:
-        # Also a fetch and a start that take long are ended by a signal.
+        # A signal also ends a long fetch or start.
         async with until_stopped():
             if fetched_jars(wanted.folder) is None:
                 _say_fetching(wanted.folder, log)
@@ -103,7 +103,7 @@ async def _serve(wanted: _Wanted, *, as_json: bool) -> None:
 
 
 class _Progress:
-    """Tells how much was fetched, every few seconds."""
+    """Reports how much was fetched, every few seconds."""
 
     def __init__(self, log: LogLines) -> None:
         self._log = log

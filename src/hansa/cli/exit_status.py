@@ -1,4 +1,4 @@
-"""How a command ends when it cannot do what was asked: one sentence on stderr, and a status for scripts."""
+"""How a command ends when it fails: one sentence on stderr, and a status for scripts."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from hansa.errors import HandlerFailed, HansaError, StoreCorrupt, StoreUnavailab
 OK = 0
 FAILED = 1
 USAGE = 2
-"""What was typed cannot work, and will not work the next time either."""
+"""The typed command cannot work, now or later."""
 INTERRUPTED = 130
 """Ctrl-C, as shells count it."""
 
 ON_A_STORE: Final = frozenset({"lock", "lead", "handovers", "members", "topics move"})
-"""The commands that cannot do without a store."""
+"""The commands that need a store."""
 
 
 def status_of(error: HansaError) -> int:
     """The exit status that says what helps: to type something else (2), or to try again later (1)."""
-    # A topic that exists now may be free the next time: what was typed is right. A damaged folder stays so.
+    # A topic that exists now may be free later: the typed command is right. A damaged folder stays damaged.
     is_lasting = isinstance(error, UsageError | StoreCorrupt) and not isinstance(error, TopicExists)
     return USAGE if is_lasting else FAILED
 
 
 def error_facts(error: HansaError) -> dict[str, str]:
-    """An error for programs: its stable code (a handler's own word where it gave one) and its text."""
+    """An error for programs: its stable code (a handler's own word if it gave one) and its text."""
     code = error.reason if isinstance(error, HandlerFailed) else error.code
     return {"error": code, "text": str(error)}
 
@@ -39,7 +39,7 @@ def complain(command: str, error: HansaError, *, as_json: bool = False, status: 
 
     The sentence goes to stderr; a program that asked for JSON also finds it on stdout, as one object.
     """
-    # A handler's own word is half of what it has to say.
+    # A handler's own word is half of its message.
     reason = f"{error.reason}: " if isinstance(error, HandlerFailed) else ""
     print(visible(f"{f'hansa {command}'.strip()}: {reason}{error}"), file=sys.stderr)
     if (command in ON_A_STORE or command.startswith("assignments")) and isinstance(error, StoreUnavailable):
@@ -53,5 +53,5 @@ def complain(command: str, error: HansaError, *, as_json: bool = False, status: 
 
 
 def reader_left() -> None:
-    """Whoever read stdout has seen enough: nothing more is written, not even when Python ends."""
+    """The reader of stdout has left: nothing more is written, not even when Python ends."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,4 +1,4 @@
-"""Options of the commands for groups of partitions, and what they tell of a group that is not as expected."""
+"""Options of the commands for groups of partitions, and their errors for missing groups and partitions."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ HERE: Final = GroupOptions()
 
 
 async def no_partition(of: Assignments, partition: str) -> NotThere:
-    """What to say of a partition that is not defined: which there are, and how one is made."""
+    """The error for a partition that is not defined: which there are, and how one is made."""
     defined = await of.partitions()
     if not defined:
         return await no_group(of)
@@ -54,7 +54,7 @@ async def no_partition(of: Assignments, partition: str) -> NotThere:
 
 
 async def no_group(of: Assignments) -> NotThere:
-    """What to say of a group without partitions: which there are, and how partitions are made."""
+    """The error for a group without partitions: which groups there are, and how partitions are made."""
     others = list(await all_groups(of.store, cluster=of.cluster))
     which = f"these groups have some: {named(others)}" if others else "no group has any"
     return NotThere(
@@ -64,6 +64,6 @@ async def no_group(of: Assignments) -> NotThere:
 
 
 def named(names: list[str]) -> str:
-    """Some names, of very many the first ones."""
+    """Some names; of very many the first ones."""
     more = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
     return ", ".join(names[:NAMED_MAX]) + more

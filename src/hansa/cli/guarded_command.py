@@ -1,4 +1,4 @@
-"""A command in the care of a guardian: a process that stops it also when this one was killed or stands still.
+"""A command with a guardian: a process that stops it also when this one was killed or stands still.
 
 See `command_guardian`, which is that process. If the guardian itself is killed the command is killed too, and
 counts as lost: nothing runs unguarded.
@@ -19,9 +19,9 @@ from typing import Final, Self
 from hansa.cli import command_guardian
 from hansa.cli.command_guardian import Frames, frame, now_s
 
-# Of the time between losing and another's beginning: when the guardian sends SIGTERM if nobody told it to (an
-# owner that can does so first, and knows why), when it sends SIGKILL, and when the owner sends that itself
-# because the guardian did not.
+# Shares of the time between the loss and another's ownership: when the guardian sends SIGTERM if nobody told
+# it to (an owner that can does so first, and knows why), when it sends SIGKILL, and when the owner sends
+# SIGKILL itself because the guardian did not.
 _TERM_SHARE: Final = 0.2
 _KILL_SHARE: Final = 0.7
 _FORCE_SHARE: Final = 0.85
@@ -29,7 +29,7 @@ _FORCE_SHARE: Final = 0.85
 _FORCE_S: Final = 0.1
 # How long a guardian without a command may take to end.
 _END_S_MAX: Final = 1.0
-# How long killed processes may take to vanish. They do nothing any more, but it is not us who reaps them.
+# How long killed processes may take to vanish. They do nothing any longer, but another process reaps them.
 _VANISH_S_MAX: Final = 0.2
 _LOOK_S: Final = 0.01
 _ANSWER_BYTES: Final = 4096
@@ -45,7 +45,7 @@ class StopTimes:
 
     @classmethod
     def between(cls, lost_s: float, vacant_until_s: float) -> StopTimes:
-        """For what is lost at one time and can be another's at the other, or can be already."""
+        """The times for something that is lost at `lost_s` and may be another's at `vacant_until_s`."""
         lost_s = min(lost_s, vacant_until_s)
         span_s = vacant_until_s - lost_s
         return cls(
@@ -61,7 +61,7 @@ class StopTimes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
-    """How a command ended: its status (negative for a signal), and whether the guardian stopped it."""
+    """The end of a command: its status (negative for a signal), and whether the guardian stopped it."""
 
     status: int
     was_stopped: bool
@@ -72,13 +72,13 @@ class GuardianGone(Exception):
 
 
 class TooLate(Exception):
-    """The command was not started: what it stands on is lost."""
+    """The command was not started: its lock or leadership is lost."""
 
 
 class Guardian:
     """The process beside this one that starts commands, one at a time. Leaving the block ends it.
 
-    One that was killed is replaced when the next command is started.
+    A guardian that was killed is replaced when the next command is started.
     """
 
     def __init__(self) -> None:
@@ -89,7 +89,7 @@ class Guardian:
 
     @property
     def pid(self) -> int:
-        """0 when there is none."""
+        """The guardian's process id; 0 when there is none."""
         return self._process.pid if self._process is not None else 0
 
     def __enter__(self) -> Self:
@@ -100,7 +100,7 @@ class Guardian:
         self._dismiss()
 
     async def ask(self, *fields: bytes | float) -> None:
-        """Tell it something of any length, to begin with. Raises `GuardianGone`."""
+        """Tell it something of any length, as the first message. Raises `GuardianGone`."""
         if self._process is None or self._process.poll() is not None:
             self._dismiss()
             self._spawn()
@@ -120,11 +120,11 @@ class Guardian:
         except OSError:
             is_told = False
         if not is_told:
-            # It is dead, or has not listened for so long that it guards nothing. `answer` tells its end.
+            # It is dead, or has not read for so long that it guards nothing. `answer` reports its end.
             self.kill()
 
     async def answer(self) -> list[bytes]:
-        """The next that it says. Raises `GuardianGone`."""
+        """The next answer. Raises `GuardianGone`."""
         while not self._answers:
             if self._socket is None:
                 raise GuardianGone("the command's guardian was ended")
@@ -147,7 +147,7 @@ class Guardian:
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         with theirs:
-            # A session of its own: what a terminal sends to its processes is for us alone.
+            # A session of its own: signals that a terminal sends to its processes are for us alone.
             self._process = subprocess.Popen(
                 [sys.executable, "-I", "-S", command_guardian.__file__, str(theirs.fileno())],
                 pass_fds=(theirs.fileno(),),
@@ -185,7 +185,7 @@ class GuardedCommand:
         Raises `OSError` when it cannot run, `TooLate`, and `GuardianGone`. Cancelling it kills the command.
         """
         try:
-            # Longer than the guardian would still start it: what it has started has to be known.
+            # Longer than the guardian would still start it: a command that it has started must be known.
             async with asyncio.timeout(times.force_s - now_s()):
                 await self._guardian.ask(
                     b"start",
@@ -212,23 +212,23 @@ class GuardedCommand:
             self.signal(number)
 
     def signal(self, number: int) -> None:
-        """Send a signal to the command and to all that it started; before it runs, as soon as it does."""
+        """Send a signal to the command and all that it started; before it runs, as soon as it does."""
         if self.pid:
             self._guardian.tell(b"signal", int(number))
         else:
             self._early.add(number)
 
     def keep(self, times: StopTimes) -> None:
-        """It may run on until then."""
+        """The command may run on until then."""
         self._guardian.tell(b"keep", times.term_s, times.kill_s)
 
     def stop(self, times: StopTimes) -> None:
-        """SIGTERM now, unless there is no time left, and SIGKILL then."""
+        """Send SIGTERM now, unless there is no time left, and SIGKILL then."""
         self.is_stopped = True
         self._guardian.tell(b"stop", times.kill_s)
 
     async def wait(self) -> Ended | None:
-        """Its end; None when the guardian has ended. Cancelling it changes nothing."""
+        """The command's end; None when the guardian has ended. Cancelling it changes nothing."""
         if self.end is None:
             try:
                 _, status, was_stopped = await self._guardian.answer()
@@ -238,7 +238,7 @@ class GuardedCommand:
         return self.end
 
     async def force(self) -> None:
-        """Kill it past its guardian, and that one too: it is dead already, or does not do its work."""
+        """Kill the command without its guardian, then the guardian: it is dead already, or does not work."""
         # First the command: a guardian that dies while it runs leaves it to nobody.
         is_there = self.pid != 0 and self._signal_directly(signal.SIGKILL)
         self._guardian.kill()
@@ -248,7 +248,7 @@ class GuardedCommand:
             is_there = self._signal_directly(0)
 
     def _signal_directly(self, number: int) -> bool:
-        """Whether there was anybody to signal."""
+        """Returns whether there was a process to signal."""
         try:
             os.killpg(self.pid, number)
         except (ProcessLookupError, PermissionError):

@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 _STYLES: Final = {HandoverStep.DONE: "green", HandoverStep.WITHDRAWN: "bold red"}
 _OPEN_STYLE: Final = "bold yellow"
 _ALWAYS: Final = ("what", "from", "to", "step")
-# What may take several lines in a column, and how wide that is at least.
+# The columns whose texts may take several lines, and their least width.
 _SENTENCES: Final = ("then", "asked by", "why", "trouble")
 _SENTENCE_WIDTH: Final = 22
 
 
 def as_table(records: Sequence[Handover], width: int) -> Table:
-    """A row for each thing, a column for what any of them has; if that is too wide, a row for each of it."""
+    """A row for each thing, with the columns that any has; if that is too wide, a row for each value."""
     from rich.cells import cell_len
     from rich.table import Table
     from rich.text import Text
@@ -74,27 +74,27 @@ def _style(title: str, record: Handover) -> str:
 
 
 def named(record: Handover) -> str:
-    """What is handed over, in a few words."""
+    """The thing that is handed over, in a few words."""
     return f"{record.kind} {record.name}"
 
 
 def epochs(record: Handover) -> str:
-    """The old owner's, and the new one's once there is one."""
+    """The old owner's epoch, and the new one's once there is one."""
     return f"{record.epoch} -> {record.next_epoch}" if record.next_epoch else str(record.epoch)
 
 
 def took_s(record: Handover) -> float:
-    """From the first step to the present one, by the clocks of those who wrote them."""
+    """The time from the first step to the current one, by the clocks of those who wrote them."""
     return record.times.get(record.step, 0.0) - record.times.get(HandoverStep.OFFERED, 0.0)
 
 
 def pause_s(record: Handover) -> float:
-    """For how long nobody acted: from sealed to taken, by the clocks of those who wrote them."""
+    """How long nobody acted: from sealed to taken, by the clocks of those who wrote them."""
     return record.times.get(HandoverStep.TAKEN, 0.0) - record.times.get(HandoverStep.SEALED, 0.0)
 
 
 def _steps_after(record: Handover) -> str:
-    """When the steps after the first one were, counted from it."""
+    """The times of the steps after the first one, counted from it."""
     began = record.times.get(HandoverStep.OFFERED, 0.0)
     order = list(HandoverStep)
     later = [step for step in sorted(record.times, key=order.index) if step is not HandoverStep.OFFERED]
@@ -102,12 +102,12 @@ def _steps_after(record: Handover) -> str:
 
 
 def _latest_first(record: Handover) -> tuple[bool, float, str, str]:
-    """What is open stands above what has ended."""
+    """Open hand-overs come before ended ones."""
     return not record.is_open, -max(record.times.values(), default=0.0), record.kind, record.name
 
 
 def facts(record: Handover) -> dict[str, Any]:
-    """A hand-over as JSON. What is handed on is its owners' alone; its size is told."""
+    """A hand-over as JSON. Its state is private to the owners; only its size is shown."""
     return {name: value for name, value in record.to_object().items() if name != "state"}
 
 
@@ -117,7 +117,7 @@ def as_object(records: Sequence[Handover], *, cluster: str) -> dict[str, Any]:
 
 
 def summary(records: Sequence[Handover], *, cluster: str) -> str:
-    """All of them in one sentence."""
+    """A summary of all of them in one sentence."""
     if not records:
         return f"cluster {cluster}: no hand-overs"
     ways = Counter("open" if one.is_open else one.step.value for one in records)
@@ -126,7 +126,7 @@ def summary(records: Sequence[Handover], *, cluster: str) -> str:
 
 
 def sentence(record: Handover) -> str:
-    """What its present step is, for people."""
+    """The current step as a sentence for people."""
     what, source, target = named(record), record.source or "its owner", record.target
     after = f"after {took_s(record):.3f} s"
     match record.step:

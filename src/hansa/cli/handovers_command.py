@@ -1,4 +1,4 @@
-"""`hansa handovers`: what was handed over from node to node and what is on its way, once or as it happens."""
+"""`hansa handovers`: the hand-overs from node to node, ended and open, once or as they happen."""
 
 from __future__ import annotations
 
@@ -87,8 +87,8 @@ async def show(store: Store, cluster: str, *, watch: bool, as_json: bool) -> Non
 async def looking_after(
     view: Handovers, on_stuck: Callable[[HandoverStuck], None] | None = None
 ) -> AsyncGenerator[None, None]:
-    """Meanwhile end what does not end in time: whoever takes part in it may stand still."""
-    # Whoever watches is told by its own reads what became of the store.
+    """Meanwhile end overdue hand-overs: a participant may stand still."""
+    # The command's own reads report trouble with the store.
     tasks = TaskScope("hansa handovers", lambda error: None)
     tasks.spawn(view.look_after(on_stuck), "looks after them")
     try:
@@ -127,10 +127,10 @@ async def draw(view: Handovers, cluster: str, to: Console) -> None:
 
 
 async def tell_steps(view: Handovers, cluster: str, log: LogLines) -> None:
-    """A line per step, after one for the beginning."""
+    """A line per step, after one with the state at the beginning."""
     records = await view.all()
     log.tell("ready", f"watching {summary(records, cluster=cluster)}", **as_object(records, cluster=cluster))
-    # Following begins with what there is, and that was told just now.
+    # Following begins with the current records, which were told just now.
     told = {(one.kind, one.name): one.revision for one in records}
     async with aclosing(view.follow()) as news:
         async for event in news:

@@ -1,8 +1,8 @@
 """One Apache Kafka broker as a process on this machine, for development and tests.
 
-It is broker and controller in one (KRaft), listens on this machine alone, and neither encrypts nor asks who
-one is. `properties` and what is said to the broker and read from it are functions of their arguments;
-`KafkaBroker` starts the process, waits until it answers, and ends it.
+It is broker and controller in one (KRaft), listens on this machine alone, and has no encryption and no
+logins. `properties`, the request to the broker and the reading of its answer are pure; `KafkaBroker` starts
+the process, waits until it answers, and ends it.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ HOST: Final = "127.0.0.1"
 _LOOK_S: Final = 0.05
 _NODE: Final = "1"
 _SETTING: Final = re.compile(r"[a-z][a-z0-9._-]*\Z")
-# What makes it this broker; all else is the caller's.
+# The settings that make it this broker; the caller may give all others.
 _OURS: Final = frozenset(
     {"process.roles", "node.id", "controller.quorum.voters", "listeners", "advertised.listeners"}
     | {"controller.listener.names", "listener.security.protocol.map", "log.dirs", "log.dir"}
 )
-# A group of one needs no copies; and what Kafka keeps for itself in 50 partitions, so that many brokers can
-# share it, only takes time here.
+# A single broker needs no copies; and the 50 partitions that Kafka makes for itself, so that many brokers can
+# share them, would only take time here.
 _ALONE: Final = {
     "default.replication.factor": "1",
     "min.insync.replicas": "1",
@@ -57,10 +57,10 @@ _ALONE: Final = {
     "share.coordinator.state.topic.replication.factor": "1",
     "share.coordinator.state.topic.min.isr": "1",
     "share.coordinator.state.topic.num.partitions": "1",
-    # A broker that is started after a kill -9 waits until the controller has given up the one before.
+    # A broker that is started after a kill -9 waits until the controller has given up the previous one.
     "broker.session.timeout.ms": "2000",
     "broker.heartbeat.interval.ms": "300",
-    # Who starts the members of a group by hand does not want to wait for more of them.
+    # A developer who starts the members of a group by hand does not want to wait for more of them.
     "group.initial.rebalance.delay.ms": "0",
 }
 _HEAP_MB: Final = 512
@@ -74,7 +74,7 @@ _JAVA_OPTIONS: Final = (
     "-Dorg.slf4j.simpleLogger.showDateTime=true",
     "-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS",
 )
-# In the log of a broker that ends: what it means, as an error.
+# Texts in the log of a broker that ended, and the errors that they mean.
 _REASONS: Final[tuple[tuple[str, type[HansaError], str], ...]] = (
     ("Address already in use", AddressInUse, "port {port} is taken: choose another port"),
     ("Failed to acquire lock", KafkaRefused, "another broker uses {folder}: choose another folder"),
@@ -82,15 +82,16 @@ _REASONS: Final[tuple[tuple[str, type[HansaError], str], ...]] = (
     ("OutOfMemoryError", KafkaUnavailable, "it has used up its memory"),
 )
 
-# A Metadata request (key 3, version 1) about no topic, of a client "hansa": the cheapest that tells which
-# brokers serve. Before: its length. The broker answers nothing before it has registered with its controller.
+# A Metadata request (key 3, version 1) about no topic, of a client "hansa": the cheapest one that tells which
+# brokers serve. Its length comes first. The broker answers nothing before it has registered with its
+# controller.
 METADATA_REQUEST: Final = struct.pack(">ihhih5si", 19, 3, 1, 1, 5, b"hansa", 0)
 
 
 def properties(
     *, port: int, controller_port: int, data: Path, settings: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    """What server.properties says. Raises `BadArgument` for a setting that is not the caller's to give."""
+    """The contents of server.properties. Raises `BadArgument` for a setting that the caller may not give."""
     for name, value in (settings or {}).items():
         if name in _OURS:
             raise BadArgument(f"{name} is given by hansa: the broker is one process on {HOST}")
@@ -114,7 +115,7 @@ def new_cluster_id(random: bytes | None = None) -> str:
     import base64
 
     text = base64.urlsafe_b64encode(uuid4().bytes if random is None else random)[:22].decode()
-    # One that begins with a hyphen would be taken for an option.
+    # An id that begins with a hyphen would be taken for an option.
     return text if text[0] != "-" else "A" + text[1:]
 
 
@@ -138,7 +139,7 @@ def brokers_in(answer: bytes) -> list[tuple[str, int]]:
 
 
 def reason(said: str, *, port: int, folder: Path) -> HansaError:
-    """Why a broker ended, by the end of its log."""
+    """The reason why a broker ended, from the end of its log."""
     kind, text = next(
         ((kind, text.format(port=port, folder=folder)) for word, kind, text in _REASONS if word in said),
         (KafkaUnavailable, "it does not say why in words that hansa knows"),
@@ -149,11 +150,11 @@ def reason(said: str, *, port: int, folder: Path) -> HansaError:
 class KafkaBroker:
     """A broker: `async with KafkaBroker(program) as broker`. Entering waits until it answers at `address`.
 
-    `folder` keeps its data, its log and its properties; without one they go with it. `settings` are the
-    broker's own, beside or instead of those that hansa gives. Port 0 takes any free one, which is the
-    broker's until the block ends, also while it is stopped. Within the block it may be stopped or killed and
-    started again, with the same data and address. Leaving the block stops it; it never outlives this process
-    (on Linux; elsewhere a kill -9 leaves it). Start it from a thread that lives as long as it.
+    `folder` keeps its data, its log and its properties; without one they are deleted at the end. `settings`
+    are the broker's own, beside or instead of hansa's. Port 0 takes any free one, which is the broker's until
+    the block ends, also while it is stopped. Within the block it may be stopped or killed and started again,
+    with the same data and address. Leaving the block stops it; it never outlives this process (on Linux;
+    elsewhere a kill -9 leaves it). Start it from a thread that lives as long as it.
 
     Entering raises `AddressInUse`, `KafkaRefused` (the folder is another broker's, or cannot be used),
     `KafkaUnavailable` (it ended or does not answer, with the end of its log) and `BadArgument`.
@@ -168,7 +169,7 @@ class KafkaBroker:
         settings: Mapping[str, str] | None = None,
         heap_mb: int = _HEAP_MB,
     ) -> None:
-        # A setting that cannot be is told before anything is started.
+        # An impossible setting is reported before anything is started.
         properties(port=port, controller_port=0, data=Path(), settings=settings)
         if not 0 <= port <= 65_535:
             raise BadArgument(f"{port} is no port: give one of 1 to 65535, or 0 for any that is free")
@@ -203,7 +204,7 @@ class KafkaBroker:
 
     @property
     def address(self) -> str:
-        """Where clients connect, `bootstrap.servers` of theirs."""
+        """Where clients connect: their `bootstrap.servers`."""
         return f"{HOST}:{self._port}"
 
     @property
@@ -216,7 +217,7 @@ class KafkaBroker:
 
     @property
     def log_path(self) -> Path:
-        """What it says, from its last start on. What it said before is beside it."""
+        """Its log since its last start. The log of the run before is beside it."""
         return self._folder / "broker.log"
 
     @property
@@ -249,20 +250,20 @@ class KafkaBroker:
             raise
 
     async def stop(self) -> None:
-        """End it in order, or by force when that takes too long. One that has ended is fine."""
+        """End it in order, or by force when that takes too long. Does nothing if it has ended."""
         if (process := self._process) is None:
             return
         process.terminate()
         await ended_within(process, KAFKA_STOP_S_MAX)
 
     def kill(self) -> None:
-        """SIGKILL, and wait for its end. One that has ended is fine."""
+        """Send SIGKILL, and wait for its end. Does nothing if it has ended."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
 
     async def ended(self) -> HansaError:
-        """Wait until it has ended; gives why, by its log, and does not raise it."""
+        """Wait until it has ended; returns the reason, from its log, and does not raise it."""
         if (process := self._process) is not None:
             await in_thread(process.wait, f"end of process {process.pid}")[0]
         return self._failure()
@@ -297,8 +298,8 @@ class KafkaBroker:
                 ) from error
         self._port, self._controller_port = (holding.getsockname()[1] for holding in self._ports)
         if sys.platform != "linux":
-            # On Linux a port that is bound, without listening, is given to nobody who asks for any port, and
-            # the broker can still listen there. Elsewhere it could not.
+            # On Linux a port that is bound, without listening, is given to no program that asks for any port,
+            # and the broker can still listen there. On other systems it could not.
             self._close_ports()
 
     def _close_ports(self) -> None:
@@ -329,7 +330,7 @@ class KafkaBroker:
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=subprocess.STDOUT,
-                    # Ctrl-C is for this program, which ends it in order.
+                    # Ctrl-C is for this program, which ends the broker in order.
                     process_group=0,
                 )
         except OSError as error:
@@ -348,7 +349,7 @@ class KafkaBroker:
             await asyncio.sleep(_LOOK_S)
 
     async def _answers(self) -> bool:
-        """Whether it says of itself that it serves."""
+        """Whether the broker says that it serves."""
         try:
             async with asyncio.timeout(KAFKA_ASK_S_MAX):
                 reader, writer = await asyncio.open_connection(HOST, self._port)

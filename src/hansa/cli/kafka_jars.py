@@ -1,8 +1,8 @@
 """Apache Kafka's jars, fetched once through Maven, and the Java that runs them.
 
-Everything is in one folder of the caller's: the jars in a folder named for the version, which is moved there
-when it is whole, and, while they are fetched, Maven's own files, so that a fetch that was broken off goes on
-where it was. Two processes that need Kafka at the same time fetch it once.
+Everything is in one folder that the caller chooses: the jars in a folder named for the version, which is
+moved there when it is complete, and, while they are fetched, Maven's own files, so that a fetch that was
+broken off continues. Two processes that need Kafka at the same time fetch it once.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ VERSION: Final = "4.1.0"
 FETCHED_BYTES_ABOUT: Final = 43_000_000
 JAVA_VERSION_MIN: Final = 17
 _SCALA: Final = "2.13"
-# The version of slf4j's interface that Kafka is built with. Without an implementation of it a broker that
-# ends says nothing of why.
+# The version of slf4j's interface with which Kafka is built. Without an implementation of it a broker that
+# ends does not say why.
 _SLF4J: Final = "1.7.36"
 _PLUGIN: Final = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1"
 _JARS_NEEDED: Final = (
@@ -83,9 +83,9 @@ class KafkaProgram:
 
 
 def cache_folder(env: Mapping[str, str] = os.environ) -> Path:
-    """Where a user's programs keep what they can fetch again."""
+    """The user's folder for files that can be fetched again."""
     cache = env.get("XDG_CACHE_HOME", "")
-    # A relative one is to be passed over, says the specification of these variables.
+    # A relative path must be ignored, says the specification of these variables.
     return (Path(cache) if os.path.isabs(cache) else Path.home() / ".cache") / "hansa" / "kafka"
 
 
@@ -116,7 +116,7 @@ async def get_kafka(folder: Path, on_progress: Callable[[int], object] = lambda 
 
 
 async def find_java(env: Mapping[str, str] = os.environ) -> str:
-    """The Java of JAVA_HOME, else of the PATH. Raises `KafkaRefused` when there is none, or an old one."""
+    """The Java of JAVA_HOME, else of PATH. Raises `KafkaRefused` when there is none, or an old one."""
     home = env.get("JAVA_HOME", "")
     java = shutil.which("java", path=str(Path(home, "bin")) if home else env.get("PATH"))
     if java is None:
@@ -133,7 +133,7 @@ async def find_java(env: Mapping[str, str] = os.environ) -> str:
 
 
 def _printed_version(java: str) -> str:
-    """Raises OSError, also when it does not end."""
+    """Raises OSError, also when it takes too long."""
     try:
         said = subprocess.run(
             [java, "-version"],
@@ -149,7 +149,7 @@ def _printed_version(java: str) -> str:
 
 
 def check_java(printed: str, java: str) -> None:
-    """Raises `KafkaRefused` unless what `java -version` printed is of a version that runs Kafka."""
+    """Raise `KafkaRefused` unless `java -version` printed a version that runs Kafka."""
     match = _PRINTED_VERSION.search(printed)
     if match is None:
         first = "".join(printed.strip().splitlines()[:1])
@@ -174,7 +174,7 @@ def find_maven(env: Mapping[str, str] = os.environ) -> str:
 
 
 async def ended_within(process: subprocess.Popen[bytes], seconds: float) -> int | None:
-    """Wait for the end of a process; its exit status, or None when it was killed because it took longer.
+    """Wait for the end of a process; returns its status, or None if it was killed after this time.
 
     Cancelling it kills the process, too. A process with a group of its own is killed with the group.
     """
@@ -191,7 +191,7 @@ async def ended_within(process: subprocess.Popen[bytes], seconds: float) -> int 
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    """SIGKILL, also to what it has started in its own group, and wait for its end."""
+    """Send SIGKILL, also to processes that it started in its own group, and wait for its end."""
     with suppress(ProcessLookupError):
         if os.getpgid(process.pid) == process.pid:
             os.killpg(process.pid, signal.SIGKILL)
@@ -203,7 +203,7 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
 
 
 async def _fetch(folder: Path, maven: str, on_progress: Callable[[int], object]) -> Path:
-    """Raises `KafkaUnavailable`, with the end of what Maven said."""
+    """Raises `KafkaUnavailable`, with the end of Maven's output."""
     part, repository, log = folder / "part", folder / "maven", folder / "maven.log"
     process = _start_maven(maven, part, repository, log)
     async with asyncio.TaskGroup() as group:
@@ -222,13 +222,13 @@ async def _fetch(folder: Path, maven: str, on_progress: Callable[[int], object])
 
 
 def _start_maven(maven: str, part: Path, repository: Path, log: Path) -> subprocess.Popen[bytes]:
-    """It copies the jars into `jars` of the folder `part`, which is emptied before."""
+    """Start Maven, which copies the jars into `jars` of the folder `part`; that is emptied before."""
     shutil.rmtree(part, ignore_errors=True)
     part.mkdir()
     (part / "pom.xml").write_text(_POM, encoding="utf-8")
     command = [
         *(maven, "--batch-mode", "--no-transfer-progress", "--strict-checksums"),
-        # Not the user's: what hansa fetches is in one folder, and goes with it.
+        # Not the user's: the files that hansa fetches are in one folder, and are deleted with it.
         f"-Dmaven.repo.local={repository.resolve()}",
         *(f"{_PLUGIN}:copy-dependencies", "-DincludeScope=runtime", "-DoutputDirectory=jars"),
     ]
@@ -245,7 +245,7 @@ def _start_maven(maven: str, part: Path, repository: Path, log: Path) -> subproc
 
 
 def failure(status: int | None, missing: Sequence[str], said: str) -> str:
-    """What went wrong with a fetch, in a sentence; the last words of Maven are its reason."""
+    """A failed fetch as a sentence, with Maven's last words as the reason."""
     how = f"Maven did not fetch Kafka {VERSION}"
     if status is None:
         how += f" within {KAFKA_FETCH_S_MAX:g} s, and was ended; try again, it goes on where it was"
@@ -257,7 +257,7 @@ def failure(status: int | None, missing: Sequence[str], said: str) -> str:
 
 
 def maven_errors(said: str) -> str:
-    """Why Maven failed: the first of its lines of errors, which names the cause; the others give advice."""
+    """Why Maven failed: the first of its error lines, which names the cause; the others give advice."""
     lines = [line.removeprefix("[ERROR]").strip() for line in said.splitlines() if "[ERROR]" in line]
     found = [line for line in lines if line] or [line for line in said.splitlines() if line.strip()][-3:]
     return found[0] if lines and found else "; ".join(found) or "(it said nothing)"
@@ -277,7 +277,7 @@ def log_tail(path: Path) -> str:
 
 @asynccontextmanager
 async def _alone(folder: Path, on_progress: Callable[[int], object]) -> AsyncIterator[None]:
-    """Only one process at a time is in here; the kernel lets the next one in when this one ends."""
+    """Only one process at a time is inside; the kernel lets the next one in when this one ends."""
     with _lock_file(folder) as lock:
         while not _locked(lock):
             on_progress(_fetched_bytes(folder))

@@ -77,7 +77,7 @@ def lead(
     try:
         if move.is_asked(command):
             return ask_to_move("leader", name, move, options, tls, as_json=as_json)
-        Keys(options.cluster).leader(name)  # Bad names are told before a store is asked for.
+        Keys(options.cluster).leader(name)  # Bad names are reported before a store is opened.
 
         async def campaign(runner: Runner) -> int:
             async with options.open(tls) as store, swept(store, options.cluster):
@@ -91,7 +91,7 @@ def lead(
 async def _campaign_on(
     name: str, value: bytes, options: SessionOptions, store: Store, runner: Runner, once: bool
 ) -> int:
-    """Campaign, lead, lose and campaign again, until the command ends by itself; its status."""
+    """Campaign, lead, lose and campaign again, until the command ends by itself; returns its status."""
     backoff = patient_backoff(Chance.system())
     async with options.keeper(store, f"hansa lead {name}") as keeper:
         await keeper.live(STORE_TIMEOUT_S)
@@ -108,7 +108,7 @@ async def _campaign_on(
                 if once:
                     return LOST
             except (LeadershipLost, SessionLost):
-                pass  # It had not led yet.
+                pass  # It did not lead yet.
             except (StoreUnavailable, TimedOut) as error:
                 runner.log.tell("trouble", f"the store cannot be reached: {error}", text=str(error))
             if runner.relay.signalled is not None:
@@ -136,7 +136,7 @@ async def _lead(election: Election, session: Session, runner: Runner) -> int:
     try:
         status = await runner.run(env, owned=leadership, session=session)
     except Lost:
-        # Also without a loss, when the guardian is gone: the session goes on, and must not lead on.
+        # Also without a loss, when the guardian is gone: the session goes on, but must not lead any longer.
         await leadership.resign()
         raise
     await leadership.resign()

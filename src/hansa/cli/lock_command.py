@@ -17,10 +17,10 @@ from hansa.coordination.session import Session
 from hansa.errors import BadArgument, HansaError, TimedOut
 from hansa.keys import Keys
 
-# How often one who waits looks for its place, to tell it.
+# How often a waiter looks for its place, to report it.
 PLACE_INTERVAL_S: Final = 2.0
-# Who is further behind looks that much more seldom: a look reads the whole line, and many of them would keep
-# the store busy with nothing else.
+# A waiter further behind looks that much less often: a look reads the whole line, and many of them would keep
+# the store busy.
 NEAR_COUNT: Final = 10
 
 
@@ -81,7 +81,7 @@ def lock(
             raise BadArgument("--try does not wait, and --timeout does: give one of them")
         if move.is_asked(command):
             return ask_to_move("lock", name, move, options, tls, as_json=as_json)
-        Keys(options.cluster).lock(name)  # Bad names are told before a store is asked for.
+        Keys(options.cluster).lock(name)  # Bad names are reported before a store is opened.
 
         async def hold(runner: Runner) -> int:
             async with (
@@ -122,7 +122,7 @@ async def _hold(lock: Lock, session: Session, runner: Runner, timeout_s: float |
 async def _acquire(
     lock: Lock, session: Session, log: LogLines, timeout_s: float | None, at_once: bool
 ) -> Hold | None:
-    """None when it did not become free in time."""
+    """Acquire the lock; returns None when it did not become free in time."""
     if at_once:
         return await lock.try_acquire()
     hold: Hold | HansaError
@@ -131,7 +131,7 @@ async def _acquire(
         try:
             hold = await lock.acquire(timeout=timeout_s)
         except HansaError as error:
-            # A task group would wrap it.
+            # A task group would wrap the error.
             hold = error
         telling.cancel()
     if isinstance(hold, TimedOut):
@@ -147,7 +147,7 @@ async def _tell_place(lock: Lock, session: Session, log: LogLines) -> None:
         try:
             waiting = [info.lease for info in await lock.waiting()]
         except HansaError:
-            waiting = []  # `acquire` tells what is wrong, if it matters.
+            waiting = []  # `acquire` raises the error, if it matters.
         place = waiting.index(session.lease) + 1 if session.lease in waiting else 0
         if place and place != told:
             told = place
@@ -165,7 +165,7 @@ async def _tell_place(lock: Lock, session: Session, log: LogLines) -> None:
 
 
 async def _holder(lock: Lock) -> HolderInfo | None:
-    """Who holds it, if the store says so."""
+    """The holder, if the store answers."""
     try:
         return await lock.holder()
     except HansaError:

@@ -1,8 +1,8 @@
-"""What a running command tells on stdout: a line per event, for people or as JSON.
+"""The output of a running command on stdout: a line per event, for people or as JSON.
 
-A log must not stop what it is about. Lines are written by a thread of their own, so a reader that stalls (a
-pipe that nobody empties, a stopped terminal) holds up nobody; when too many lines wait, new ones are dropped
-and counted, and the next line that finds room says how many.
+A log must not stop the program that writes it. A thread of its own writes the lines, so a reader that stalls
+(a pipe that nobody empties, a stopped terminal) holds up nobody; when too many lines wait, new ones are
+dropped and counted, and the next line that finds room says how many.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ FLUSH_S_MAX: Final = 1.0
 class LogLines:
     """Writes lines to a file descriptor, in order, without ever making the caller wait.
 
-    `on_broken` is called once, in the writing thread, when the reader has closed its end: from then on
-    everything is dropped. A context manager: leaving it waits a moment for the last lines.
+    `on_broken` is called once, in the writing thread, when the reader has closed its end: from then on all
+    lines are dropped. A context manager: leaving it waits a moment for the last lines.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class LogLines:
         self._changed = threading.Condition()
         self._is_closed = False
         self._is_broken = False
-        # A daemon: a reader that never reads must not keep the process alive.
+        # A daemon thread: a reader that never reads must not keep the process alive.
         self._thread = threading.Thread(target=self._write_all, name="log lines", daemon=True)
 
     def __enter__(self) -> LogLines:
@@ -54,7 +54,7 @@ class LogLines:
         self._thread.join(FLUSH_S_MAX)
 
     def tell(self, event: str, sentence: str, **facts: Any) -> None:
-        """One event: its sentence for people, or its name and facts as a JSON object on one line."""
+        """Tell one event: its sentence for people, or its name and facts as a JSON object on one line."""
         line = json.dumps({"event": event, **facts}) if self.as_json else visible(sentence)
         with self._changed:
             if self._is_broken or len(self._lines) >= LINES_WAITING_MAX:
@@ -106,12 +106,12 @@ def moment_of(since: float) -> str:
 
 
 def by_whom(node: str, since: float) -> str:
-    """Who has something, as the end of a sentence; empty when an older process does not say."""
+    """Who has something, and since when, as the end of a sentence; empty if an older process does not say."""
     return f" by {visible(node)} since {moment_of(since)}" if node else ""
 
 
 def counted(count: int, noun: str) -> str:
-    """So many of something."""
+    """A number of things, with the noun in the right form."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
@@ -126,7 +126,7 @@ def size(count: int) -> str:
 
 
 def visible(text: str) -> str:
-    """The text with escapes for what a terminal would obey: names come from peers."""
+    """The text with escapes for characters that a terminal would obey: names come from peers."""
     if text.isprintable():
         return text
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)

@@ -1,4 +1,4 @@
-"""`hansa members`: who is in a cluster, once or as it changes; and a member made by hand, to try it out."""
+"""`hansa members`: the members of a cluster, once or as they change; and a member made by hand, to try it."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ _WORDS: Final[Mapping[type[MembersEvent], tuple[str, str]]] = {
 
 
 def as_table(roster: Roster, silences_s: Mapping[str, float]) -> Table:
-    """A row per member, a column for what any of them has; the age of a heartbeat where it is known."""
+    """A row per member, and the columns that any of them has; the age of a heartbeat where it is known."""
     from rich.table import Table
     from rich.text import Text
 
@@ -79,7 +79,7 @@ def as_table(roster: Roster, silences_s: Mapping[str, float]) -> Table:
     columns = {title: of for title, of in columns.items() if any(of(one) for one in roster.values())}
     table = Table(expand=False)
     for title in ("id", "status", *columns):
-        # What is short stays in one piece on a narrow terminal.
+        # Short texts stay on one line on a narrow terminal.
         table.add_column(
             title,
             overflow="fold",
@@ -113,7 +113,7 @@ def facts(member: Member) -> dict[str, Any]:
 
 
 def summary(roster: Roster, *, cluster: str, stale_s: float) -> str:
-    """All of it in one sentence."""
+    """A summary of the roster in one sentence."""
     counts = [
         f"{count} {status.value}" for status in MemberStatus if (count := len(roster.with_status(status)))
     ]
@@ -130,14 +130,14 @@ def tell_event(log: LogLines, event: MembersEvent) -> None:
     member = event.member
     if isinstance(event, MemberUpdated):
         words = f"{words} {member.status.value}"
-    # A reason that says no more than the event is not said twice.
+    # A reason that adds nothing to the event is not repeated.
     why = "" if event.reason in (words, member.status.value.lower()) else f": {event.reason}"
     revision = {} if isinstance(event, Rejoined | Expelled) else {"revision": event.revision}
     log.tell(name, f"{member.id} {words}{why}", reason=event.reason, member=facts(member), **revision)
 
 
 DRAW_INTERVAL_S: Final = 0.5
-# Leases that are asked for at the same time.
+# How many leases are asked for at the same time.
 ASKED_COUNT_MAX: Final = 32
 
 
@@ -298,7 +298,7 @@ async def _draw(store: Store, view: Members, to: Console) -> None:
 
 
 async def _tell_events(view: Members, cut: Interruption, *, as_json: bool) -> None:
-    """A line per event, after one for the beginning."""
+    """A line per event, after one with the state at the beginning."""
     loop = asyncio.get_running_loop()
     with LogLines(as_json=as_json, on_broken=lambda: loop.call_soon_threadsafe(cut.make)) as log:
         events = view.events()

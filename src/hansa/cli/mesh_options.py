@@ -79,13 +79,13 @@ class MeshOptions:
         end_at = asyncio.get_running_loop().time() + self.timeout
         async with discovery, node:
             await self._be_known(node, discovery, end_at)
-            # A node that is listed and does not answer, because it was killed, must not stop this one.
+            # A listed node that does not answer, because it was killed, must not stop this one.
             with suppress(TimedOut):
                 await node.in_step(_left_s(end_at))
             yield node
 
     async def _be_known(self, node: SpotNode, discovery: Discovery, end_at: float) -> None:
-        """Wait until a registry lists this node: whoever came before is listed then, too."""
+        """Wait until a registry lists this node: nodes that came before are listed then, too."""
         try:
             await node.registered(_left_s(end_at))
         except TimedOut as error:

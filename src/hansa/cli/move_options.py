@@ -1,4 +1,4 @@
-"""Options of the commands that ask for something to be moved to another node, and what they tell of it."""
+"""Options of the commands that ask for something to be moved to another node, and their output."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from hansa.keys import Keys
 from hansa.limits import HANDOVER_S, HANDOVER_S_MAX
 from hansa.runtime.loops import run
 
-# Which command is there for a kind of things.
+# The command for each kind of things.
 COMMANDS: Final = {"leader": "lead", "lock": "lock"}
 WITHIN: Final = Parameter(metavar="SECONDS", validator=Number(gt=0, lte=HANDOVER_S_MAX))
 
@@ -59,7 +59,7 @@ NOWHERE: Final = MoveOptions()
 def ask_to_move(
     kind: str, name: str, move: MoveOptions, options: SessionOptions, tls: TlsOptions, *, as_json: bool
 ) -> int:
-    """Ask for it, wait, and say how it went; the status."""
+    """Ask for the move, wait, and report the result; returns the status."""
     try:
         record = run(_moved_in_line(kind, name, move, options, tls))
     except HansaError as error:
@@ -69,14 +69,14 @@ def ask_to_move(
 
 
 def status_of_move(record: Handover) -> int:
-    """Whoever was next has it when both are gone on the way, the old owner and the new one."""
+    """If both the old and the new owner are gone on the way, the next one in line has it."""
     return OK if record.taken_by in ("", record.target) else FAILED
 
 
 async def _moved_in_line(
     kind: str, name: str, move: MoveOptions, options: SessionOptions, tls: TlsOptions
 ) -> Handover:
-    """The record of what was moved. Raises `HandoverWithdrawn` when it stays, and as `Handovers.move`."""
+    """The record of the move. Raises `HandoverWithdrawn` when it stays, and as `Handovers.move`."""
     to = move.to or ""
     async with options.open(tls) as store:
         handovers = Handovers(store, cluster=options.cluster, name=options.who)
@@ -101,7 +101,7 @@ async def moved(
 
 
 def tell_moved(log: LogLines, record: Handover) -> None:
-    """What stood here is another node's."""
+    """Report that what this node owned is another node's now."""
     log.tell(
         "handed-over",
         f"handed {record.name} over to {record.target}, epoch {epochs(record)}",

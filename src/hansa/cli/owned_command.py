@@ -1,7 +1,7 @@
-"""A command that runs only as long as something is owned: it is stopped before anybody else can own it.
+"""A command that runs only while a lock or leadership is owned: it is stopped before another can own it.
 
-Somebody outside may ask to move what is owned to another node. The command runs on until the new owner is
-ready; then it is stopped, and what it stood on is handed over. If that comes to nothing it is run again.
+Somebody outside may ask to move the lock or leadership to another node. The command runs on until the new
+owner is ready; then it is stopped, and the lock or leadership is handed over. If that fails it is run again.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from hansa.coordination.held import Held
 from hansa.coordination.session import Session
 from hansa.errors import BadArgument, Fenced, HansaError, SessionLost
 
-# As shells count them.
+# As shells count it.
 CANNOT_RUN = 126
 NOT_FOUND = 127
 SIGNALLED = 128
-# What sysexits.h calls unavailable and temporary failure: no shell and few commands end so.
+# The statuses of sysexits.h for "unavailable" and "temporary failure": few other commands end with them.
 NOT_IN_TIME = 69
 """It belongs to somebody else, and did not become free in time."""
 LOST = 75
 """It was lost while the command ran; the command was stopped."""
 
-# Who means this process means its command, and while there is none, the wait for it.
+# Signals to this process are meant for its command and, while there is none, for the wait for it.
 _ENDING: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 # For the command alone. A terminal tells its size to this process only: the command has left its session.
 _PASSING: Final = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH)
-# Of the time that a hand-over may take: when a command that was asked to end is killed. The rest is for the
-# steps behind it.
+# The share of a hand-over's time after which a command that was asked to end is killed. The rest is for the
+# steps after it.
 _MOVE_SHARE: Final = 0.5
-# In the life of a lease the guardian is told so often of what is new: soon after each renewal.
+# How often in the life of a lease the guardian is told of renewals: soon after each.
 _LOOKS_COUNT: Final = 12
 
 
@@ -53,7 +53,7 @@ class Lost(Exception):
 
 
 class Moved(Exception):
-    """The command was stopped, and what it stood on handed over to another node."""
+    """The command was stopped, and its lock or leadership was handed over to another node."""
 
     def __init__(self, record: Handover) -> None:
         super().__init__(f"{record.what} was handed over to {record.target}")
@@ -61,7 +61,7 @@ class Moved(Exception):
 
 
 class Relay:
-    """Signals go to the command while it runs; before and after, they end the wait for it, once."""
+    """Passes signals to the command while it runs; before and after, they end the wait for it, once."""
 
     def __init__(self, scope: asyncio.Timeout) -> None:
         self.signalled: int | None = None
@@ -78,7 +78,7 @@ class Relay:
             self.signalled = number
             self._scope.reschedule(asyncio.get_running_loop().time())
         elif process.is_stopped:
-            # It ends anyway: whoever sent this means that no other one shall be run.
+            # It ends anyway: the sender does not want another command to be run.
             self.signalled = number
 
     @contextmanager
@@ -93,7 +93,7 @@ class Relay:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Runner:
-    """What runs the command, each time that it may."""
+    """Runs the command, each time that it may."""
 
     command: tuple[str, ...]
     guardian: Guardian
@@ -101,10 +101,10 @@ class Runner:
     log: LogLines
 
     async def run(self, env: Mapping[str, str], *, owned: Held[Any], session: Session) -> int:
-        """Run the command in a session of its own, with these variables; its status, as shells count it.
+        """Run the command in a session of its own, with these variables; returns its status as a shell's.
 
-        Raises `Lost` after it was stopped because what it stands on was lost, or its guardian; `Moved` after
-        it was stopped and what it stands on handed over. Cancelling it kills the command.
+        Raises `Lost` after it was stopped because its lock or leadership, or its guardian, was lost; `Moved`
+        after it was stopped and the lock or leadership handed over. Cancelling it kills the command.
         """
         while True:
             outcome = await self._run_once(env, owned, session)
@@ -121,9 +121,9 @@ class Runner:
     async def _run_once(
         self, env: Mapping[str, str], owned: Held[Any], session: Session
     ) -> int | Fenced | Handover | None:
-        """The command's status, the loss, or what became of a hand-over: its record; None: it stays here."""
+        """The command's status, the loss, or the record of a hand-over; None: the hand-over failed."""
         process, log = GuardedCommand(self.guardian), self.log
-        # Also while it starts: it gets what was sent meanwhile as soon as it runs.
+        # Also while it starts: it gets signals that were sent meanwhile as soon as it runs.
         with self.relay.running(process):
             try:
                 await process.start(self.command, env, _stop_times(session))
@@ -145,7 +145,7 @@ class Runner:
         return outcome.status if outcome.status >= 0 else SIGNALLED - outcome.status
 
     def tell_programs(self, event: str, **facts: Any) -> None:
-        """One event that people need not be told of: their stderr is the command's."""
+        """Tell an event to programs only: people's stderr is the command's."""
         if self.log.as_json:
             self.log.tell(event, "", **facts)
 
@@ -153,9 +153,10 @@ class Runner:
 def run_owner(
     kind: str, command: tuple[str, ...], own: Callable[[Runner], Coroutine[Any, Any, int]], *, as_json: bool
 ) -> int:
-    """Let `own` get something and run the command on it; its status, or that of a signal that ended the wait.
+    """Let `own` get something and run the command on it; returns its status, or a signal's.
 
-    Raises `BadArgument` for what cannot be a command. What `own` raises it raises too, or tells as an event.
+    The signal's is returned if it ended the wait. Raises `BadArgument` for an impossible command. Errors of
+    `own` are raised, or told as an event.
     """
     if not command:
         raise BadArgument(f"say what to run: hansa {kind} NAME -- COMMAND")
@@ -174,7 +175,7 @@ def run_owner(
                 raise
             return SIGNALLED + relay.signalled
 
-    # The guardian first: what a store opens has threads, and a fork does not go well with them.
+    # The guardian first: an open store has threads, and a fork does not go well with them.
     with Guardian() as guardian, LogLines(as_json=as_json, descriptor=2) as log:
         try:
             return asyncio.run(until_signalled(guardian, log))
@@ -187,12 +188,12 @@ def run_owner(
 
 @contextmanager
 def _signals_to(relay: Relay) -> Iterator[None]:
-    """Within the block signals end nothing by themselves. What `nohup` and `&` have ignored stays ignored."""
+    """Within the block signals end nothing by themselves. Those that `nohup` and `&` ignore stay ignored."""
     loop = asyncio.get_running_loop()
     numbers = [each for each in _ENDING + _PASSING if signal.getsignal(each) is not signal.SIG_IGN]
     for number in numbers:
         loop.add_signal_handler(number, relay.receive, number)
-    # Ctrl-Z would stop what renews the lease, and not the command.
+    # Ctrl-Z would stop this process, which renews the lease, and not the command.
     stopping = signal.signal(signal.SIGTSTP, signal.SIG_IGN)
     try:
         yield
@@ -205,9 +206,9 @@ def _signals_to(relay: Relay) -> Iterator[None]:
 async def until_end_or_loss(
     process: GuardedCommand, owned: Held[Any], session: Session, log: LogLines
 ) -> Ended | Fenced | Handover | None:
-    """Wait for the command's end; gives the loss if it was stopped for one, or is yet to be killed.
+    """Wait for the command's end; returns the loss if it was stopped for one, or must still be killed.
 
-    If it was stopped to be moved, gives the record of the hand-over, or None when it came to nothing.
+    If it was stopped to be moved, returns the record of the hand-over, or None if that failed.
     """
     loss: Fenced | None = None
     async with asyncio.TaskGroup() as tasks:
@@ -240,11 +241,11 @@ async def until_end_or_loss(
 
 
 class _EndedByItself(Exception):
-    """The command has ended a moment before it was to be stopped: its status counts, and nothing moves."""
+    """The command ended a moment before it was to be stopped: its status counts, and nothing is moved."""
 
 
 class _Move:
-    """Hands over what the command stands on, each time that somebody outside asks for it, until it is done.
+    """Hands over the command's lock or leadership, each time that somebody outside asks, until it is done.
 
     The command runs on until the new owner is ready; then it is stopped (`has_stopped`).
     """
@@ -265,7 +266,7 @@ class _Move:
         self._log = log
 
     async def run(self) -> Handover | None:
-        """The record of what was handed over; None when the command was stopped and it came to nothing."""
+        """The record of the hand-over; None when the command was stopped and the hand-over failed."""
         backoff = patient_backoff(self._session.environment.chance)
         while True:
             try:
@@ -273,7 +274,7 @@ class _Move:
                 self._tell_asked(asked)
                 return await self._owned.hand_over(asked, state=partial(self._stop, asked.timeout))
             except Fenced:
-                # Who waits for the loss sees to it, and cancels this.
+                # The waiter for the loss handles it, and cancels this.
                 await asyncio.get_running_loop().create_future()
             except _EndedByItself:
                 self.has_stopped = False
@@ -282,14 +283,14 @@ class _Move:
                 self._log.tell("kept", f"it stays here: {error}", text=str(error))
                 if self.has_stopped:
                     return None
-            # What was asked may still stand there, or the store be away.
+            # The request may still be there, or the store be away.
             await asyncio.sleep(backoff.next_s())
 
     async def _stop(self, timeout_s: float) -> bytes:
-        """The new owner is ready: SIGTERM, and SIGKILL in time. Nothing of a command is handed on."""
+        """The new owner is ready: SIGTERM, and SIGKILL in time. A command has no state to hand on."""
         self.has_stopped = True
         now, times = self._session.store.clock.monotonic(), _stop_times(self._session)
-        # Not after the lease: renewals count no more for a guardian that was told to stop the command.
+        # Not after the lease: a guardian that was told to stop the command ignores renewals.
         kill_s = min(times.kill_s, now + _MOVE_SHARE * timeout_s)
         force_s = kill_s + times.force_s - times.kill_s
         grace_s = max(kill_s - now, 0.0)
@@ -318,9 +319,9 @@ class _Move:
 async def _stop(
     process: GuardedCommand, ended: asyncio.Task[Ended | None], session: Session, log: LogLines, loss: Fenced
 ) -> None:
-    """SIGTERM, and SIGKILL in time. Without any time left, SIGKILL at once."""
+    """Send SIGTERM, and SIGKILL in time. Without any time left, SIGKILL at once."""
     now = session.store.clock.monotonic()
-    # Lost while its session lives: somebody else may own it already.
+    # Lost while its session lives: another process may own it already.
     times = StopTimes.at_once(now) if session.is_live else _stop_times(session)
     grace_s = times.kill_s - now
     if grace_s > 0.0:
@@ -348,7 +349,7 @@ def _stop_times(session: Session) -> StopTimes:
 
 
 def _loss_unseen(owned: Held[Any], end: Ended | None) -> Fenced:
-    """Why the guardian stopped the command, or was gone, before we saw any reason to."""
+    """The loss for a guardian that stopped the command, or was gone, before we saw any reason."""
     try:
         owned.check()
     except Fenced as loss:

@@ -1,4 +1,4 @@
-"""A payload as it is typed (text, `-` for standard input, `@path` for a file), and replies as shown."""
+"""Payloads as they are typed (text, `-` for standard input, `@path` for a file), and replies as shown."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def read_payload(argument: str) -> bytes:
     elif argument.startswith("@"):
         payload = _read_file(Path(argument[1:]))
     else:
-        # What the shell gave as bytes and Python as text goes out as the same bytes.
+        # Bytes that the shell gave and Python turned into text go out as the same bytes.
         payload = argument.encode(errors="surrogateescape")
     if len(payload) > FRAME_BYTES_MAX:
         raise BadArgument(f"the payload is larger than the {FRAME_BYTES_MAX} bytes that one part may have")
@@ -46,7 +46,7 @@ def parts_object(parts: list[bytes]) -> dict[str, Any]:
 
 
 def part_lines(part: bytes, *, for_terminal: bool) -> bytes:
-    """A part as lines: it ends with a newline, and a terminal gets nothing that it would obey."""
+    """A part as lines: it ends with a newline, and a terminal gets no characters that it would obey."""
     if for_terminal:
         text = part.decode(errors="backslashreplace")
         part = "\n".join(map(visible, text.split("\n"))).encode()

@@ -1,6 +1,6 @@
-"""The `hansa` command: every command there is, and how the one that was asked for is run.
+"""The `hansa` command: all commands, and how one of them is run.
 
-A command stands here by name, so that only the one that is asked for is loaded.
+The table names the commands as text, so that only the one that is run is loaded.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ WORK: Final = "Work that is shared out"
 STORES: Final = "Stores"
 DEVELOPMENT: Final = "Development"
 
-# Its words, the function behind it, and under which heading help lists it, in this order.
+# A command's words, its function, and the heading under which help lists it, in this order.
 COMMANDS: Final = {
     "demo": ("hansa.cli.demo_command:demo", "Commands"),
     "registry": ("hansa.cli.registry_command:registry", SERVICES),
@@ -63,7 +63,7 @@ COMMANDS: Final = {
     "raft status": ("hansa.cli.raft_command:status", STORES),
     "dev kafka": ("hansa.cli.dev_command:kafka", DEVELOPMENT),
 }
-# What commands of two words have in common, by their first.
+# The common description of commands of two words, by their first word.
 FAMILIES: Final = {
     "raft": "Raft groups: a store that several machines keep together, without an etcd of your own to run.",
     "dev": "Servers for development: what programs talk to in production, on this machine.",
@@ -79,14 +79,14 @@ def main() -> None:
 
 
 def load(name: str) -> Callable[..., int | None]:
-    """The function of a command: it gives the exit status, or None when all went well."""
+    """The function of a command: it returns the exit status, or None for success."""
     module, _, function = COMMANDS[name][0].partition(":")
     found: Callable[..., int | None] = getattr(import_module(module), function)
     return found
 
 
 def named(typed: Sequence[str]) -> tuple[str, Sequence[str]] | None:
-    """The command that the first words name, and the words behind its name: `topics`, or `topics move`."""
+    """The command that the first words name, and the words after its name: `topics`, or `topics move`."""
     for count in (2, 1):
         name = " ".join(typed[:count])
         if name in COMMANDS:
@@ -100,7 +100,7 @@ def _run(typed: Sequence[str]) -> int:
 
         print(build_info())
         return OK
-    # What stands behind `--` is another program's.
+    # The words after `--` are for another program.
     ours = typed[: typed.index("--") if "--" in typed else None]
     wants_help = "--help" in ours or "-h" in ours
     name, rest = named(typed) or ("", typed)
@@ -125,7 +125,7 @@ def _run(typed: Sequence[str]) -> int:
 
 
 def _find(typed: Sequence[str], *, wants_help: bool) -> int:
-    """No command is named in full: list those that there are. Raises BadArgument for one that is none."""
+    """No command is named in full: list the possible ones. Raises BadArgument for an unknown word."""
     words = [word for word in typed if not word.startswith("-")]
     family = words[0] if words and words[0] in FAMILIES else ""
     unknown = words[1:2] if family else words[:1]
@@ -142,7 +142,7 @@ def _tell(help_: str) -> int:
     try:
         print(help_, flush=True)
     except BrokenPipeError:
-        reader_left()  # It is long, and `head` has seen enough.
+        reader_left()  # The list is long, and `head` has seen enough.
     return OK
 
 
@@ -151,7 +151,7 @@ def _listed(family: str) -> dict[str, str]:
     if family:
         return {name.removeprefix(f"{family} "): "Commands" for name in COMMANDS if name.startswith(family)}
     firsts = {name: name.partition(" ")[0] for name in COMMANDS}
-    # `topics move` stands beside `topics`; of a family only its name.
+    # `topics move` is listed after `topics`; of a family only its name.
     return {first if first in FAMILIES else name: COMMANDS[name][1] for name, first in firsts.items()}
 
 

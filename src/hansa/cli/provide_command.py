@@ -37,7 +37,7 @@ from hansa.runtime.loops import run
 from hansa.runtime.tasks import TaskScope
 from hansa.services.provider import Provider, Request
 
-# Processes cost more than handlers inside one; beyond these requests wait, and then callers hear "busy".
+# Processes cost more than handlers inside one; further requests wait, and then callers hear "busy".
 COMMANDS_MAX: Final = 8
 _READ_BYTES: Final = 64 * 1024
 
@@ -145,7 +145,7 @@ async def serve(provider: Provider, service: str, log: LogLines, *, weight: int,
 
 
 async def _drain(provider: Provider, stop: StopRequest, *, drain_s: float) -> bool:
-    """Drain, but no longer than somebody lets it; True if all was finished."""
+    """Drain, but stop at a second signal; returns whether all was finished."""
     async with asyncio.TaskGroup() as group:
         draining = group.create_task(provider.drain(timeout=drain_s), name="draining")
         urging = group.create_task(stop.urged.wait(), name="waiting for a second signal")
@@ -198,7 +198,7 @@ class ShellHandler:
             has_ended = True
         finally:
             if not has_ended:
-                # Giving up in the middle of a start would leave what the shell started meanwhile.
+                # Giving up in the middle of a start would leave processes that the shell started meanwhile.
                 await asyncio.wait([starting])
                 await shell.kill()
             shell.close()
@@ -235,8 +235,8 @@ class ShellHandler:
 class _Shell(SubprocessStreamProtocol):
     """A running command: what `asyncio.create_subprocess_shell` uses, but with the transport at hand.
 
-    Pipes that are not read to their end (too much output, or a holder that escaped the group) end only when
-    the transport is closed, and waiting for the process may wait for its pipes; `exited` does not.
+    Pipes that are not read to their end (too much output, or a holder that left the group) end only when the
+    transport is closed, and waiting for the process may wait for its pipes; `exited` does not.
     """
 
     def __init__(self) -> None:
@@ -253,7 +253,7 @@ class _Shell(SubprocessStreamProtocol):
         return self.transport
 
     async def kill(self) -> None:
-        """Kill the group and not the shell alone: what it started would go on without anyone."""
+        """Kill the whole group and not the shell alone: its children would go on without a parent."""
         if self.transport is not None:
             with suppress(ProcessLookupError):
                 os.killpg(self.transport.get_pid(), signal.SIGKILL)
@@ -270,7 +270,7 @@ class _Shell(SubprocessStreamProtocol):
 
 
 async def _converse(shell: _Shell, given: bytes) -> tuple[bytes, bytes]:
-    """Write stdin and read both outputs, all at once; stdout whole and the end of stderr."""
+    """Write stdin and read both outputs, all at once; returns stdout whole and the end of stderr."""
     stdin, stdout, stderr = shell.stdin, shell.stdout, shell.stderr
     invariant(stdin is not None and stdout is not None and stderr is not None, "a pipe is missing")
     assert stdin is not None
@@ -288,7 +288,7 @@ async def _converse(shell: _Shell, given: bytes) -> tuple[bytes, bytes]:
 
 async def _feed(stdin: asyncio.StreamWriter, given: bytes) -> None:
     # A command that does not read all of its input has not failed: `head -1` is one. One that ended before
-    # the first byte is a RuntimeError on uvloop.
+    # the first byte raises a RuntimeError on uvloop.
     with suppress(ConnectionError, RuntimeError):
         stdin.write(given)
         await stdin.drain()
@@ -319,9 +319,9 @@ async def _read_end(stderr: asyncio.StreamReader) -> bytes:
 
 
 def failure(status: int, last_words: bytes) -> HandlerFailed:
-    """What the caller is told about a command that ended with this status."""
+    """The error for the caller of a command that ended with this status."""
     reason = f"exit-{status}" if status > 0 else f"signal-{-status}"
-    # Shorter than the bound, because what replaces a bad byte is longer than the byte.
+    # Shorter than the bound, because the replacement of a bad byte is longer than the byte.
     text = last_words[-ERROR_TEXT_BYTES_MAX // 4 :].decode(errors="replace").strip()
     how = f"ended with status {status}" if status > 0 else f"was killed by signal {-status}"
     return HandlerFailed(text or f"the command {how} and said nothing on stderr", reason)

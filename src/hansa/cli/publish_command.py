@@ -1,4 +1,4 @@
-"""`hansa publish`: messages to a topic, from a shell, and what became of them."""
+"""`hansa publish`: messages to a topic, from a shell, and their outcome."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from hansa.topics.names import check_topic
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Publishing:
-    """What was asked for."""
+    """What the user asked for."""
 
     topic: str
     payload: str = "-"
@@ -45,16 +45,16 @@ class Publishing:
 
     @property
     def stays(self) -> bool:
-        """The owner lives on until somebody ends it."""
+        """Whether the owner lives on until it is ended."""
         return self.create and (self.lines or self.hold)
 
     @property
     def awaits_subscribers(self) -> bool:
-        """Whoever sends to the subscribers itself can wait for them: an owner, or all where none owns."""
+        """Whether this node can wait for subscribers: it sends to them itself, as an owner or without one."""
         return self.create or not self.has_owners
 
     def check(self) -> None:
-        """Raises BadArgument for a topic that cannot be and for options that do not go together."""
+        """Raise BadArgument for an impossible topic and for options that exclude each other."""
         check_topic(self.topic)
         of_an_owner = {"retain": self.retain, "hold": self.hold, "store": self.store is not None}
         if not self.has_owners:
@@ -73,16 +73,16 @@ class Publishing:
 
 @dataclass(slots=True, kw_only=True)
 class Published:
-    """What became of it, as far as it is known."""
+    """The outcome, as far as it is known."""
 
     topic: str
     published_count: int = 0
     is_complete: bool = False
-    """All of it was published, and the owner has taken it."""
+    """Whether all of it was published, and the owner has taken it."""
     nodes_count: int | None = None
     """How many nodes had subscribed at the end; only the owner knows."""
     dropped_count: int = 0
-    """How many of the messages, counted for each node, did not fit on their way to a slow one."""
+    """How many of the messages, counted for each node, were dropped on their way to a slow one."""
     refused_count: int = 0
     in_doubt_count: int = 0
 
@@ -91,7 +91,7 @@ class Published:
         return self.is_complete and not self.refused_count and not self.in_doubt_count
 
     def explained(self, error: HansaError, order: Publishing) -> HansaError:
-        """The error with what to do about it, and how far it came before."""
+        """The error with advice, and with how far it came before."""
         before = f" any more, after {self.published_count:,} published" if self.published_count else ""
         if isinstance(error, NoOwner) and order.create:
             return NoOwner(f"{self.topic!r} was lost, and nobody owns it{before}")
@@ -126,7 +126,7 @@ class Published:
         return facts
 
 
-# Nodes that hear of a new topic subscribe within a round trip; when no more have for so long, all have.
+# Nodes that hear of a new topic subscribe within a round trip; after this long without a new one, all have.
 QUIET_S: Final = 0.2
 
 
@@ -224,7 +224,7 @@ async def carry_out(
     *,
     as_json: bool,
 ) -> None:
-    """Join, publish, make sure, and tell. A signal ends it, in order.
+    """Join, publish, make sure, and report the outcome. A signal ends it, in order.
 
     Raises what joining, creating and publishing raise, and TimedOut when the owner does not answer.
     """
@@ -260,14 +260,14 @@ async def carry_out(
 
 
 async def drain_if(cut: Interruption, node: SpotNode) -> None:
-    """Hand over what this node owns, if a signal ends it: who ends by itself takes its topics along."""
+    """Hand over what this node owns if a signal ends it; when it ends by itself its topics end too."""
     if cut.was_made:
         for topic, owner in (await node.drain()).items():
             print(visible(f"{topic} is handed over to {format_id(owner)}"), file=sys.stderr, flush=True)
 
 
 async def messages(order: Publishing, content: bytes | None) -> AsyncIterator[bytes]:
-    """The content as often as it was asked for; without one, the lines of stdin."""
+    """The content, as often as requested; without one, the lines of stdin."""
     if content is None:
         async for line in read_lines():
             yield line
@@ -277,7 +277,7 @@ async def messages(order: Publishing, content: bytes | None) -> AsyncIterator[by
 
 
 async def await_subscribers(node: SpotNode, order: Publishing, *, timeout_s: float) -> None:
-    """Wait for those who are to hear it. Raises TimedOut when they do not subscribe."""
+    """Wait for the subscribers. Raises TimedOut when they do not subscribe."""
     loop = asyncio.get_running_loop()
     wanted_count, quiet_s = (1, QUIET_S) if order.wait is None else (order.wait, 0.0)
     found_count, changed_at = node.subscribers_count(order.topic), loop.time()
@@ -288,7 +288,7 @@ async def await_subscribers(node: SpotNode, order: Publishing, *, timeout_s: flo
                 f"{found_count} of {wanted_count} nodes subscribed to {order.topic!r} within {timeout_s:g} s"
                 ", and nothing was published. Is `hansa subscribe` running? `--wait 0` does not ask"
             )
-        # That a node subscribes is no event at the owner's: this looks again.
+        # That a node subscribes is no event at the owner: so this polls.
         await asyncio.sleep(LOOK_INTERVAL_S)
         before_count, found_count = found_count, node.subscribers_count(order.topic)
         if found_count != before_count:
@@ -296,9 +296,9 @@ async def await_subscribers(node: SpotNode, order: Publishing, *, timeout_s: flo
 
 
 async def until_lost(node: SpotNode, topic: str) -> None:
-    """Hold a topic for as long as it is this node's. Raises Fenced when it is no more, and was lost.
+    """Hold a topic for as long as it is this node's. Raises Fenced when it was lost.
 
-    After it was handed over the node lives on: others may have handed it theirs.
+    After it was handed over the node lives on: others may have handed it their topics.
     """
     events = node.events()
     if topic not in node.owned and not node.stats.moved_count:
@@ -311,7 +311,7 @@ async def until_lost(node: SpotNode, topic: str) -> None:
 
 
 async def make_sure(node: SpotNode, order: Publishing, outcome: Published, *, timeout_s: float) -> None:
-    """Ask the owner over the connection on which everything was published: it answers when it has all that.
+    """Ask the owner over the same connection as the messages: it answers when it has all of them.
 
     Raises TimedOut when it does not answer.
     """
@@ -320,7 +320,7 @@ async def make_sure(node: SpotNode, order: Publishing, outcome: Published, *, ti
     outcome.refused_count = stats.publishes_refused_count
     outcome.in_doubt_count = stats.publishes_in_doubt_count
     owner = node.topics.get(order.topic)
-    # Without an owner by now there is nobody to answer, and what it did not take was counted.
+    # Without an owner by now nobody can answer, and messages that it did not take were counted.
     if owner is not None:
         report = reports.get((order.topic, owner))
         if report is None:
@@ -335,7 +335,7 @@ async def make_sure(node: SpotNode, order: Publishing, outcome: Published, *, ti
 
 
 def tell(outcome: Published, *, is_brief: bool, as_json: bool) -> None:
-    """The outcome; people are told of one message only if there is something to say about it."""
+    """Report the outcome; people are told about one message only if there is something to say."""
     if as_json:
         print(json.dumps(outcome.facts()), flush=True)
     if not outcome.is_well or outcome.dropped_count or not (is_brief or as_json):

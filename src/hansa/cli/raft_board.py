@@ -88,7 +88,7 @@ def requests_table(group: GroupStatus) -> Table:
 
 
 def beginnings(group: GroupStatus) -> str:
-    """What holds for the whole group, and how it began."""
+    """The settings of the whole group, and how it began."""
     parts = [f"group {group.group_id or '(not begun yet)'}", f"approval {group.approval.value}"]
     if group.resource_group:
         parts.insert(1, f"resource group {group.resource_group}")
@@ -99,7 +99,7 @@ def beginnings(group: GroupStatus) -> str:
 
 
 def figures(group: GroupStatus) -> str:
-    """What the peer that was asked has counted and measured since it started."""
+    """The counts and measures of the peer that was asked, since it started."""
     stats = group.stats
     refused = ", ".join(f"{code} {count}" for code, count in sorted(stats.refusals.items()))
     joins = [f"{stats.joins_accepted_count} accepted"]
@@ -133,7 +133,7 @@ def day_and_time(wall_s: float) -> str:
 
 
 def summary(group: GroupStatus) -> str:
-    """All of it in one sentence."""
+    """A summary of the group in one sentence."""
     voters = [one for one in group.peers if one.is_voter]
     healthy_count = sum(one.is_healthy for one in voters)
     spare = healthy_count - (len(voters) // 2 + 1)
@@ -143,7 +143,7 @@ def summary(group: GroupStatus) -> str:
 
 
 def store_address(group: GroupStatus) -> str:
-    """What `--store` takes; empty when no peer says where it is asked."""
+    """The address for `--store`; empty when no peer tells its join address."""
     joins = [one.peer.join_address for one in group.peers if one.is_voter and one.peer.join_address]
     return f"raft://{','.join(joins)}/{group.app}" if joins else ""
 

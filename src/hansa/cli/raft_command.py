@@ -371,7 +371,7 @@ def status(
             out.print(requests_table(group))
         out.print(figures(group), markup=False)
         if address := store_address(group):
-            # In one piece, however long, so that it can be copied.
+            # On one line, however long, so that it can be copied.
             out.print(f"its store: {visible(address)}", markup=False, soft_wrap=True)
 
     run(ask())
@@ -384,7 +384,7 @@ def _order(
     facts: dict[str, str],
     sentence: str,
 ) -> None:
-    """Ask the group for something, and say that it was done."""
+    """Send the group an order, and report that it was done."""
 
     async def ask() -> None:
         async with raft.JoinClient(app, options.via) as client:
@@ -395,7 +395,7 @@ def _order(
 
 
 async def _serve(peer: raft.RaftPeer, *, as_json: bool) -> None:
-    """Run a peer until a signal says stop or its group has it no more. Raises what starting it raises."""
+    """Run a peer until a signal says stop or its group no longer has it. Raises what starting it raises."""
     with LogLines(as_json=as_json) as log:
         telling = TaskScope("hansa raft", _raise)
         telling.spawn(_tell(peer.events(), log), "events")

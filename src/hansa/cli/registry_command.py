@@ -17,7 +17,7 @@ from hansa.runtime.loops import run
 from hansa.services.discovery.events import events_between
 from hansa.services.registry import Registry
 
-# As fast as a person or a test follows; a look at an unchanged registry costs microseconds.
+# As fast as a person or a test can follow; a look at an unchanged registry costs microseconds.
 LOOK_INTERVAL_S: Final = 0.1
 
 
@@ -109,10 +109,7 @@ async def serve(registry: Registry, *, as_json: bool) -> None:
 
 
 class RegistryNews:
-    """Compares the registry with how it was at the last look and tells the differences.
-
-    A change is always followed by a broadcast, so a look at an unchanged count costs nothing.
-    """
+    """Compares the registry with the last look and reports the differences."""
 
     def __init__(self, registry: Registry, log: LogLines) -> None:
         self._registry = registry

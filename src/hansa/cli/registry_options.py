@@ -1,4 +1,4 @@
-"""Options that several commands share, in the same words: where registries are, credentials, output."""
+"""Options that several commands share, in the same words: registries' addresses, credentials, output."""
 
 from __future__ import annotations
 

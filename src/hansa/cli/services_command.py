@@ -1,4 +1,4 @@
-"""`hansa services`: who provides what, once or as it changes."""
+"""`hansa services`: the services and their providers, once or as they change."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Services: TypeAlias = Mapping[str, tuple[ProviderInfo, ...]]
 
 
 def as_table(services: Services) -> Table:
-    """A row per provider; the name of a service stands once."""
+    """A row per provider; the name of a service is shown once."""
     from rich.table import Table
     from rich.text import Text
 
@@ -80,7 +80,7 @@ def _name(provider: ProviderInfo) -> str:
 
 
 def facts(provider: ProviderInfo) -> dict[str, object]:
-    """A provider as JSON; the routing id in the spelling that people see."""
+    """A provider as JSON; the routing id as text for people."""
     return {
         "service": provider.service,
         "endpoint": provider.endpoint,
@@ -99,7 +99,7 @@ def as_object(services: Services, registries: Sequence[int]) -> dict[str, Any]:
 
 
 def summary(services: Services, registries: Sequence[int]) -> str:
-    """All of it in one sentence."""
+    """A summary in one sentence."""
     providers_count = sum(map(len, services.values()))
     told_by = f"registr{'y' if len(registries) == 1 else 'ies'} {', '.join(map(str, registries)) or 'none'}"
     return f"{counted(len(services), 'service')}, {counted(providers_count, 'provider')}; heard: {told_by}"
@@ -107,7 +107,7 @@ def summary(services: Services, registries: Sequence[int]) -> str:
 
 LOOK_INTERVAL_S: Final = 0.01
 DRAW_INTERVAL_S: Final = 0.25
-# After the first registry answered, the others get this long to say what they know.
+# After the first registry answered, the others get this long to send their lists.
 OTHERS_S_MAX: Final = 0.3
 
 
@@ -177,7 +177,7 @@ async def _hear(discovery: Discovery, pubs: tuple[str, ...], stop: StopRequest, 
             )
         if discovery.registries_heard:
             end_at = min(end_at, loop.time() + OTHERS_S_MAX)
-        # A list without any service is no event, so this looks again.
+        # A list without any service is no event, so this polls.
         await asyncio.sleep(LOOK_INTERVAL_S)
 
 
@@ -202,7 +202,7 @@ async def _draw(discovery: Discovery, to: Console, stop: StopRequest) -> None:
 async def _tell_changes(
     discovery: Discovery, pubs: tuple[str, ...], stop: StopRequest, *, timeout_s: float, as_json: bool
 ) -> None:
-    """A line per change; what is there at the beginning is added, too."""
+    """A line per change; the providers at the beginning are told as added."""
     loop = asyncio.get_running_loop()
     with LogLines(as_json=as_json, on_broken=lambda: loop.call_soon_threadsafe(stop.ask)) as log:
         discovery.listen(lambda event: tell_change(log, event))

@@ -1,4 +1,4 @@
-"""Options of the commands that hang on a session in a store, in the same words."""
+"""Options of the commands that use a session in a store, in the same words."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class SessionOptions:
     ttl
         After so many seconds without a sign of life somebody else may have it.
     node
-        As whom this process stands in line, which --move names; else its host and number, HOST:PID.
+        This process's name in lines, which --move names; else its host and number, HOST:PID.
     """
 
     store: StoreAddress = STORE
@@ -56,13 +56,13 @@ class SessionOptions:
 
     @property
     def who(self) -> str:
-        """As whom it stands in lines."""
+        """The name under which this process stands in lines."""
         return self.node or this_process()
 
 
 @asynccontextmanager
 async def swept(store: Store, cluster: str) -> AsyncIterator[None]:
-    """For as long as the block, hand-overs that ended long ago are forgotten now and then."""
+    """For as long as the block, sweep the hand-overs that ended long ago now and then."""
     tasks = TaskScope("sweeps", _raise)
     tasks.spawn(Handovers(store, cluster=cluster).keep_swept(), "sweeps hand-overs")
     try:
@@ -79,7 +79,7 @@ DEFAULTS: Final = SessionOptions()
 
 
 def this_process() -> str:
-    """As whom a process stands in lines that says nothing else: people find it by host and process."""
+    """The default name of a process in lines: people find the process by host and number."""
     return f"{gethostname()}:{getpid()}"
 
 

@@ -1,11 +1,11 @@
-"""stdin and stdout: of a program that must go on while they stall, and the console that tables are drawn on.
+"""stdin and stdout: reads and writes that do not stall the program, and the console for tables.
 
 Reads and writes of pipes, files and terminals may block for ever. Each runs in a thread that does not keep
 the process alive, one at a time, on the bare descriptor: Python's own stream objects have locks, which a
 blocked thread would hold when the process ends.
 
-rich takes 0.1 s to load, which whoever asks for JSON or for lines should not wait for. So each function that
-draws loads it, and no module does.
+rich takes 0.1 s to load, and users of JSON or lines should not wait for it. So each function that draws loads
+it, and no module does.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Lines:
         self._rest = bytearray()
 
     def cut(self, chunk: bytes) -> list[bytes]:
-        """The lines that the chunk completes. Raises BadArgument for one that is too long to be sent."""
+        """The lines that the chunk completes. Raises BadArgument for a line that is too long to be sent."""
         *ended, rest = chunk.split(b"\n")
         lines = []
         for line in ended:
@@ -49,12 +49,12 @@ class Lines:
         return lines
 
     def last(self) -> list[bytes]:
-        """What came after the last line's end, if anything did."""
+        """The bytes after the last line's end, if there are any."""
         return [bytes(self._rest)] if self._rest else []
 
 
 async def read_lines(descriptor: int = 0) -> AsyncIterator[bytes]:
-    """Every line as it comes, until the stream ends. Reads no further than the lines are taken.
+    """Every line as it comes, until the stream ends. It reads only as fast as the lines are taken.
 
     Raises BadArgument for a line that is too long to be sent.
     """
@@ -67,24 +67,24 @@ async def read_lines(descriptor: int = 0) -> AsyncIterator[bytes]:
 
 
 class Output:
-    """Writes to a descriptor, stdout if not said otherwise, without stopping the event loop."""
+    """Writes to a descriptor, stdout by default, without stopping the event loop."""
 
     def __init__(self, descriptor: int = 1) -> None:
         self._descriptor = descriptor
         self._thread: threading.Thread | None = None
-        # Ends of lines that a reader has, or that wait for it in the pipe.
+        # Line ends that a reader has, or that wait for it in the pipe.
         self.lines_count = 0
 
     async def write(self, chunk: bytes) -> None:
-        """Returns when the reader has room for all of it. Raises BrokenPipeError when the reader has left.
+        """Write it; returns when the reader has room for all of it. Raises BrokenPipeError when it has left.
 
-        A call that is cancelled has still written, or goes on to: `flush` waits for it.
+        A call that is cancelled has still written, or continues to: `flush` waits for it.
         """
         written, self._thread = in_thread(lambda: self._write(chunk), "writing lines")
         await written
 
     def flush(self) -> None:
-        """Wait a moment for what a cancelled call is still writing."""
+        """Wait a moment for the rest of a cancelled call."""
         if self._thread is not None:
             self._thread.join(FLUSH_S_MAX)
 

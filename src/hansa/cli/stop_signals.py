@@ -1,4 +1,4 @@
-"""SIGTERM and Ctrl-C as something a program waits for, or as the end of a block."""
+"""SIGTERM and Ctrl-C as something that a program waits for, or as the end of a block."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class StopRequest:
         self.asked.set()
 
     async def within(self, seconds: float) -> bool:
-        """Wait so long; whether the first signal has come."""
+        """Wait this long; returns whether the first signal has come."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self.asked.wait()
@@ -33,7 +33,7 @@ class StopRequest:
 
 @contextmanager
 def stop_signals() -> Iterator[StopRequest]:
-    """Within the block SIGTERM and SIGINT end nothing by themselves: they are told to the `StopRequest`."""
+    """Within the block SIGTERM and SIGINT end nothing by themselves: they set the `StopRequest`."""
     loop = asyncio.get_running_loop()
     stop = StopRequest()
     for number in _SIGNALS:
@@ -53,7 +53,7 @@ class Interruption:
         self.was_made = False
 
     def make(self) -> None:
-        """Cancel the block; what it left open closes in order, and a second signal changes nothing."""
+        """Cancel the block; its open objects close in order, and a second signal changes nothing."""
         if not self.was_made:
             self.was_made = True
             self._scope.reschedule(asyncio.get_running_loop().time())
@@ -61,11 +61,11 @@ class Interruption:
 
 @asynccontextmanager
 async def until_stopped() -> AsyncIterator[Interruption]:
-    """SIGTERM or SIGINT cancels the block, wherever it waits, and the program goes on after it."""
+    """SIGTERM or SIGINT cancels the block, wherever it waits, and the program continues after it."""
     loop = asyncio.get_running_loop()
     with suppress(TimeoutError):
-        # A deadline that a signal brings near: cancelling one's own task from a handler and telling that from
-        # other cancellations is what asyncio.timeout does.
+        # A deadline that a signal brings near: asyncio.timeout already cancels its own task from a handler,
+        # and distinguishes that from other cancellations.
         async with asyncio.timeout(None) as scope:
             cut = Interruption(scope)
             for number in _SIGNALS:

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 LISTEN: Final = "127.0.0.1:2379"
 DATA: Final = "hansa-store"
-# How soon trouble with the disk is told; a look costs nothing.
+# How soon trouble with the disk is reported; a look costs nothing.
 LOOK_INTERVAL_S: Final = 0.1
 
-# A store's history is hundreds of thousands of objects that never refer to each other in circles. To look
-# through all of them holds every client up for 0.1 s and more; that would be every 25,000 changes.
+# A store's history is hundreds of thousands of objects that never refer to each other in cycles. To scan all
+# of them delays every client by 0.1 s and more; by default that would happen every 25,000 changes.
 GARBAGE_THRESHOLDS: Final = (700, 10, 1_000)
 
 
@@ -68,7 +68,7 @@ def store(
     """
     if memory and data is not None:
         raise BadArgument("--memory keeps nothing, and --data says where to: give one of them")
-    # Here, because gRPC takes longer to load than help is worth.
+    # Imported here, because gRPC takes longer to load than help should take.
     from hansa.store.served.server import StoreServer
 
     server = StoreServer(
@@ -107,7 +107,7 @@ async def serve(server: StoreServer, *, as_json: bool) -> None:
 
 
 def tell_ready(server: StoreServer, log: LogLines) -> None:
-    """Where it is, what it found, and what to do next."""
+    """Report where it is, what it found, and what to do next."""
     store = server.store
     found = store.recovery
     if found.torn_bytes:

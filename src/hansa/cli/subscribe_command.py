@@ -1,4 +1,4 @@
-"""`hansa subscribe`: the messages of topics as lines, in a shell, and what happens to subscriptions."""
+"""`hansa subscribe`: the messages of topics as lines, in a shell, and the events of subscriptions."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def message_object(message: TopicMessage) -> dict[str, Any]:
 
 
 def tell_start(log: LogLines, subscriptions: Iterable[Subscription], owned: Container[str]) -> None:
-    """Those that wait for an owner; the others are told by their events. `owned` are the known topics."""
+    """Report subscriptions that wait for an owner; the others have events. `owned` are the known topics."""
     for subscription in subscriptions:
         if not any(topic in owned for topic in subscription.topics):
             what = "no topic matches yet" if subscription.is_pattern else "nobody owns it yet"
@@ -67,7 +67,7 @@ def tell_start(log: LogLines, subscriptions: Iterable[Subscription], owned: Cont
 
 
 def tell_event(log: LogLines, event: SpotEvent) -> None:
-    """One event of a spot; those that do not concern subscriptions are passed over."""
+    """Report one event of a spot; events that are not about subscriptions are ignored."""
     match event:
         case SubscriptionActivated(subscription=text, topic=topic, owner=owner):
             sentence = f"{_name(text, topic)}: active, owned by {format_id(owner)}"
@@ -84,7 +84,7 @@ def tell_event(log: LogLines, event: SpotEvent) -> None:
 
 
 def tell_end(log: LogLines, shown_count: int, subscriptions: Iterable[Subscription]) -> None:
-    """What was shown, and what was not."""
+    """Report how many messages were shown, and how many were not."""
     subscriptions = tuple(subscriptions)
     missed_count = sum(subscription.missed_count for subscription in subscriptions)
     dropped_count = sum(subscription.dropped_count for subscription in subscriptions)
@@ -130,7 +130,7 @@ def subscribe(
     topic_or_pattern
         A topic's name, or a pattern such as `'chat:*'`; quote it, or the shell may take the `*` for itself.
     more
-        Further ones. Who is matched by several gets a message once.
+        Further ones. A message that several of them match is printed once.
     count
         End after so many messages.
     as_json
@@ -178,7 +178,7 @@ async def _tell_events(log: LogLines, events: AsyncIterator[SpotEvent]) -> None:
 
 
 class Printer:
-    """Prints messages, up to so many."""
+    """Prints messages, up to a number of them."""
 
     def __init__(self, *, count_max: int | None, as_json: bool) -> None:
         self.output = Output()
@@ -192,9 +192,9 @@ class Printer:
         return self.output.lines_count
 
     async def print_all(self, spot: Spot) -> None:
-        """Returns after the last message that is wanted, and when the reader of the lines has left.
+        """Print until the last wanted message, or until the reader of the lines has left.
 
-        All that wait are written at once. While that stalls nothing is received: messages wait in the
+        All waiting messages are written at once. While that stalls nothing is received: messages wait in the
         subscriptions, where they are bounded and counted.
         """
         with suppress(BrokenPipeError):

@@ -1,4 +1,4 @@
-"""`hansa topics`: which topics there are, who owns them, and how much goes through them."""
+"""`hansa topics`: the topics of a mesh, their owners, and how much goes through them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicLine:
-    """A topic at one look. What its owner does not tell, and a rate without a look before, is None."""
+    """A topic at one look. What its owner does not tell, and a rate at the first look, is None."""
 
     topic: str
     owner: str
@@ -57,7 +57,7 @@ class Rates:
     def look(self, reports: Iterable[TopicReport], known: Mapping[str, bytes], *, now: float) -> Topics:
         """The lines of a survey that was made just now; rates are those since the last one.
 
-        Topics that are `known` (with their owners) and were not reported are there without numbers.
+        Topics that are `known` (with their owners) and were not reported are included without numbers.
         """
         elapsed_s, self._looked_at = now - self._looked_at, now
         told = {(report.topic, report.owner): report for report in reports}
@@ -110,7 +110,7 @@ def as_table(topics: Topics) -> Table:
 
 
 def takers_table(takers: Mapping[bytes, str], topics: Topics) -> Table:
-    """A row per node to which topics can be moved, with what has to be typed for it."""
+    """A row per node to which topics can be moved, with the word to type for it."""
     from rich.table import Table
     from rich.text import Text
 
@@ -138,14 +138,14 @@ def as_object(topics: Topics, peers: Sequence[bytes], takers: Mapping[bytes, str
 
 
 def summary(topics: Topics, peers: Sequence[bytes]) -> str:
-    """All of it in one sentence; this command's own node does not count."""
+    """A summary in one sentence; this command's own node does not count."""
     rates = [line.rate for line in topics.values() if line.rate is not None]
     told = f", {sum(rates):,.0f} messages/s" if rates else ""
     return f"{counted(len({topic for topic, _ in topics}), 'topic')} at {counted(len(peers), 'node')}{told}"
 
 
 def tell_changes(log: LogLines, before: Topics, after: Topics) -> None:
-    """A line for each topic that has other numbers than at the look before, and for each that is gone."""
+    """A line for each topic whose numbers changed since the last look, and for each that is gone."""
     for key, line in after.items():
         if key not in before or _news(line) != _news(before[key]):
             log.tell("topic", _sentence(line), **line.facts())
@@ -157,7 +157,7 @@ def tell_changes(log: LogLines, before: Topics, after: Topics) -> None:
 
 
 def _news(line: TopicLine) -> tuple[object, ...]:
-    # A rate that goes from unknown to 0 is none, one that goes from something to 0 is.
+    # A rate that goes from unknown to 0 is no change, one that goes from a number to 0 is.
     return line.owner, line.subscribers_count, line.published_count, line.dropped_count, bool(line.rate)
 
 
@@ -170,7 +170,7 @@ def _sentence(line: TopicLine) -> str:
 
 
 def number(value: float | None) -> str:
-    """For people; what is not known is a dash."""
+    """A number for people; an unknown one is a dash."""
     if value is None:
         return "-"
     return f"{value:,.1f}" if 0 < value < 10 and value != int(value) else f"{value:,.0f}"
@@ -245,7 +245,7 @@ class Survey:
         self._next_at = asyncio.get_running_loop().time()
 
     async def look(self) -> Topics:
-        """Wait until the next look is due, ask every node, and return what was known before."""
+        """Wait until the next look is due, ask every node, and return the state before."""
         loop = asyncio.get_running_loop()
         await asyncio.sleep(self._next_at - loop.time())
         # From now and not from when it was due: nobody is asked twice to make up for a slow node.
@@ -275,7 +275,7 @@ async def _draw(survey: Survey, to: Console) -> None:
 
 
 async def _tell_changes(survey: Survey, cut: Interruption, *, as_json: bool) -> None:
-    """A line per topic and change; what is there at the beginning is told, too."""
+    """A line per topic and change; the topics at the beginning are told, too."""
     loop = asyncio.get_running_loop()
     with LogLines(as_json=as_json, on_broken=lambda: loop.call_soon_threadsafe(cut.make)) as log:
         before = await survey.look()

@@ -105,7 +105,7 @@ async def _moved_in_mesh(
     within: float,
     reason: str,
 ) -> Handover | None:
-    """The record of what was moved; None when a signal came before. Raises what `move` is to tell."""
+    """The record of the move; None when a signal came before. Raises the errors that `move` reports."""
     name = topic_name(mesh.service, topic)
     async with until_stopped(), store, mesh.joined("topics move", environment) as node:
         handovers = Handovers(store, cluster=cluster, name=this_process())
@@ -118,7 +118,10 @@ async def _moved_in_mesh(
 
 
 def taker(node: SpotNode, topic: str, to: str) -> str:
-    """The name in the store of the node that is meant. Raises `NoSuccessor`, which says which there are."""
+    """The name in the store of the node that the user named.
+
+    Raises `NoSuccessor`, which lists the possible ones.
+    """
     takers = node.takers
     # An id first: somebody may have named a node like the id of another one.
     found = [peer for peer in takers if format_id(peer) == to]
@@ -145,7 +148,7 @@ def _named(takers: Mapping[bytes, str]) -> str:
 
 
 def _unowned(node: SpotNode, topic: str, cluster: str) -> NoOwner:
-    """The store knows no owner: why."""
+    """The error for a topic without an owner in the store, with the reason."""
     owner = node.topics.get(topic)
     if owner is None:
         return NoOwner(f"nobody owns topic {topic!r} now.{guess(topic, node.topics)}")

@@ -1,7 +1,7 @@
 """Channels to gRPC servers, and questions with a deadline over them.
 
 `open_channel` dials one server the way all of hansa does. A `ControlClient` is such a channel with one way to
-ask and one translation of what goes wrong; a client of several servers that decides call by call whom to ask
+ask and one translation of errors; a client of several servers that decides call by call which server to ask
 next (`store.etcd.caller`) uses the channels alone.
 """
 
@@ -22,14 +22,14 @@ from hansa.limits import CONTROL_CONNECT_S, CONTROL_REDIAL_S_MAX
 Options = Sequence[tuple[str, int]]
 
 _DIAL_OPTIONS: Final[Options] = (
-    # The least that gRPC takes.
+    # gRPC's minimum.
     ("grpc.initial_reconnect_backoff_ms", 100),
     # The time that gRPC gives an attempt to connect, whatever the name says.
     ("grpc.min_reconnect_backoff_ms", int(CONTROL_CONNECT_S * 1000)),
     ("grpc.max_reconnect_backoff_ms", int(CONTROL_REDIAL_S_MAX * 1000)),
-    # What may be repeated is decided by the caller, call by call.
+    # The caller decides, call by call, what may be repeated.
     ("grpc.enable_retries", 0),
-    # A connection of its own for each channel: one that is stuck is nobody else's.
+    # A connection of its own for each channel: a stuck one does not affect the others.
     ("grpc.use_local_subchannel_pool", 1),
     # Servers are reached directly, whatever a web browser on this machine needs.
     ("grpc.enable_http_proxy", 0),
@@ -50,7 +50,7 @@ class CredentialFiles(Protocol):
 
 
 def channel_credentials(tls: CredentialFiles | None) -> grpc.ChannelCredentials | None:
-    """What TLS needs; None without it. Raises `BadArgument` for files that cannot be read."""
+    """The credentials for TLS; None without it. Raises `BadArgument` for files that cannot be read."""
     if tls is None:
         return None
     try:
@@ -96,15 +96,15 @@ class ControlClient:
     async def ask(
         self, method: Method[RequestT, ResponseT], request: RequestT, *, timeout_s: float
     ) -> ResponseT:
-        """The answer, within this time.
+        """Ask, and return the answer, within this time.
 
         Raises `TimedOut`, `StoreUnavailable` when the server is away or cannot do it now, `Conflict` with the
-        server's words for why it cannot be, `AlreadyClosed`, and what the method's form raises for an answer
-        that cannot be read. Cancelling leaves open whether it was done.
+        server's reason for refusing, `AlreadyClosed`, and what the method's form raises for an answer that
+        cannot be read. Cancelling leaves open whether it was done.
         """
         if self._is_closed:
             raise self._closed()
-        # Decoded here: what gRPC cannot decode itself it logs, and answers with None.
+        # Decoded here: gRPC logs an answer that it cannot decode, and returns None instead.
         call: grpc.aio.UnaryUnaryMultiCallable[RequestT, bytes] = self._channel.unary_unary(
             method.path, request_serializer=method.form.encode
         )

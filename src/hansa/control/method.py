@@ -16,7 +16,7 @@ from google.protobuf.message import DecodeError
 from hansa.errors import BadFrame
 
 if TYPE_CHECKING:
-    # Only what is asked loads gRPC: what declares methods is also imported by those who never ask.
+    # Only calls load gRPC: modules that only declare methods are also imported by programs that never call.
     import grpc
     import grpc.aio
 
@@ -26,7 +26,7 @@ ResponseT = TypeVar("ResponseT")
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How messages become bytes. `decoder` gives the function that reads messages of one type.
+    """How messages become bytes. `decoder` returns the function that reads messages of one type.
 
     Decoding raises what the form says; a server answers it as it answers any `HansaError` of a method.
     """
@@ -65,7 +65,7 @@ class Method(Generic[RequestT, ResponseT]):
         return f"/{self.service}/{self.name}"
 
     def stub(self, channel: grpc.aio.Channel) -> grpc.aio.UnaryUnaryMultiCallable[RequestT, ResponseT]:
-        """Asks one question. A stream of one question and one answer is the same on the wire."""
+        """The stub for one question. A stream of one question and one answer is the same on the wire."""
         return channel.unary_unary(
             self.path,
             request_serializer=self.form.encode,
@@ -83,7 +83,7 @@ class Method(Generic[RequestT, ResponseT]):
     def stream_stub(
         self, channel: grpc.aio.Channel
     ) -> grpc.aio.StreamStreamMultiCallable[RequestT, ResponseT]:
-        """Opens a stream of questions and a stream of answers."""
+        """The stub that opens a stream of questions and a stream of answers."""
         return channel.stream_stream(
             self.path,
             request_serializer=self.form.encode,

@@ -1,8 +1,8 @@
 """A gRPC server at one address: bound, started, answering, stopped.
 
-A method is answered by a coroutine that takes a request and gives its answer. What it raises of hansa's own
-errors, and what the request's form raises, goes to `failed`, which gives an answer of the method instead, or
-the `Status` to end the call with. Methods that nobody answers get gRPC's UNIMPLEMENTED.
+A method is answered by a coroutine that takes a request and returns its answer. hansa's own errors that it
+raises, and errors of the request's form, go to `failed`, which returns an answer of the method instead, or
+the `Status` to end the call with. Methods without such a coroutine get gRPC's UNIMPLEMENTED.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """How a call ends that has no answer: the name of gRPC's code, and a text."""
+    """The end of a call that has no answer: the name of gRPC's code, and a text."""
 
     code: str
     text: str
 
 
 class ControlServer:
-    """A server, from `start` to `stop`. Give it its methods before it starts."""
+    """A server, from `start` to `stop`. Add its methods before it starts."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class ControlServer:
     def answer(
         self, method: Method[RequestT, ResponseT], answer: Callable[[RequestT], Awaitable[ResponseT]]
     ) -> None:
-        """Answer a plain method so."""
+        """Answer a plain method with this coroutine."""
         encode, decode = method.form.encode, method.form.decoder(method.request)
 
         async def serve(data: bytes, context: Context) -> bytes:
@@ -74,7 +74,7 @@ class ControlServer:
         self._handlers.by_path[method.path] = grpc.unary_unary_rpc_method_handler(serve)
 
     def stream(self, method: Method[RequestT, ResponseT], run: Callable[[Context], Awaitable[None]]) -> None:
-        """Answer a method whose two sides stream so: `run` reads requests and writes answers."""
+        """Answer a method whose two sides stream: `run` reads requests and writes answers."""
 
         async def serve(requests: object, context: Context) -> None:
             self._follow_call()
@@ -83,7 +83,7 @@ class ControlServer:
             except HansaError as error:
                 await _unless_status(self._failed(error), context)
             except grpc.aio.InternalError as error:
-                # So gRPC says that the client is gone: there is nobody to tell anything.
+                # This is how gRPC says that the client is gone: there is nobody to tell.
                 logger.debug("%s: the client is gone: %s", method.path, error)
 
         self._handlers.by_path[method.path] = grpc.stream_stream_rpc_method_handler(
@@ -93,7 +93,7 @@ class ControlServer:
         )
 
     async def start(self, address: str, *, what: str = "") -> int:
-        """Listen at `host:port` and answer; gives the port. `what` stands before the address in errors.
+        """Listen at `host:port` and answer; returns the port. `what` stands before the address in errors.
 
         Raises `AddressInUse`, `BadEndpoint`, and `BadArgument` for TLS files that cannot be used.
         """
@@ -112,7 +112,7 @@ class ControlServer:
         return port
 
     async def stop(self, grace_s: float | None = None) -> None:
-        """Take no more calls, give those that run this time to end, and end them. All have ended then."""
+        """Take no more calls, and give running ones `grace_s`; returns when all have ended."""
         if self._server is None:
             return
         server, self._server = self._server, None
@@ -150,7 +150,7 @@ async def _unless_status(found: Any, context: Context) -> Any:
 
 
 def _check_free(address: str, what: str) -> None:
-    """Raise `AddressInUse` or `BadEndpoint` for an address that cannot be listened at.
+    """Raise `AddressInUse` or `BadEndpoint` if it is impossible to listen at the address.
 
     gRPC would only say that it failed, and write its own words to stderr.
     """

@@ -1,25 +1,25 @@
-"""What processes agree on through a store: sessions, locks, elections and who is there.
+"""What processes agree on through a store: sessions, locks, elections and membership.
 
 async with Session(store, ttl=10) as session:
     async with Lock(session, "nightly") as hold:
         await files.write(fence=hold.fence, report=report)
 
-- `session`: one lease, kept alive, how long its owner may believe in it, and the keeper, which opens another
-  one when it was lost.
-- `line`: who stands where in a line of claims. `claim`: what is owned through a session, from taking it to
-  losing it or giving it back. `placed`: what is owned because a leader says so. `held`: a claim as its users
-  see it.
+- `session`: one lease that is kept alive, how long its owner may believe in it, and the keeper, which opens
+  another session when one was lost.
+- `line`: the order of the claims in a line. `claim`: what a process owns through its session, from taking it
+  to losing it or giving it back. `placed`: what a node owns because a leader says so. `held`: a claim as its
+  users see it.
 - `handover`: the steps by which something passes from one owner to the next, and who may write them.
-  `giving`: how an owner carries them out. `handed`: what is handed on, small or large. `succession`: how
-  those who wait do. `placing`: how leaders and nodes do it with placed entries. `handovers`: all of a
-  cluster, to see them and to ask for one.
+  `giving`: the owner's side. `handed`: the state that is handed on, small or large. `succession`: the
+  waiter's side. `placing`: hand-overs of placed entries, by leaders and nodes. `handovers`: all hand-overs
+  of a cluster, to see them and to ask for one.
 - `lock` (with the semaphore), `election`, `barrier`: what is taken in turns.
-- `following`: what a prefix of the store holds, kept up to date, and keys that are looked after.
+- `following`: a copy of the keys below a prefix, kept up to date, and keys that are guarded.
 - `fencing`: storage that only the newest owner writes.
 - `member`: a node, how others see it, what happens to it. `roster`: who is a member, and who is suspected.
 - `members`: this process's place in a cluster and its view of the others. `stay`: its record in the store.
-  `lookout`: looks after others, and says who is overdue.
-- `nodes`: smaller parts of the same: a registry and a watcher. `routing_table`: who has which partition.
+  `lookout`: watches the leases of other members, and reports which are overdue.
+- `nodes`: smaller parts of the same: a registry and a watcher. `routing_table`: the node of each partition.
 """
 
 from typing import TYPE_CHECKING

@@ -1,10 +1,10 @@
-"""A barrier: nobody passes until all have come; then all pass, and it is closed again.
+"""A barrier: nobody passes until all parties have come; then all pass, and it is closed again.
 
-Each party puts a key that says that it waits. Whoever sees enough of them opens: in one transaction that
-holds only if each of the oldest keys is unchanged, and turns them all to "inside". So a party that died
-before is not counted, however late that is noticed; nobody is let in twice; and who comes for the next round
+Each party puts a key that says that it waits. A party that sees enough waiting keys opens the barrier: one
+transaction turns the oldest of them to "inside", if each of them is unchanged. So a party that died before is
+not counted, however late that is noticed; no party is let in twice; and a party that comes for the next round
 while slow ones are still leaving has a key of its own that nobody confuses with theirs. Among any set of
-waiting parties the youngest saw all others when it came: so if they are enough, one that lives tries.
+waiting parties the youngest saw all others when it came: so if they are enough, one that lives tries to open.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _GONE: Final = 0
 
 
 class Barrier:
-    """A meeting of so many parties, again and again. All who use a name at a time give the same number."""
+    """A meeting of `parties` processes, again and again. All who use a name at a time give one number."""
 
     def __init__(self, session: Sessions, name: str, parties: int) -> None:
         if not 1 <= parties <= BARRIER_PARTIES_MAX:
@@ -40,11 +40,11 @@ class Barrier:
         return f"<Barrier {self.name!r} for {self.parties} of {self._sessions!r}>"
 
     async def wait(self, timeout: float | None = None) -> int:
-        """Wait until all parties have come. Gives the generation: one number for all who passed together.
+        """Wait until all parties have come. Returns the generation: one number for all that passed together.
 
-        It grows from one opening to the next. Raises `TimedOut` and `SessionLost`, and `BadArgument` for
-        another number of parties than the others'. Who gives up, or is cancelled, is counted no more, once
-        the store has heard of it: the others may pass with it before that.
+        The generation grows from one opening to the next. Raises `TimedOut` and `SessionLost`, and
+        `BadArgument` for another number of parties than the others'. A party that gives up, or is cancelled,
+        is no longer counted once the store has heard of it: the others may pass with it before that.
         """
         clock = self._sessions.store.clock
         began_s = clock.monotonic()
@@ -61,12 +61,12 @@ class Barrier:
         return generation
 
     async def waiting_count(self) -> int:
-        """How many wait now. Raises what the store raises."""
+        """How many parties wait now. Raises what the store raises."""
         scan = await self._sessions.store.scan(self._prefix)
         return len(waiting_of(scan.items))
 
     async def _come(self, session: Session) -> int:
-        """Come once: gives the generation, or `_GONE` when somebody deleted the key."""
+        """Come once; returns the generation, or `_GONE` when somebody deleted the key."""
         claim = TakenClaim(
             session,
             self._prefix,
@@ -106,7 +106,8 @@ class Barrier:
                 scan = await session.store.scan(self._prefix)
                 revision, items = scan.revision, scan.items
             except TROUBLE:
-                # It may be open: the same again finds the keys changed, and reads what became of them.
+                # It may have opened: the same request again finds the keys changed, and reads their new
+                # state.
                 await asyncio.sleep(backoff.next_s())
 
     def _admit(self, items: Sequence[KeyValue]) -> None:

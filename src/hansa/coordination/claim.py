@@ -1,19 +1,20 @@
-"""Something owned, from taking it to losing it or giving it back: one mechanism for all that is owned.
+"""A claim: something that a process owns through its session, from taking it to losing it or giving it back.
 
-A claim knows at once when it is lost (`loss`), cancels the bodies of its blocks, gives comparisons for its
-owner's own transactions (`guards`), and has an `epoch` that grows from owner to owner. There are two kinds:
+All that is owned in hansa uses this one mechanism. A claim knows at once when it is lost (`loss`), cancels
+the bodies of its blocks, has comparisons for its owner's own transactions (`guards`), and an `epoch` that
+grows from owner to owner. There are two kinds:
 
-- *Taken* (`TakenClaim`, out of a `Line`): a key of its own on a session's lease, in a line of such keys. Its
+- *Taken* (`TakenClaim`, from a `Line`): a key of its own on a session's lease, in a line of such keys. Its
   epoch is the revision that created the key, or that of a hand-over. Locks, semaphores, elections, barriers
   and topics are taken.
-- *Placed* (`PlacedClaim` in `placed`): an entry that a leader writes for a node, its session's lease and an
-  epoch.
+- *Placed* (`PlacedClaim` in `placed`): an entry in which a leader names a node, the lease of the node's
+  session and an epoch.
 
-A taken claim must: ask again until the store has answered, and remember that an unanswered request may still
-be carried out; from then on hear of the session's loss, and have its key guarded; look at the line again
-after each change ahead of it; end the whole session when the store has its lease no more; leave the line
-however acquiring ends, unless it owns; ask the session's clock last of all, after the store's yes; and,
-leaving, hear of nothing any longer and have the key deleted, in the background if the store does not answer.
+A taken claim must: repeat its request until the store has answered, and remember that an unanswered request
+may still be carried out; from then on listen for the session's loss, and have its key guarded; look at the
+line again after each change ahead of it; end the whole session when the store no longer has its lease; leave
+the line however acquiring ends, unless it owns; check the session's clock last of all, after the store's yes;
+and, when it leaves, stop listening and delete the key, in the background if the store does not answer.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ logger = logging.getLogger(__name__)
 
 E = TypeVar("E", bound=Fenced)
 
-# A put of one's own that was given up may come in between, once each.
+# Each put of its own that was given up may still be carried out in between, once.
 _MARK_TRIES_COUNT: Final = 8
 
 
@@ -72,10 +73,10 @@ _MARK_TRIES_COUNT: Final = 8
 
 
 class Claim(Generic[E]):
-    """What is owned through a session. `what` names it in errors, which are of the type `error`."""
+    """Something owned through a session. `what` names it in errors, which are of the type `error`."""
 
     is_sealed = False
-    """Whether a hand-over has come so far that its owner acts no more."""
+    """Whether its owner no longer acts because a hand-over is sealed, or about to be."""
 
     def __init__(self, session: Session, *, what: str, error: type[E]) -> None:
         self.session = session
@@ -85,7 +86,7 @@ class Claim(Generic[E]):
         self.loss: Loss[E] = Loss()
         self._error = error
         self.has_left = False
-        """Whether it was given back, or over."""
+        """Whether it was given back or handed over."""
         self._lost_when_leaving: E | None = None
         self._blocks: dict[asyncio.Task[object], GuardedBlock] = {}
 
@@ -97,7 +98,7 @@ class Claim(Generic[E]):
 
     @property
     def guards(self) -> tuple[Compare, ...]:
-        """They hold as long as it is owned: put them into your own `commit` in the same store."""
+        """Comparisons that hold as long as it is owned: put them into your own `commit` in the same store."""
         raise NotImplementedError
 
     @property
@@ -112,7 +113,7 @@ class Claim(Generic[E]):
         )
 
     def as_lost(self) -> E | None:
-        """The error that says why it is owned no more; None while it is, and when it was given back before.
+        """The error that says why it was lost; None while it is owned, or if it was given back before.
 
         Any thread may ask, at any moment.
         """
@@ -120,11 +121,11 @@ class Claim(Generic[E]):
             return self.loss.error
         if self.has_left or not self.epoch or self.session.is_live:
             return self._lost_when_leaving
-        # The clock knows it already; the event loop will hear of it.
+        # The clock knows it already; the event loop hears of it later.
         return self._as_session_lost()
 
     def check(self) -> None:
-        """Raise the loss, with its reason, or `NotHeld` once given back or over. Any thread may ask."""
+        """Raise the loss, with its reason; `NotHeld` once given back or handed over. Any thread may ask."""
         if (lost := self.as_lost()) is not None:
             raise again(lost)
         if self.has_left:
@@ -143,9 +144,9 @@ class Claim(Generic[E]):
         self.check()
 
     async def release(self, error: BaseException | None = None) -> bool:
-        """Give it back, with the error that is on its way to the caller; says whether it was owned.
+        """Give it back; returns whether it was owned. `error` is what is leaving the caller's block.
 
-        No error for what was lost before: in a `finally` it would take the place of a cancellation.
+        Never raises an earlier loss: in a `finally` that would take the place of a cancellation.
         """
         was_owned = self.is_standing
         await self._give_back(self.session.farewell_s(error))
@@ -178,18 +179,18 @@ class Claim(Generic[E]):
             raise again(lost)
 
     def _inside(self, who: Hashable, step: int) -> None:
-        """A task, or a thread by its number, has entered (1) or leaves (-1) a block of it."""
+        """A task, or a thread by its number, has entered (1) or leaves (-1) one of its blocks."""
 
     async def _give_back(self, timeout_s: float) -> None:
         raise NotImplementedError
 
     def _begin(self, epoch: int) -> None:
-        """It is owned from now on, as far as the store has told."""
+        """The store has said that it is owned from now on."""
         self.epoch = epoch
         self.session.loss.call_back(self._session_lost)
 
     def _end(self) -> bool:
-        """Own it no more, as of now; False if that was so before."""
+        """Stop owning it now; returns False if it had ended before."""
         if self.has_left:
             return False
         self._lost_when_leaving = self.as_lost()
@@ -222,13 +223,13 @@ class Claim(Generic[E]):
 class TakenClaim(Claim[E]):
     """A key in a line, on a session's lease, from entering to leaving.
 
-    One that is guarded is told by `loss` when somebody deletes the key; the session's end is told always.
+    If it is guarded, `loss` also reports that somebody deleted the key; it always reports the session's end.
     `admit` is given all keys of the line, and raises when this owner should not stand there.
     """
 
-    # What only a hand-over sets: a claim without pays nothing for it.
+    # Only a hand-over sets these: a claim without one pays nothing for them.
     handover: Handover | None = None
-    """How it came to this owner, if the one before has handed it over."""
+    """The hand-over by which it came to this owner, if it came by one."""
     _state = b""
     _state_loss: StoreCorrupt | None = None
     giving: Giving | None = None
@@ -254,7 +255,7 @@ class TakenClaim(Claim[E]):
         self._number = session.numbers.take(prefix)
         self.key = prefix + b"%016x-%d" % (session.lease, self._number)
         self._left_key = session.keys.left(session.lease, self._number)
-        # Whether a request for the key may still be under way, to be carried out who knows when.
+        # Whether a request for the key may still be on its way, and be carried out at any time.
         self._is_in_doubt = False
         # The revisions of the key's creation and of its last put, as far as the store has told.
         self._created = 0
@@ -273,11 +274,11 @@ class TakenClaim(Claim[E]):
         return (Compare.created(self.key, "=", self._created),)
 
     async def enter(self, *, is_patient: bool = True) -> tuple[Place, tuple[KeyValue, ...]]:
-        """Create the key at the end of the line; gives its place and all keys of the line.
+        """Create the key at the end of the line; returns its place and all keys of the line.
 
-        A lost answer does no harm: the same again finds the key there. Raises `SessionLost`, and what `admit`
-        raises; also `TimedOut` and `StoreUnavailable` unless it `is_patient`. A caller that is cancelled or
-        fails here must call `leave_later`.
+        A lost answer does no harm: the same request again finds the key there. Raises `SessionLost`, and what
+        `admit` raises; also `TimedOut` and `StoreUnavailable` unless it `is_patient`. A caller that is
+        cancelled or fails here must call `leave_later`.
         """
         session = self.session
         put = Put(self.key, self._value.encode(), session.lease)
@@ -311,35 +312,35 @@ class TakenClaim(Claim[E]):
             if self._admit is not None:
                 self._admit(items)
         except HansaError:
-            # First gone, then told: nobody else must be refused because of one who was.
+            # Delete the key before telling the caller: no other waiter must be refused because of this one.
             await self.release()
             raise
         return place, items
 
     async def wait_turn(self, place: Place) -> None:
-        """Wait from a place on until it is this key's turn, and take it, with what is handed on.
+        """Wait from a place on until this key's turn comes, and take the turn, with what is handed on.
 
-        Put it into a block that its loss cancels. A caller that is cancelled or fails here must leave.
+        Call it in a block that the claim's loss cancels. A caller that is cancelled or fails here must leave.
         """
         await wait_for_turn(self, place)
 
     def own(self, epoch: int, *, put_revision: int = 0, handover: Handover | None = None) -> None:
-        """For `wait_for_turn`: the turn was taken, at a revision that put the key, with what is handed on."""
+        """For `wait_for_turn`: the turn was taken by this put, through this hand-over if there is one."""
         self.epoch, self.handover = epoch, handover
         self._put_revision = put_revision or self._put_revision
 
     @property
     def state(self) -> bytes:
-        """What came along, once it was read. Raises `StoreCorrupt` for what was lost."""
+        """The state that was handed on, once it was read. Raises `StoreCorrupt` if it was lost."""
         if self._state_loss is not None:
-            # A new one each time: one object that is raised twice would tell of both ways.
+            # A new error each time: the traceback of one that is raised twice would show both raises.
             raise StoreCorrupt(str(self._state_loss)) from self._state_loss.__cause__
         return self._state
 
     async def handed_state(self) -> bytes:
-        """What the owner before has handed on; empty if it came here in another way. Waits for the store.
+        """The state that the previous owner handed on; empty if there was no hand-over. Waits for the store.
 
-        Raises `StoreCorrupt` when that was too large for the record, and is gone or damaged since.
+        Raises `StoreCorrupt` when the state was too large for the record, and its blob is gone or damaged.
         """
         handover = self.handover
         if handover is not None and (handover.state or handover.blob) and self._state_loss is None:
@@ -351,10 +352,10 @@ class TakenClaim(Claim[E]):
         return self.state
 
     async def finish_handover(self) -> None:
-        """Read what was handed on, and say that it was read. However long the store cannot be reached.
+        """Read the state that was handed on, and write that it was read. Waits for the store.
 
-        Raises the loss. Until then whoever comes after this owner is given the same state. If that is lost,
-        the record says so, it is owned all the same, and `state` raises it.
+        Raises the loss. Until then an owner that comes after this one is given the same state. If the state
+        is lost, the record says so, the claim is owned all the same, and `state` raises the error.
         """
         if self.handover is not None:
             with suppress(StoreCorrupt):
@@ -362,7 +363,7 @@ class TakenClaim(Claim[E]):
             await finish(self, "" if self._state_loss is None else str(self._state_loss))
 
     async def wanted(self) -> Handover:
-        """Wait until somebody asks from outside to move it; gives the record. Raises as `Held.wanted`."""
+        """Wait until somebody outside asks to move it; returns the record. Raises as `Held.wanted`."""
         self.check()
         return await asked_for(self)
 
@@ -374,7 +375,7 @@ class TakenClaim(Claim[E]):
         timeout: float = HANDOVER_S,
         reason: str = "",
     ) -> Handover:
-        """Give it to a node, with a state. As `Held.hand_over`; a topic's node comes when it is named."""
+        """Hand it over, as `Held.hand_over`. A topic's node may join the line only when it is named."""
         self.check()
         if self.giving is not None:
             raise Conflict(f"{self.what} is being handed over to {self.giving.to!r} already")
@@ -387,13 +388,13 @@ class TakenClaim(Claim[E]):
             self.session.guard.let_go(self.key)
 
     def put_own(self) -> Put:
-        """The key once more, as it is."""
+        """The operation that puts the key again, with the same value."""
         return Put(self.key, self._value.encode(), self.session.lease)
 
     def puts_of_leaving(self) -> list[Put]:
-        """What must be put along when the key is deleted, by this owner or the next.
+        """The puts that go with the delete of the key, whoever deletes it: this owner or the next one.
 
-        A request that was given up may be carried out later than this: it must find that all is over.
+        An entering request that this claim gave up may be carried out later: this mark makes it fail.
         """
         return [Put(self._left_key, b"", self.session.lease)] if self._is_in_doubt else []
 
@@ -402,7 +403,7 @@ class TakenClaim(Claim[E]):
         value = replace(self._value, body=body)
         for _ in range(_MARK_TRIES_COUNT):
             outcome = await self.session.store.commit(
-                # By the last put too: one that was given up must not come late, over a newer one.
+                # Compare the last put too: an older one that was given up must not overwrite a newer one.
                 [*self.guards, Compare.revision(self.key, "=", self._put_revision)],
                 then=[Put(self.key, value.encode(), self.session.lease)],
                 otherwise=[Get(self.key)],
@@ -424,10 +425,11 @@ class TakenClaim(Claim[E]):
             self._delete_later()
 
     async def _give_back(self, timeout_s: float) -> None:
-        """Delete the key. If the store does not answer soon, that goes on in the background. Never raises it.
+        """Delete the key.
 
-        A key that was lost is deleted in the background alone: the loss is told first. Cancelling it lets it
-        go on in the background too. Who leaves at the same time returns when the first one does.
+        If the store does not answer soon, that goes on in the background, without an error. A key that was
+        lost is deleted only in the background: the loss is told first. If this is cancelled, the delete goes
+        on in the background too. A second caller meanwhile returns when the first one does.
         """
         await self._leaving.once(lambda: self._leave_line(timeout_s))
 
@@ -440,26 +442,26 @@ class TakenClaim(Claim[E]):
         try:
             await self._delete(timeout_s)
         except LeaseLost:
-            pass  # With the lease the key goes, and no late request can make it anew.
+            pass  # The key ends with the lease, and no late request can create it again.
         except BaseException as error:
             self._delete_later()
             if not isinstance(error, TROUBLE):
                 raise
 
     def _leave(self) -> bool:
-        """Stand here no more, as of now; says whether there is still a key to delete."""
+        """Stop standing in the line now; returns whether there is still a key to delete."""
         if not self._end():
             return False
         self.session.guard.let_go(self.key)
         return self._lost_when_leaving is None or self._is_in_doubt
 
     def _delete_later(self) -> None:
-        # A lease that ends takes the key along.
+        # When a lease ends its keys are deleted.
         if self.session.is_live:
             self.session.spawn(self._delete_patiently(), f"leaves {self.what}")
 
     async def _delete(self, timeout: float) -> None:
-        # Before the store has answered, the name is enough: nobody else makes a key with this lease in it.
+        # Before the store has answered, the name is enough: nobody else creates a key with this lease in it.
         compares = self.guards if self._created else ()
         over = self.puts_of_leaving()
         await self.session.store.commit(
@@ -476,14 +478,14 @@ class TakenClaim(Claim[E]):
             except TROUBLE:
                 await asyncio.sleep(backoff.next_s())
             except (AlreadyClosed, LeaseLost):
-                return  # With the lease the key goes, and no late request can make it anew.
+                return  # The key ends with the lease, and no late request can create it again.
 
     async def wait_behind(self, place: Place) -> None:
-        """Wait until who stands ahead has changed in a way that may make it this key's turn."""
+        """Wait until a change ahead in the line may have given this key its turn."""
         if self._turns_count > 1 and place.is_next:
             await self._wait_for_any(place)
             return
-        # With several turns at once, the one before may also have got its turn, and says so by a put.
+        # With several turns at once, the key ahead may also have got its turn, and says so by a put.
         await key_changed(
             self.session.store,
             place.before,
@@ -504,16 +506,16 @@ class TakenClaim(Claim[E]):
             following.close()
 
     async def look(self) -> Place:
-        """Its place in the line now. A store that cannot be reached is waited for."""
+        """Read its place in the line now. Waits for the store."""
         look = partial(self.session.store.scan, self.prefix)
         scan = await patiently(partial(look, keys_only=True), self.session.environment.chance)
         if has_head(scan.items):
-            # Rare, and what it says counts.
+            # A head is rare, and its value is needed: read again, with values.
             scan = await patiently(look, self.session.environment.chance)
         return self.place(scan.items, scan.revision)
 
     def place(self, items: Iterable[KeyValue], revision: int) -> Place:
-        """Its place among these keys. Raises the loss when it stands there no more."""
+        """Its place among these keys. Raises the loss when it no longer stands there."""
         place = place_of(self.key, items, revision=revision, turns_count=self._turns_count)
         if place is None or (self._created and place.own.create_revision != self._created):
             self.deleted()
@@ -527,20 +529,20 @@ class TakenClaim(Claim[E]):
             del inside[who, self.prefix]
 
     def deleted(self) -> None:
-        """The key is gone: lost, unless it was given away, which `Giving` finds out."""
+        """The key is gone: lost, unless it was handed over, which `Giving` finds out."""
         if not self.is_sealed:
             self._lose(f"somebody deleted the key {self.key!r}")
 
     def unseal(self) -> None:
-        """For `Giving`: the hand-over was withdrawn, and this owner acts again; if its key is still there."""
+        """For `Giving`: the hand-over was withdrawn, and this owner acts again, if its key is still there."""
         self.is_sealed = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """Somebody in a line: the session's lease, the epoch, and what is said there, and by whom.
+    """An owner or waiter in a line: the session's lease, the epoch, and what its key says.
 
-    The epoch is 0 of one who must take its turn before it owns anything, as after a hand-over.
+    The epoch is 0 if the waiter must take its turn before it owns, as after a hand-over.
     """
 
     lease: int
@@ -549,7 +551,7 @@ class Standing:
 
     @classmethod
     def of(cls, items: Iterable[KeyValue]) -> list[Standing]:
-        """Everybody in a line, in order. Raises `BadRecord`."""
+        """All that stand in a line, in order. Raises `BadRecord`."""
         items = tuple(items)
         head = head_of(items)
         return [
@@ -559,11 +561,11 @@ class Standing:
 
 
 class Line(Generic[E]):
-    """Where claims are taken in turns: the part that a lock, a semaphore, an election and topics share.
+    """A line in which claims take turns: what locks, semaphores, elections and topics have in common.
 
-    `turns_count` own at a time. Who had to wait says `inside` when its turn comes, if there is something to
-    say. What may be held for a moment only (`is_brief`) is not watched at once. What has a name for
-    hand-overs is `movable`.
+    `turns_count` claims own at a time. A claim that had to wait puts `inside`, if given, when its turn comes.
+    A claim that may be held for a moment only (`is_brief`) is not watched at once. `movable` is the name for
+    hand-overs, if there can be any.
     """
 
     def __init__(
@@ -613,11 +615,11 @@ class Line(Generic[E]):
         )
 
     async def acquire(self, timeout: float | None) -> TakenClaim[E]:
-        """Wait in line, and own. Leaves the line when it fails, is cancelled, or times out.
+        """Wait in line until this claim owns. Leaves the line when it fails, is cancelled, or times out.
 
-        Raises `TimedOut`, the error of the line when somebody takes this one out of it, and `UsageError` in a
+        Raises `TimedOut`, the error of the line when somebody deletes this claim's key, and `UsageError` in a
         task that would wait for itself. When the session is lost it raises `SessionLost`, or with a keeper
-        begins anew on the next one.
+        starts again on the next one.
         """
         clock = self.sessions.store.clock
         began_s = clock.monotonic()
@@ -635,9 +637,9 @@ class Line(Generic[E]):
                         await claim.wait_turn(place)
                         await self._finish(claim)
                         if self._inside is not None:
-                            # However long the store cannot be reached; cancelling it may leave either value.
+                            # Waits for the store; if it is cancelled, the key may have either value.
                             await patiently(partial(claim.mark, self._inside), session.environment.chance)
-                # The store said so a moment ago; the session's clock has the last word.
+                # The store's yes is a moment old; the session's clock has the last word.
                 session.check()
                 return self._owned(claim, clock.monotonic() - began_s)
             except TimeoutError:
@@ -653,9 +655,9 @@ class Line(Generic[E]):
                 raise
 
     async def try_acquire(self, timeout: float | None = 0.0) -> TakenClaim[E] | None:
-        """Own, if the turn comes with entering the line; else None. `timeout` is for a session that lives.
+        """Own, if the turn comes with entering the line; else return None. `timeout` is for a live session.
 
-        Raises `TimedOut` and `StoreUnavailable`, `SessionLost`. Cancelling it leaves the line.
+        Raises `TimedOut`, `StoreUnavailable` and `SessionLost`. Cancelling it leaves the line.
         """
         session = await self.sessions.live(timeout)
         claim = self._claim(session)
@@ -681,12 +683,12 @@ class Line(Generic[E]):
         if claim.movable is not None and claim.movable.is_plain:
             await claim.finish_handover()
         else:
-            # Who says by itself when it is done has it at hand, too.
+            # An owner that itself says when the hand-over is done has the state in memory, too.
             with suppress(StoreCorrupt):
                 await claim.handed_state()
 
     async def standing(self) -> list[Standing]:
-        """Everybody in the line, in order. Raises what the store raises."""
+        """All that stand in the line, in order. Raises what the store raises."""
         return Standing.of((await self.sessions.store.scan(self.prefix)).items)
 
     def _owned(self, claim: TakenClaim[E], waited_s: float) -> TakenClaim[E]:
@@ -700,17 +702,17 @@ class Line(Generic[E]):
         self._lost_count += 1
 
     def check_outside(self, session: Session, who: Hashable, kind: str) -> None:
-        """Raises `UsageError` for a task or a thread that has all the turns there are, in its blocks."""
+        """Raise `UsageError` for a task or a thread whose own blocks already have all the turns."""
         if session.inside[who, self.prefix] >= self._turns_count:
             raise UsageError(f"{self.what}: this {kind} is inside already, and might wait for itself")
 
 
 async def give_back_all(claims: Iterable[TakenClaim[Any]]) -> None:
-    """Give back many claims, so many in a transaction. What the store does not hear soon, it hears later."""
+    """Give back many claims, as many as fit in each transaction; what fails is deleted in the background."""
     left = [claim for claim in claims if claim._leave()]
     try:
         while left:
-            # Nobody else makes a key with this lease in it: here the name is enough.
+            # Nobody else creates a key with this lease in it: here the name is enough.
             deletes = [Delete(claim.key) for claim in left[:STORE_TXN_COUNT_MAX]]
             await left[0].session.store.commit((), deletes, timeout=FAREWELL_STORE_S_MAX)
             del left[: len(deletes)]
@@ -722,7 +724,7 @@ async def give_back_all(claims: Iterable[TakenClaim[Any]]) -> None:
 
 
 async def mark_all(session: Session, items: Sequence[KeyValue], body: bytes) -> Outcome:
-    """Give the keys of several owners another body, in one transaction: if none of them has changed."""
+    """Give the keys of several owners another body, in one transaction, if none of them has changed."""
     return await session.store.commit(
         [Compare.revision(item.key, "=", item.mod_revision) for item in items],
         then=[

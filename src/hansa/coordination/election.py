@@ -1,4 +1,4 @@
-"""An election: one leads at a time, and its term is higher than all before."""
+"""An election: one process leads at a time, and its term is higher than all terms before."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from hansa.errors import LeadershipLost, UsageError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaderInfo:
-    """Who leads: the term, what it says of itself, and its session's lease.
+    """Who leads: the term, what the leader says of itself, and its session's lease.
 
-    `node` is who it says to be, and `since` the wall time at which it became a candidate, by its own clock,
-    for display. Older processes say neither.
+    `node` is the name that the leader gives, and `since` the wall time at which it became a candidate, by its
+    own clock, for display. Older processes write neither.
     """
 
     term: int
@@ -31,15 +31,15 @@ class LeaderInfo:
 
 
 class Leadership(Held[LeadershipLost]):
-    """This process leads. Give it back with `resign`, or use `async with`.
+    """The leadership of this process. Give it back with `resign`, or use `async with`.
 
-    `async with leadership:` cancels its body when it is lost and raises `LeadershipLost`; it resigns at the
-    end.
+    `async with leadership:` cancels its body when the leadership is lost and raises `LeadershipLost`; it
+    resigns at the end.
     """
 
     @property
     def term(self) -> int:
-        """Grows from leader to leader: whoever guards something refuses terms lower than it has seen."""
+        """Grows from leader to leader: guarded storage refuses lower terms than it has seen."""
         return self._claim.epoch
 
     @property
@@ -51,7 +51,7 @@ class Leadership(Held[LeadershipLost]):
         return self._claim.is_standing
 
     async def proclaim(self, value: bytes) -> None:
-        """Say something else of the leader; those who observe are told. Raises `LeadershipLost`.
+        """Change what the leader says of itself; observers are told. Raises `LeadershipLost`.
 
         Raises `TimedOut` and `StoreUnavailable` too: then try again, it does no harm.
         """
@@ -59,7 +59,7 @@ class Leadership(Held[LeadershipLost]):
         await self._claim.mark(value)
 
     async def resign(self) -> bool:
-        """Lead no more, as of now. Says whether it led until now; never raises that it did not.
+        """Stop leading now. Returns whether this process led until now; never raises a loss.
 
         When the store does not answer soon it is told in the background, as it is when this is cancelled.
         """
@@ -69,7 +69,7 @@ class Leadership(Held[LeadershipLost]):
 class Election:
     """An election by name. `value` is what this candidate says of itself, an address for example.
 
-    It hangs on a session, or with a `SessionKeeper` on the one that lives when it campaigns.
+    It hangs on a session, or with a `SessionKeeper` on the session that lives when it campaigns.
     """
 
     def __init__(self, session: Sessions, name: str, *, value: bytes = b"") -> None:
@@ -99,7 +99,7 @@ class Election:
         return Campaign(self, timeout)
 
     async def win(self, *, timeout: float | None = None) -> Leadership:
-        """Wait until this process leads. A store that cannot be reached is waited for.
+        """Wait until this process leads. Waits for a store that cannot be reached.
 
         Raises `TimedOut`, `SessionLost`, and `LeadershipLost` when somebody took this candidate out of the
         line; `UsageError` without a timeout in a task that leads already. Cancelling it leaves the line.
@@ -107,13 +107,13 @@ class Election:
         return Leadership(self.name, await self._line.acquire(timeout))
 
     async def leader(self) -> LeaderInfo | None:
-        """Who leads now, if anybody. Raises what the store raises."""
+        """Who leads now; None for nobody. Raises what the store raises."""
         return _leader_of(await self._line.standing())
 
     async def observe(self) -> AsyncGenerator[LeaderInfo | None, None]:
-        """Who leads, now and after each change; None for nobody. Terms never go back.
+        """The leader now and after each change; None for nobody. Terms never go back.
 
-        It waits for a store that cannot be reached, and then tells what it missed as one change. Needs no
+        It waits for a store that cannot be reached, and then reports what it missed as one change. Needs no
         live session. Raises `AlreadyClosed` when the store was closed.
         """
         sessions = self._line.sessions
@@ -123,7 +123,7 @@ class Election:
         try:
             async for _ in following:
                 leader = _leader_of(Standing.of(following.items.values()))
-                # A store that was put back to an older state must not put its readers back too.
+                # If the store was restored to an older state, its readers must not go back too.
                 if (leader is not None and leader.term < term_max) or (leader == seen and not is_first):
                     continue
                 is_first, seen = False, leader
@@ -135,7 +135,7 @@ class Election:
 
 
 class Campaign:
-    """What `Election.campaign` gives: enter it to lead."""
+    """The result of `Election.campaign`: enter it to lead."""
 
     def __init__(self, election: Election, timeout: float | None) -> None:
         self._election = election
@@ -159,7 +159,7 @@ class Campaign:
 
 
 def _leader_of(line: Sequence[Standing]) -> LeaderInfo | None:
-    """The first of a line is who leads; after a hand-over, when it has taken its turn."""
+    """The first in a line leads; after a hand-over, only once it has taken its turn."""
     if not line or not line[0].epoch:
         return None
     first, signed = line[0], line[0].signed

@@ -1,8 +1,9 @@
 """Guarded storage: one value that only the newest owner writes, in the store or in a file.
 
-Guarded storage remembers the highest fence it was shown. An owner first *takes* it (raises the fence, and
-only then reads), and then writes under its fence. So once a new owner has read, no write of an older one can
-come behind its back: a fence that is checked on writing alone loses what was written between read and write.
+Guarded storage remembers the highest fence it was shown. An owner first *takes* the storage (raises the
+fence, and only then reads it), and then writes under its fence. So once a new owner has read, no write of an
+older one can come behind its back: a fence that is checked on writing alone loses what was written between
+read and write.
 
 A `FencedKey` is in the store. A `FencedFile` is for threads and processes of one machine: one call at a time
 works on it and holds an advisory lock on the file `<path>.lock` beside it, which the kernel takes from a
@@ -42,14 +43,14 @@ _MAGIC: Final = b"hansa-fenced-1"
 
 
 def as_fence(fence: int) -> int:
-    """A fence that can be. Raises `BadArgument`."""
+    """Return the fence if it is a possible one. Raises `BadArgument`."""
     if not 0 < fence <= FENCE_MAX:
         raise BadArgument(f"fence {fence}: give hold.fence or leadership.term")
     return fence
 
 
 def encode_fence(fence: int) -> bytes:
-    """As text of a fixed width, so that the order of bytes is the order of fences."""
+    """The fence as text of a fixed width, so that the order of bytes is the order of fences."""
     return b"%016x" % fence
 
 
@@ -73,7 +74,7 @@ def refusal(what: str, *, fence: int, stored: int) -> StaleFence | NotHeld:
 
 
 def encode_file(fence: int, value: bytes | None) -> bytes:
-    """A file: a line with the fence, whether there is a value, its length and a checksum; then the value."""
+    """The bytes of a file: a line with fence, presence of a value, length and checksum; then the value."""
     head = b"%s %s %s %d" % (
         _MAGIC,
         encode_fence(fence),
@@ -98,7 +99,7 @@ def decode_file(data: bytes, what: str) -> tuple[int, bytes | None]:
 class FencedKey:
     """A key in a store, and beside it, with `/fence` at its end, the highest fence that was shown.
 
-    The fences of one key come from one lock or one election. The value is the key's own, byte by byte:
+    The fences of one key come from one lock or one election. The value is stored as it is, byte by byte:
     anybody can read it with `store.get`.
     """
 
@@ -122,7 +123,7 @@ class FencedKey:
         as_fence(fence)
         raised = Put(self.fence_key, encode_fence(fence))
         while True:
-            # Lower than the next one: not higher than this one.
+            # The stored fence is lower than the next one, so not higher than this one.
             outcome = await self._store.commit(
                 [Compare.value(self.fence_key, "<", encode_fence(fence + 1))],
                 then=[raised, Get(self.key)],
@@ -134,7 +135,8 @@ class FencedKey:
                 return self._seen(fence, found)
             if found is not None:
                 raise self._refusal(fence, found)
-            # The first fence of all: an absent key compares with nothing. Who is beaten to it looks again.
+            # The first fence of this key: an absent key matches no comparison of values. If another owner is
+            # faster, look again.
             outcome = await self._store.commit(
                 [Compare.absent(self.fence_key)], then=[raised, Get(self.key)], timeout=timeout
             )
@@ -142,12 +144,13 @@ class FencedKey:
                 return self._seen(fence, _read(outcome, self.key))
 
     async def write(self, fence: int, value: bytes, *, timeout: float | None = STORE_TIMEOUT_S) -> int:
-        """Set the value, if it and the fence are as this object's last call left them; gives the revision.
+        """Set the value, if it and the fence are as this object's last call left them; returns the revision.
 
         Raises `StaleFence` when a newer owner has raised the fence, `NotHeld` when this one was never taken
-        here. After `TimedOut` it may have been written, now or later: `take` with the same fence again, then
-        a write that was given up is refused, if it comes after one that was not. `Conflict` says that such a
-        one came in between, or that the store went back in time behind the `take`: take again.
+        here. After `TimedOut` the value may have been written, now or later: `take` with the same fence
+        again, and write again. Then the write that was given up is refused if it arrives after the new one.
+        `Conflict` says that it arrived in between, or that the store went back in time after the `take`: take
+        again.
         """
         as_fence(fence)
         if self._revision is None:
@@ -191,7 +194,7 @@ _POLL_S_MAX: Final = 0.02
 
 
 class FencedFile:
-    """A file on a local disk with a fence in its first line. All who use it do it through this class.
+    """A file on a local disk with a fence in its first line. All its users must go through this class.
 
     Calls block. Each raises `StoreCorrupt` for a file that is damaged, `TimedOut` when another process stays
     inside for too long (it may be stopped) and `StoreUnavailable` when the disk refuses: then `take` again
@@ -208,7 +211,7 @@ class FencedFile:
         return f"<FencedFile {str(self.path)!r}>"
 
     def take(self, fence: int) -> bytes | None:
-        """Raise the fence, on the disk, then give the value; None when there is none yet.
+        """Raise the fence on the disk, then return the value; None when there is none yet.
 
         Taking again with the same fence is fine. Raises `StaleFence`.
         """
@@ -234,7 +237,7 @@ class FencedFile:
             self._replace(encode_file(fence, value))
 
     def read(self) -> bytes | None:
-        """The value as it is now; whoever wants to write uses `take`."""
+        """The value as it is now; a caller that wants to write uses `take`."""
         try:
             return self._read()[1]
         except OSError as error:
@@ -250,7 +253,7 @@ class FencedFile:
     def _replace(self, data: bytes) -> None:
         with open(self._new_path, "wb") as file:
             if self.path.exists():
-                # Whom it was hidden from must not read the new one.
+                # Users who could not read the old file must not be able to read the new one.
                 os.fchmod(file.fileno(), S_IMODE(self.path.stat().st_mode))
             file.write(data)
             file.flush()

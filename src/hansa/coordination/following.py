@@ -1,23 +1,24 @@
-"""Follows a prefix, or one key, of a store through all that a watch can suffer.
+"""Following the keys below a prefix, or one key, of a store through all that can happen to a watch.
 
 `Copy` decides what is news. It is first given a whole read, then the batches of a watch that begins right
 after it. When the watch breaks (the history was compacted, the reader was too slow, the store was away) it is
-given another whole read, and tells the difference: nothing twice, and nothing missed that still matters. A
+given another whole read, and reports the difference: nothing twice, and nothing missed that still matters. A
 key that was deleted and created again in between shows as a delete and a put, since its `create_revision`
-differs; a key that came and went in between never shows.
+differs; a key that was created and deleted in between never shows.
 
-`Following` drives it. It must: read, then watch from the next revision, and take the read over only when the
-watch is ready; close a watch that is not; after a failure drop the watch, tell of the trouble and pause,
-once, also when the step is cancelled; begin its pauses anew after a good read; and end a pause when closed.
+`Following` drives it. It must: read, then watch from the next revision, and use the read only when the watch
+is ready; close a watch that does not become ready; after a failure drop the watch, report the trouble and
+pause once, also when the step is cancelled; start again with short pauses after a good read; and end a pause
+when it is closed.
 
-`key_changed` waits for one key. It must: close each watch; after a broken one pause, read the key as often as
-the store needs, see whether what was read is what it waits for, and only then watch on from there; and begin
-its pauses anew when a watch has told something.
+`key_changed` waits for one key. It must: close each watch; after a broken watch pause, read the key until the
+store answers, check whether the key is what it waits for, and only then watch on from there; and start again
+with short pauses when a watch has told something.
 
 `Guard` waits for all keys of a session at once, without a task. It must do for each of them what
-`key_changed` does for one, with pauses of its own; read many broken ones in one transaction, and never two of
-these at once; tell what it finds after a gap only if that is news; and, when a key is let go, close its watch
-and tell no more of it.
+`key_changed` does for one, with separate pauses; read many keys with broken watches in one transaction, and
+run only one such read at a time; report what it finds after a gap only if that is news; and, when a key is
+let go, close its watch and report nothing more of it.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """All keys at a revision: the first thing that a follower is told."""
+    """All keys at a revision: the first news that a follower gets."""
 
     revision: int
     items: Mapping[bytes, KeyValue]
@@ -72,10 +73,10 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changed:
-    """What is different since the last news. Deletes come before puts: a key may be in both.
+    """The difference since the last news. Deletes come before puts: a key may be in both.
 
     `deletes` are the keys as they last were. `is_after_gap` says that a watch was lost and this is the
-    difference of two reads, of which `revision` is the second one's.
+    difference of two reads; `revision` is that of the second read.
     """
 
     revision: int
@@ -85,14 +86,14 @@ class Changed:
 
 
 def changes(news: Snapshot | Changed) -> tuple[tuple[KeyValue, ...], tuple[KeyValue, ...]]:
-    """What was put, and what was deleted before that."""
+    """The keys that were put, and the keys that were deleted before that."""
     if isinstance(news, Snapshot):
         return tuple(news.items.values()), ()
     return news.puts, news.deletes
 
 
 class Copy:
-    """The keys as far as they are known here, and the revision that this is true for."""
+    """The keys as far as they are known here, and the revision at which that is true."""
 
     def __init__(self) -> None:
         self._items: dict[bytes, KeyValue] = {}
@@ -108,7 +109,7 @@ class Copy:
         return self._revision or 0
 
     def read(self, scan: Scan) -> Snapshot | Changed | None:
-        """Take a whole read. Gives a `Snapshot` the first time, then the difference, None without one.
+        """Take in a whole read. Returns a `Snapshot` the first time, then the difference, if there is any.
 
         A read older than what is known is believed, too: the store was replaced by one that knows less.
         """
@@ -122,12 +123,12 @@ class Copy:
         new = [item for key, item in self._items.items() if item != before.get(key)]
         if not gone and not new:
             return None
-        # In the order of their making, as a watch would have told it.
+        # In the order in which they were put, as a watch would have told them.
         new.sort(key=lambda item: (item.mod_revision, item.key))
         return Changed(revision=scan.revision, puts=tuple(new), deletes=tuple(gone), is_after_gap=True)
 
     def apply(self, batch: WatchBatch) -> Changed | None:
-        """Take the changes of one revision. Gives None for what is known already."""
+        """Take in the changes of one revision. Returns None for what is known already."""
         if batch.revision <= self.revision:
             return None
         self._revision = batch.revision
@@ -147,7 +148,7 @@ class Copy:
 
 
 def _goes_on(before: KeyValue, now: KeyValue | None) -> bool:
-    """Whether it is still the same key, and not one that was deleted and created anew."""
+    """Whether it is still the same key, and was not deleted and created again."""
     return now is not None and now.create_revision == before.create_revision
 
 
@@ -156,13 +157,13 @@ TROUBLE = (StoreUnavailable, TimedOut)
 
 
 def patient_backoff(chance: Chance, s_max: float = FOLLOW_RETRY_S_MAX) -> Backoff:
-    """The pauses of whoever waits for a store that cannot be reached."""
+    """The pauses of a caller that waits for a store that cannot be reached."""
     s_max = min(FOLLOW_RETRY_S_MAX, s_max)
     return Backoff(s_min=FOLLOW_RETRY_S_MIN, s_max=s_max, jitter=RECONNECT_JITTER, chance=chance)
 
 
 async def patiently(ask: Callable[[], Awaitable[T]], chance: Chance) -> T:
-    """What the store answers, however long it cannot be reached. A lost answer is asked for again."""
+    """Ask until the store answers, however long it cannot be reached. After a lost answer it asks again."""
     backoff: Backoff | None = None
     while True:
         try:
@@ -175,10 +176,10 @@ async def patiently(ask: Callable[[], Awaitable[T]], chance: Chance) -> T:
 class Following:
     """An async iterator: first a `Snapshot` of all keys with a prefix, then each `Changed`. For one reader.
 
-    After a compaction, an overrun or a store that was away it reads anew and gives the difference, once. It
-    waits for a store that cannot be reached, however long, with growing pauses; `is_current` says so, and
-    `on_trouble` is called with each failure. A step raises `AlreadyClosed` when the store was closed, and
-    ends after `close`. Cancelling a step takes nothing out.
+    After a compaction, an overrun or a store that was away it reads again and returns the difference, once.
+    It waits for a store that cannot be reached, however long, with growing pauses; `is_current` is False
+    meanwhile, and `on_trouble` is called with each failure. A step raises `AlreadyClosed` when the store was
+    closed, and ends after `close`. Cancelling a step loses no news.
     """
 
     def __init__(
@@ -201,7 +202,7 @@ class Following:
         self._backoff = patient_backoff((environment or Environment()).chance)
         self._copy = Copy()
         self._watch: Watch | None = None
-        # When the last try failed, the pause that the next step begins with, should this one be cancelled.
+        # After a failed try, the pause before the next one; kept here in case the step is cancelled in it.
         self._pause_s = 0.0
         self._closed = False
         self._closing = Waiters()
@@ -210,7 +211,7 @@ class Following:
 
     @property
     def items(self) -> Mapping[bytes, KeyValue]:
-        """The keys as they were when the last news was given: a view, which changes with it."""
+        """The keys as they were when the last news was returned: a view, which changes with it."""
         return self._copy.items
 
     @property
@@ -236,7 +237,7 @@ class Following:
                 else:
                     news = self._copy.apply(await anext(self._watch))
             except StopAsyncIteration:
-                # Only `close` ends a watch so.
+                # A watch ends in this way only when `close` was called.
                 self._drop()
             except (Compacted, WatchOverrun, StoreUnavailable, TimedOut) as error:
                 self._failed(error)
@@ -245,7 +246,7 @@ class Following:
         raise StopAsyncIteration
 
     def close(self) -> None:
-        """Follow no more: a step that waits ends."""
+        """Stop following: a waiting step ends."""
         self._closed = True
         self._drop()
         self._closing.wake_all()
@@ -260,7 +261,7 @@ class Following:
             self._pause_s = 0.0
 
     async def _read(self) -> Snapshot | Changed | None:
-        """Read all, and watch from there on. Nothing is taken over before the watch is sure to have begun."""
+        """Read all keys, and watch from there on. The read is used only once the watch has surely begun."""
         if self._closed:
             return None
         scan = await self._store.scan(self._prefix, b"" if self._exact else None, timeout=self._timeout_s)
@@ -303,10 +304,10 @@ async def key_changed(
     chance: Chance,
     is_enough: Callable[[KeyValue], bool] = lambda item: False,
 ) -> KeyValue | None:
-    """Wait until a key, known at a revision, is gone (gives None), or was put so that `is_enough` (gives it).
+    """Wait until a key, known at a revision, is gone (returns None), or a put `is_enough` (returns the key).
 
-    A key that was deleted and created anew is gone. It waits for a store that cannot be reached, however
-    long. Raises `AlreadyClosed`. Cancelling it leaves nothing behind.
+    A key that was deleted and created again counts as gone. It waits for a store that cannot be reached,
+    however long. Raises `AlreadyClosed`. Cancelling it leaves nothing behind.
     """
     backoff = patient_backoff(chance)
     while True:
@@ -315,7 +316,7 @@ async def key_changed(
             async for batch in watch:
                 backoff.reset()
                 for found in (event.item for event in batch.events):
-                    # One that was deleted has no such revision.
+                    # A deleted key has another one: 0.
                     if found.create_revision != known.create_revision:
                         return None
                     if is_enough(found):
@@ -332,12 +333,12 @@ async def key_changed(
             return items[0]
 
 
-# After these a key is read anew.
+# After these errors a key is read again.
 _BROKEN = (Compacted, WatchOverrun, HandshakeRefused, *TROUBLE)
 
 
 class _Followed:
-    """A key that a `Guard` follows, and how far it is."""
+    """A key that a `Guard` follows, and the revision up to which it knows it."""
 
     __slots__ = (
         "_has_told",
@@ -363,7 +364,7 @@ class _Followed:
         self.revision = revision
         self.keys_only = keys_only
         self.watch: Watch | None = None
-        # The pauses since the last news; one of them is under way while the timer runs.
+        # The pauses since the last news; one of them runs while the timer does.
         self.backoff: Backoff | None = None
         self.timer: asyncio.TimerHandle | None = None
         self._on_change = on_change
@@ -371,17 +372,17 @@ class _Followed:
         self._has_told = False
 
     def tell(self, now: KeyValue | None) -> None:
-        """The key is this now, or gone."""
+        """Report the key as it is now; None: it is gone."""
         self._told, self._has_told = now, True
         self._on_change(now)
 
     def tell_difference(self, now: KeyValue | None) -> None:
-        """It is this after a gap: tell it, unless that was the last that was told."""
+        """Report the key after a gap, unless this is what was reported last."""
         if not self._has_told or _version(now) != _version(self._told):
             self.tell(now)
 
     def end(self) -> None:
-        """Wait for nothing any more."""
+        """Stop waiting for changes."""
         if self.watch is not None:
             self.watch.close()
             self.watch = None
@@ -394,23 +395,23 @@ def _version(item: KeyValue | None) -> tuple[int, int]:
 
 
 class Guard:
-    """Looks after the keys of one session, and follows others: all with one reader, which is no task.
+    """Watches the keys of one session, and follows other keys: all with one reader, which is no task.
 
-    A watch for each key calls the guard when it has news: one watch over a common prefix would be told of
-    everybody's. Nothing is begun for a key that is held for a moment only and let go within GUARD_DELAY_S:
-    nobody could be told earlier. What is held for longer is watched from its own revision on, so nothing is
-    missed.
+    Each key has a watch, which calls the guard when it has news: one watch over a common prefix would be told
+    of everybody's keys. Nothing is started for a key that is held briefly and let go within GUARD_DELAY_S:
+    nobody could be told earlier. A key that is held for longer is watched from its own revision on, so
+    nothing is missed.
     """
 
     def __init__(self, store: Store, tasks: TaskScope, chance: Chance) -> None:
         self._store = store
         self._tasks = tasks
         self._chance = chance
-        # In the order in which they are due.
+        # In the order in which their delays end.
         self._waiting: dict[bytes, tuple[float, KeyValue, int, Callable[[], None]]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._followed: dict[bytes, _Followed] = {}
-        # Those whose watch broke and whose pause is over, and the task that reads them while there are any.
+        # Keys whose watch broke and whose pause is over; a task reads them while there are any.
         self._unread: dict[bytes, _Followed] = {}
         self._is_reading = False
         self._is_closed = False
@@ -418,9 +419,9 @@ class Guard:
     def look_after(
         self, known: KeyValue, *, revision: int, on_gone: Callable[[], None], is_brief: bool
     ) -> None:
-        """Call this when the key is gone, or was made anew, after this revision.
+        """Call `on_gone` when the key is deleted, or created again, after this revision.
 
-        What is not held for a moment only is watched at once.
+        A key that is not held briefly is watched at once.
         """
         if self._is_closed:
             return
@@ -433,23 +434,23 @@ class Guard:
             self._timer = loop.call_later(GUARD_DELAY_S, self._due)
 
     def follow(self, key: bytes, *, revision: int, on_change: Callable[[KeyValue | None], None]) -> None:
-        """Call this with the key as it is now (None: gone) after each change after this revision.
+        """Call `on_change` with the key as it is now (None: gone) after each change after this revision.
 
-        Until `let_go(key)`. Of changes that come together only the last may be told; the last one always is.
-        After a gap in what could be watched it may be told what is so, although nothing has changed.
+        Until `let_go(key)`. Of changes that come together only the last may be reported; the last one always
+        is. After a gap in the watch the key may be reported although nothing has changed.
         """
         if not self._is_closed:
             self._begin(_Followed(key, revision, on_change, keys_only=False))
 
     def let_go(self, key: bytes) -> None:
-        """Look after it no more, and follow it no more."""
+        """Stop watching or following the key."""
         self._waiting.pop(key, None)
         if (one := self._followed.pop(key, None)) is not None:
             self._unread.pop(key, None)
             one.end()
 
     def close(self) -> None:
-        """Look after nothing any more."""
+        """Stop watching all keys."""
         self._is_closed = True
         if self._timer is not None:
             self._timer.cancel()
@@ -485,7 +486,7 @@ class Guard:
         try:
             one.watch = self._store.watch(one.key, start_revision=one.revision + 1, exact=True)
         except AlreadyClosed:
-            return  # Nothing renews the lease any more: the session's clock tells.
+            return  # The store was closed, so nothing renews the lease: the session's clock ends it.
         one.watch.call_back(partial(self._hear, one))
 
     def _hear(self, one: _Followed) -> None:
@@ -525,9 +526,9 @@ class Guard:
             self._tasks.spawn(self._read(), "reads keys anew")
 
     async def _read(self) -> None:
-        """Read what there is to read, and watch on from there."""
+        """Read the keys whose watches broke, and watch on from there."""
         try:
-            # What broke together is read together.
+            # Keys whose watches broke together are read together.
             await asyncio.sleep(GUARD_GATHER_S)
             while self._unread:
                 await self._read_some()
@@ -537,7 +538,7 @@ class Guard:
     async def _read_some(self) -> None:
         some = list(self._unread.values())[:STORE_TXN_COUNT_MAX]
         if not all(one.keys_only for one in some):
-            # A value may be as large as an answer.
+            # One value may fill a whole answer.
             some = some[:1]
         try:
             outcome = await self._store.commit((), [Get(one.key, keys_only=one.keys_only) for one in some])
@@ -551,7 +552,7 @@ class Guard:
             return
         loop = asyncio.get_running_loop()
         for one, found in zip(some, outcome.results, strict=True):
-            # One that was let go meanwhile is not there, or is another one.
+            # A key that was let go meanwhile is gone from here, or is followed again.
             if isinstance(found, GetResult) and self._unread.get(one.key) is one:
                 del self._unread[one.key]
                 # Each in a turn of its own, as news are: a callback that fails harms no other key.

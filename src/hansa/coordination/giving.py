@@ -1,12 +1,12 @@
-"""How a taken claim is handed over by its owner: a driver of `handover`.
+"""The owner's side of a hand-over of a taken claim: a driver of `handover`.
 
 `Giving` must: offer, or adopt an offer from outside to the same node; when the new owner is prepared get the
-state, and stop to act before the seal is sent; from then on go on in the background whoever is cancelled, ask
-the store until it has answered, and end with TAKEN or WITHDRAWN; and before that withdraw, in the background
-too, whatever ends it.
+state, and stop acting before the seal is sent; from then on go on in the background whoever is cancelled, ask
+the store until it has answered, and end with TAKEN or WITHDRAWN; and, if anything ends it before the seal,
+withdraw, in the background too.
 
-Every step compares the revision of the record that was decided on. So what is sent twice happens once, and a
-lost answer is found by reading the record again.
+Every step compares the revision of the record that was decided on. So a step that is sent twice happens once,
+and a lost answer is found by reading the record again.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Giving:
     ) -> None:
         """Raises `UsageError` for what cannot be handed over, `BadArgument`."""
         self.record = record_of(claim)
-        # What was asked for from outside, if it is to be this and no other.
+        # The offer from outside that the caller answers, if it answers one: then no other offer will do.
         self._asked = to if isinstance(to, Handover) else None
         self.to = to.target if isinstance(to, Handover) else to
         checked_offer(self.to, timeout, reason)
@@ -80,7 +80,7 @@ class Giving:
         self._outcome: Handover | HansaError | None = None
 
     async def run(self) -> Handover:
-        """Raises as `Held.hand_over`."""
+        """Carry the hand-over out. Raises as `Held.hand_over`."""
         claim, record = self._claim, self.record
         is_following = False
         try:
@@ -97,7 +97,7 @@ class Giving:
             claim.giving = None
             await self._give_up(error)
             raise
-        # From here on nobody acts under this claim. Then the seal is sent.
+        # From here on the owner no longer acts under this claim. Then the seal is sent.
         claim.is_sealed = True
         sealing = self._session.spawn(self._carry_out(prepared, state), f"hands over {claim.what}")
         await asyncio.wait((sealing,))
@@ -124,7 +124,7 @@ class Giving:
             if self._asked is not None:
                 self._number = self._as_asked(now, self._asked).number
                 return
-            # What this owner itself has offered before is replaced.
+            # An earlier offer by this owner itself is replaced.
             is_mine = now is not None and now.is_open and now.is_of(claim.key, claim.epoch)
             if now is not None and is_mine and (now.asked_by or not now.step.is_early):
                 if now.target == self.to and now.step.is_early:
@@ -160,7 +160,7 @@ class Giving:
             self._check_own(outcome.items)
 
     def _as_asked(self, now: Handover | None, asked: Handover) -> Handover:
-        """Raises `HandoverWithdrawn` when it is over: whoever asked was told that it stays."""
+        """The record that was asked for. Raises `HandoverWithdrawn` if it is over, as the asker was told."""
         if now is not None and now.number == asked.number and now.step.is_early:
             return now
         if now is not None and now.number == asked.number and now.step is HandoverStep.WITHDRAWN:
@@ -176,7 +176,7 @@ class Giving:
             raise NoSuccessor(f"{claim.what} stays here: node {self.to!r} does not wait for it")
 
     def _check_own(self, items: Sequence[KeyValue]) -> None:
-        """Raises the loss, if the key is gone and nobody has taken it by this hand-over."""
+        """Raise the loss, if the key is gone and nobody has taken it by this hand-over."""
         claim, now = self._claim, self.record.latest
         is_here = any(item.key == claim.key for item in items)
         if not is_here and not (now is not None and self._was_taken(now)):
@@ -193,7 +193,7 @@ class Giving:
             if now.step is HandoverStep.PREPARED:
                 return now
             if now.step is HandoverStep.WITHDRAWN:
-                # Maybe because the key is gone: then that is what the caller must hear.
+                # If it was withdrawn because this owner's key is gone, `look` raises that loss.
                 await self._claim.look()
                 raise self._as_withdrawn(now)
             late = decide(now, Actor.OWNER, Facts(is_over_time=record.is_over_time))
@@ -213,7 +213,7 @@ class Giving:
             await asyncio.wait((giving_up,), timeout=FAREWELL_STORE_S_MAX)
 
     async def _carry_out(self, prepared: Handover, state: bytes) -> None:
-        """From the seal to the end, whoever is cancelled meanwhile."""
+        """Go from the seal to the end, whoever is cancelled meanwhile."""
         claim, record = self._claim, self.record
         target = prepared.target_key.encode()
         watching = self._session.spawn(self._until_gone(target), f"watches {target!r}")
@@ -222,7 +222,7 @@ class Giving:
             async with GuardedBlock(claim.loss):
                 self._outcome = await self._to_the_end(prepared, handed)
         except HansaError as error:
-            # A loss that comes after the end changes nothing of it.
+            # A loss after the end does not change the outcome.
             if self._outcome is None:
                 self._outcome = error
         finally:
@@ -234,7 +234,7 @@ class Giving:
             claim.giving = None
 
     async def _until_gone(self, key: bytes) -> None:
-        """Watch the new owner's key. When it is taken it is put anew, and still there."""
+        """Wait until the new owner's key is gone. Taking puts the key again: that does not count."""
         session = self._session
         look = partial(session.store.scan, key, b"")
         try:
@@ -250,7 +250,7 @@ class Giving:
         self.record.wake()
 
     async def _to_the_end(self, known: Handover, handed: HandedState) -> Handover:
-        """`known` is the record as it was known last, while it told of this hand-over."""
+        """Write steps until the hand-over ends; returns its last record. `known` is the newest one so far."""
         claim, record = self._claim, self.record
         backoff = patient_backoff(self._session.environment.chance)
         while True:
@@ -280,13 +280,13 @@ class Giving:
                 await asyncio.sleep(backoff.next_s())
 
     async def _overtaken(self, now: Handover, known: Handover) -> Handover:
-        """How it ended, when the next one is under way already: that tells of those before it in short."""
+        """How it ended, when the record tells of the next hand-over already, and of this one in short."""
         claim = self._claim
         ended = self._ended(now)
         if self._was_taken(now):
             claim.handed_over()
         else:
-            # This owner acts again only if its key is there.
+            # This owner acts again only if its key is still there.
             await claim.look()
             claim.unseal()
         step = HandoverStep.WITHDRAWN if ended is None else ended.step
@@ -301,16 +301,16 @@ class Giving:
         )
 
     def _ended(self, now: Handover) -> PastHandover | None:
-        """How it ended, if the record tells of a later one."""
+        """The summary of this hand-over in the record of a later one."""
         return next((past for past in now.past if past.number == self._number), None)
 
     def _was_taken(self, now: Handover) -> bool:
-        """Whether somebody has taken what this owner has given, lately or before something else began."""
+        """Whether somebody took what this owner gave: by the record, or by its summary of this hand-over."""
         ended = self._ended(now)
         return self._is_over(now) or (ended is not None and ended.step is HandoverStep.DONE)
 
     def _is_over(self, now: Handover) -> bool:
-        """Whether the record tells so."""
+        """Whether the record says that this hand-over was taken."""
         return now.number == self._number and now.step in (HandoverStep.TAKEN, HandoverStep.DONE)
 
     def _decide(self, now: Handover | None, known: Handover, handed: HandedState) -> Decision | None:

@@ -1,9 +1,9 @@
-"""What an owner hands on to the next one: in the record itself if it is small, else as a blob that it names.
+"""The state that an owner hands on to the next one: in the record itself if it is small, else in a blob.
 
-A blob is put before the seal is sent, and the seal compares that it is there. Whoever writes a record over
-one that names a blob, and names it no more, deletes the blob in the same transaction: `dropped` says how. So
-a blob goes with the DONE or WITHDRAWN that ends its hand-over. One that no record has named is deleted by who
-put it, if it still can, else by `Handovers.sweep` at the end of its lifetime.
+The record names the blob. A blob is put before the seal is sent, and the seal compares that it is there. A
+transaction that replaces a record which names a blob by one which does not deletes the blob too: `dropped`
+says how. So a blob goes with the DONE or WITHDRAWN that ends its hand-over. A blob that no record has named
+is deleted by the owner that put it, if it still can, else by `Handovers.sweep` at the end of its lifetime.
 """
 
 from __future__ import annotations
@@ -38,28 +38,28 @@ def as_state(state: bytes) -> bytes:
 
 
 def dropped(blobs: Blobs, before: Handover | None, after: Handover | None) -> list[Operation]:
-    """What goes along when one record is written over the other: delete a blob that is named no more."""
+    """The operations that go along when `after` replaces `before`: delete a blob that is no longer named."""
     if before is None or not before.blob or (after is not None and after.blob == before.blob):
         return []
     try:
         return [blobs.deletion(before.blob)]
     except BadArgument:
-        return []  # Somebody else wrote it, and it is no blob's name.
+        return []  # Somebody else wrote this name, and it is no blob's.
 
 
 def handover_blobs(store: Store, cluster: str, chance: Chance) -> Blobs:
-    """Where blobs of hand-overs are: in a space of their own, which `Handovers.sweep` sweeps."""
+    """The blobs of hand-overs: a space of their own, which `Handovers.sweep` sweeps."""
     environment = Environment(clock=store.clock, chance=chance)
     return Blobs(store, cluster=cluster, space="handed", environment=environment)
 
 
 def blobs_of(session: Session | SessionKeeper) -> Blobs:
-    """Those in a session's store."""
+    """The blobs of hand-overs in a session's store."""
     return handover_blobs(session.store, session.keys.cluster, session.environment.chance)
 
 
 async def read_state(session: Session | SessionKeeper, record: Handover) -> bytes:
-    """What the record hands on. Waits for the store.
+    """The state that the record hands on. Waits for the store.
 
     Raises `StoreCorrupt` for a blob that is gone or damaged.
     """
@@ -74,9 +74,9 @@ async def read_state(session: Session | SessionKeeper, record: Handover) -> byte
 
 
 class HandedState:
-    """The state of one hand-over, from its owner's side.
+    """The state of one hand-over, on its owner's side.
 
-    `on_news` is called when it is ready, or never will be.
+    `on_news` is called when the state is ready, or can never be.
     """
 
     def __init__(self, session: Session, data: bytes, on_news: Callable[[], None]) -> None:
@@ -87,22 +87,22 @@ class HandedState:
         self._blob = ""
         self._putting: asyncio.Task[None] | None = None
         self.refusal = ""
-        """Why it cannot be handed on; empty while it may be."""
+        """Why the state cannot be handed on; empty while it can."""
 
     @property
     def is_ready(self) -> bool:
-        """Whether a record can take it now."""
+        """Whether the state can be written into a record now."""
         return self._is_small or bool(self._blob)
 
     @property
     def fields(self) -> dict[str, Any]:
-        """Those of the record that take it."""
+        """The fields of the record that hold the state."""
         state = self._data if self._is_small else b""
         return {"state": state, "blob": self._blob, "size": len(self._data)}
 
     @property
     def guards(self) -> list[Compare]:
-        """What the seal must compare."""
+        """The comparisons that the seal needs."""
         return [self._blobs.guard(self._blob)] if self._blob else []
 
     @property
@@ -110,18 +110,18 @@ class HandedState:
         return len(self._data) <= HANDOVER_INLINE_BYTES_MAX
 
     def prepare(self, deadline_s: float) -> None:
-        """Get it ready in the background, by this time of the store's clock. Twice is as good as once."""
+        """Get the state ready in the background, by this time of the store's clock. Twice does no harm."""
         if self._putting is None:
             self._putting = self._session.spawn(self._put(deadline_s), "puts what is handed on")
 
     async def look(self) -> None:
-        """A seal was refused: is the blob still there? Raises what the store raises."""
+        """After a refused seal: check that the blob is still there. Raises what the store raises."""
         for guard in self.guards:
             if await self._session.store.get(guard.key) is None:
                 self._blob, self.refusal = "", "what it hands on was deleted before it was sealed"
 
     def close(self, key: bytes, *, is_given: bool) -> None:
-        """It is given, or is not: then what was put for it goes, unless the record with this key names it."""
+        """End it. If the state was not given, delete its blob, unless the record with this key names it."""
         if self._putting is not None:
             self._putting.cancel()
         if self._blob and not is_given and self._session.is_live:
@@ -136,7 +136,7 @@ class HandedState:
         self._on_news()
 
     async def _discard(self, key: bytes) -> None:
-        """In a transaction with the record: a seal that is still under way comes before it, or is refused."""
+        """Delete together with a compare of the record: a seal on its way comes before it, or is refused."""
         session = self._session
         backoff = patient_backoff(session.environment.chance)
         while session.is_live:

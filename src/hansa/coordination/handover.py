@@ -1,23 +1,23 @@
 """A hand-over: its record in the store, and who may write which step of it, when. Pure.
 
-Each thing that can be handed over has one record, and at most one hand-over that is open. Each step is one
-transaction that compares the record's revision; the drivers commit it, and this machine says what it is:
+Each thing that can be handed over has one record, and at most one open hand-over. Each step is one
+transaction that compares the record's revision; the drivers commit it, and this machine chooses the step:
 
-- OFFERED, by whoever asks, to a node, while somebody owns the thing.
+- OFFERED, by the owner or by anybody from outside, to a node, while somebody owns the thing.
 - PREPARED, by the new owner: it is there, and ready to take.
-- SEALED, by the old owner, with the state. Before this is sent the old owner has stopped to act, for good,
+- SEALED, by the old owner, with the state. Before it sends this the old owner has stopped acting, for good,
   unless it writes WITHDRAWN itself.
-- TAKEN moves the ownership in the same transaction. The new owner writes it; of what a leader places, the
-  leader does.
+- TAKEN moves the ownership in the same transaction. The new owner writes it; for an entry that a leader
+  places, the leader does.
 - DONE, by the new owner, when it has read the state.
-- WITHDRAWN instead of any of them until it is TAKEN, by who must answer for it then: before SEALED by anybody
-  who sees that it cannot go on; after SEALED by the old owner alone, or the leader.
+- WITHDRAWN instead of any step until it is TAKEN: before SEALED by anybody who sees that the hand-over cannot
+  go on; after SEALED by the old owner alone, or the leader.
 
-Whoever is gone is replaced. An old owner that is gone before SEALED is followed as after any crash, and the
-record is closed. A new owner that is gone after SEALED gives the thing back to the old one. If both are gone,
-or the new one before DONE, whoever has its turn next (the heir) writes TAKEN and is given the sealed state.
+A participant that is gone is replaced. An old owner that is gone before SEALED is followed as after any
+crash, and the record is closed. If the new owner is gone after SEALED, the old one keeps the thing. If both
+are gone, or the new one before DONE, the next in line (the heir) writes TAKEN and gets the sealed state.
 
-No wall clock decides: each who takes part measures `timeout` from when it first saw the record.
+No wall clock decides: each participant measures `timeout` from when it first saw the record.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class HandoverStep(Enum):
 
     @property
     def is_open(self) -> bool:
-        """Whether something is still to come."""
+        """Whether a step is still to come."""
         return bool(NEXT_STEPS[self])
 
     @property
@@ -59,7 +59,7 @@ NEXT_STEPS: Final[Mapping[HandoverStep, frozenset[HandoverStep]]] = {
     HandoverStep.OFFERED: frozenset({HandoverStep.PREPARED, HandoverStep.WITHDRAWN}),
     HandoverStep.PREPARED: frozenset({HandoverStep.SEALED, HandoverStep.WITHDRAWN}),
     HandoverStep.SEALED: frozenset({HandoverStep.TAKEN, HandoverStep.WITHDRAWN}),
-    # Again by an heir, when who took it is gone.
+    # An heir takes it again when the first taker is gone.
     HandoverStep.TAKEN: frozenset({HandoverStep.TAKEN, HandoverStep.DONE}),
     HandoverStep.DONE: frozenset(),
     HandoverStep.WITHDRAWN: frozenset(),
@@ -71,7 +71,7 @@ NEXT_STEPS: Final[Mapping[HandoverStep, frozenset[HandoverStep]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PastHandover:
-    """An earlier hand-over of the same thing, in short. `ended` is a wall time, for display."""
+    """A summary of an earlier hand-over of the same thing. `ended` is a wall time, for display."""
 
     number: int
     step: HandoverStep
@@ -84,21 +84,21 @@ class PastHandover:
     ended: float
 
     def to_object(self) -> dict[str, Any]:
-        """As JSON is made of it."""
+        """The summary as a JSON object."""
         return {name: getattr(self, name) for name in self.__slots__} | {"step": self.step.value}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Handover:
-    """The record of a hand-over: of what, from whom to whom, why, how far it is, and since when.
+    """The record of a hand-over: what, from whom to whom, why, how far it is, and since when.
 
-    `kind` and `name` say of what; `number` counts the hand-overs of this thing. `source` and `target` are
-    nodes. `asked_by` is who asked from outside, empty if the owner itself offered it. `epoch` is the old
-    owner's, `next_epoch` the new one's, 0 until it is taken. The keys are those of their claims. `times` are
-    wall times of the steps, for display. `state` is what is handed on, until it is done; if that is large
-    `blob` names it instead. `size` is how many bytes it had. `retries` counts what was asked of the store
-    more than once. `trouble` says why it was withdrawn, or what was lost. `past` has the hand-overs before
-    this one, the newest first. `revision` is the store's when this was read from it.
+    `kind` and `name` identify the thing; `number` counts its hand-overs. `source` and `target` are nodes.
+    `asked_by` is who asked from outside, empty if the owner itself offered it. `epoch` is the old owner's,
+    `next_epoch` the new one's, 0 until it is taken. The keys are those of the owners' claims. `times` are
+    wall times of the steps, for display. `state` is what is handed on, until the hand-over is done; if it is
+    large, `blob` names it instead. `size` is its size in bytes. `retries` counts the requests to the store
+    that had to be repeated. `trouble` says why it was withdrawn, or what was lost. `past` has the earlier
+    hand-overs, the newest first. `revision` is the store's when this was read from it.
     """
 
     kind: str
@@ -126,31 +126,31 @@ class Handover:
 
     @property
     def is_open(self) -> bool:
-        """Whether something is still to come."""
+        """Whether a step is still to come."""
         return self.step.is_open
 
     @property
     def what(self) -> str:
-        """What is handed over, to say it in errors."""
+        """The thing that is handed over, as errors name it."""
         return f"{self.kind} {self.name!r}"
 
     @property
     def reached(self) -> HandoverStep:
-        """The step that it is at; of one that was withdrawn, the step that it was at before."""
+        """The current step; of a withdrawn hand-over, the step before."""
         before = [step for step in self.times if step is not HandoverStep.WITHDRAWN]
         return max(before, key=list(HandoverStep).index) if before else self.step
 
     def is_of(self, key: bytes, epoch: int) -> bool:
-        """Whether the claim with this key and epoch is the owner, as far as this record goes.
+        """Whether the claim with this key and epoch owns the thing, as far as this record says.
 
-        Both count: a key's name may come again when the claim before was given back.
+        Both count: a session uses a key's name again once the key is gone.
         """
         if self.step in (HandoverStep.TAKEN, HandoverStep.DONE):
             return (self.target_key.encode(), self.next_epoch) == (key, epoch)
         return (self.owner_key.encode(), self.epoch) == (key, epoch)
 
     def to_object(self) -> dict[str, Any]:
-        """As JSON is made of it, for people and for programs."""
+        """The record as a JSON object, for people and for programs."""
         found = {name: getattr(self, name) for name in self.__slots__ if name != "revision"}
         return found | {
             "step": self.step.value,
@@ -176,7 +176,7 @@ class Handover:
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise BadRecord(f"no hand-over: {error!r:.200}") from error
         if step is HandoverStep.TAKEN and not fields["next_epoch"]:
-            # It is the revision of this step: whoever wrote it could not know it yet.
+            # The revision of this step: its writer could not know it yet.
             fields["next_epoch"] = revision
         return cls(**fields, revision=revision)
 
@@ -215,7 +215,7 @@ def offered(
     asked_by: str = "",
     reason: str = "",
 ) -> Handover:
-    """A new hand-over, after the one that the record tells of now. One that is open there is given up."""
+    """A new hand-over, after the one that is in the record now. If that one is open it is withdrawn."""
     number = 1
     past: tuple[PastHandover, ...] = ()
     if before is not None:
@@ -241,7 +241,7 @@ def offered(
 
 
 def advanced(record: Handover, step: HandoverStep, *, at: float, **changes: Any) -> Handover:
-    """The record after its next step. The state stays until it was read, or is of no use any more."""
+    """The record after its next step. The state stays until the hand-over is over."""
     invariant(step in NEXT_STEPS[record.step], f"{record.what}: {step} after {record.step}")
     if not step.is_open:
         changes |= {"state": b"", "blob": ""}
@@ -266,27 +266,27 @@ def _summary(record: Handover, at: float) -> PastHandover:
 
 
 class Actor(Enum):
-    """Who looks at a record, and may write its next step."""
+    """The role of somebody who looks at a record, and may write its next step."""
 
     OWNER = auto()
-    """Who gives it."""
+    """The old owner, which gives."""
     TARGET = auto()
-    """Who is to have it, and takes it; and who has taken it."""
+    """The node that is to take it; once it is taken, the one that took it."""
     PLACED = auto()
-    """Who is to have it, where a leader moves it."""
+    """The node that is to have it, where a leader moves it."""
     HEIR = auto()
-    """Whose turn has come, because all before it are gone."""
+    """The waiter whose turn has come, because all before it are gone."""
     LEADER = auto()
-    """Who places it on nodes."""
+    """The leader that places it on nodes."""
     OUTSIDER = auto()
-    """Anybody else: who asked for it, or looks whether it goes on."""
+    """Anybody else: the one who asked for it, or who checks whether it goes on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What somebody who looks at a record knows besides. `refusal` is why it will not go on with it.
+    """What an actor knows besides the record. `refusal` is why it will not go on with the hand-over.
 
-    Of one that was taken, the target is who took it.
+    Of a hand-over that was taken, the target is the one that took it.
     """
 
     is_owner_here: bool = True
@@ -297,7 +297,7 @@ class Facts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """The step to write now; of WITHDRAWN, why."""
+    """The step to write now; for WITHDRAWN also the reason."""
 
     step: HandoverStep
     trouble: str = ""
@@ -305,7 +305,7 @@ class Decision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Rule:
-    """Write this step if this is so."""
+    """Write `step` if `when` holds."""
 
     when: Callable[[Facts], bool]
     step: HandoverStep
@@ -356,7 +356,7 @@ _PLACED_BACK = _Rule(
     trouble=lambda _record, _facts: "the new owner is gone",
 )
 
-# For each step and each who looks at it the first rule that fits; none: there is nothing to write.
+# For each step and each actor: the first rule that fits is applied; without one there is nothing to write.
 RULES: Final[Mapping[HandoverStep, Mapping[Actor, tuple[_Rule, ...]]]] = {
     HandoverStep.OFFERED: {
         Actor.OWNER: (_REFUSED, _TOO_LATE),
@@ -392,7 +392,7 @@ RULES: Final[Mapping[HandoverStep, Mapping[Actor, tuple[_Rule, ...]]]] = {
 
 
 def decide(record: Handover, actor: Actor, facts: Facts) -> Decision | None:
-    """What this actor must write now; None: nothing, wait."""
+    """What this actor must write now; None: nothing yet."""
     for rule in RULES[record.step].get(actor, ()):
         if rule.when(facts):
             return Decision(step=rule.step, trouble=rule.trouble(record, facts))

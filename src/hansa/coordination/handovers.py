@@ -1,8 +1,8 @@
-"""All hand-overs of a cluster, from outside: to see and follow them, to ask for one, and to look after them.
+"""All hand-overs of a cluster, seen from outside: list and follow them, ask for one, and end overdue ones.
 
 `Handovers` owns nothing and needs no session. It must: offer only what somebody owns, and nothing while
 another hand-over of the same thing is open; withdraw only while the old owner still acts; find a lost answer
-by reading again; and in `look_after` withdraw what does not come to its end in time, or tell why it cannot.
+by reading again; and in `look_after` withdraw a hand-over that does not end in time, or say why it cannot.
 """
 
 from __future__ import annotations
@@ -47,20 +47,20 @@ from hansa.transport.environment import Environment
 
 logger = logging.getLogger(__name__)
 
-# Kinds whose next owner must wait in the line before it is named.
+# Kinds whose next owner must already wait in the line when it is named.
 _PLAIN: Final = ("lock", "leader")
 _LINES: Final = (*_PLAIN, "topic")
 
-# A transaction: what it compares, and what it does if all of that holds.
+# A transaction: its compares, and its operations if all of them hold.
 _Request = tuple[Sequence[Compare], Sequence[Operation]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandoverAdvanced:
-    """A hand-over has come to this step.
+    """A hand-over has reached this step.
 
-    `is_after_gap` is one that was found so, when following began or after a watch was lost: it may have made
-    steps before that were not told.
+    `is_after_gap` says that it was found at this step, when following began or after a watch was lost:
+    earlier steps may not have been reported.
     """
 
     handover: Handover
@@ -77,13 +77,13 @@ class HandoverStuck:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Open:
-    """A hand-over that is under way, and when somebody should look why."""
+    """An open hand-over, and when to check why it is still open."""
 
     record: Handover
     due_s: float
 
 
-# Who can still end one that nobody outside may withdraw.
+# Who can still end a hand-over that nobody outside may withdraw.
 _STUCK: Final[Mapping[HandoverStep, str]] = {
     HandoverStep.SEALED: (
         "its old owner has stopped to act; whoever claims it next is given what was sealed, or the old owner"
@@ -95,17 +95,17 @@ _STUCK: Final[Mapping[HandoverStep, str]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandoversStats:
-    """What `look_after` has seen since it began; of what had ended before that, nothing."""
+    """What `look_after` has counted since it began; hand-overs that had ended before are not in it."""
 
     open_count: int = 0
-    """Hand-overs that are under way now."""
+    """Hand-overs that are open now."""
     offered_count: int = 0
     done_count: int = 0
     lost_states_count: int = 0
-    """Of those that are done: what was handed on could not be read any more."""
+    """Of those that are done: the state that was handed on could no longer be read."""
     withdrawn_count: int = 0
     overdue_count: int = 0
-    """Of those that were withdrawn: by this one, because their time was over."""
+    """Of those that were withdrawn: by this object, because their time was over."""
     stuck_count: int = 0
     bad_records_count: int = 0
 
@@ -142,7 +142,7 @@ class Handovers:
     async def all(self) -> list[Handover]:
         """The last hand-over of each thing, in the order of their keys. Raises what the store raises.
 
-        A record that cannot be read is left out, and logged.
+        Records that cannot be read are left out, and logged.
         """
         scan = await self._store.scan(self._keys.handovers)
         return [found for item in scan.items if (found := self._read(item)) is not None]
@@ -153,9 +153,9 @@ class Handovers:
         return None if item is None else Handover.decode(item.value, revision=item.mod_revision)
 
     async def follow(self) -> AsyncGenerator[HandoverAdvanced, None]:
-        """Each step of each hand-over, as it comes; first what there is.
+        """Each step of each hand-over, as it comes; first the current step of each.
 
-        It waits for a store that cannot be reached; what was missed meanwhile is told as `is_after_gap`.
+        It waits for a store that cannot be reached; steps that were missed meanwhile have `is_after_gap`.
         Raises `AlreadyClosed` when the store was closed.
         """
         following = Following(self._store, self._keys.handovers, environment=self._environment)
@@ -171,11 +171,11 @@ class Handovers:
     async def offer(
         self, kind: str, name: str, to: str, *, timeout: float = HANDOVER_S, reason: str = ""
     ) -> Handover:
-        """Ask the owner of a "lock", of a "leader"'s office or of a "topic" to hand it over to a node.
+        """Ask the owner of a "lock", a "leader"'s office or a "topic" to hand it over to a node.
 
         Raises `NoOwner`; `NoSuccessor` for a lock or an office for which the node does not wait; `Conflict`
         while another hand-over of it is open; `BadArgument`, and what the store raises: then it may have been
-        offered. Cancelling it takes it back.
+        offered. Cancelling it takes the offer back.
         """
         checked_offer(to, timeout, reason)
         key, prefix = self._keys.handover(kind, name), self._keys.line(kind, name)
@@ -193,7 +193,7 @@ class Handovers:
             item = next((item for item in found.items if item.key == key), None)
             before = None if item is None else self._read(item)
             if before is not None and sent is not None and _is_same(before, sent):
-                return before  # It may have come further than that by now.
+                return before  # The offer may have come further than that by now.
             head, line = head_of(items), in_order(items)
             owner = line[0] if line else None
             epoch = 0 if owner is None else epoch_of(owner, head)
@@ -227,7 +227,7 @@ class Handovers:
             try:
                 outcome = await self._store.commit(*request)
             except TimedOut:
-                continue  # Whether it was offered, the record says.
+                continue  # The record says whether it was offered.
             except asyncio.CancelledError:
                 await self._take_back(offer, request)
                 raise
@@ -236,7 +236,7 @@ class Handovers:
         raise Conflict(f"{kind} {name!r}: its line changes all the time")
 
     async def withdraw(self, kind: str, name: str, *, reason: str = "") -> Handover | None:
-        """Take an offer back, if the old owner still acts; gives the record as it is then.
+        """Withdraw an offer, if the old owner still acts; returns the record as it is then.
 
         Raises what the store raises, and `BadArgument`.
         """
@@ -249,14 +249,15 @@ class Handovers:
     async def move(
         self, kind: str, name: str, to: str, *, timeout: float = HANDOVER_S, reason: str = ""
     ) -> Handover:
-        """Ask as `offer` does, and wait until it is done or withdrawn; gives the record. Raises as both."""
+        """Ask as `offer` does, and wait until it is done or withdrawn; returns the record. Raises as both."""
         return await self.ended(await self.offer(kind, name, to, timeout=timeout, reason=reason))
 
     async def ended(self, offer: Handover) -> Handover:
-        """Wait until what was offered is done or withdrawn; gives the record.
+        """Wait until the hand-over that was offered is done or withdrawn; returns the record.
 
-        If the owner does not answer in the offer's time it is withdrawn. Raises `TimedOut` for one that
-        cannot be withdrawn any more, and was not done. Cancelling it takes the offer back, in a bounded time.
+        If the owner does not answer within the offer's time, the offer is withdrawn. Raises `TimedOut` for
+        one that can no longer be withdrawn, and is not done. Cancelling it takes the offer back, in a bounded
+        time.
         """
         clock = self._store.clock
         record = offer
@@ -266,7 +267,7 @@ class Handovers:
         is_late = False
         try:
             while True:
-                # At the deadline it is withdrawn, if it still can be; a while later enough is enough.
+                # At the deadline it is withdrawn, if it still can be; a while later this stops waiting.
                 until_s = deadline_s + (HANDOVER_GRACE_S if is_late else 0.0)
                 try:
                     async with asyncio.timeout(max(until_s - clock.monotonic(), 0.0)):
@@ -295,10 +296,11 @@ class Handovers:
     async def sweep(
         self, *, older_than: float = HANDOVER_KEPT_S, count_max: int = HANDOVER_SWEEP_COUNT
     ) -> int:
-        """Forget hand-overs that ended so many seconds ago; gives how many were forgotten.
+        """Delete the records of hand-overs that ended `older_than` seconds ago; returns their number.
 
-        A line's head goes along. A call looks at so many at most, the next one at others. Blobs that no
-        hand-over names go at the end of their lifetime, as `Blobs.sweep` does it. Raises as the store does.
+        The head of the line is deleted with the record. A call looks at no more than `count_max`, the next
+        call at others. Blobs that no hand-over names are deleted at the end of their lifetime, as by
+        `Blobs.sweep`. Raises as the store does.
         """
         swept_count = 0
         oldest = self._store.clock.wall() - older_than
@@ -306,7 +308,8 @@ class Handovers:
         old = [
             record for record in records if not record.is_open and record.times.get(record.step, 0.0) < oldest
         ]
-        # After those of the last call: what has to stay must not keep others.
+        # Begin after the last one of the previous call: records that must stay must not keep others from
+        # their turn.
         old.sort(key=lambda one: ((one.kind, one.name) <= self._swept_to, one.kind, one.name))
         for record in old[:count_max]:
             swept_count += await self._forget(record)
@@ -315,7 +318,7 @@ class Handovers:
         return swept_count
 
     async def keep_swept(self, *, interval: float = HANDOVER_SWEEP_INTERVAL_S) -> None:
-        """Until cancelled: `sweep` about once in every interval, each process at times of its own.
+        """Until cancelled: call `sweep` about once in every interval, each process at times of its own.
 
         Nodes with a store, `hansa lead` and `hansa lock` do so. What the store raises is logged, and tried
         again the next time. Returns when the store was closed.
@@ -331,7 +334,7 @@ class Handovers:
                 logger.info("old hand-overs of %r are swept later: %s", self._keys.cluster, error)
 
     async def look_after(self, on_stuck: Callable[[HandoverStuck], None] | None = None) -> None:
-        """Until cancelled: withdraw what does not end in time, and tell what cannot be withdrawn any more.
+        """Until cancelled: withdraw hand-overs that are overdue, and report those that nobody may withdraw.
 
         It counts what it sees, in `stats`. One is enough for a cluster; several do no harm. It waits for a
         store that cannot be reached. Raises `AlreadyClosed` when the store was closed.
@@ -360,7 +363,7 @@ class Handovers:
             following.close()
 
     def _note(self, item: KeyValue, *, is_first: bool) -> None:
-        """A record is this now."""
+        """Take in a record that was put."""
         record = self._read(item)
         if record is None:
             return
@@ -399,7 +402,8 @@ class Handovers:
             self._open[key] = replace(one, due_s=self._store.clock.monotonic() + HANDOVER_GRACE_S)
             return
         if ended is None or not _is_same(ended, record):
-            return  # The watch tells. One of the same number is another one where a store went back.
+            # The watch will report it. The same number may be another hand-over if the store went back.
+            return
         stats = self._stats
         if not ended.is_open:
             self._stats = replace(stats, overdue_count=stats.overdue_count + 1)
@@ -428,10 +432,10 @@ class Handovers:
         return (await self._store.commit(compares, then=deletes)).is_success
 
     async def _take_back(self, offer: Handover, request: _Request | None) -> None:
-        """Withdraw it, if an outsider still may: in a bounded time, or by its deadline.
+        """Withdraw the offer, if an outsider still may: in a bounded time, or else it ends by its deadline.
 
-        A request that was given up may be under way still. So it is sent once more: then it is there, or
-        never will be.
+        A request that was given up may still be on its way. So it is sent once more: then either it is there,
+        or it never will be.
         """
         facts = Facts(refusal=f"{self._name} took it back")
 
@@ -448,7 +452,7 @@ class Handovers:
             logger.info("%s is not taken back, it ends by its deadline: %s", offer.what, error)
 
     async def _end(self, kind: str, name: str, facts: Facts, only: Handover | None = None) -> Handover | None:
-        """Withdraw it, if an outsider may, and if it is no other one; gives the record as it is then."""
+        """Withdraw it, if an outsider may, and if it is the one in `only`. Returns the record after that."""
         key = self._keys.handover(kind, name)
         for _ in range(COMMIT_TRIES_MAX):
             record = await self.get(kind, name)
@@ -476,7 +480,7 @@ class Handovers:
 
 
 def _is_same(record: Handover, other: Handover) -> bool:
-    """Whether both tell of one hand-over, however far. Two who ask at once would give it one number."""
+    """Whether both are one hand-over, at any step. Two offers made at once would have one number."""
     offered_at = record.times.get(HandoverStep.OFFERED), other.times.get(HandoverStep.OFFERED)
     return (record.number, record.asked_by, record.target, offered_at[0]) == (
         other.number,

@@ -1,4 +1,4 @@
-"""A claim under the name that its users know: what a hold and a leadership have in common."""
+"""What a hold and a leadership have in common: a claim under the name that its users know."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ class Held(Generic[E]):
 
     @property
     def guard(self) -> Compare:
-        """Holds as long as this owner owns: put it into your own `commit` in the same store."""
+        """A compare that holds as long as this owner owns. Put it into your own `commit` in this store."""
         return self._claim.guards[0]
 
     def check(self) -> None:
-        """Raise the loss, with its reason, or `NotHeld` once given back. Any thread may ask.
+        """Raise the loss, with its reason, or `NotHeld` once it was given back. Any thread may ask.
 
-        It asks nobody. The session's end it knows at any moment; that somebody deleted the key, as soon as
-        the store has told: it is asked when the key is 0.05 s old, for all that happened to it.
+        It asks nobody. It knows the session's end at any moment. That somebody deleted the key, it knows as
+        soon as the store has told: the store is asked when the key is 0.05 s old, for all changes to it.
         """
         self._claim.check()
 
@@ -43,23 +43,24 @@ class Held(Generic[E]):
         await self._claim.refresh()
 
     async def lost(self) -> E:
-        """Wait until it is lost; gives the reason. What was given back is never lost."""
+        """Wait until it is lost; returns the reason. Something that was given back is never lost."""
         return await self._claim.loss.wait()
 
     @property
     def state(self) -> bytes:
-        """What the owner before handed on to this one; empty if there was no hand-over, or nothing.
+        """The state that the previous owner handed on; empty if there was no hand-over, or no state.
 
-        Raises `StoreCorrupt` for what was handed on and is lost: a large one is a blob in the store, which
-        somebody may delete or damage. Then it is held all the same, and the record has it as its trouble.
+        Raises `StoreCorrupt` for a state that is lost: a large one is a blob in the store, which somebody may
+        delete or damage. Then it is held all the same, and the record says so as its `trouble`.
         """
         return self._claim.state
 
     async def wanted(self) -> Handover:
-        """Wait until somebody asks to have it at another node, as `hansa lead --move` does; gives the record.
+        """Wait until somebody asks to move it to another node, as `hansa lead --move` does.
 
-        Then stop the work, and `hand_over(record)`: the record says how long it may take. Whoever does not
-        keeps it, and the hand-over ends by its deadline. Raises the loss, `NotHeld` and `UsageError`.
+        Returns the record. Then stop the work, and `hand_over(record)`: the record says how long it may take.
+        An owner that does not hand over keeps it, and the hand-over ends by its deadline. Raises the loss,
+        `NotHeld` and `UsageError`.
         """
         return await self._claim.wanted()
 
@@ -71,17 +72,17 @@ class Held(Generic[E]):
         timeout: float = HANDOVER_S,
         reason: str = "",
     ) -> Handover:
-        """Give it to a node that waits for it, ahead of all others who wait, with a state; gives the record.
+        """Hand it over, with a state, to a node that waits for it, ahead of all others; returns the record.
 
-        When the new owner is ready `state` is called, if it can be. From its return on this owner acts no
-        more: it is not held then, and no block of it is cancelled. A state has at most 16 MiB; what does not
-        fit into the record is stored before, in the time that the hand-over has. `to` is the name of a
-        `Session(node=...)`, or the record that `wanted` gave: then that hand-over, and no other one if it is
-        over meanwhile.
+        When the new owner is ready `state` is called, if it is a function. From its return on this owner no
+        longer acts: it is not held then, and none of its blocks is cancelled. A state has at most 16 MiB; one
+        that does not fit into the record is stored before, in the time that the hand-over has. `to` is the
+        name of a `Session(node=...)`, or the record that `wanted` returned: then only that hand-over is
+        carried out, and no other one if it is over meanwhile.
 
         Raises `NoSuccessor` and `HandoverWithdrawn`: then it is held as before. Raises the loss, `NotHeld`,
         `BadArgument`; `Conflict` while another hand-over is open; `TimedOut` and `StoreUnavailable`.
-        Cancelling it withdraws, or, when this owner has stopped to act, lets it come to its end.
+        Cancelling it withdraws, or, when this owner has stopped acting, lets the hand-over come to its end.
         """
         return await self._claim.hand_over(to, state=state, timeout=timeout, reason=reason)
 

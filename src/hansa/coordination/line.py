@@ -1,19 +1,19 @@
-"""Who stands where in a line, and what the keys of a line say. Pure.
+"""The order of the keys in a line, and what their values say. Pure.
 
-Everybody has one key below a prefix, and the oldest keys come first. The store gives each key the revision of
-its creation, which only grows: so nobody ever enters ahead of somebody, those ahead only become fewer, and
-who owns something next has a higher number than all before. Whoever waits looks at one key only, the one
-right before its own; so a release wakes one waiter, and not all.
+Each owner and waiter has one key below a prefix, and the oldest keys come first. The store gives each key the
+revision of its creation, which only grows: so nobody ever enters ahead of somebody, those ahead only become
+fewer, and the next owner has a higher number than all before. A waiter watches one key only, the one right
+before its own; so a release wakes one waiter, and not all.
 
 The value of a key begins with a line of JSON that says whose it is: the node, and since when it stands there,
-by its own wall clock, for display. What follows is the user's note, byte by byte; of a semaphore or a barrier
-first another line that people can read: how many may hold or must come, and whether this one waits or is
-inside (`3 waiting`, `3 inside`). Older processes write no first line.
+by its own wall clock, for display. The user's note follows, byte by byte; for a semaphore or a barrier there
+is another line before it, which people can read: how many may hold or must come, and whether this one waits
+or is inside (`3 waiting`, `3 inside`). Older processes write no first line.
 
-A hand-over puts a later key first. Then the line has a `Head`, one more key, which is on no lease: who stands
-first, whatever the order of creation says, and in which epoch. Whoever has its turn afterwards and came
-before the head was written last takes its turn by writing the head: so epochs grow there too. A line in which
-nothing was ever handed over has no head, and pays nothing for it.
+A hand-over puts a later key first. Then the line has a `Head`, one more key, which is on no lease: it says
+which key stands first, whatever the order of creation is, and in which epoch. When the turn comes to a waiter
+whose key is older than the last write of the head, the waiter takes the turn by writing the head: so epochs
+grow there too. A line in which nothing was ever handed over has no head, and pays nothing for it.
 """
 
 import json
@@ -28,7 +28,7 @@ from hansa.errors import BadRecord
 from hansa.limits import SESSION_FREE_LINES_COUNT_MAX
 from hansa.store.values import KeyValue
 
-# The last part of a head's key. Those of claims begin with the digits of a lease.
+# The last part of a head's key. The last part of a claim's key begins with the digits of a lease.
 _HEAD: Final = b"handover"
 _HEAD_END: Final = b"/" + _HEAD
 
@@ -37,8 +37,8 @@ _HEAD_END: Final = b"/" + _HEAD
 class Head:
     """Who stands first in a line after a hand-over: its key, and its epoch (0: the head's own revision).
 
-    While a hand-over is sealed, `first` is who gives, and `next` the key of who is to have it. `is_open` says
-    that a sealed state waits for whoever owns next, or that its new owner has not said to have read it.
+    While a hand-over is sealed, `first` is the old owner's key, and `next` the successor's. `is_open` says
+    that a sealed state waits for the next owner, or that the new owner has not said yet that it read it.
     """
 
     first: bytes
@@ -49,7 +49,7 @@ class Head:
 
     @property
     def first_epoch(self) -> int:
-        """The epoch of who stands first."""
+        """The epoch of the owner that stands first."""
         return self.epoch or self.revision
 
     def encode(self) -> bytes:
@@ -78,7 +78,7 @@ def head_key(prefix: bytes) -> bytes:
 
 
 def head_of(items: Iterable[KeyValue]) -> Head | None:
-    """The head among a line's keys, read with their values; None in a line without. Raises `BadRecord`."""
+    """The head among a line's keys, read with their values; None if there is none. Raises `BadRecord`."""
     for item in items:
         if item.key.endswith(_HEAD_END):
             return Head.decode(item)
@@ -86,7 +86,7 @@ def head_of(items: Iterable[KeyValue]) -> Head | None:
 
 
 def has_head(items: Iterable[KeyValue]) -> bool:
-    """Whether there is one, also where the keys were read without their values."""
+    """Whether the line has a head, also where the keys were read without their values."""
     return any(item.key.endswith(_HEAD_END) for item in items)
 
 
@@ -107,7 +107,7 @@ def _ordered(items: Iterable[KeyValue], head: Head | None) -> list[KeyValue]:
 
 
 def epoch_of(item: KeyValue, head: Head | None) -> int:
-    """The epoch in which a key owns when it is first; 0 when it must take its turn before."""
+    """The epoch in which a key owns when it is first; 0 when it must take its turn before it owns."""
     if head is None:
         return item.create_revision
     if item.key == head.first:
@@ -117,22 +117,23 @@ def epoch_of(item: KeyValue, head: Head | None) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where a key stands at a revision: the keys ahead of it, the first one first, and its turn or not."""
+    """Where a key stands at a revision: the keys ahead, the first one first, and whether it has its turn."""
 
     revision: int
     own: KeyValue
     ahead: tuple[KeyValue, ...]
     is_turn: bool
-    # Of a line with several turns at once: whether those ahead are all at it, so that any may make room.
+    # In a line with several turns at once: whether all keys ahead have their turn, so that any may make room.
     is_next: bool
     head: Head | None = None
 
     @property
     def before(self) -> KeyValue:
-        """The last one ahead that stays ahead until it is gone: the one to wait for.
+        """The last key ahead that stays ahead until it is gone: the one to wait for.
 
-        Who is named in a sealed hand-over stands ahead of those who came before it, and behind them again if
-        that is withdrawn: two who wait for each other would wait for ever.
+        The key that a sealed hand-over names stands ahead of older keys, and behind them again if the
+        hand-over is withdrawn. So an older key must not wait for it: two keys that wait for each other would
+        wait for ever.
         """
         for item in reversed(self.ahead):
             is_named = self.head is not None and item.key == self.head.next
@@ -142,12 +143,12 @@ class Place:
 
     @property
     def epoch(self) -> int:
-        """The epoch in which it owns, if it is its turn; 0 when it must take it before."""
+        """The epoch in which it owns, if it has its turn; 0 when it must take the turn first."""
         return epoch_of(self.own, self.head)
 
 
 def place_of(key: bytes, items: Iterable[KeyValue], *, revision: int, turns_count: int = 1) -> Place | None:
-    """The place of a key among those of its line; None when it stands there no more. Raises `BadRecord`."""
+    """The place of a key among those of its line; None when it no longer stands there. Raises `BadRecord`."""
     items = tuple(items)
     head = head_of(items)
     ahead: list[KeyValue] = []
@@ -157,7 +158,7 @@ def place_of(key: bytes, items: Iterable[KeyValue], *, revision: int, turns_coun
                 revision=revision,
                 own=item,
                 ahead=tuple(ahead),
-                # Who was named in a sealed hand-over has its turn although the old owner still stands there.
+                # The key that a sealed hand-over names has its turn while the old owner's key is still there.
                 is_turn=len(ahead) < turns_count or (head is not None and head.next == key),
                 is_next=len(ahead) == turns_count,
                 head=head,
@@ -168,9 +169,9 @@ def place_of(key: bytes, items: Iterable[KeyValue], *, revision: int, turns_coun
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LineStats:
-    """What one lock, semaphore or election object has seen so far.
+    """What one lock, semaphore or election object has counted so far.
 
-    `waited_s` is the sum over all that were acquired, `waited_s_max` the longest of them.
+    `waited_s` is the sum over all that were acquired, `waited_s_max` the longest wait.
     """
 
     acquired_count: int = 0
@@ -224,12 +225,12 @@ class Signed:
 
 @lru_cache(maxsize=64)
 def _as_json(node: str) -> bytes:
-    """A process says it with each lock, and has few."""
+    """Cached: a process writes its name with each lock, and has few names."""
     return json.dumps(node).encode()
 
 
 def decode_signed(value: bytes) -> Signed:
-    """Read a key's value. One without the first line is from an older process, which says not who it is."""
+    """Read a key's value. An older process wrote no first line, and so does not say who it is."""
     head, separator, body = value.partition(b"\n")
     if separator and head.startswith(b'{"node": '):
         with suppress(ValueError, RecursionError):
@@ -244,7 +245,7 @@ _STATES: Final = {b"waiting": False, b"inside": True}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Permit:
-    """What a semaphore's or a barrier's key says, after who says it."""
+    """What a semaphore's or a barrier's key says after the line that says whose it is."""
 
     count: int
     is_inside: bool = False
@@ -265,5 +266,5 @@ def decode_permit(value: bytes) -> Permit:
 
 
 def waiting_of(items: Iterable[KeyValue]) -> list[KeyValue]:
-    """Those who are not inside yet, in the order in which they came. Raises `BadRecord`."""
+    """The keys that are not inside yet, in the order in which they came. Raises `BadRecord`."""
     return [item for item in in_order(items) if not decode_permit(item.value).is_inside]

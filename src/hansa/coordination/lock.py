@@ -1,4 +1,4 @@
-"""A lock that one process at a time holds, and a semaphore that a few hold, in the order of their coming."""
+"""A lock that one process at a time holds, and a semaphore that a few hold, first come, first served."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ from hansa.store.values import KeyValue
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HolderInfo:
-    """Who holds something or waits for it: its session's lease, its fence, and the note it left.
+    """A holder or waiter: its session's lease, its fence, and its note.
 
-    `node` is who it says to be, and `since` the wall time at which it came, by its own clock, for display.
-    Older processes say neither. The `fence` of who waits is 0 if it will be another one than that of its key.
+    `node` is the name that it gives, and `since` the wall time at which it came, by its own clock, for
+    display. Older processes write neither. The `fence` of a waiter is 0 if its fence will be another one than
+    its key's.
     """
 
     lease: int
@@ -39,7 +40,7 @@ class Hold(Held[LockLost]):
 
     @property
     def fence(self) -> int:
-        """Grows from holder to holder: whoever guards something refuses fences lower than it has seen."""
+        """Grows from holder to holder: guarded storage refuses lower fences than it has seen."""
         return self._claim.epoch
 
     @property
@@ -51,7 +52,7 @@ class Hold(Held[LockLost]):
         return self._claim.is_standing
 
     async def release(self) -> bool:
-        """Give it back: from now on it is not held. Says whether it was until now; never raises that.
+        """Give it back: from now on it is not held. Returns whether it was held; never raises a loss.
 
         Deletes this holder's own key and nothing else. When the store does not answer soon, that goes on in
         the background, as it does when this is cancelled.
@@ -60,7 +61,7 @@ class Hold(Held[LockLost]):
 
 
 class Turns:
-    """What is held in turns: a line, and its `async with` blocks, of which each task may be inside one."""
+    """Something held in turns: a line, and its `async with` blocks, of which each task may be inside one."""
 
     name: str
 
@@ -73,16 +74,16 @@ class Turns:
         return self._line.stats
 
     async def acquire(self, timeout: float | None = None) -> Hold:
-        """Wait in line, and hold. A store that cannot be reached is waited for as long as the session lives.
+        """Wait in line, and hold. Waits for a store that cannot be reached, as long as the session lives.
 
-        Raises `TimedOut`, `SessionLost`, and `LockLost` when somebody took this waiter out of the line; of a
-        semaphore `BadArgument` for another limit than the others'. `UsageError` without a timeout in a task
-        whose blocks have all the places: it would wait for itself. Cancelling it leaves the line.
+        Raises `TimedOut`, `SessionLost`, and `LockLost` when somebody took this waiter out of the line; for a
+        semaphore `BadArgument` when its limit differs from the others'. `UsageError` without a timeout in a
+        task whose blocks have all the places: it would wait for itself. Cancelling it leaves the line.
         """
         return Hold(self.name, await self._line.acquire(timeout))
 
     async def try_acquire(self) -> Hold | None:
-        """Hold, if there is room and nobody waits for it; else None.
+        """Hold, if there is room and nobody waits for it; else return None.
 
         Raises `SessionLost`, `TimedOut`, `StoreUnavailable`, and `BadArgument` as `acquire`. Cancelling it
         leaves the line.
@@ -108,7 +109,7 @@ class Turns:
         await self._holds.pop(task).__aexit__(kind, error, trace)
 
     async def _standing(self) -> tuple[HolderInfo, ...]:
-        """Everybody in the line, in order."""
+        """All that stand in the line, in order."""
         return tuple(
             HolderInfo(
                 lease=one.lease,
@@ -147,12 +148,12 @@ class Lock(Turns):
     async def waiting(self) -> tuple[HolderInfo, ...]:
         """Who waits for it, in order. Raises what the store raises."""
         line = await self._standing()
-        # After a hand-over the first one may be about to take its turn.
+        # After a hand-over the first in the line may be a waiter that is about to take its turn.
         return line[1:] if line and line[0].fence else line
 
 
 class Semaphore(Turns):
-    """Up to `limit` hold it. All who use a name at a time give the same limit, else `BadArgument`.
+    """Up to `limit` holders at once. All who use a name at one time give the same limit, else `BadArgument`.
 
     It hangs on a session or a `SessionKeeper`, as a `Lock` does. `async with semaphore as hold:` cancels its
     body when the hold is lost, and raises `LockLost`.
@@ -172,7 +173,7 @@ class Semaphore(Turns):
             body=permit.encode(),
             turns_count=limit,
             admit=self._admit,
-            # Tells the one behind, who watches this key alone, to look who is ahead of it now.
+            # Tells the waiter behind, which watches this key alone, to look again which keys are ahead.
             inside=replace(permit, is_inside=True).encode(),
         )
         super().__init__(line)
@@ -193,7 +194,7 @@ class Semaphore(Turns):
         return tuple(replace(info, note=decode_permit(info.note).note) for info in line)
 
     def _admit(self, items: tuple[KeyValue, ...]) -> None:
-        # All that stand there, and not the first alone: one with a wrong limit may be about to leave.
+        # Check all keys, and not the first alone: one with a wrong limit may be about to leave.
         for limit in {decode_permit(item.value).count for item in items}:
             if limit != self.limit:
                 raise BadArgument(

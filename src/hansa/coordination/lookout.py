@@ -1,11 +1,11 @@
-"""Looks after the next few members in the ring: asks the store how their leases are, and says what it saw.
+"""The lookout: watches the leases of the next few members in the ring, and reports which are overdue.
 
-What is left of a lease tells from when on its holder can be overdue at all: it is asked for again then, and
-not at every interval. So a member is suspected as early as if it were asked for all the time.
+The remaining time of a lease says when its holder can be overdue at the earliest: the lookout asks for the
+lease again then, and not at every interval. So a member is suspected as early as if it asked all the time.
 
-It must: reckon from when it asked, since the lease ran on while the answer was under way; believe no answer
-that waited here for longer than an interval; look again at the view before it says anything; write only over
-what it has read; note that the store answered; and forget those whom it looks after no more.
+It must: count from when it asked, since the lease ran on while the answer was on its way; believe no answer
+that waited in this process for longer than an interval; look at the view again before it reports anything;
+overwrite only what it has read; note that the store answered; and forget members that it no longer watches.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 
 class Looker(Protocol):
-    """Whose lookout it is: the view of a process, which may be a member itself."""
+    """The owner of a lookout: the view of a process, which may be a member itself."""
 
     store: Store
     heartbeat_interval_s: float
@@ -58,14 +58,14 @@ class _Look:
 
     lease: int
     silence_s: float
-    # On the store's clock: before that it cannot be overdue.
+    # On the store's clock: the member cannot be overdue before that.
     due_s: float
 
 
 class Lookout:
-    """Once an interval: whose lease is overdue is suspected, who is suspected and renews again is refuted.
+    """Suspects members whose leases are overdue, and refutes the suspicion of members that renew again.
 
-    A process that only looks, or is not joined, says nothing, and only asks whether the store answers.
+    A process that only looks, or is not joined, reports nothing, and only asks whether the store answers.
     """
 
     def __init__(self, looker: Looker, book: RosterBook, keys: Keys, *, chance: Chance) -> None:
@@ -74,7 +74,7 @@ class Lookout:
         self._book = book
         self._keys = keys
         self._chance = chance
-        # Whom to look after, and in which view they were found.
+        # The ids of the members to watch, and the view in which they were found.
         self._ring: tuple[str, ...] = ()
         self._ring_view: Roster | None = None
         self._looks: dict[str, _Look] = {}
@@ -85,18 +85,18 @@ class Lookout:
 
     @property
     def silences_s(self) -> Mapping[str, float]:
-        """How long those were silent that are looked after, each at the last look."""
+        """The silence of each watched member at the last look, in seconds."""
         return {member_id: look.silence_s for member_id, look in self._looks.items()}
 
     def heard(self) -> None:
-        """The store said something."""
+        """The store has told something."""
         self.heard_s = self._store.clock.monotonic()
 
     async def run(self) -> None:
-        """Look after others until cancelled. Raises `AlreadyClosed` when the store was closed."""
+        """Watch other members until cancelled. Raises `AlreadyClosed` when the store was closed."""
         interval_s = self._looker.heartbeat_interval_s
         while True:
-            # Not in step with the others, nor with the whole seconds of a store.
+            # Not at the same time as the other members, nor in step with the whole seconds of a store.
             await asyncio.sleep(interval_s * (1 + self._chance.uniform(-RECONNECT_JITTER, RECONNECT_JITTER)))
             await self._look()
 
@@ -118,11 +118,11 @@ class Lookout:
             self._ring = successors((one.id for one in view.here()), me.id, WATCHED_COUNT)
             self._ring_view = view
         watched = [view[one] for one in self._ring]
-        # Who is suspected, and reads it, knows best.
+        # A suspected member that reads so knows best whether it is alive: it looks at its own lease too.
         return [*watched, me] if me.status is MemberStatus.SUSPECT else watched
 
     def _due_s(self, member: Member) -> float:
-        """When to ask for a member's lease: at once if it is another one, and for a heartbeat to refute."""
+        """When to ask for a member's lease: at once if the lease is new, or if the member is suspected."""
         look = self._looks.get(member.id)
         if look is None or look.lease != member.lease or member.status is MemberStatus.SUSPECT:
             return 0.0
@@ -138,14 +138,14 @@ class Lookout:
             self._answered(asked_s)
 
     async def _examine(self, member: Member) -> None:
-        """Ask for a member's lease, and say if it is overdue or no more so."""
+        """Ask for a member's lease, and report if it is overdue, or no longer so."""
         interval_s = self._looker.heartbeat_interval_s
         asked_s = self._store.clock.monotonic()
         try:
             lease = await self._store.lease_info(member.lease, timeout=interval_s)
             took_s = self._answered(asked_s)
-            # A lease that is gone takes the record with it, which is told by the watch. And what took long,
-            # because this process was stuck, is no longer true.
+            # A lease that is gone takes the record with it, which the watch reports. And an answer that took
+            # long, because this process was stuck, is no longer true.
             if lease is None or took_s > interval_s:
                 return
             self._looks[member.id] = _Look(
@@ -174,7 +174,7 @@ class Lookout:
         outcome = await self._store.commit(
             [
                 Compare.lease(self._keys.node(member.id), "=", lease.lease),
-                # Nobody else has said anything meanwhile. An absent key has revision 0.
+                # Nobody else has written a suspicion meanwhile. An absent key has revision 0.
                 Compare.revision(key, "=", self._book.suspicion_revision(member.id)),
             ],
             [Put(key, suspicion.encode(), lease.lease)],

@@ -1,7 +1,7 @@
-"""A node, what it tells of itself, how others see it, and what happens to it: the values. Pure.
+"""The values of membership: a node, what it says of itself, how others see it, and events. Pure.
 
-A node says a `NodeInfo`, which stands in the store as a `NodeRecord`. A process that looks sees it as a
-`Member`, and is told of each change by an event.
+A node describes itself by a `NodeInfo`, which is in the store as a `NodeRecord`. A process that looks sees it
+as a `Member`, and is told of each change by an event.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ _PORT_MAX: Final = 65_535
 
 
 class MemberStatus(StrEnum):
-    """How a member is. A node says the first two and the last two of itself; others see the rest."""
+    """The status of a member. A node itself writes JOINING, UP, LEFT and DRAINING; others see the rest."""
 
     JOINING = "JOINING"
-    """It is there and not ready for work."""
+    """It is there, and not yet ready for work."""
     UP = "UP"
     """It is there and ready."""
     SUSPECT = "SUSPECT"
     """Its heartbeats are overdue. They may come again."""
     DOWN = "DOWN"
-    """Its lease ended, or a newer stay follows; or it was gone after a view had lost sight of it."""
+    """Its lease ended, or a newer stay follows; or it was gone when a view read the store after a gap."""
     LEFT = "LEFT"
-    """It went by its own word, or was deregistered."""
+    """It said that it leaves, or was deregistered."""
     DRAINING = "DRAINING"
-    """It is there, finishes what it has, and wants no more work."""
+    """It is there, finishes its work, and wants no more."""
 
     @property
     def is_here(self) -> bool:
@@ -44,7 +44,7 @@ class MemberStatus(StrEnum):
         return self not in (MemberStatus.DOWN, MemberStatus.LEFT)
 
 
-# What a node may say of itself, after what it said before.
+# What a node may say of itself next, for each thing that it said last.
 SAID: Final[Mapping[MemberStatus, frozenset[MemberStatus]]] = MappingProxyType(
     {
         MemberStatus.JOINING: frozenset({MemberStatus.UP, MemberStatus.DRAINING}),
@@ -56,7 +56,7 @@ SAID: Final[Mapping[MemberStatus, frozenset[MemberStatus]]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeInfo:
-    """A node: who it is, where it listens, what it does. Raises `BadArgument` for what cannot be written."""
+    """A node: who it is, where it listens, what it does. Raises `BadArgument` for unusable values."""
 
     id: str
     host: str = ""
@@ -92,7 +92,7 @@ class NodeInfo:
         return f"{host}:{self.port}" if self.host else ""
 
     def to_object(self) -> dict[str, Any]:
-        """As JSON is made of it."""
+        """The node as a JSON object."""
         return {
             "id": self.id,
             "host": self.host,
@@ -105,12 +105,15 @@ class NodeInfo:
         }
 
     def encode(self) -> bytes:
-        """As bytes for the store. Raises `BadArgument` when it is too large."""
+        """The bytes for the store. Raises `BadArgument` when they are too many."""
         return as_json(self.to_object(), f"node {self.id}")
 
     @classmethod
     def from_object(cls, found: Mapping[str, Any]) -> NodeInfo:
-        """Unknown fields are ignored: newer versions may write more. Raises `BadRecord`."""
+        """The node in a JSON object. Ignores unknown fields, which newer versions may write.
+
+        Raises `BadRecord`.
+        """
         if not isinstance(found.get("roles", []), list) or not isinstance(found.get("metadata", {}), dict):
             raise BadRecord(f"a node's roles are a list and its metadata an object: {found!r:.200}")
         try:
@@ -129,8 +132,8 @@ class NodeRecord:
     """What the store knows of a node.
 
     `incarnation` is the store's revision when the node joined: a later stay under the same id has a higher
-    one, and each session is a stay of its own. `joined_at` is the wall time of it, for display. `reason` says
-    why the status is what it is.
+    one, and each session is a stay of its own. `joined_at` is the wall time of joining, for display. `reason`
+    says why the status is what it is.
     """
 
     info: NodeInfo
@@ -165,7 +168,7 @@ class NodeRecord:
 
 
 def decoded_record(item: KeyValue) -> NodeRecord | None:
-    """None for a record that nobody can read: whoever wrote it, a node that joins writes over it."""
+    """The record in a key; None if nobody can read it: a node that joins overwrites such a record."""
     try:
         return NodeRecord.decode(item.value)
     except BadRecord:
@@ -184,7 +187,7 @@ def as_json(found: Mapping[str, Any], what: str) -> bytes:
 
 
 def from_json(value: bytes, what: str) -> dict[str, Any]:
-    """A JSON object. Raises `BadRecord` for everything else."""
+    """The JSON object in a value. Raises `BadRecord` for anything else."""
     try:
         found = json.loads(value)
     except (ValueError, RecursionError) as error:
@@ -196,11 +199,11 @@ def from_json(value: bytes, what: str) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """A node, how it is, and since when.
+    """A node, its status, and since when it has it.
 
     `info` is what it says of itself; `status` is what is seen of it, and `reason` why. `incarnation` tells
-    one stay from the next. `since` is the wall time of the last change of status, for display. `lease` is
-    what its record hangs on.
+    one stay from the next. `since` is the wall time of the last change of status, for display. `lease` is the
+    lease of its record.
     """
 
     info: NodeInfo
@@ -241,7 +244,7 @@ class Member:
         return self.status.is_here
 
     def to_object(self) -> dict[str, Any]:
-        """As JSON is made of it."""
+        """The member as a JSON object."""
         return self.info.to_object() | {
             "status": self.status.value,
             "incarnation": self.incarnation,
@@ -252,7 +255,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _OfMember:
-    """`member` is as it is after the event. `revision` is the store's, at which it was written."""
+    """`member` is the member after the event. `revision` is the store's, at which the change was written."""
 
     member: Member
     reason: str
@@ -261,35 +264,35 @@ class _OfMember:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberJoined(_OfMember):
-    """It is there: for the first time, or again with a higher incarnation."""
+    """The member is there: for the first time, or again with a higher incarnation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberUpdated(_OfMember):
-    """It says something else of itself: another status (JOINING, UP, DRAINING), other metadata."""
+    """The member says something else of itself: another status (JOINING, UP, DRAINING), other metadata."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberSuspected(_OfMember):
-    """Its heartbeats are overdue."""
+    """The member's heartbeats are overdue."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberRefuted(_OfMember):
-    """It was suspected, and its heartbeats come again."""
+    """The member was suspected, and its heartbeats come again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberDown(_OfMember):
-    """Its lease ended, or a newer stay follows: of a newer process, or its own on another session.
+    """The member's lease ended, or a newer stay follows: of a newer process, or its own on another session.
 
-    Also of one that was gone when a view had lost its watch and read the store anew: it may have left.
+    Also when the member was gone after a view had lost its watch and read the store again: it may have left.
     """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberLeft(_OfMember):
-    """It went by its own word, or was deregistered."""
+    """The member said that it leaves, or was deregistered."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -302,7 +305,7 @@ class Rejoined:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expelled:
-    """This process is a member no more, and does not join again: it was replaced, or deregistered."""
+    """This process is no longer a member, and does not join again: it was replaced, or deregistered."""
 
     member: Member
     reason: str
@@ -310,7 +313,7 @@ class Expelled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopLagged:
-    """This process's event loop was so late. Heartbeats go on meanwhile, up to the heartbeat timeout."""
+    """This process's event loop was this late. Heartbeats go on meanwhile, up to the heartbeat timeout."""
 
     lag_s: float
     reason: str
@@ -324,14 +327,14 @@ MembersEvent: TypeAlias = MemberEvent | Rejoined | Expelled | LoopLagged
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MembersStats:
-    """Counts since the view was opened, and what is so now."""
+    """Counts since the view was opened, and current values."""
 
     here_count: int
     """Members that are neither down nor left."""
     up_count: int
     suspect_count: int
     heartbeat_age_s: float
-    """How long ago this process's own lease was renewed, and the longest that this ever was."""
+    """How long ago this process's own lease was renewed, and the longest such time so far."""
     heartbeat_age_s_max: float
     store_latency_s: float
     """How long the store took to answer the last look, and the longest so far."""
@@ -348,6 +351,6 @@ class MembersStats:
     loop_lag_s_max: float
     bad_records_count: int
     forgotten_count: int
-    """Members that were gone for long, or too many, and are in the roster no more."""
+    """Members that left the roster because they were gone for long, or too many were gone."""
     events_dropped_count: int
-    """Events that readers of `events` were too slow for."""
+    """Events that were dropped because readers of `events` were too slow."""

@@ -1,10 +1,10 @@
 """Members: this process's place in a cluster, and its view of all others.
 
-`RosterBook` decides who is what; this drives. It must: follow records and suspicions, and tell the stay of
-its own record before anybody else hears of it; note each word of the store; wake whoever waits at each
-change, at each joining and at the end; tick, to tell of a late loop and a stale view and to forget who is
-gone for long; tell of its expulsion before it says farewell; and, closing, end its tasks first, then the
-stay, then the watches.
+`RosterBook` decides the status of each member; this module drives it. It must: follow records and suspicions,
+and tell the stay of its own record before anybody else hears of it; note each answer of the store; wake all
+waiters at each change, at each joining and at the end; tick, to report a late loop and a stale view and to
+forget members that are gone for long; report its expulsion before it leaves; and, when it closes, end its
+tasks first, then the stay, then the watches.
 """
 
 from __future__ import annotations
@@ -53,23 +53,23 @@ from hansa.transport.environment import Environment
 
 logger = logging.getLogger(__name__)
 
-# A lease is twice the heartbeat timeout: half of it unused is the difference between SUSPECT and DOWN.
+# A lease lasts two heartbeat timeouts: a member is SUSPECT after the first, and DOWN after the second.
 _LEASE_TIMEOUTS: Final = 2
-# How often, in an interval, the loop is looked at.
+# How often in an interval the lag of the loop is measured.
 _TICKS_PER_INTERVAL: Final = 4
 
 
 class Members:
     """A view of a cluster's members, and with `node` a place in it. Use it with `async with`.
 
-    Entering reads who is there and joins; leaving says so, and the others see LEFT at once. While it is open
-    its lease is renewed every `heartbeat_interval`; without a renewal for `heartbeat_timeout` it is SUSPECT
-    to all, for twice that DOWN. After a session that was lost, or a record that is gone, it joins again, with
-    a higher incarnation. The latest process with an id wins, and the former one is told by `Expelled`; with
-    `takeover=False` entering raises `Conflict` instead. Without `node` it only looks.
+    Entering reads who is there and joins; when this process leaves, the others see LEFT at once. While it is
+    open its lease is renewed every `heartbeat_interval`; without a renewal for `heartbeat_timeout` it is
+    SUSPECT to all, after twice that time DOWN. When its session was lost, or its record is gone, it joins
+    again, with a higher incarnation. The latest process with an id wins, and the former one is told by
+    `Expelled`; with `takeover=False` entering raises `Conflict` instead. Without `node` it only looks.
 
-    When the store is away the view stays as it was, and `is_stale` says so; nobody is declared dead for it.
-    Entering raises `StoreUnavailable` or `TimedOut` when the store does not answer, `BadArgument`,
+    When the store is away the view stays as it was, and `is_stale` is True; nobody is declared dead because
+    of that. Entering raises `StoreUnavailable` or `TimedOut` when the store does not answer, `BadArgument`,
     `AlreadyClosed`.
     """
 
@@ -86,7 +86,7 @@ class Members:
         session: SessionKeeper | None = None,
         environment: Environment | None = None,
     ) -> None:
-        """With `session` its record is on that keeper's sessions, whose times hold then.
+        """With `session` its record is on that keeper's sessions, and the keeper's times count.
 
         So one lease serves a whole process. The keeper is closed when the process is replaced, or its node
         deregistered. Raises `BadArgument`.
@@ -113,14 +113,14 @@ class Members:
         self._failure: BaseException | None = None
         self._is_open = False
         self._trouble: HansaError | None = None
-        # Who cannot enter in time has heard from the store why.
+        # So that entering fails with the store's own error, and not only by its timeout.
         read_s_max = min(STORE_TIMEOUT_S, timeout / 2)
         follow = partial(Following, store, timeout=read_s_max, on_trouble=self._in_trouble)
         self._nodes = follow(self._keys.nodes, environment=environment.fork("nodes"), on_read=self._tell_stay)
         self._suspects = follow(self._keys.suspects, environment=environment.fork("suspects"))
         self._lookout = Lookout(self, self._book, self._keys, chance=environment.chance.fork("lookout"))
         self._stay: Stay | None = None
-        # The one that is this object's own to open and close.
+        # The keeper that this object itself opens and closes; None if it was given one.
         self._keeper: SessionKeeper | None = None
         if node is not None:
             if session is None:
@@ -151,12 +151,12 @@ class Members:
 
     @property
     def view(self) -> Roster:
-        """All members as last heard. It is replaced, never changed."""
+        """All members as last heard. The view is replaced, never changed."""
         return self._book.roster
 
     @property
     def me(self) -> Member:
-        """This process as a member, as it is in the view; before that, as it says of itself.
+        """This process as the view shows it; before it is in the view, as it describes itself.
 
         DOWN when a newer process has its id. Raises `UsageError` without a node.
         """
@@ -166,7 +166,7 @@ class Members:
         if seen is not None and seen.incarnation == incarnation:
             return seen
         if self._expelled_reason:
-            # The view has the newer process.
+            # The view has the newer process under this id.
             down, reason = MemberStatus.DOWN, self._expelled_reason
             return Member(info=info, status=down, incarnation=incarnation, reason=reason)
         return Member(info=info, status=info.status, incarnation=incarnation)
@@ -178,7 +178,7 @@ class Members:
 
     @property
     def sessions(self) -> SessionKeeper:
-        """What its record hangs on, as all may that this process owns. Raises `UsageError` without a node."""
+        """The keeper whose sessions its record is on, maybe shared. Raises `UsageError` without a node."""
         if self._sessions is None:
             raise UsageError(f"{self._name} only looks: give a node to join with")
         return self._sessions
@@ -200,7 +200,7 @@ class Members:
 
     @property
     def heartbeats_s(self) -> Mapping[str, float]:
-        """How long ago those members renewed that this process looks after, at the last look."""
+        """How long ago each member that this process watches renewed its lease, at the last look."""
         return self._lookout.silences_s
 
     @property
@@ -229,12 +229,12 @@ class Members:
     # -- what happens
 
     def events(self) -> EventStream[MembersEvent]:
-        """All events from this call on. Who is there already is in `view`."""
+        """All events from this call on. Members that are there already are in `view`."""
         self._check_home()
         return self._feeds.open()
 
     async def until(self, condition: Callable[[Roster], bool], *, timeout: float | None = None) -> Roster:
-        """Wait until the view fulfils a condition; gives the view. Raises `TimedOut`, `AlreadyClosed`."""
+        """Wait until the view fulfils a condition; returns the view. Raises `TimedOut`, `AlreadyClosed`."""
         try:
             async with asyncio.timeout(timeout):
                 await self._until_so(lambda: condition(self.view))
@@ -245,7 +245,7 @@ class Members:
     # -- what this process says of itself
 
     async def set_status(self, status: MemberStatus, *, reason: str = "") -> None:
-        """Say JOINING, UP or DRAINING of oneself; what may follow what is in `SAID`. Twice does no harm.
+        """Set the status of this node: JOINING, UP or DRAINING, as `SAID` allows. Twice does no harm.
 
         Raises `BadArgument`, `UsageError` without a node, `Conflict` while it is not joined, and what the
         store raises.
@@ -271,14 +271,14 @@ class Members:
         zone: str | None = None,
         version: str | None = None,
     ) -> None:
-        """Say something else of oneself. What is not given stays as it is. Raises as `set_status`."""
+        """Change what this node says of itself, where arguments are given. Raises as `set_status`."""
         self._check_open()
         given = {"metadata": metadata, "roles": roles, "zone": zone, "version": version}
         new: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
         await self._my_stay().write(lambda info: replace(info, **new), reason="updated")
 
     async def note(self, key: str, value: str | None) -> None:
-        """Say one thing of oneself in the metadata, or with None no more. Raises as `set_status`."""
+        """Set one key of this node's metadata, or remove it with None. Raises as `set_status`."""
 
         def change(info: NodeInfo) -> NodeInfo:
             others = {name: text for name, text in info.metadata.items() if name != key}
@@ -309,7 +309,7 @@ class Members:
         except TimeoutError:
             parts = [part for part in (self._stay, self._sessions) if part is not None]
             error = next((part.last_error for part in parts if part.last_error), self._trouble)
-            # A store that did not answer in all that time is not waited for once more.
+            # The store did not answer in all that time: do not wait for it once more.
             await self._close(None)
             kind = StoreUnavailable if isinstance(error, StoreUnavailable) else TimedOut
             why = "" if error is None else f": {error}"
@@ -326,12 +326,12 @@ class Members:
         await self._close("left" if is_plain else f"left after {type(error).__name__}", error)
 
     async def close(self) -> None:
-        """Leave, and look no more, as leaving the block does. Closing twice does no harm."""
+        """Leave, and stop looking, as leaving the block does. Closing twice does no harm."""
         self._check_home()
         await self._close("left")
 
     async def _close(self, reason: str | None, error: BaseException | None = None) -> None:
-        """Leave with this reason, and with the error that is on its way; None leaves without a word."""
+        """Leave with a reason; None: without a word. `error` is the exception that is leaving the block."""
         await self._closing.once(lambda: self._leave(reason, error))
 
     async def _leave(self, reason: str | None, error: BaseException | None) -> None:
@@ -357,7 +357,7 @@ class Members:
     async def _follow_nodes(self) -> None:
         async for news in self._nodes:
             self._lookout.heard()
-            # First of all the stay: nobody should hear of this node's record before it.
+            # The stay is told first: nobody should hear of this node's record before it does.
             self._tell_stay()
             self._tell_all(record_events(self._book, news, self._keys.nodes, self.store.clock))
 
@@ -373,7 +373,7 @@ class Members:
         reason = self._expelled_reason = await stay.run()
         logger.warning("%s: a member no more: %s", self._name, reason)
         self._put(Expelled(member=self.me, reason=reason))
-        # Also one that others use: what hangs on it was this node's.
+        # Also a keeper that others use: what hangs on it belonged to this node.
         if self._sessions is not None:
             await self._sessions.close(reason)
 
@@ -425,7 +425,7 @@ class Members:
         if self._lag_s <= self.heartbeat_interval_s:
             self._is_lagging = self._is_lagging and self._lag_s > self.heartbeat_interval_s / 2
         elif not self._is_lagging:
-            # Once for each time that it began.
+            # Once for each time that the lag begins.
             self._is_lagging = True
             reason = f"the event loop was stuck for {self._lag_s:.1f} s"
             logger.warning("%s: %s", self._name, reason)
@@ -444,7 +444,7 @@ class Members:
         return max(session.ttl_s - session.margin_s - session.remaining_s, 0.0)
 
     def _silence_s(self) -> float:
-        """How long ago the store said something: news, an answer to a look, or to a heartbeat."""
+        """How long ago the store told anything: news, or an answer to a look or a heartbeat."""
         silence_s = self.store.clock.monotonic() - self._lookout.heard_s
         return min(silence_s, self._heartbeat_age_s()) if self.is_member else silence_s
 

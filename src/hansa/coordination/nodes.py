@@ -1,4 +1,4 @@
-"""Which nodes there are: register one, remove one, list them, and watch who joins and who leaves."""
+"""A registry of nodes, and a watcher: register, remove and list nodes, and watch which join and leave."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 
 class MembershipWatcher:
-    """Tells of nodes that join and leave a cluster, in the words of `Members`; who suspects whom it skips."""
+    """Reports the nodes that join and leave a cluster, as events of `Members`; it leaves suspicions out."""
 
     def __init__(
         self, store: Store, *, cluster: str = "default", environment: Environment | None = None
@@ -33,7 +33,7 @@ class MembershipWatcher:
         self._environment = environment
 
     def watch(self) -> MembershipWatch:
-        """From now on; those that are there already are told first, as joined."""
+        """Watch from now on; nodes that are there already are reported first, as joined."""
         following = Following(self._store, self._keys.nodes, environment=self._environment)
         return MembershipWatch(following, self._keys.nodes, self._store.clock)
 
@@ -41,9 +41,9 @@ class MembershipWatcher:
 class MembershipWatch:
     """An async iterator of `MemberJoined`, `MemberLeft`, `MemberDown`. Made by `MembershipWatcher.watch`.
 
-    It is for one reader. After a lost watch or a compaction it reads all nodes and tells what was missed,
-    nothing twice. A node that came and went meanwhile is not told. A step raises `AlreadyClosed` when the
-    store was closed, and ends after `close`. Cancelling a step takes nothing out.
+    It is for one reader. After a lost watch or a compaction it reads all nodes and reports what was missed,
+    nothing twice. A node that came and went meanwhile is not reported. A step raises `AlreadyClosed` when the
+    store was closed, and ends after `close`. Cancelling a step loses no event.
     """
 
     def __init__(self, following: Following, prefix: bytes, clock: Clock) -> None:
@@ -65,7 +65,7 @@ class MembershipWatch:
         return self._waiting.popleft()
 
     def close(self) -> None:
-        """Watch no more."""
+        """Stop watching."""
         self._following.close()
 
     def _comes_or_goes(self, event: MemberEvent) -> bool:
@@ -73,7 +73,7 @@ class MembershipWatch:
         if isinstance(event, MemberJoined):
             self._here.add(name)
             return True
-        # One that was about to go when the watch began was never here.
+        # A node that was about to go when the watch began was never reported as here.
         if event.member.is_here or name not in self._here:
             return False
         self._here.remove(name)
@@ -83,7 +83,7 @@ class MembershipWatch:
 def record_events(
     book: RosterBook, news: Snapshot | Changed, prefix: bytes, clock: Clock
 ) -> list[MemberEvent]:
-    """What news of the nodes' records mean to the roster."""
+    """The events that follow from changed records of nodes, by the roster."""
     puts, deletes = by_id(news, prefix)
     return book.change_records(
         puts,
@@ -96,9 +96,9 @@ def record_events(
 
 
 def by_id(news: Snapshot | Changed, prefix: bytes) -> tuple[list[tuple[str, KeyValue]], list[str]]:
-    """What was put, and who was deleted before that, by the names behind the prefix.
+    """The records that were put, and the ids whose records were deleted before that.
 
-    What is no text there is nobody's name.
+    A key whose end is no text is no node's record.
     """
     puts, deletes = (
         [(item.key[len(prefix) :].decode("utf-8", "replace"), item) for item in items]
@@ -111,7 +111,8 @@ class NodeRegistry:
     """The nodes of a cluster, each with a lease of `ttl` seconds.
 
     An id belongs to the process that registered it last: a restarted process does not wait for its
-    predecessor's lease, and a predecessor that still lives stops. With `takeover=False` the first one stays.
+    predecessor's lease, and a predecessor that still lives stops. With `takeover=False` the id stays with the
+    first process.
     """
 
     def __init__(
@@ -132,8 +133,8 @@ class NodeRegistry:
     async def register(self, node: NodeInfo) -> str:
         """Register a node and keep it registered until cancelled; then its lease ends by itself.
 
-        For an end at once, `deregister` it first. When the lease is lost it registers again, however long the
-        store was away. It returns, with the reason, when the node was deregistered or replaced by a newer
+        To end it at once, call `deregister` first. When the lease is lost it registers again, however long
+        the store was away. It returns, with the reason, when the node was deregistered or replaced by a newer
         process. Raises `Conflict` for an id that is taken, without `takeover`; `BadArgument`,
         `AlreadyClosed`.
         """
@@ -163,7 +164,7 @@ class NodeRegistry:
             await tasks.close()
 
     async def deregister(self, node_id: str) -> bool:
-        """Remove a node at once, whoever registered it; says whether it was there.
+        """Remove a node at once, whoever registered it; returns whether it was there.
 
         Its `register` returns. Raises `StoreUnavailable` and `TimedOut`; `Conflict` when its record changes
         faster than it can be removed.
@@ -195,5 +196,5 @@ class NodeRegistry:
 
 
 def _failed(error: BaseException) -> None:
-    # `register` itself fails in the same way, and tells.
+    # `register` itself fails in the same way, and raises the error.
     logger.debug("a registration follows its record no more: %s", error)

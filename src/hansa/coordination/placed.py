@@ -1,8 +1,8 @@
-"""What a leader places on nodes: entries that name an owner, and the claims of a node to its own.
+"""Entries that a leader places on nodes: an entry names its owner, and the owner's node has a claim to it.
 
-An entry names a node, its session's lease and an epoch. The guards of the owner compare the entry, and the
-lease of the node's record. So a node with 10,000 entries has one lease and one leased key, and loses all at
-one moment. A leader places entries anew whose lease is not that of the record.
+An entry names a node, the lease of the node's session and an epoch. The owner's guards compare the entry, and
+the lease of the node's record. So a node with 10,000 entries has one lease and one leased key, and loses all
+its entries at one moment. A leader places an entry again if its lease is not the lease of the node's record.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from hansa.store.values import Compare, KeyValue
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
-    """What a leader writes: who owns an entry, on which lease, in which epoch. The rest is the user's own.
+    """The value of an entry: who owns it, on which lease, in which epoch. The body is the user's own.
 
-    A leader writes over what it has read, compares its own leadership, and takes a number for the epoch that
-    is higher than the revision it has read: so epochs grow from owner to owner, also when a store goes back.
+    A leader compares what it has read and its own leadership when it writes, and chooses an epoch that is
+    higher than the revision it has read: so epochs grow from owner to owner, also when a store goes back.
     """
 
     node: str
@@ -56,7 +56,7 @@ class PlacedClaim(Claim[Fenced]):
         self.key = item.key
         self.placement = placement
         self.state_trouble = ""
-        """For `PlacedMoves`: why what was handed on to it could not be read."""
+        """For `PlacedMoves`: why the state that was handed on could not be read."""
         self._revision = item.mod_revision
         self._record = Compare.lease(session.keys.node(placement.node), "=", session.lease)
         self._begin(placement.epoch)
@@ -66,11 +66,11 @@ class PlacedClaim(Claim[Fenced]):
         return self._record, Compare.revision(self.key, "=", self._revision)
 
     def hear(self, item: KeyValue, placement: Placement) -> None:
-        """The leader has written the entry again, for the same owner in the same epoch."""
+        """The leader has put the entry again, for the same owner in the same epoch."""
         self.placement, self._revision = placement, item.mod_revision
 
     def drop(self, reason: str) -> None:
-        """The entry is another one's, or gone: lost, unless it was given back before, or over."""
+        """The entry was deleted or names another owner: lost, unless it was given back or handed over."""
         if self.is_sealed:
             self.handed_over()
         elif not self.has_left:
@@ -82,15 +82,15 @@ class PlacedClaim(Claim[Fenced]):
         self._end()
 
     async def _give_back(self, timeout_s: float) -> None:
-        """Own it no more. The entry is its leader's to write: tell the leader."""
+        """Stop owning it. Only the leader writes the entry: tell the leader."""
         self._end()
 
 
 class PlacedClaims(Hanging):
-    """What leaders place below a prefix on one node's present session. `on_claim` is given each claim.
+    """What leaders place below a prefix on one node's current session. `on_claim` is given each claim.
 
-    An entry that names another lease is none of this session's, also if it names this node. A session's loss
-    loses all at once.
+    An entry that names another lease does not belong to this session, even if it names this node. When the
+    session is lost, all claims are lost at once.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class PlacedClaims(Hanging):
 
     @property
     def claims(self) -> Mapping[bytes, PlacedClaim]:
-        """What is owned now, by the entry's key."""
+        """The claims that are owned now, by the entry's key."""
         return {key: claim for key, claim in self._claims.items() if claim.is_standing}
 
     def get(self, key: bytes) -> PlacedClaim | None:
@@ -116,11 +116,11 @@ class PlacedClaims(Hanging):
 
     @property
     def revision(self) -> int:
-        """The store's, up to which the entries were followed."""
+        """The store's revision up to which the entries were followed."""
         return self._following.revision
 
     async def run(self) -> None:
-        """Follow the entries until cancelled: then nothing is owned any more. Raises `AlreadyClosed`."""
+        """Follow the entries until cancelled: then nothing is owned any longer. Raises `AlreadyClosed`."""
         self._keeper.hang_on(self)
         try:
             async for news in self._following:
@@ -136,11 +136,11 @@ class PlacedClaims(Hanging):
                 self._drop(key, "nobody follows its entry any more")
 
     def session_lost(self, lost: SessionLost) -> None:
-        """All claims have heard of it by themselves. On the next one a leader places anew."""
+        """The claims have heard of it by themselves. A leader must place the entries on the next session."""
         self._claims.clear()
 
     def _hear(self, item: KeyValue) -> None:
-        """The entry is this now."""
+        """Take in an entry that was put."""
         session, claim = self._keeper.session, self._claims.get(item.key)
         try:
             placement = Placement.decode(item.value)

@@ -1,12 +1,12 @@
 """How placed entries are handed over from node to node: drivers of `handover` for leaders and for nodes.
 
 `Placer` is the leader's side. It must: compare its leadership in every transaction, and the record whenever
-it writes an entry, so that nothing is placed past a hand-over that is sealed; give what was sealed to whoever
-it places the entry on; and withdraw what cannot go on.
+it writes an entry, so that a placement never bypasses a sealed hand-over; give the sealed state to the node
+on which it places the entry; and withdraw hand-overs that cannot go on.
 
-`PlacedMoves` is a node's side, for all that is placed there. It must: prepare on the session that the entry
-is to hang on; stop to act before the seal is sent; from then on go on in the background whoever is cancelled;
-and end with TAKEN or WITHDRAWN.
+`PlacedMoves` is a node's side, for all entries that are placed there. It must: prepare on the session that
+the entry will name; stop acting before the seal is sent; from then on go on in the background whoever is
+cancelled; and end with TAKEN or WITHDRAWN.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ logger = logging.getLogger(__name__)
 class Placer:
     """What a leader does with the entries below a prefix, whose hand-overs are of one `kind`.
 
-    `guard` is the leadership's own; without one it can only `offer`, as anybody may from outside. Every call
-    raises what the store raises, and `Fenced` from when this leader leads no more; what was asked may have
-    happened then, and doing the same again does no harm.
+    `guard` is the guard of the leadership; without one it can only `offer`, as anybody may from outside.
+    Every call raises what the store raises, and `Fenced` once this leader no longer leads; the request may
+    have been carried out then, and repeating it does no harm.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class Placer:
         self._kind = kind
         self._guard = guard
         self._node = node
-        # The hand-over that was first seen at this time, for each record.
+        # For each record: the number of its hand-over, and when it was first seen.
         self._seen: dict[bytes, tuple[int, float]] = {}
 
     async def nodes(self) -> dict[str, int]:
@@ -98,16 +98,17 @@ class Placer:
         is_vacant: bool = False,
         besides: Sequence[Compare] = (),
     ) -> int:
-        """Give an entry to a node, now, whoever has it; gives the revision at which it was done.
+        """Give an entry to a node now, whoever has it; returns the revision of the write.
 
-        What its last owner has sealed goes to this one. A hand-over that was not sealed is withdrawn. It is
-        not done, and 0, if the node is not there, or something has changed meanwhile: then look again.
+        The node is given what the last owner has sealed. A hand-over that was not sealed is withdrawn.
+        Returns 0, and does nothing, if the node is not there, or something has changed meanwhile: then look
+        again.
 
-        A leader may have heard of one thing later than of another, so it may say more of what it goes by.
-        With `over`, the epoch of the owner before (0: there was none), it is not done over any other one. If
-        it `is_handed` it is done only with what was sealed. If it `is_vacant` it is not done while the
-        session of the owner before lives. `besides` are comparisons of its own: an entry that was deleted is
-        as absent as one that never was, and a late request must not bring it back.
+        A leader may hear of one thing later than of another, so it may add conditions. With `over`, the epoch
+        of the previous owner (0: there was none), it replaces no other owner. With `is_handed` it places only
+        together with a sealed state. With `is_vacant` it does not place while the session of the previous
+        owner lives. `besides` are further comparisons: an entry that was deleted looks like one that never
+        existed, and a late request must not bring it back.
         """
         item, record, revision, lease = await self._look(entry, node)
         before = None if item is None else Placement.decode(item.value)
@@ -143,16 +144,16 @@ class Placer:
         return await self._commit(compares, puts)
 
     async def clear(self, entry: bytes, *, body: bytes = b"") -> int:
-        """Have nobody own an entry, as of now, because nobody may; gives the revision as `place` does.
+        """Leave an entry without an owner from now on, because nobody may have it; returns as `place`.
 
-        A hand-over that was not sealed is withdrawn. One that was is not touched: somebody is to be given it.
+        A hand-over that was not sealed is withdrawn. A sealed one stays: its state must go to somebody.
         """
         item, record, revision, _ = await self._look(entry)
         nobody = Placement(node="", lease=0, epoch=revision + 1, body=body)
         return await self._end(entry, item, record, Put(entry, nobody.encode()), "nobody may have it now")
 
     async def remove(self, entry: bytes) -> int:
-        """Delete an entry, and so take it from whoever has it. Otherwise as `clear`."""
+        """Delete an entry, and so take it from its owner. Otherwise as `clear`."""
         item, record, _, _ = await self._look(entry)
         return await self._end(entry, item, record, Delete(entry), "it is there no more")
 
@@ -175,7 +176,7 @@ class Placer:
     async def offer(
         self, entry: bytes, to: str, *, timeout: float = HANDOVER_S, reason: str = ""
     ) -> Handover:
-        """Ask its owner to hand an entry over to a node; `drive` does the rest.
+        """Ask the owner of an entry to hand it over to a node; `drive` does the rest.
 
         Raises `NoOwner`, `NoSuccessor` for a node that is not there, `Conflict` while another one is open or
         when something has changed meanwhile, `BadArgument`.
@@ -215,9 +216,9 @@ class Placer:
         return replace(offer, revision=revision)
 
     async def drive(self, choose: Callable[[Handover], str | None]) -> int:
-        """Do what the leader must for each hand-over that is open; gives how many are.
+        """Do what the leader must for each open hand-over; returns how many are open.
 
-        `choose` names the node for what was sealed when nobody who took part is left; None: not yet.
+        `choose` names the node for a sealed state when no participant is left; None: not yet.
         """
         scan = await self._store.scan(self._keys.handovers_of(self._kind))
         nodes = await self.nodes()
@@ -264,14 +265,14 @@ class Placer:
             await self.place(self._entry(record), node)
 
     async def withdraw(self, record: Handover, trouble: str) -> int:
-        """End a hand-over, when `decide` says so; gives the revision, 0 if it has made a step meanwhile."""
+        """End a hand-over, when `decide` says so; returns the revision, 0 if it has made a step meanwhile."""
         key, at = self._keys.handover(record.kind, record.name), self._store.clock.wall()
         ended = advanced(record, HandoverStep.WITHDRAWN, at=at, trouble=trouble)
         puts = [Put(key, ended.encode()), *dropped(self._blobs, record, ended)]
         return await self._commit([Compare.revision(key, "=", record.revision)], puts)
 
     async def _look(self, entry: bytes, node: str = "") -> tuple[KeyValue | None, Handover | None, int, int]:
-        """The entry, its record, the store's revision, and the lease of a node that is there."""
+        """The entry, its record, the store's revision, and the node's lease; 0 if the node is not there."""
         keys = [entry, self._record_key(entry), *([self._keys.node(node)] if node else [])]
         outcome = await self._store.commit([], then=[Get(key) for key in keys])
         found = {item.key: item for item in outcome.items}
@@ -280,7 +281,7 @@ class Placer:
         return item, record, outcome.revision, 0 if here is None else here.lease
 
     async def _commit(self, compares: list[Compare], puts: list[Operation]) -> int:
-        """Gives the revision; 0 if something has changed meanwhile."""
+        """Returns the revision; 0 if something has changed meanwhile."""
         guards = () if self._guard is None else (self._guard,)
         reads = [Get(guard.key, keys_only=True) for guard in guards]
         outcome = await self._store.commit([*guards, *compares], then=puts, otherwise=reads)
@@ -304,7 +305,7 @@ class PlacedMoves:
     """The hand-overs, of one `kind`, of what is placed on one node. For `PlacedClaims` of the same prefix.
 
     `on_wanted` is given a claim and its record when the new owner is ready: stop the work, then `seal`.
-    `refuse` gives a reason not to take what is offered to this node; empty: it is willing.
+    `refuse` returns a reason not to take what is offered to this node; empty if the node is willing.
     """
 
     def __init__(
@@ -327,7 +328,7 @@ class PlacedMoves:
             keeper.store, keeper.keys.handovers_of(kind), environment=keeper.environment
         )
         self._records: dict[bytes, Handover] = {}
-        # The hand-over of a record that its owner was told of, and when each was first seen.
+        # For each record: the hand-over of which the owner was told; and when each hand-over was first seen.
         self._told: dict[bytes, int] = {}
         self._seen: dict[bytes, tuple[int, float]] = {}
         self._changes_count = 0
@@ -350,10 +351,10 @@ class PlacedMoves:
             self._following.close()
 
     async def seal(self, claim: PlacedClaim, state: bytes) -> Handover:
-        """Hand it over, with a state: from now on nothing may be done under the claim. Gives the record.
+        """Hand it over, with a state: from now on nobody may act under the claim. Returns the record.
 
-        Raises `HandoverWithdrawn`: then it is owned as before. Raises the loss, `NotHeld` when nobody wants
-        it, `BadArgument`. Cancelling it lets it come to its end.
+        Raises `HandoverWithdrawn`: then it is owned as before. Raises the loss, `NotHeld` when no new owner
+        is ready, `BadArgument`. Cancelling it lets the hand-over come to its end.
         """
         claim.check()
         as_state(state)
@@ -378,11 +379,11 @@ class PlacedMoves:
         return found
 
     async def handed_state(self, claim: PlacedClaim) -> bytes:
-        """What its last owner has handed on to this claim; empty if it came in another way.
+        """The state that the last owner handed on to this claim; empty if there was no hand-over.
 
-        It waits for the store, and raises the loss if the entry is another one's by now: who reads nothing
-        because the next owner has read it must not take that for a beginning.
-        Raises `StoreCorrupt` when what was handed on is gone or damaged; `finish` has the record say so.
+        It waits for the store, and raises the loss if the entry is another node's by now: the next owner may
+        have read the state already, and an empty state must not look like a beginning to this one. Raises
+        `StoreCorrupt` when the state is gone or damaged; `finish` writes that into the record.
         """
         record = await self._read(claim)
         if record is None or not _is_taken_by(record, claim):
@@ -395,7 +396,7 @@ class PlacedMoves:
             raise
 
     async def finish(self, claim: PlacedClaim) -> None:
-        """Say that what was handed on was read. However long the store cannot be reached. Raises the loss."""
+        """Write that the state was read. Waits for the store. Raises the loss."""
         backoff = patient_backoff(self._keeper.environment.chance)
         key = self._key(claim)
         while (record := await self._read(claim)) is not None and _is_taken_by(record, claim):
@@ -462,7 +463,7 @@ class PlacedMoves:
             async with GuardedBlock(claim.loss):
                 outcome.append(await self._seal(claim, key, record, handed))
         except HansaError as error:
-            # A loss that comes after the end changes nothing of it.
+            # A loss after the end does not change the outcome.
             if not outcome:
                 outcome.append(error)
         finally:
@@ -540,7 +541,7 @@ class PlacedMoves:
             self._changed()
 
     async def _believe(self, key: bytes) -> None:
-        """Something was refused: look at the record, and give the news of the entry time to come."""
+        """After a refused write: read the record, and wait a moment for news of the entry."""
         item = await self._keeper.store.get(key)
         if item is None:
             self._records.pop(key, None)
@@ -558,7 +559,7 @@ class PlacedMoves:
                 if outcome.is_success:
                     item = next(iter(outcome.items), None)
                     return None if item is None else Handover.decode(item.value, revision=item.mod_revision)
-            # The entry was written anew, which this node is about to hear.
+            # The entry was put again, and this node is about to hear of it.
             await asyncio.sleep(backoff.next_s())
 
     def _is_over_time(self, key: bytes, record: Handover) -> bool:
@@ -575,7 +576,7 @@ def _is_taken_by(record: Handover, claim: PlacedClaim) -> bool:
 
 
 def _past_of(now: Handover, record: Handover) -> Handover | None:
-    """An earlier hand-over as it ended, if somebody has taken what was given: the next one tells of it."""
+    """The earlier hand-over as it ended, if somebody has taken it: the next record summarizes it."""
     ended = next((past for past in now.past if past.number == record.number), None)
     if ended is None or ended.step is not HandoverStep.DONE:
         return None

@@ -1,19 +1,19 @@
-"""Who is a member, decided from what a store says; who is suspected, and who looks after whom. Pure.
+"""The roster: decides who is a member from the store's records, who is suspected, and who watches whom. Pure.
 
-Theory: the store has a record of each node that is there, hung on its lease, and now and then a suspicion of
-one. A member's status follows from these two alone: what it says of itself, unless its stay is suspected;
-LEFT or DOWN when the record is gone, by what it said last. An event is the step from one status to the next,
-by the table below. So a view that was cut off from the store declares nobody dead by itself, and two views
-that have read the same say the same.
+Theory: the store has a record of each node that is there, on the node's lease, and now and then a suspicion
+of one. A member's status follows from these two alone: it is what the node says of itself, unless its stay is
+suspected; LEFT or DOWN when the record is gone, by what the node said last. An event is the step from one
+status to the next, by the table below. So a view that was cut off from the store declares nobody dead by
+itself, and two views that have read the same say the same.
 
 Heartbeats are renewals of a lease, which leave no trace but the lease's remaining time. A lease is granted
 for twice the heartbeat timeout: a member that has used up more than half of it has been silent for the
 timeout, by its own measure, whatever timeout the observer was given.
 
-A suspicion hangs on the suspect's own lease, holds for the record on that lease, and ends with it. A
-refutation is written over it and not deleted: keys that vanish with a lease vanish from two watches, whose
-order nobody knows, and a vanished suspicion must not look like a heartbeat. Each member looks after the next
-few in a ring, so that looking after all costs little.
+A suspicion is on the suspect's own lease, holds for the record on that lease, and ends with it. A refutation
+overwrites it and does not delete it: keys that vanish with a lease vanish from two watches, whose order
+nobody knows, and a vanished suspicion must not look like a heartbeat. Each member watches the next few in a
+ring, so that the cost of watching all members stays small.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from hansa.store.values import KeyValue, LeaseInfo
 _S, _J, _U = MemberStatus, MemberJoined, MemberUpdated
 _TO: Final = (_S.JOINING, _S.UP, _S.DRAINING, _S.SUSPECT, _S.DOWN, _S.LEFT)
 _FROM: Final[Mapping[MemberStatus | None, tuple[type[MemberEvent] | None, ...]]] = {
-    # To JOINING, UP and DRAINING; SUSPECT; DOWN; LEFT.
+    # To JOINING, UP and DRAINING; to SUSPECT; to DOWN; to LEFT.
     None: (_J, _J, _J, _J, None, MemberLeft),
     _S.JOINING: (_U, _U, _U, MemberSuspected, MemberDown, MemberLeft),
     _S.UP: (_U, _U, _U, MemberSuspected, MemberDown, MemberLeft),
@@ -55,7 +55,7 @@ _FROM: Final[Mapping[MemberStatus | None, tuple[type[MemberEvent] | None, ...]]]
     _S.DOWN: (_J, _J, _J, _J, None, MemberLeft),
     _S.LEFT: (_J, _J, _J, _J, None, None),
 }
-# From (None: not known) to, and what is told. A step that is not here is never made: RosterBook ends a stay
+# From (None: not known) to, and the event. A step that is not here is never made: RosterBook ends a stay
 # (DOWN) before it begins another one.
 TRANSITIONS: Final[Mapping[tuple[MemberStatus | None, MemberStatus], type[MemberEvent]]] = MappingProxyType(
     {
@@ -68,7 +68,7 @@ TRANSITIONS: Final[Mapping[tuple[MemberStatus | None, MemberStatus], type[Member
 
 
 class Roster(Mapping[str, Member]):
-    """All members by id, in the order of ids, as of one moment; it never changes. The gone are in it, too."""
+    """All members by id, in the order of ids, at one moment; it never changes. The gone are in it, too."""
 
     def __init__(self, members: Mapping[str, Member] = MappingProxyType({})) -> None:
         self._members = dict(sorted(members.items()))
@@ -89,19 +89,19 @@ class Roster(Mapping[str, Member]):
         return tuple(one for one in self._members.values() if one.status in statuses)
 
     def up(self) -> tuple[Member, ...]:
-        """Those that take work."""
+        """The members that take work."""
         return self.with_status(MemberStatus.UP)
 
     def here(self) -> tuple[Member, ...]:
-        """All but those that are down or left."""
+        """All members but those that are down or left."""
         return tuple(one for one in self._members.values() if one.is_here)
 
     def by_role(self, role: str) -> tuple[Member, ...]:
-        """Those here that have a role."""
+        """The members here that have a role."""
         return tuple(one for one in self.here() if role in one.roles)
 
     def by_zone(self, zone: str) -> tuple[Member, ...]:
-        """Those here that are in a zone."""
+        """The members here that are in a zone."""
         return tuple(one for one in self.here() if one.zone == zone)
 
 
@@ -109,10 +109,10 @@ _DIGEST_BYTES: Final = 8
 
 
 def successors(ids: Iterable[str], me: str, count: int) -> tuple[str, ...]:
-    """The next `count` after me, or all others when there are no more. `me` need not be among them.
+    """The ids of the next `count` members after `me`, or of all others. `me` need not be among `ids`.
 
     The ring is in the order of digests: members of one machine often have names that follow each other, and
-    fall together.
+    fail together.
     """
     mine = _place(me)
     places = sorted(_place(one) for one in set(ids) if one != me)
@@ -130,7 +130,7 @@ _WHOLE_SECOND_S: Final = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suspicion:
-    """A member's heartbeats are overdue, or came again: who saw that, and how long it was silent then."""
+    """A report that a member's heartbeats are overdue, or come again: by whom, and how long it was silent."""
 
     incarnation: int
     is_suspect: bool
@@ -184,24 +184,24 @@ def is_overdue(lease: LeaseInfo) -> bool:
 
 
 def overdue_in_s(lease: LeaseInfo) -> float:
-    """How long its holder cannot be overdue, at least; nobody needs to ask for it again before."""
+    """For how long its holder cannot be overdue, at least; nobody needs to ask for the lease before."""
     return max(lease.ttl_s - lease.granted_ttl_s / 2, 0.0)
 
 
 @dataclass(slots=True)
 class _Entry:
-    """One member, and the record that this follows from; None when it is gone."""
+    """One member, and the record that it follows from; None when the record is gone."""
 
     member: Member
     record: NodeRecord | None
-    # When it was gone, on the monotonic clock.
+    # When the member went, on the monotonic clock.
     gone_s: float = 0.0
 
 
 class RosterBook:
-    """Keeps the roster. Input: what was put and deleted below two prefixes, and the time. Output: events.
+    """Keeps the roster. Input: puts and deletes below two prefixes, and the time. Output: events.
 
-    `now` is monotonic, `wall` is for display. What cannot be read is left as it was before, and counted.
+    `now` is monotonic, `wall` is for display. A record that cannot be read changes nothing, and is counted.
     """
 
     def __init__(
@@ -210,7 +210,7 @@ class RosterBook:
         self._gone_s_max = gone_s_max
         self._gone_count_max = gone_count_max
         self._entries: dict[str, _Entry] = {}
-        # With the items that they are in: a suspicion holds for the lease that it hangs on, and no other.
+        # With the items that hold them: a suspicion is valid for the lease that it is on, and no other.
         self._suspicions: dict[str, tuple[Suspicion, KeyValue]] = {}
         # In the order in which they went.
         self._gone: dict[str, None] = {}
@@ -238,7 +238,7 @@ class RosterBook:
         now: float,
         wall: float,
     ) -> list[MemberEvent]:
-        """Records were deleted, then others put. Given with the ids of their nodes."""
+        """Take in changed records, with the ids of their nodes: first the deletes, then the puts."""
         events: list[MemberEvent] = []
         for member_id in deletes:
             events += self._delete(member_id, revision, is_after_gap, now, wall)
@@ -253,7 +253,7 @@ class RosterBook:
     def change_suspicions(
         self, puts: Iterable[tuple[str, KeyValue]], deletes: Iterable[str], *, now: float, wall: float
     ) -> list[MemberEvent]:
-        """Suspicions and refutations were written. One that is deleted says nothing: see above."""
+        """Take in suspicions and refutations. A deleted one says nothing: see the opening of this module."""
         for member_id in deletes:
             self._suspicions.pop(member_id, None)
         events: list[MemberEvent] = []
@@ -276,7 +276,7 @@ class RosterBook:
         return events
 
     def tick(self, *, now: float) -> None:
-        """Forget those that are gone for long."""
+        """Forget members that have been gone for long."""
         for member_id in list(self._gone):
             if now - self._entries[member_id].gone_s < self._gone_s_max:
                 return
@@ -288,7 +288,7 @@ class RosterBook:
         before = None if entry is None else entry.member
         if entry is not None and entry.record is not None and record.incarnation != entry.member.incarnation:
             if entry.member.is_here:
-                # Another process's, or its own on another session.
+                # A stay of another process, or of the same process on another session.
                 reason = f"followed by a newer stay (incarnation {record.incarnation}): {record.reason}"
                 gone = replace(entry.member, status=MemberStatus.DOWN, reason=reason, since=wall)
                 events.append(self._step(entry, gone, None, item.mod_revision, now))
@@ -307,9 +307,9 @@ class RosterBook:
             self._settle(entry, member, record, now)
             events.append(_event(None, member, item.mod_revision))
         elif before is not None and (
-            # Only the lease is another one: older processes kept their incarnation.
+            # Only the lease differs: older processes kept their incarnation.
             replace(before, lease=item.lease) == member
-            # It left, came and left again where nobody saw it.
+            # It left, came and left again while this view could not see it.
             or before.status is member.status is MemberStatus.LEFT
         ):
             self._settle(entry, member, record, now)
@@ -331,7 +331,7 @@ class RosterBook:
             return said, reason or said.value.lower(), record.joined_at
         is_same_stay = before.incarnation == record.incarnation
         if is_same_stay and before.status is said:
-            # A record that says nothing new has another lease, and no other reason.
+            # A record that says nothing new is on another lease; the reason stays.
             reason = before.reason if record.info == before.info else reason or before.reason
             return said, reason, before.since
         if is_same_stay and before.status is MemberStatus.SUSPECT and said.is_here:
@@ -345,7 +345,7 @@ class RosterBook:
         if entry is None or entry.record is None:
             return []
         if not entry.member.is_here:
-            # It said so before it went.
+            # It said before that it leaves.
             entry.record = None
             return []
         reason = "its lease ended"

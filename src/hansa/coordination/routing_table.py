@@ -1,4 +1,4 @@
-"""Which node has which partition: the table as a value, saved by one process and watched by all others."""
+"""The routing table: which node has which partition; one process saves it, and all others watch it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RouteEntry:
-    """A partition: its keys from `key_range_start` to before `key_range_end` ("": no end), and its node."""
+    """A partition and its node: the keys from `key_range_start` to before `key_range_end` ("": no end)."""
 
     partition_id: str
     key_range_start: str = ""
@@ -72,7 +72,7 @@ class RouteEntry:
 class RoutingTable:
     """All partitions. `version` grows with every table that is saved.
 
-    `revision` is the store's when the table was read from it, 0 for one that was made here; it is no part of
+    `revision` is the store's when the table was read from it, 0 for one that was made here; it is not part of
     the table itself.
     """
 
@@ -114,7 +114,7 @@ class RoutingTable:
 
 
 class RoutingTableStore:
-    """The one routing table of a cluster. It hangs on no lease: it stays when whoever saved it is gone."""
+    """The one routing table of a cluster. It is on no lease: it stays when the process that saved it ends."""
 
     def __init__(
         self, store: Store, *, cluster: str = "default", environment: Environment | None = None
@@ -126,11 +126,11 @@ class RoutingTableStore:
     async def save(
         self, table: RoutingTable, *, expected: int | None, timeout: float = STORE_TIMEOUT_S
     ) -> int:
-        """Save a table over the one of revision `expected` (0: over none); gives the new revision.
+        """Save a table over the one of revision `expected` (0: there must be none); returns the new revision.
 
-        None saves over whatever is there, if that is of a lower version. Raises `Conflict` when another table
-        is there or its version is not lower; `BadArgument` for one that is too large; `BadRecord` when what
-        is there is no table; `TimedOut`, after which it may have been saved; `StoreUnavailable`.
+        With None it replaces any table of a lower version. Raises `Conflict` when another table is there or
+        its version is not lower; `BadArgument` for one that is too large; `BadRecord` when what is there is
+        no table; `TimedOut`, after which it may have been saved; `StoreUnavailable`.
         """
         put = Put(self._key, table.encode())
         found = await self._store.get(self._key, timeout=timeout)
@@ -161,9 +161,9 @@ class RoutingTableStore:
 class RoutingTables:
     """An async iterator of routing tables. Made by `RoutingTableStore.watch`, for one reader.
 
-    Who reads slowly gets the latest: tables in between are left out, and counted. So are those that cannot be
-    read. A step raises `AlreadyClosed` when the store was closed, and ends after `close`. Cancelling it takes
-    nothing out.
+    A slow reader gets the latest: tables in between are left out, and counted. So are those that cannot be
+    read. A step raises `AlreadyClosed` when the store was closed, and ends after `close`. Cancelling it loses
+    no table.
     """
 
     def __init__(self, following: Following) -> None:
@@ -183,11 +183,11 @@ class RoutingTables:
         return table
 
     def close(self) -> None:
-        """Watch no more."""
+        """Stop watching."""
         self._following.close()
 
     async def _hurry(self) -> None:
-        """Take what waits already."""
+        """Take all tables that already wait."""
         try:
             async with asyncio.timeout(0):
                 while True:

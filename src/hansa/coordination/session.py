@@ -1,14 +1,14 @@
-"""A session: one lease, kept alive, with a deadline that its owner keeps by itself; and its keeper.
+"""A session: one lease, kept alive, with a deadline that its owner watches by itself; and its keeper.
 
-`SessionTimes` decides how long a session may believe in its lease, and why it stops to. The store counts a
-lease's time from when it answers a renewal, the session from when it asked: so the session is always the
-earlier of the two, and by a margin more. Between its deadline and the lease's end nobody owns what hangs on
+`SessionTimes` decides how long a session may believe in its lease, and why it stops believing. The store
+counts a lease's time from when it answers a renewal, the session from when it asked: so the session's end
+always comes first, and by a margin more. Between its deadline and the lease's end nobody owns what hangs on
 it: the old owner has stopped by itself, and no new one can have begun.
 
 `Session` drives it, once. It must: count the lease from before the grant was asked for, and a renewal from
-before it was; arm one timer for the deadline, look when it rings, and arm it again unless the session is
-lost; look whenever the keeping tells of a change, before noting that the loop was heard; once lost, stop the
-keeping, cancel the timer, and tell all who wait, once. It never renews anything itself but in `renew`.
+before it was asked for; arm one timer for the deadline, look when it rings, and arm it again unless the
+session is lost; look whenever the keeping reports a change, before noting that the loop was heard; once lost,
+stop the keeping, cancel the timer, and tell all waiters, once. It renews only in `renew`.
 
 `SessionKeeper` has one session after the other: the one place where a lost session is followed by another.
 """
@@ -68,7 +68,7 @@ _TRIES_PER_LEASE: Final = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
-    """What is known of a lease: until when it surely lives, and what its keeper went through."""
+    """What is known of a lease: until when it surely lives, and how its renewals went."""
 
     until_s: float
     is_lost: bool
@@ -87,17 +87,17 @@ class SessionTimes:
     loop_silence_s_max: float
 
     def deadline_s(self, until_s: float) -> float:
-        """From when on the session is lost, unless renewed; its lease surely lives until then."""
+        """When the session is lost unless renewed, if its lease surely lives until `until_s`."""
         return until_s - self.margin_s
 
     def why_lost(self, kept: Kept, *, now: float) -> str | None:
-        """Why the session is lost; None while it lives. Once lost it stays so: the caller sees to that."""
+        """Why the session is lost; None while it lives. Callers see to it that a lost one stays lost."""
         unrenewed_s = now - (kept.until_s - self.ttl_s)
         if kept.is_lost:
             return f"the store ended the lease; it was renewed last {unrenewed_s:.1f} s ago"
         if now < self.deadline_s(kept.until_s):
             return None
-        # A renewal is tried every interval and has failed after another, and either is heard on the loop.
+        # A renewal is tried every interval, and fails within another: either one is heard on the loop.
         silence_s = now - kept.heard_s
         if not kept.failures_count and silence_s > 2 * self.renew_interval_s:
             return f"the event loop, or the whole process, was stuck for {silence_s:.1f} s"
@@ -105,10 +105,11 @@ class SessionTimes:
 
 
 def farewell_s(error: BaseException | None, *, failures_count: int) -> float:
-    """How long a block that is left with this error may wait for the store to hear of it; 0 is not at all.
+    """How long a block that is left with `error` may wait for the store to hear of it; 0: not at all.
 
-    A loss is told first. One that passes through the blocks of others, whose leases still live, waits for
-    their farewells only as long as a store that is there needs, and never for one that did not answer lately.
+    A loss is told first. A loss that passes through the blocks of other sessions, whose leases still live,
+    waits for their farewells only as long as a reachable store needs, and not if the store did not answer
+    lately.
     """
     losses = error.subgroup(Fenced) if isinstance(error, BaseExceptionGroup) else error
     if not isinstance(losses, Fenced | BaseExceptionGroup):
@@ -148,15 +149,15 @@ def session_times(
 class Session:
     """One lease in a store, renewed until the block is left; locks and leaderships hang on it.
 
-    `node` is who others are told has what hangs on it. It is lost when the store ends the lease, or when no
-    renewal was answered until shortly (`margin`) before the lease could end: then for good, and users open
-    another one, or have a `SessionKeeper` do so. If the store cannot be reached and comes back before that,
-    nothing is lost. It belongs to one event loop, but `is_live`, `deadline_s` and `remaining_s` are true at
-    any moment and in any thread, also while the loop is stuck.
+    `node` is the name of the owner that others see. The session is lost when the store ends the lease, or
+    when no renewal was answered until shortly (`margin`) before the lease could end: then for good, and users
+    open another one, or have a `SessionKeeper` do so. If the store cannot be reached and comes back before
+    that, nothing is lost. It belongs to one event loop, but `is_live`, `deadline_s` and `remaining_s` are
+    true at any moment and in any thread, also while the loop is stuck.
 
     Entering raises `StoreUnavailable` and `TimedOut`. Leaving ends the lease, in a bounded time, or lets it
-    end by itself. A session that was lost says nothing more to the store: who waits for the loss must hear of
-    it now, and the lease has at most `margin` left, as far as this process knows.
+    end by itself. A lost session sends nothing more to the store: those who wait for the loss must hear of it
+    now, and the lease has at most `margin` left, as far as this process knows.
     """
 
     def __init__(
@@ -186,15 +187,15 @@ class Session:
         self._heard_s = 0.0
         self.numbers = KeyNumbers()
         self._has_lease_ended = False
-        # Set from any thread, and final. `loss` follows it, on the loop.
+        # May be set from any thread, and is final. `loss` follows it, on the loop.
         self._verdict: SessionLost | None = None
         self.loss: Loss[SessionLost] = Loss()
         self._timer: asyncio.TimerHandle | None = None
         self._tasks = TaskScope(f"session {name}" if name else "session", self._failed)
         self.guard = Guard(store, self._tasks, self.environment.chance)
-        # How many blocks of which line each task or thread is in: one that is in all would wait for itself.
+        # How many blocks of a line each task or thread is in: one with all the turns would wait for itself.
         self.inside: Counter[tuple[Hashable, bytes]] = Counter()
-        # Who follows which record of hand-overs: one watch serves all of them.
+        # Those who follow a hand-over's record, by its key: one watch serves all of them.
         self.listeners: dict[bytes, RecordListeners] = {}
         self._closing = Closing()
         self._home: Home | None = None
@@ -216,29 +217,29 @@ class Session:
 
     @property
     def margin_s(self) -> float:
-        """So long before the lease's end the session is lost."""
+        """How long before the lease's end the session is lost."""
         return self._times.margin_s
 
     @property
     def is_live(self) -> bool:
-        """Whether what hangs on this session is still owned. False from the deadline on, and ever after."""
+        """Whether what hangs on this session is still owned. False from the deadline on, for ever."""
         return self._lease != 0 and self._look() is None
 
     @property
     def deadline_s(self) -> float:
-        """When it is lost unless it is renewed, on the store's clock; each renewal moves it on."""
+        """When the session is lost unless it is renewed, on the store's clock; each renewal moves it on."""
         return self._times.deadline_s(self._until_s(self._open_keeping()))
 
     @property
     def remaining_s(self) -> float:
-        """How long it surely lives from now on; 0.0 once it is lost."""
+        """How long the session surely lives from now on; 0.0 once it is lost."""
         return max(self.deadline_s - self.store.clock.monotonic(), 0.0) if self.is_live else 0.0
 
     @property
     def vacant_until_s(self) -> float:
         """Until when nobody else can own what hangs on this session: its lease's end; 0.0 once that ended.
 
-        Who stops its work because the session was lost has until then.
+        An owner that must stop its work because the session was lost has until then.
         """
         keeping = self._open_keeping()
         return 0.0 if self._has_lease_ended or keeping.is_lost else self._kept().until_s
@@ -260,12 +261,12 @@ class Session:
             raise SessionLost(str(lost)) from lost
 
     async def live(self, timeout: float | None = None) -> Session:
-        """This session, if it lives; who takes sessions and keepers asks both so. Raises as `check`."""
+        """This session, if it lives; callers use it for sessions and keepers alike. Raises as `check`."""
         self.check()
         return self
 
     async def lost(self) -> SessionLost:
-        """Wait until it is lost or left; gives the reason. Cancelling it changes nothing."""
+        """Wait until it is lost or left; returns the reason. Cancelling it changes nothing."""
         if self._home is not None:
             self._home.check()
         return await self.loss.wait()
@@ -286,14 +287,14 @@ class Session:
         self._renewed_until_s = max(self._renewed_until_s, sent_s + min(ttl_s, self.ttl_s))
 
     def end_lost(self, reason: str) -> None:
-        """For who saw that the store has this lease no more: the session is lost now, and for good."""
+        """For a caller that saw that the store no longer has this lease: the session is lost for good."""
         self._has_lease_ended = True
         if self._verdict is None:
             self._verdict = SessionLost(f"{self._title()} is lost: {reason}")
         self._changed()
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
-        """Run what serves those who hang on this session; leaving the session ends it."""
+        """Run a task that serves what hangs on this session; leaving the session ends it."""
         return self._tasks.spawn(work, name)
 
     async def __aenter__(self) -> Self:
@@ -301,7 +302,7 @@ class Session:
             raise UsageError("a session is entered once: open another one")
         self._home = Home("this session", "open one here, or use hansa.sync.Session for all threads")
         granted_s = self._heard_s = self.store.clock.monotonic()
-        # An answer that comes later is that of a session which is lost already.
+        # A later answer would be for a session that is lost already.
         timeout_s = min(self.ttl_s - self.margin_s, STORE_TIMEOUT_S)
         self._lease = await self.store.grant(self.ttl_s, timeout=timeout_s)
         self._keeping = self.store.keep(
@@ -330,7 +331,7 @@ class Session:
     async def _leave(self, error: BaseException | None) -> None:
         lost_before = self._look()
         if lost_before is None:
-            # First of all nobody believes in it any more, then the lease may end.
+            # First the session is lost for everybody here, then the lease may end.
             self._verdict = SessionLost(f"{self._title()} was left")
         keeping = self._open_keeping()
         keeping.stop()
@@ -341,18 +342,18 @@ class Session:
             await self.end_lease(self.farewell_s(error))
 
     async def ended(self) -> None:
-        """For who has left it, or said that it is lost: wait until no task of it is left."""
+        """Wait until no task of this session is left. Call it once the session was left or lost."""
         try:
             await self._tasks.close()
         finally:
             await self._open_keeping().stopped()
 
     def farewell_s(self, error: BaseException | None) -> float:
-        """How long a block on this session, left with this error, may wait for the store to hear of it."""
+        """How long a block on this session, left with `error`, may wait for the store to hear of it."""
         return farewell_s(error, failures_count=self.failures_count)
 
     async def end_lease(self, timeout_s: float) -> None:
-        """For who has stopped whatever hangs on this session: let the store end the lease, if it answers."""
+        """Let the store end the lease, if it answers. First stop whatever hangs on this session."""
         try:
             await self.store.revoke(self._lease, timeout=timeout_s)
         except LeaseLost:
@@ -361,12 +362,12 @@ class Session:
             logger.warning("%s was left, its lease ends by itself: %s", self._title(), trouble)
 
     def _look(self) -> SessionLost | None:
-        """The verdict as of now. Any thread may ask; the loop is told by its own timer."""
+        """The verdict now. Any thread may ask; the loop is told by its own timer."""
         keeping = self._keeping
         if self._verdict is None and keeping is not None:
             now = self.store.clock.monotonic()
-            # A lock looks six times, and nearly always it lives. That is all that `why_lost` would say, and
-            # no `Kept` is made for it (`make bench`, lock).
+            # A lock looks six times, and nearly always the session lives. This check is all that `why_lost`
+            # would do then, without making a `Kept` (`make bench`, lock).
             if not keeping.is_lost and now < self._times.deadline_s(self._until_s(keeping)):
                 return None
             reason = self._times.why_lost(self._kept(), now=now)
@@ -393,7 +394,7 @@ class Session:
         return self._keeping
 
     def _heard(self) -> None:
-        # First the verdict: it tells a loop that was stuck from a store that did not answer.
+        # First the verdict: it distinguishes a loop that was stuck from a store that did not answer.
         self._changed()
         self._heard_s = self.store.clock.monotonic()
 
@@ -409,8 +410,8 @@ class Session:
         self.loss.set(lost)
 
     def _arm(self) -> None:
-        """Look when the deadline comes. Renewals move the deadline on, and not the timer: it looks again."""
-        # Not shorter than a moment: a clock that rounds must not make the loop spin.
+        """Look when the deadline comes. Renewals move the deadline, not the timer: `_due` arms it again."""
+        # At least a moment: a clock that rounds must not make the loop spin.
         delay_s = max(self.deadline_s - self.store.clock.monotonic(), _TIMER_S_MIN)
         self._timer = asyncio.get_running_loop().call_later(delay_s, self._due)
 
@@ -429,24 +430,24 @@ class Session:
 
 
 class Hanging:
-    """Who hangs on a keeper's sessions. Who inherits this defines what it wants to be told of."""
+    """A part that hangs on a keeper's sessions. A subclass overrides what it wants to be told."""
 
     def session_lost(self, lost: SessionLost) -> None:
         """The session is lost, and all claims on it know it."""
 
     def session_opened(self, session: Session) -> None:
-        """Here is the first one, or another one. Everybody was told of the loss of the one before."""
+        """A session is there, the first or another one. All parts were told of the loss of the one before."""
 
 
 class SessionKeeper:
-    """A session in a store that is opened anew whenever it was lost: one for all that a process has there.
+    """Keeps a session open in a store: opens another one whenever one was lost. One is enough for a process.
 
     Entering begins to open the first session, and waits for no store; `live` waits. What hangs on a session
-    is lost with it, and who wants it again takes it again. Pauses between tries grow, with jitter.
+    is lost with it, and must be taken again on the next one. Pauses between tries grow, with jitter.
 
-    All who `hang_on` are told, in the order in which they came: of each loss, and then of each session that
-    follows. Leaving ends the lease of the last session as leaving a `Session` does; a lease that was lost
-    ends by itself. It belongs to one event loop.
+    All parts that `hang_on` are told, in the order in which they came: of each loss, and then of each session
+    that follows. Leaving ends the lease of the last session as leaving a `Session` does; a lease that was
+    lost ends by itself. It belongs to one event loop.
     """
 
     def __init__(
@@ -479,10 +480,10 @@ class SessionKeeper:
             loop_silence_s_max=loop_silence_s_max,
             environment=self.environment,
         )
-        # Refuses now what none of them could be.
+        # Raises now if the arguments are wrong for every session.
         self.ttl_s = self._new_session().ttl_s
         self.try_s_max = min(STORE_TIMEOUT_S, ttl / _TRIES_PER_LEASE)
-        """One lost answer must not cost a lease: so long may a try last."""
+        """How long one try may last: one lost answer must not cost a lease."""
         self._backoff = patient_backoff(self.environment.chance, self.try_s_max)
         self._title = f"the keeper of session {name!r}" if name else "the keeper of a session"
         self._session: Session | None = None
@@ -504,7 +505,7 @@ class SessionKeeper:
 
     @property
     def session(self) -> Session | None:
-        """The session, if there is one that lives."""
+        """The live session, if there is one."""
         session = self._session
         return session if session is not None and session.is_live else None
 
@@ -533,11 +534,11 @@ class SessionKeeper:
             raise kind(f"{self._title} has none after {timeout:g} s{why}") from self.last_error
 
     def hang_on(self, part: Hanging) -> None:
-        """Tell it of each loss and each session from now on."""
+        """Tell this part of each loss and each session from now on."""
         self._hanging[part] = None
 
     def let_go(self, part: Hanging) -> None:
-        """Tell it no more. One that never hung on is fine."""
+        """Stop telling this part. It need not have hung on."""
         self._hanging.pop(part, None)
 
     async def __aenter__(self) -> Self:
@@ -555,15 +556,15 @@ class SessionKeeper:
         await self._closing.once(lambda: self._leave(error))
 
     async def close(self, reason: str = "") -> None:
-        """End the lease, and open no session any more, for this reason. Closing twice does no harm."""
+        """End the lease, and open no other; later calls raise this reason. Closing twice does no harm."""
         if self._home is not None:
             self._home.check()
         await self._closing.once(lambda: self._leave(None, reason))
 
     async def abandon(self) -> None:
-        """Open and renew nothing any more, and wait until that is so; the lease ends by itself."""
+        """Stop opening and renewing, and wait until that is done; the lease ends by itself."""
         self._shut("")
-        # First nothing is renewed any more, should this be cancelled.
+        # First stop the renewals, in case this is cancelled.
         if self._session is not None:
             self._session.end_lost("left to end by itself")
         await self._tasks.close()
@@ -586,10 +587,10 @@ class SessionKeeper:
         self._news.wake_all()
 
     def end_former(self) -> None:
-        """End a lease that was lost and may still be there, when the time to stop what hung on it is over.
+        """End a lost session's lease that may still be there, once the time to stop what hung on it is over.
 
-        For who has taken off it what should not go with it. The store may have heard more renewals of it than
-        it could answer, so it could last for long.
+        Call it after moving off that lease what should not end with it. The store may have carried out
+        renewals whose answers were lost, so the lease could last for long.
         """
         former, self._former = self._former, None
         if former is not None:
@@ -616,7 +617,7 @@ class SessionKeeper:
             await session.ended()
 
     async def _open(self) -> Session:
-        """Try until there is one. Raises `AlreadyClosed` when the store was closed."""
+        """Try until a session is open. Raises `AlreadyClosed` when the store was closed."""
         while True:
             session = self._new_session()
             try:
@@ -639,7 +640,7 @@ class SessionKeeper:
             raise self._end
 
     def _failed(self, error: BaseException) -> None:
-        # Mostly the store was closed: there is none to open a session in.
+        # Mostly the store was closed: no session can be opened in it.
         if self._end is None:
             self._end = error
         logger.info("%s ended: %s", self._title, error)

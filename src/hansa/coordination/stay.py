@@ -1,12 +1,12 @@
 """One node's stay in a cluster: its record in the store, on a keeper's sessions.
 
-The record has an incarnation, which is another one, and a higher one, on each session: what was owned on the
-session before is not owned any more, also when its record still stands, and everybody must see that.
+The record has an incarnation, which is higher on each new session: what the node owned on the session before
+it no longer owns, also while its old record is still there, and everybody must see that.
 
 It must: put the record again whenever it is gone, overwritten, or its session is lost, with pauses that grow
-with each failure and begin anew after a success; give up a session whose lease the store has no more, and
-look at the session before each try; forget, when the record is written, what it heard of the one before; wake
-whoever waits at each word of the watch and of the keeper.
+with each failure and are short again after a success; give up a session when the store no longer has its
+lease, and look at the session before each try; when the record is written, forget what it heard of the one
+before; wake all waiters whenever the watch or the keeper reports something.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ DEREGISTERED: Final = "deregistered"
 
 
 class Stay(Hanging):
-    """Puts a node's record into the store, on a keeper's session, and puts it there again when it is gone.
+    """Puts a node's record into the store, on a keeper's session, and puts it again when it is gone.
 
-    The latest process with an id wins: it writes its own record over that of its predecessor, who notices,
-    and stops. `takeover=False` refuses instead, with `Conflict`. `run` is the whole of it; who follows the
-    records calls `hear`. `on_joined` is called after each joining, with the reason.
+    The latest process with an id wins: it overwrites the record of its predecessor, which notices, and stops.
+    `takeover=False` raises `Conflict` instead. `run` does all of this; the caller follows the records, and
+    calls `hear`. `on_joined` is called after each joining, with the reason.
     """
 
     def __init__(
@@ -53,13 +53,13 @@ class Stay(Hanging):
         self._on_joined = on_joined
         self._backoff = patient_backoff(keeper.environment.chance, self._timeout_s)
         self._record = NodeRecord(info=info)
-        # Of its last sessions: what stands on one of these is its own, whatever became of the answer.
+        # Leases of its last sessions: a record on one of them is its own, even if the answer was lost.
         self._leases: deque[int] = deque(maxlen=OWN_LEASES_MAX)
         self._joined_lease = 0
         self._joined_revision = 0
-        # Whether a write is unanswered, that may be in the store or come to be.
+        # Whether a write is unanswered, and may be in the store, or may still be carried out.
         self._is_in_doubt = False
-        # What became of the record behind our back.
+        # What somebody else did to the record.
         self._gone_reason = ""
         self._expelled_reason = ""
         self._lost_reason = ""
@@ -76,25 +76,25 @@ class Stay(Hanging):
 
     @property
     def incarnation(self) -> int:
-        """0 before it joined."""
+        """The incarnation of this stay; 0 before it joined."""
         return self._record.incarnation
 
     @property
     def session(self) -> Session | None:
-        """None while it has no lease. It may have one and not be joined yet."""
+        """The live session, if there is one. The node may have one and not be joined yet."""
         return self._keeper.session
 
     @property
     def is_joined(self) -> bool:
-        """Whether its record is in the store, as far as is known here, on a lease that lives."""
+        """Whether its record is in the store, as far as is known here, on a live lease."""
         session = self.session
         return session is not None and session.lease == self._joined_lease and not self._gone_reason
 
     async def run(self) -> str:
-        """Stay until replaced or deregistered; gives the reason. Raises `Conflict`, `AlreadyClosed`.
+        """Stay until replaced or deregistered; returns the reason. Raises `Conflict`, `AlreadyClosed`.
 
-        However long the store is away, it comes back. Cancelled or at its end it leaves the record where it
-        is, unless `leave` is called: whoever is given the reason tells it before that.
+        It comes back however long the store is away. When it is cancelled or ends, the record stays where it
+        is unless `leave` is called: so a caller can tell others the reason before it leaves.
         """
         self._keeper.hang_on(self)
         try:
@@ -119,15 +119,15 @@ class Stay(Hanging):
             self._keeper.let_go(self)
 
     def session_lost(self, lost: SessionLost) -> None:
-        """The record goes with its lease, or is put on another one first."""
+        """The record goes with its lease, or is put on another one before that."""
         self._lost_reason = str(lost)
         self._news.wake_all()
 
     def hear(self, item: KeyValue | None, *, revision: int) -> None:
-        """At this revision the record is this, or gone. Before our own last write that says nothing new.
+        """At this revision the record is `item`, or gone. Before the last own write that says nothing new.
 
-        Call it after each read and each change of the records, whichever changed: a record that is older than
-        our last write, at a later revision, is how one sees that the store went back.
+        Call it after each read and each change of any node's record: a record that is older than the last own
+        write, at a later revision, shows that the store went back.
         """
         if not self._joined_lease or revision <= self._joined_revision:
             return
@@ -143,15 +143,15 @@ class Stay(Hanging):
         elif record.info.status is MemberStatus.LEFT:
             self._expelled_reason = record.reason or DEREGISTERED
         else:
-            # A write of ours of which no answer came.
+            # An own write whose answer was lost.
             self._settle(record, item.mod_revision)
         self._news.wake_all()
 
     async def write(self, change: Callable[[NodeInfo], NodeInfo], *, reason: str) -> None:
-        """Say something else of this node: `change` gives it, of what was said last. Nothing new is not said.
+        """Change what this node says of itself: `change` makes the new info from the last one.
 
-        Raises what `change` raises, `Conflict` while it is not joined, `BadArgument`, `StoreUnavailable` and
-        `TimedOut`: then it may have been said.
+        Writes nothing if nothing changes. Raises what `change` raises, `Conflict` while it is not joined,
+        `BadArgument`, `StoreUnavailable` and `TimedOut`: then the change may have been written.
         """
         try:
             async with asyncio.timeout(STORE_TIMEOUT_S), self._writing:
@@ -160,9 +160,9 @@ class Stay(Hanging):
             raise TimedOut(f"node {self.info.id} cannot reach the store") from None
 
     async def leave(self, reason: str, error: BaseException | None = None) -> None:
-        """Say that it left, in a bounded time. Call it when `run` has ended.
+        """Write that the node left, in a bounded time. Call it when `run` has ended.
 
-        `error` is what is on its way to the caller: a loss waits for nobody to hear the farewell.
+        `error` is the exception that is on its way to the caller: a loss does not wait for the farewell.
         """
         session = self.session
         if session is None or not self.incarnation or self._expelled_reason:
@@ -175,7 +175,7 @@ class Stay(Hanging):
             logger.warning("node %s left unheard: %s", self.info.id, trouble)
 
     def withdraw_later(self) -> None:
-        """Delete the record, in the background: for who leaves a session that others go on with."""
+        """Delete the record in the background: for a node that leaves a session which others still use."""
         session = self.session
         if session is not None and (self._joined_lease == session.lease or self._is_in_doubt):
             session.spawn(self._withdraw(session), f"withdraws node {self.info.id}")
@@ -190,7 +190,7 @@ class Stay(Hanging):
                 await asyncio.sleep(self._backoff.next_s())
 
     async def _until_gone(self) -> str:
-        """Wait until the session is lost or the record changed; gives the reason."""
+        """Wait until the session is lost or the record changed; returns the reason."""
         while self.is_joined and not self._expelled_reason:
             await self._news.wait()
         return self._gone_reason or self._lost_reason
@@ -225,7 +225,7 @@ class Stay(Hanging):
                 self._record, incarnation=scan.revision, joined_at=self._store.clock.wall(), reason=reason
             )
             if found is not None and mine is not None and found.lease == session.lease:
-                # The answer was lost, or what it said last: on one session the stay goes on.
+                # The answer was lost, or the last thing it said: on the same session the stay goes on.
                 wanted = replace(mine, info=self.info)
             # An absent key has revision 0.
             same = Compare.revision(self._key, "=", 0 if found is None else found.mod_revision)
@@ -236,18 +236,18 @@ class Stay(Hanging):
                 self._joined_lease = session.lease
                 self._gone_reason = ""
                 return
-            # Somebody was faster: look again at what is there now.
+            # Another writer was faster: look again at what is there now.
             await asyncio.sleep(self._backoff.next_s())
 
     def _is_mine(self, found: KeyValue, record: NodeRecord | None) -> bool:
-        """Whether this object has put it, and no rival has: on this session, or on one that was lost."""
+        """Whether this object put the record, and no rival did: on this session, or on one that was lost."""
         if record is None or not record.info.status.is_here:
             return False
-        # By a lease of its own, when the answer to a commit was lost; by the incarnation, when the lease was.
+        # The lease shows it when a commit's answer was lost; the incarnation when the lease was lost.
         return found.lease in self._leases or 0 < record.incarnation == self.incarnation
 
     def _judge(self, found: KeyValue, record: NodeRecord | None, otherwise: str) -> None:
-        """Somebody else wrote the record. Whoever came before gives way to who came later."""
+        """Another process wrote the record. The one that came earlier gives way to the later one."""
         if record is None or not self.incarnation or found.lease in self._leases:
             self._gone_reason = otherwise
         elif record.info.status is MemberStatus.LEFT and record.incarnation == self.incarnation:
@@ -258,14 +258,14 @@ class Stay(Hanging):
             self._gone_reason = otherwise
 
     async def _write(self, change: Callable[[NodeInfo], NodeInfo], reason: str, timeout_s: float) -> None:
-        """Write over our own last write and nothing else: one that is still under way must not come later."""
+        """Overwrite only the last own write: an older one that is on its way must not arrive later."""
         for _ in range(COMMIT_TRIES_MAX):
             session = self.session
             if self._expelled_reason:
                 raise Conflict(f"node {self.info.id} is a member no more: {self._expelled_reason}")
             if session is None or not self.incarnation:
                 raise Conflict(f"node {self.info.id} is not joined now: try again")
-            # Each time anew, from what is known by now: also its incarnation may be another one.
+            # Built again in each try, from what is known by now: the incarnation may have changed too.
             record = replace(self._record, info=change(self.info), reason=reason)
             if record.info == self.info and not self._is_in_doubt:
                 return
@@ -277,7 +277,7 @@ class Stay(Hanging):
                 ],
                 [Put(self._key, value, session.lease)],
                 [Get(self._key)],
-                # Whoever joins again, because the session is lost, does not wait for this.
+                # Joining again, when the session is lost, must not wait for this.
                 timeout=min(timeout_s, session.remaining_s),
             )
             if outcome.is_success:
@@ -286,19 +286,19 @@ class Stay(Hanging):
             found = outcome.items
             if not found or found[0].lease != session.lease:
                 break
-            # A write of ours of which no answer came; or the store has forgotten the last one.
+            # Either an own write whose answer was lost, or the store has forgotten the last one.
             self.hear(found[0], revision=outcome.revision)
             if self._gone_reason:
                 break
         raise Conflict(f"node {self.info.id}: its record is gone or somebody else's")
 
     def _settle(self, record: NodeRecord, revision: int) -> None:
-        """This is what the store has: what was written over anything older is refused from now on."""
+        """Remember what the store has: a write over anything older is refused from now on."""
         self._record, self._joined_revision, self._is_in_doubt = record, revision, False
 
 
 async def deregister(store: Store, key: bytes, what: str) -> bool:
-    """Remove a node's record at once, whoever put it; says whether it was there. See `NodeRegistry`."""
+    """Remove a node's record at once, whoever put it; returns whether it was there. See `NodeRegistry`."""
     for _ in range(COMMIT_TRIES_MAX):
         found = await store.get(key, timeout=STORE_TIMEOUT_S)
         if found is None:
@@ -308,7 +308,7 @@ async def deregister(store: Store, key: bytes, what: str) -> bool:
             logger.warning("%s: a record that nobody can read is removed", what)
         else:
             try:
-                # First the word, so that everybody knows that it is not its end by mistake.
+                # First put LEFT, so that everybody knows that the end is not a mistake.
                 word = record.saying(MemberStatus.LEFT, DEREGISTERED).encode()
                 outcome = await store.commit([same], [Put(key, word, found.lease)])
             except LeaseLost:
@@ -316,7 +316,7 @@ async def deregister(store: Store, key: bytes, what: str) -> bool:
             if not outcome.is_success:
                 continue
             same = Compare.revision(key, "=", outcome.revision)
-        # Its lease is its process's, which ends it when it hears of this.
+        # The lease belongs to the process, which ends it when it hears of this.
         await store.commit([same], [Delete(key)])
         return True
     raise Conflict(f"{what}: its record changed {COMMIT_TRIES_MAX} times while it was removed")

@@ -1,11 +1,11 @@
-"""How what is handed over comes to who waits in the line: the record as a claim sees it, and taking by it.
+"""The waiter's side of a hand-over: the record as a claim sees it, and taking what was handed over.
 
-`wait_for_turn` must: prepare when the record names this node; take by the record
-what was sealed for this key, and what was sealed for nobody who is left; take by the head of the line what
-comes to an older key than that; and close the record of an owner who is gone.
+`wait_for_turn` must: write PREPARED when the record names this node; take through the record what was sealed
+for this key, and what was sealed when no participant is left; take by writing the head of the line when its
+own key is older than the head; and close the record of an owner that is gone.
 
-Every step compares the revision of the record that was decided on. So what is sent twice happens once, and a
-lost answer is found by reading the record again.
+Every step compares the revision of the record that was decided on. So a step that is sent twice happens once,
+and a lost answer is found by reading the record again.
 """
 
 from __future__ import annotations
@@ -54,16 +54,16 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# Not shorter than a moment: a clock that rounds must not make a wait spin.
+# At least a moment: a clock that rounds must not make a wait spin.
 _WAIT_S_MIN: Final = 0.001
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Movable:
-    """The name of what can be handed over.
+    """The name of something that can be handed over.
 
-    What is plain goes to a node that waits in the line already, and is done as soon as it is taken. Who takes
-    something else comes into the line when it is named, and says by itself when it is done.
+    A plain thing goes to a node that already waits in the line, and is done as soon as it is taken. Otherwise
+    the new owner comes into the line when it is named, and says by itself when it is done.
     """
 
     kind: str
@@ -72,7 +72,7 @@ class Movable:
 
 
 def checked_offer(to: str, timeout: float, reason: str) -> None:
-    """Raises `BadArgument` for what cannot be offered so."""
+    """Raise `BadArgument` for an offer that cannot be made."""
     as_name(to, "the node to hand over to")
     if not 0.0 < timeout <= HANDOVER_S_MAX:
         raise BadArgument(
@@ -86,7 +86,7 @@ def checked_offer(to: str, timeout: float, reason: str) -> None:
 
 
 class RecordListeners:
-    """Those of one session who follow one record, over one watch. They stand in `Session.listeners`."""
+    """The claims of one session that follow one record, over one watch. They are in `Session.listeners`."""
 
     def __init__(self) -> None:
         self.records: dict[ClaimRecord, None] = {}
@@ -100,18 +100,18 @@ class RecordListeners:
 
 
 class ClaimRecord:
-    """The record of one thing as a claim sees it: what is known of it, since when, and steps of it."""
+    """The record of one thing as a claim sees it: what is known of it, since when, and the claim's steps."""
 
     def __init__(self, session: Session, movable: Movable) -> None:
         self.session = session
         self.movable = movable
         self.key = session.keys.handover(movable.kind, movable.name)
         self.latest: Handover | None = None
-        # How often something was new; who waits names the number that it has seen.
+        # Counts the changes; a waiter passes the count that it has seen to `wait`.
         self.changes_count = 0
-        # Of the record's last put; 0: it is not there.
+        # The revision of the record's last put; 0 if there is no record.
         self._revision = 0
-        # The store's, at which this was so.
+        # The store's revision at which that was so.
         self._known_at = 0
         self._seen: tuple[int, float] = (0, 0.0)
         self._news = Waiters()
@@ -119,7 +119,7 @@ class ClaimRecord:
 
     @property
     def deadline_s(self) -> float:
-        """When the hand-over that it tells of should have ended, on the session's clock."""
+        """When the hand-over in the record should have ended, on the session's clock."""
         if self.latest is None:
             return 0.0
         return self._seen[1] + self.latest.timeout
@@ -129,7 +129,7 @@ class ClaimRecord:
         return self.session.store.clock.monotonic() >= self.deadline_s
 
     async def follow(self) -> None:
-        """Know it, and hear of it until `let_go`, once for each call. Waits for the store."""
+        """Read the record and hear of its changes, until `let_go` undoes each call. Waits for the store."""
         listeners = self.session.listeners.setdefault(self.key, RecordListeners())
         listeners.records[self] = None
         self._users_count += 1
@@ -142,11 +142,11 @@ class ClaimRecord:
             listeners.is_following = True
             self.session.guard.follow(self.key, revision=revision, on_change=listeners.hear)
         elif listeners.told is not None:
-            # It may be newer than what was read.
+            # The watch may have told of a newer record than this claim has read.
             self._believe(listeners.told, listeners.told.mod_revision)
 
     def let_go(self) -> None:
-        """Hear of it no more."""
+        """Stop hearing of changes."""
         self._users_count -= 1
         listeners = self.session.listeners.get(self.key)
         if self._users_count or listeners is None:
@@ -158,7 +158,7 @@ class ClaimRecord:
                 self.session.guard.let_go(self.key)
 
     async def read(self) -> int:
-        """Look at it; gives the store's revision. Waits for the store."""
+        """Read the record; returns the store's revision. Waits for the store."""
         look, known_at = partial(self.session.store.scan, self.key, b""), self._known_at
         scan = await patiently(look, self.session.environment.chance)
         self._check_time(scan.revision, known_at)
@@ -166,11 +166,11 @@ class ClaimRecord:
         return scan.revision
 
     def hear(self, item: KeyValue | None) -> None:
-        """The watch says that it is this, or gone."""
+        """Take in what the watch reports: the record as it is now; None: it is gone."""
         if item is not None:
             self._believe(item, item.mod_revision)
         elif self.latest is not None:
-            # When it was gone is not said: it may have been before this claim wrote it anew.
+            # The watch does not say when it was deleted: maybe before this claim wrote it again. So read it.
             self.session.spawn(self._reread(), f"reads {self.key!r}")
 
     async def write(
@@ -180,9 +180,9 @@ class ClaimRecord:
         also: Sequence[Operation] = (),
         reads: Sequence[Get] = (),
     ) -> Outcome:
-        """One step, if the record is as it is known, and these hold. Afterwards it is known as it is then.
+        """Write one step, if the record is as known here and `compares` hold. Then it is known as it is.
 
-        Raises `TimedOut` and `StoreUnavailable`: the same again does no harm. `SessionLost` without a lease.
+        Raises `TimedOut` and `StoreUnavailable`: repeating it does no harm. `SessionLost` without a lease.
         """
         session, known_at = self.session, self._known_at
         drops = dropped(blobs_of(session), self.latest, record)
@@ -197,7 +197,7 @@ class ClaimRecord:
             raise SessionLost(f"{record.what}: {gone}") from gone
         self._check_time(outcome.revision, known_at)
         if outcome.is_success:
-            # The news of what somebody else made of it may have come before this answer.
+            # News of a later change by somebody else may have come before this answer.
             if outcome.revision > self._known_at:
                 next_epoch = outcome.revision if record.step is HandoverStep.TAKEN else record.next_epoch
                 self._set(replace(record, revision=outcome.revision, next_epoch=next_epoch), outcome.revision)
@@ -211,12 +211,12 @@ class ClaimRecord:
             await self.read()
 
     def wake(self) -> None:
-        """Something else than the record has changed."""
+        """Something other than the record has changed."""
         self.changes_count += 1
         self._news.wake_all()
 
     async def wait(self, since: int, until_s: float | None = None) -> None:
-        """Wait until it is not as it was at this count any more, or until this time."""
+        """Wait until there was a change after the count `since`, or until this time."""
         if self.changes_count != since:
             return
         if until_s is None:
@@ -230,13 +230,13 @@ class ClaimRecord:
             return
 
     def _check_time(self, revision: int, known_at: int) -> None:
-        """A store that answers with an older revision than was known when it was asked went back."""
+        """The store went back if it answers with an older revision than was known when it was asked."""
         if revision < known_at:
             self._known_at = 0
 
     def _believe(self, item: KeyValue | None, at: int) -> None:
         if at < self._known_at:
-            return  # An answer, or news, that was overtaken.
+            return  # Newer news or a newer answer came first.
         if item is None:
             self.latest, self._revision, self._known_at = None, 0, at
             self.wake()
@@ -245,7 +245,7 @@ class ClaimRecord:
             self._set(Handover.decode(item.value, revision=item.mod_revision), at)
         except BadRecord as error:
             logger.warning("%r: %s", self.key, error)
-            # As if there were none: the next step is written over it.
+            # Treat it as absent: the next step overwrites it.
             self.latest, self._revision, self._known_at = None, item.mod_revision, at
             self.wake()
 
@@ -257,7 +257,7 @@ class ClaimRecord:
 
 
 def record_of(claim: TakenClaim[Any]) -> ClaimRecord:
-    """The record of a claim: one for all that it does, so that all count one time. Raises `UsageError`."""
+    """The record of a claim: all its calls share it, and so measure one time. Raises `UsageError`."""
     if claim.record is None:
         if claim.movable is None:
             raise UsageError(f"{claim.what} cannot be handed over: only locks, leaderships and topics can")
@@ -266,7 +266,7 @@ def record_of(claim: TakenClaim[Any]) -> ClaimRecord:
 
 
 async def call_off(record: ClaimRecord, number: int, actor: Actor, facts: Facts) -> None:
-    """Withdraw a hand-over, if this actor may, however long the store cannot be reached."""
+    """Withdraw a hand-over, if this actor may. Waits for the store."""
     session = record.session
     backoff = patient_backoff(session.environment.chance)
     try:
@@ -283,11 +283,12 @@ async def call_off(record: ClaimRecord, number: int, actor: Actor, facts: Facts)
             except TROUBLE:
                 await asyncio.sleep(backoff.next_s())
     except AlreadyClosed:
-        return  # Whoever has closed the store says nothing more: it ends by its deadline.
+        # The store was closed here, so nothing more can be written: the hand-over ends by its deadline.
+        return
 
 
 def withdrawn(record: Handover, decision: Decision, session: Session) -> Handover:
-    """The record after this decision to withdraw."""
+    """The record withdrawn, with the reason from the decision."""
     at = session.store.clock.wall()
     return advanced(record, HandoverStep.WITHDRAWN, at=at, trouble=decision.trouble)
 
@@ -296,7 +297,7 @@ def withdrawn(record: Handover, decision: Decision, session: Session) -> Handove
 
 
 async def wait_for_turn(claim: TakenClaim[Any], place: Place) -> None:
-    """Wait from a place on until it is the claim's turn, and take it; then the claim owns."""
+    """Wait from a place on until the claim's turn comes, and take the turn; then the claim owns."""
     heeding = _Heeding(claim) if claim.movable is not None and claim.session.node else None
     owns = False
     try:
@@ -317,7 +318,7 @@ async def wait_for_turn(claim: TakenClaim[Any], place: Place) -> None:
 
 
 class _Heeding:
-    """Somebody in a line who heeds the record: it prepares when its node is named."""
+    """A waiter in a line that follows the record: it prepares when its node is named."""
 
     def __init__(self, claim: TakenClaim[Any]) -> None:
         self._claim = claim
@@ -326,11 +327,11 @@ class _Heeding:
         self._record = record_of(claim)
         self._is_following = False
         self._error: HansaError | None = None
-        # The count of the record's changes when it was found to be sealed for this one.
+        # The count of the record's changes when it was found sealed for this waiter.
         self._sealed_at = 0
 
     async def wait(self, behind: Callable[[], Awaitable[None]]) -> None:
-        """Wait until those ahead have changed, or until what they have was sealed for this one."""
+        """Wait until those ahead have changed, or until the owner has sealed the hand-over to this waiter."""
         record, claim = self._record, self._claim
         waiting = self._session.spawn(self._until(behind), f"waits for {claim.what}")
         backoff = patient_backoff(self._session.environment.chance)
@@ -363,7 +364,7 @@ class _Heeding:
             waiting.cancel()
 
     def close(self, *, owns: bool) -> None:
-        """Heed it no more. What was offered by an owner who is gone is withdrawn, in the background."""
+        """Stop following the record. Withdraws an open offer of an owner that is gone, in the background."""
         record, session = self._record, self._session
         if not self._is_following:
             return
@@ -383,7 +384,7 @@ class _Heeding:
     def _is_for_me(self, now: Handover) -> bool:
         if now.target != self._session.node or not now.step.is_early:
             return False
-        # Another one of this node may have been quicker.
+        # Another waiter of this node may have been quicker.
         return now.target_key in ("", self._key)
 
     async def _write(self, now: Handover, decision: Decision) -> None:
@@ -407,7 +408,7 @@ class _Heeding:
 
 
 async def _take_turn(claim: TakenClaim[Any], place: Place) -> Place:
-    """Take the turn, if it needs to be taken; gives the place as it is then. The turn may have gone."""
+    """Take the turn, if it must be taken; returns the place after that. The turn may be gone by then."""
     session = claim.session
     handover: Handover | None = None
     backoff = patient_backoff(session.environment.chance)
@@ -425,7 +426,7 @@ async def _take_turn(claim: TakenClaim[Any], place: Place) -> Place:
 
 
 async def _try_to_take(claim: TakenClaim[Any], place: Place) -> tuple[Place, Handover | None]:
-    """One transaction: by the record if something is sealed there, else by the head alone."""
+    """One transaction: it writes record and head if a sealed state waits, else the head alone."""
     head, session = place.head, claim.session
     if head is None:
         return place, None
@@ -434,7 +435,7 @@ async def _try_to_take(claim: TakenClaim[Any], place: Place) -> tuple[Place, Han
     if head.is_open:
         await record.read()
     now = record.latest if head.is_open else None
-    # What was taken before was this claim's own try, whose answer was lost, or who took it is gone.
+    # If it is taken already, then by this claim, whose answer was lost, or by an owner that is gone since.
     is_mine = now is not None and now.step is HandoverStep.SEALED and head.next == claim.key
     decision = decide(now, Actor.TARGET if is_mine else Actor.HEIR, Facts()) if now is not None else None
     everybody = Get(*prefix_range(claim.prefix))
@@ -464,7 +465,7 @@ async def _try_to_take(claim: TakenClaim[Any], place: Place) -> tuple[Place, Han
 
 
 async def finish(claim: TakenClaim[Any], trouble: str) -> None:
-    """Say that what was handed on was read, or why not. However long the store cannot be reached.
+    """Write that the state was read, or why not. Waits for the store.
 
     Raises the loss.
     """
@@ -492,12 +493,15 @@ async def finish(claim: TakenClaim[Any], trouble: str) -> None:
             claim.deleted()
             claim.loss.check()
     if (now := record.latest) is not None and now.number == handover.number:
-        # Somebody may have offered it once more by now.
+        # Unless somebody has offered it once more by now.
         claim.handover = now
 
 
 async def asked_for(claim: TakenClaim[Any]) -> Handover:
-    """Wait until somebody asks from outside to have it elsewhere. Raises the loss, `UsageError`."""
+    """Wait until somebody outside asks to move it to another node; returns the record.
+
+    Raises the loss, `UsageError`.
+    """
     record = record_of(claim)
     async with GuardedBlock(claim.loss):
         await record.follow()

@@ -1,13 +1,13 @@
-"""What the demo shows: each process with its last report, the books of the topics, and the story so far.
+"""The board of the demo: each process with its last report, the books of the topics, and the story so far.
 
-A process has one line, by what it reported last. `Board` puts the lines together; drawing is the director's.
+A process has one line, made from its last report. `Board` puts the lines together; the director draws them.
 
-The books say what every reader was due and what it got. A reader that was there before a stream began is due
-all of it; one that came later is due everything from its first message on. Each of these messages was
-delivered, or hansa told the reader that it was dropped (its own queue was full) or missed (lost between
-nodes). Only a killed publisher leaves an open end: messages that it counted, or that another reader got, and
-that were still on their way when it was killed. They are not due. Any other message that is not accounted for
-is missing, and there should be none.
+The books say which messages every reader was due and which it got. A reader that was there before a stream
+began is due all of it; one that came later is due everything from its first message on. Each of these
+messages was delivered, or hansa told the reader that it was dropped (its own queue was full) or missed (lost
+between nodes). Only a killed publisher leaves an open end: messages that it counted, or that another reader
+got, and that were still on their way when it was killed. They are not due. Any other message that is not
+accounted for is missing, and there should be none.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from rich.text import Text
 
 from hansa.demo.books import Latencies, Stream, streams_from_json
 
-# Rates and percentiles speak of this many of the latest reports, about one second.
+# Rates and percentiles are about this many of the latest reports, about one second.
 RECENT_COUNT = 5
 
-# As much of the story as fits under the table on a small terminal.
+# As many lines of the story as fit under the table on a small terminal.
 STORY_LINES_MAX = 6
 
 
 class Recent:
-    """A count as it was lately, for its rate."""
+    """The recent values of a count, for its rate."""
 
     def __init__(self) -> None:
         self._counts: deque[tuple[float, int]] = deque(maxlen=RECENT_COUNT)
@@ -64,7 +64,7 @@ class RegistryRow:
 
 @dataclass(slots=True, kw_only=True)
 class ProviderRow:
-    """One provider: where it is registered, and what it has answered."""
+    """One provider: where it is registered, and how many requests it has answered."""
 
     number: int
     pid: int = 0
@@ -84,7 +84,7 @@ class ProviderRow:
 
 @dataclass(slots=True, kw_only=True)
 class ClientRow:
-    """One life of the client: its books and what it knows."""
+    """One life of the client: its books and the providers that it knows."""
 
     pid: int = 0
     is_up: bool = True
@@ -122,7 +122,7 @@ class ClientRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReaderRow:
-    """One reader of topics: what it subscribed, what it received, and what hansa told it that it did not."""
+    """One reader of topics: its subscriptions, what it received, and what hansa told it that it did not."""
 
     wants: list[str]
     streams: dict[str, Stream]
@@ -138,7 +138,7 @@ class ReaderRow:
 
 @dataclass(slots=True, kw_only=True)
 class NodeRow:
-    """One life of a node: whom it knows, what it published, and its readers."""
+    """One life of a node: which nodes it knows, what it published, and its readers."""
 
     number: int
     life: int = 1
@@ -165,7 +165,7 @@ class NodeRow:
 
     @property
     def source(self) -> str:
-        """This life, as it stands in its messages."""
+        """The name of this life in its messages."""
         return f"{self.number}.{self.life}"
 
     @property
@@ -184,7 +184,7 @@ Row: TypeAlias = RegistryRow | ProviderRow | ClientRow | NodeRow
 
 
 def total(all_latencies: Iterable[Latencies]) -> Latencies:
-    """All of them in one."""
+    """The sum of all latencies."""
     sum_of_all = Latencies()
     for latencies in all_latencies:
         sum_of_all.add(latencies)
@@ -196,7 +196,7 @@ class MeshBooks:
     """Sums over all readers that are alive."""
 
     published_count: int = 0
-    """As far as anybody knows: a killed node may have had more to tell."""
+    """As far as known: a killed node may have published more."""
     due_count: int = 0
     delivered_count: int = 0
     dropped_count: int = 0
@@ -216,7 +216,7 @@ class MeshBooks:
 
 
 def mesh_books(living: Sequence[NodeRow], past: Sequence[NodeRow]) -> MeshBooks:
-    """The books by what everybody reported last."""
+    """The books by the last reports of all processes."""
     books = MeshBooks()
     open_ends = _open_ends(living, past)
     closed = {stream: count for node in living for stream, count in node.published.items()}
@@ -228,7 +228,7 @@ def mesh_books(living: Sequence[NodeRow], past: Sequence[NodeRow]) -> MeshBooks:
 
 
 def _open_ends(living: Iterable[NodeRow], past: Iterable[NodeRow]) -> dict[str, int]:
-    """How many messages the streams of killed nodes had, as far as anybody knows."""
+    """How many messages the streams of killed nodes had, as far as known."""
     ends = {name: count for node in past for name, count in node.published.items()}
     for node in living:
         for name in ends:
@@ -237,7 +237,7 @@ def _open_ends(living: Iterable[NodeRow], past: Iterable[NodeRow]) -> dict[str, 
 
 
 def _last(node: NodeRow, name: str) -> int:
-    """The last message of a stream that came to a node: to any of its readers, one may have dropped it."""
+    """The last message of a stream that reached any reader of a node: one of them may have dropped it."""
     return max(
         (reader.streams[name].last for reader in node.readers.values() if name in reader.streams), default=0
     )
@@ -265,7 +265,7 @@ def _enter(
 
 
 def is_wanted(topic: str, text: str) -> bool:
-    """Whether a topic is what this name or pattern stands for."""
+    """Whether a name or pattern stands for this topic."""
     return topic.startswith(text[:-1]) if text.endswith("*") else topic == text
 
 
@@ -348,19 +348,19 @@ class Board:
 
     @property
     def open_when_killed_count(self) -> int:
-        """What killed clients were waiting for, by their last word: nobody is left who could miss it."""
+        """Requests for which killed clients waited, by their last report: nobody is left to miss them."""
         return sum(client.open_count for client in self.past_clients)
 
     def mesh_books(self) -> MeshBooks:
         return mesh_books([node for node in self.nodes if node.is_up], self.past_nodes)
 
     def mesh_is_settled(self) -> bool:
-        """Nobody publishes any more, and every reader has what it was due or was told that it has not."""
+        """Whether nobody publishes any longer, and every message that was due came or is accounted for."""
         return all(node.is_quiet for node in self.nodes if node.is_up) and not self.mesh_books().missing_count
 
     @property
     def handover_s(self) -> float | None:
-        """How long a topic waited for its owner to come back: the longest, as the subscribers measured it."""
+        """The longest time that a topic waited for its owner to come back, as the subscribers measured it."""
         return max((node.handover_s for node in self.nodes if node.handover_s is not None), default=None)
 
     # -- pictures

@@ -1,9 +1,9 @@
-"""What processes of the demo count, in numbers that are small, can be told as JSON, and added up.
+"""The books of the demo's processes: counts that are small, can be sent as JSON, and added up.
 
 Latencies still know their percentiles. What a reader of topics received does not depend on hansa's own
 numbers: every message carries its source (a node in one of its lives), a number that counts from 1 for each
-stream (one source in one topic), and when it was sent. So a reader knows by itself what is missing between
-the first and the last, and whether a message came twice or out of order.
+stream (one source in one topic), and when it was sent. So a reader finds out by itself what is missing
+between the first and the last, and whether a message came twice or out of order.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import log2
 
-# Neighbouring buckets differ by 9 %, which is finer than what changes from run to run.
+# Neighbouring buckets differ by 9 %, which is less than the differences from run to run.
 _BUCKETS_PER_DOUBLING = 8
 
 
@@ -33,7 +33,7 @@ class Latencies:
         self._counts.clear()
 
     def quantile_s(self, share: float) -> float | None:
-        """The latency that this share of all stayed below, to within one bucket; None when there are none."""
+        """The latency below which this share of all stayed, to within one bucket; None if there are none."""
         rank = share * self._counts.total()
         for bucket in sorted(self._counts):
             rank -= self._counts[bucket]
@@ -59,7 +59,7 @@ def stream_name(topic: str, source: str) -> str:
 
 @dataclass(slots=True)
 class Stream:
-    """What came of one stream: the first and the last number, and how many in all."""
+    """One stream as a reader saw it: the first and the last number, and how many in all."""
 
     first: int
     last: int
@@ -76,7 +76,7 @@ class ReaderLedger:
         """Messages that came twice, or after later ones."""
 
     def note(self, topic: str, payload: bytes) -> float:
-        """Enter a message; when it was sent."""
+        """Enter a message; returns when it was sent."""
         source, number_text, sent_at = payload.decode().split(" ")
         name, number = stream_name(topic, source), int(number_text)
         self.received_count += 1

@@ -1,4 +1,4 @@
-"""The processes of the demo: registries, providers, a client that calls, and nodes of topics.
+"""The cast: the demo's processes, which are registries, providers, a client that calls, and nodes of topics.
 
 Each is started as `python -m hansa.demo.cast ROLE SETTINGS`. It reports its state on stdout as lines of JSON,
 and obeys what it reads from stdin: "go" means begin, "stop" means begin nothing more, and the end of stdin
@@ -10,8 +10,8 @@ marks its requests as idempotent, so that one whose provider was killed goes to 
 Node N owns the topics `zone:N:state` and `zone:N:events`, and publishes there. Node 2 also owns `chat`, where
 every node publishes, the others through node 2. A reader takes all messages of all topics as they come. One
 node has a second reader that is slow on purpose: it reads now and then from a small queue, so most of its
-messages are dropped, and how many is known exactly. Everything is counted by `books`, and independently by
-hansa.
+messages are dropped, and their number is known exactly. `books` counts everything, and hansa does so
+independently.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ ZONES = "zone:*"
 CHAT = "chat"
 CHAT_OWNER = 2
 PUBLISH_INTERVAL_S = 0.01
-# The slow reader: how often it looks, and how many messages wait for it.
+# The slow reader: how often it reads, and how many messages wait for it.
 SLOW_INTERVAL_S = 0.5
 SLOW_COUNT_MAX = 100
 
-# A change is told within a tick, everything else now and then.
+# A change is reported within a tick, everything else now and then.
 TICK_S = 0.02
 START_S_MAX = 60.0
 REPORT_INTERVAL_S = 0.25
@@ -72,7 +72,7 @@ Facts = dict[str, Any]
 
 
 class Orders:
-    """What stdin says: `go` and `stop` are set by the words, `end` by the end of the stream."""
+    """The orders from stdin: the words set `go` and `stop`, the end of the stream sets `end`."""
 
     def __init__(self) -> None:
         self.go = asyncio.Event()
@@ -94,14 +94,14 @@ class Orders:
 
 
 class Reporter:
-    """Tells `state` as soon as it changes, and `state` with `numbers` every so often."""
+    """Reports `state` as soon as it changes, and `state` with `numbers` at intervals."""
 
     def __init__(self, state: Callable[[], Facts], numbers: Callable[[], Facts]) -> None:
         self._state = state
         self._numbers = numbers
 
     def tell(self, **more: Any) -> None:
-        """One line of JSON to whoever started this process."""
+        """Write one line of JSON for the parent process."""
         print(json.dumps({"pid": os.getpid(), **self._state(), **self._numbers(), **more}), flush=True)
 
     async def report(self) -> None:
@@ -118,7 +118,7 @@ class Reporter:
 async def act(
     orders: Orders, *steps: Coroutine[Any, Any, None], until: tuple[asyncio.Event, ...] | None = None
 ) -> None:
-    """Do the steps, all at once, until stdin says "stop" or ends, or says what else is waited for."""
+    """Run the steps, all at once, until stdin says "stop" or ends, or sets the other event waited for."""
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(step, name="act") for step in (*steps, orders.read())]
         events = (orders.stop, orders.end) if until is None else until
@@ -184,7 +184,7 @@ async def play_provider(settings: Facts) -> None:
 
 
 class Books:
-    """What the client asked, and what came of it."""
+    """The client's requests and their outcomes."""
 
     def __init__(self) -> None:
         self.asked_count = 0
@@ -194,7 +194,7 @@ class Books:
         self.asking = True
 
     async def ask(self, gateway: Gateway, payload: bytes) -> None:
-        """One question after the other, until told to stop."""
+        """Ask one question after the other, until told to stop."""
         while self.asking:
             self.asked_count += 1
             asked_at = perf_counter()
@@ -202,13 +202,13 @@ class Books:
                 await gateway.request(SERVICE, payload, idempotent=True)
             except HansaError as error:
                 self.failed[error.code] = self.failed.get(error.code, 0) + 1
-                await asyncio.sleep(TICK_S)  # A failure is counted; a thousand a second would be no news.
+                await asyncio.sleep(TICK_S)  # A failure is counted; a thousand a second would add nothing.
             else:
                 self.answered_count += 1
                 self.latencies.note(perf_counter() - asked_at)
 
     def numbers(self) -> Facts:
-        """Since the start, and the latencies since the last report."""
+        """Counts since the start, and the latencies since the last report."""
         facts = {
             "asked_count": self.asked_count,
             "answered_count": self.answered_count,
@@ -220,7 +220,7 @@ class Books:
 
 
 async def play_client(settings: Facts) -> None:
-    """Call until told to stop, then wait for the last outcomes, and tell the final numbers."""
+    """Call until told to stop, then wait for the last outcomes, and report the final numbers."""
     discovery = Discovery(
         settings["registries"], silence_timeout=3 * BROADCAST_INTERVAL_S, environment=ENVIRONMENT
     )
@@ -263,27 +263,27 @@ def listing(providers: Iterable[ProviderInfo]) -> dict[str, str]:
 
 
 def owned_topics(number: int) -> list[str]:
-    """What the node of this number owns."""
+    """The topics that the node of this number owns."""
     return [f"zone:{number}:state", f"zone:{number}:events", *([CHAT] if number == CHAT_OWNER else [])]
 
 
 def published_topics(number: int) -> list[str]:
-    """Where it publishes."""
+    """The topics to which it publishes."""
     return list(dict.fromkeys([*owned_topics(number), CHAT]))
 
 
 class Publisher:
-    """Numbers and publishes, to all topics in turn."""
+    """Numbers messages and publishes them, to all topics in turn."""
 
     def __init__(self, spot: Spot, source: str, topics: list[str]) -> None:
         self.published = dict.fromkeys(topics, 0)
         self.is_quiet = False
-        """It publishes nothing more: its numbers are final."""
+        """Whether it has stopped publishing, so that its numbers are final."""
         self._spot = spot
         self._source = source
 
     async def publish(self, orders: Orders) -> None:
-        """From "go" to "stop"."""
+        """Publish from "go" to "stop"."""
         await orders.go.wait()
         while not orders.stop.is_set():
             for topic in self.published:
@@ -328,7 +328,7 @@ class TopicReader:
 
 
 class HandOvers:
-    """How long topics had no owner, from suspended to active again: the longest."""
+    """The longest time that a topic had no owner, from suspended to active again."""
 
     def __init__(self) -> None:
         self.longest_s: float | None = None

@@ -1,4 +1,4 @@
-"""The demo's director: starts the processes, kills one of each kind, brings it back, and adds up the books.
+"""The demo's director: starts the processes, kills one of each kind, brings it back, and checks the books.
 
 Every process is a real one (`cast`). In a terminal the numbers are drawn in place; elsewhere a line a second
 is printed.
@@ -25,11 +25,11 @@ from hansa.demo.cast import owned_topics
 from hansa.runtime.loops import loop_name
 
 LAST_WORDS_MAX = 20
-# Below what operating systems give to outgoing connections: while a process is away, nobody takes its port.
+# Below the ports of outgoing connections: while a process is away, nobody takes its port.
 PORTS = (20_000, 30_000)
 
 DRAW_INTERVAL_S = 0.25
-# How long everybody may take to know what has changed: many times what it takes, also where ten processes
+# How long all processes may take to learn of a change: many times what they need, also where ten processes
 # that start at once wait long for a core.
 KNOW_S_MAX = 60.0
 SETTLE_S_MAX = 60.0
@@ -43,12 +43,12 @@ REGISTRY_ACT, PROVIDER_ACT, NODE_ACT, CLIENT_ACT = 0.1, 0.35, 0.6, 0.82
 
 
 class DemoFailed(Exception):
-    """Something happened that the play does not foresee."""
+    """Something happened that the demo does not expect."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """How long the demo is, and how much the client asks."""
+    """How long the demo takes, and how much the client asks."""
 
     run_s: float = 12.0
     in_flight_count: int = 16
@@ -56,7 +56,7 @@ class Settings:
 
 
 async def play(settings: Settings) -> int:
-    """The whole demo with its pictures; the exit status: 0 when every call and message is accounted for."""
+    """Play the whole demo; returns the exit status: 0 when every call and message is accounted for."""
     console = Console(highlight=False)
     director = Director(settings)
     problems: list[str] = []
@@ -107,7 +107,7 @@ class Director:
         self.on_story(self.board.story[-1])
 
     async def play(self) -> None:
-        """From the first curtain to settled books. Raises DemoFailed."""
+        """Play from the start to settled books. Raises DemoFailed."""
         async with AsyncExitStack() as self._stage, asyncio.TaskGroup() as self._followers:
             registries = [await self._registry(i) for i in range(REGISTRIES_COUNT)]
             await self._until(lambda: all(line.pid for line in self.board.registries), "the registries run")
@@ -227,7 +227,7 @@ class Director:
 
     async def _provider(self, i: int) -> DemoProcess:
         line = self.board.providers[i] = ProviderRow(number=i + 1)
-        # Each begins with another registry, so that the loss of one concerns one.
+        # Each begins with another registry, so that the loss of one registry affects one provider.
         first = i % REGISTRIES_COUNT
         settings = {"bind": self._binds[i], "registries": [*self._routers[first:], *self._routers[:first]]}
         return await self._start(f"provider {line.number}", "provider", settings, line)
@@ -265,7 +265,7 @@ class Director:
             self._heard.set()
 
     async def _kill(self, player: DemoProcess, line: Row) -> float:
-        """SIGKILL; when it was sent."""
+        """Send SIGKILL; returns when."""
         killed_at = self._loop.time()
         player.kill()
         line.is_up = False
@@ -278,15 +278,15 @@ class Director:
         await asyncio.sleep(self._begun_at + self.settings.run_s * share - self._loop.time())
 
     async def _until_everybody_knows(self, since: float) -> float:
-        """How long it took since then."""
+        """Wait until all processes know of each other; returns how long it took since then."""
         return await self._until(self.board.everybody_knows, "everybody knows") - since
 
     async def _until_mesh_knows(self, since: float) -> float:
-        """How long it took since then."""
+        """Wait until all nodes know of each other; returns how long it took since then."""
         return await self._until(self.board.mesh_knows, "every node knows which topics there are") - since
 
     async def _until(self, happened: Callable[[], bool], what: str, within_s: float = KNOW_S_MAX) -> float:
-        """Wait until what the cast reports makes this true; when that was. Raises DemoFailed."""
+        """Wait until reports of the cast make this true; returns when that was. Raises DemoFailed."""
         try:
             async with asyncio.timeout(within_s):
                 while not happened():
@@ -298,7 +298,7 @@ class Director:
 
 
 class DemoProcess:
-    """One process of the cast. What it tells is read as it comes; what is no JSON are its last words."""
+    """One process of the cast. Its reports are read as they come; lines without JSON are its last words."""
 
     def __init__(self, name: str, process: asyncio.subprocess.Process) -> None:
         self.name = name
@@ -307,7 +307,7 @@ class DemoProcess:
         self._last_words: deque[str] = deque(maxlen=LAST_WORDS_MAX)
 
     async def reports(self) -> AsyncIterator[dict[str, Any]]:
-        """Everything it tells, until it ends. Raises DemoFailed when it ends without being dismissed."""
+        """All its reports, until it ends. Raises DemoFailed when it ends without being told to."""
         assert self.process.stdout is not None
         async for line in self.process.stdout:
             try:
@@ -320,7 +320,7 @@ class DemoProcess:
             raise DemoFailed(f"{self.name} ended by itself with status {status}\n{words}".rstrip())
 
     async def stop(self) -> None:
-        """Ask it to end when everything has its outcome."""
+        """Ask it to end when every request has its outcome."""
         self.dismissed = True
         await self.order("stop")
 
@@ -340,7 +340,7 @@ class DemoProcess:
 
 @asynccontextmanager
 async def cast(name: str, role: str, settings: dict[str, Any]) -> AsyncIterator[DemoProcess]:
-    """A player, running for as long as the block."""
+    """A process of the cast, running for as long as the block."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         *("-m", "hansa.demo.cast", role, json.dumps(settings)),
@@ -368,7 +368,7 @@ def free_endpoints(count: int) -> list[str]:
 
 
 def settle(console: Console, board: Board) -> int:
-    """Print the books; 1 when a call failed or has no outcome, or a message is not accounted for."""
+    """Print the books; returns 1 when a call failed or has no outcome, or a message is not accounted for."""
     failed_count, missing_count = sum(board.failed.values()), board.client.open_count
     console.print(
         f"asked {board.asked_count:,}, answered {board.answered_count:,}, failed {failed_count:,}, "
@@ -384,7 +384,7 @@ def settle(console: Console, board: Board) -> int:
 
 
 def settle_mesh(console: Console, board: Board) -> bool:
-    """Print the books of the topics; whether every message is accounted for."""
+    """Print the books of the topics; returns whether every message is accounted for."""
     books = board.mesh_books()
     console.print(
         f"published {books.published_count:,}, due to readers {books.due_count:,} = delivered "

@@ -1,4 +1,4 @@
-"""How a process is present at registries: what providers and nodes of topics share.
+"""The presence of a process at registries: what providers and nodes of topics share.
 
 - `registrations`: the machine: which registry is active, what it was told, what it answered.
 - `registry_line`: its driver: one connection to one registry at a time, and one timer.

@@ -15,7 +15,7 @@ from hansa.wire.registry import AckStatus
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderInfo:
-    """Who provides a service and where. `registered_at` is in wall seconds; 0.0 when nobody said."""
+    """A provider of a service and its endpoint. `registered_at` is in wall seconds; 0.0 when not known."""
 
     service: str
     endpoint: str
@@ -25,7 +25,7 @@ class ProviderInfo:
 
 
 class ProviderState(Enum):
-    """How far a provider is with one service."""
+    """The state of a provider's registration of one service."""
 
     INIT = "init"
     BOUND = "bound"
@@ -36,7 +36,7 @@ class ProviderState(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registration:
-    """What a registry last said about a service: `status` OK, or why not in `error`."""
+    """A registry's last answer about a service: `status` OK, or the reason in `error`."""
 
     service: str
     endpoint: str
@@ -48,7 +48,7 @@ class Registration:
 
 @dataclass(slots=True, kw_only=True)
 class RegistrationTally:
-    """What happened so far."""
+    """Counts of what happened so far."""
 
     registrations_count: int = 0
     """Services accepted for the first time."""
@@ -56,25 +56,25 @@ class RegistrationTally:
     """Services accepted again: after a failover, a registry's restart, or a change."""
     refusals_count: int = 0
     missing_count: int = 0
-    """Times a registry did not have an entry that it should have."""
+    """How often a registry did not have an entry that it should have."""
     behind_count: int = 0
-    """Times a registry knew a later word about an entry: this machine's clock is behind another's."""
+    """How often a registry knew a later word about an entry: this machine's clock is behind another's."""
     failovers_count: int = 0
-    """Times a connected registry was lost."""
+    """How often a connected registry was lost."""
     dials_failed_count: int = 0
     unanswered_count: int = 0
-    """Times a registry was left because it did not answer."""
+    """How often a registry was left because it did not answer."""
     heartbeats_count: int = 0
     stray_answers_count: int = 0
-    """Answers to nothing that was asked."""
+    """Answers that match no question."""
 
 
 NODES: Final = "spot-node"
-"""The nodes of topic meshes find each other by it, alone or followed by a dot and a cluster's name."""
+"""The service name of topic nodes: alone, or followed by a dot and a cluster's name."""
 
 
 def is_reserved(service: str) -> bool:
-    """Whether only nodes of a mesh register this name: it, and whatever begins with it and a dot."""
+    """Whether only nodes of a mesh register this name: `NODES`, and names that begin with it and a dot."""
     return f"{service}.".startswith(f"{NODES}.")
 
 

@@ -1,26 +1,28 @@
-"""One provider and its registries: which one is active, what it was told, and what it answered. Pure.
+"""The registrations of one provider: which registry is active, what it was told, and what it answered. Pure.
 
-Theory of operation. A provider keeps a list of registries and speaks to one of them. A registry that cannot
-be reached, disconnects or does not answer is left for the next in the list, round and round: at once after
-one that worked, else after a delay that doubles. Every wanted service is registered again with the new one.
+Theory of operation. A provider keeps a list of registries and speaks to one of them. When that registry
+cannot be reached, disconnects or does not answer, the provider goes to the next in the list, round and round:
+at once after one that worked, else after a delay that doubles. Every wanted service is registered again with
+the new one.
 
 Three delays spread the load of many providers. The very first registration of a service is sent at once.
-After a failover, the services are registered again within `RETURN_S_MAX`. A registry that says that it does
-not have an entry is told again within `REREGISTER_S_MAX`. A registry that refuses a service which some
-registry once accepted is asked again, ever more slowly, because the provider that holds the entry may leave.
+After a failover, the services are registered again within `RETURN_S_MAX`. If a registry says that it does not
+have an entry, the entry is registered again within `REREGISTER_S_MAX`. If a registry refuses a service which
+some registry once accepted, it is asked again, ever more slowly, because the provider that holds the entry
+may leave.
 
 REGISTER_ACK names neither its question nor the service, so questions carry tokens. A registry without tokens
 answers REGISTER only, in order: its answer belongs to the oldest REGISTER, and its silence about anything
 else means yes. Heartbeats carry a token too, and a registry that lacks the entry answers with that token.
 
-A registry says with its yes after how much silence it removes an entry. Heartbeats are sent three times as
-often, or at the interval that the provider was given if that is shorter. Each registry may have another
-timeout.
+When a registry accepts an entry, it says after how much silence it removes it. Heartbeats are sent three
+times as often, or at the interval that the provider was given if that is shorter. Each registry may have
+another timeout.
 
-The driver stamps what it sends, so that a registry that reads a message late knows that it is late. A
-registry that knows a higher epoch, from a clock that is ahead, answers "behind" and names that epoch. The
-next stamp is beyond it, and the question is repeated at once, a few times in a row; after that, "behind" is a
-refusal like any other.
+The driver stamps its messages, so that a registry that reads one late knows that it is late. A registry that
+knows a higher epoch, from a clock that is ahead, answers "behind" and names that epoch. The next stamp is
+beyond it, and the question is repeated at once, a few times in a row; after that, "behind" is a refusal like
+any other.
 """
 
 from __future__ import annotations
@@ -48,9 +50,9 @@ from hansa.runtime.backoff import Backoff
 from hansa.wire.registry import AckStatus, Heartbeat, Register, RegisterAck, Unregister, UpdateWeight
 
 _UINT32_MAX = 0xFFFF_FFFF
-# How a registry's answer to a heartbeat begins when it has no such entry.
+# The beginning of a registry's answer to a heartbeat when it has no such entry.
 _MISSING = "not registered"
-# How it begins when it knows a later word about the entry.
+# The beginning when it knows a later word about the entry.
 _BEHIND = "behind"
 
 
@@ -63,7 +65,7 @@ class Dial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HangUp:
-    """End the connection to the active registry: it does not answer."""
+    """End the connection to the active registry, because it does not answer."""
 
     registry: str
 
@@ -87,14 +89,14 @@ class Registered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refused:
-    """The registry said no to what the program asked for."""
+    """The registry refused what the program asked for."""
 
     registration: Registration
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unregistered:
-    """No registry has the service from us any more, as far as we can know."""
+    """No registry has our entry of the service any longer, as far as we can know."""
 
     service: str
 
@@ -103,7 +105,7 @@ Effect = Dial | HangUp | TellRegistry | Registered | Refused | Unregistered
 
 
 class DialPhase(Enum):
-    """How far the connection to the active registry has come."""
+    """The state of the connection to the active registry."""
 
     IDLE = "no registry to dial"
     DIALLING = "until it has shaken hands"
@@ -112,7 +114,7 @@ class DialPhase(Enum):
 
 
 class EntryStep(Enum):
-    """How far one entry has come at the active registry."""
+    """The state of one entry at the active registry."""
 
     DUE = "REGISTER goes out at due_at"
     ASKED = "REGISTER is out"
@@ -121,7 +123,7 @@ class EntryStep(Enum):
 
 @dataclass(slots=True, kw_only=True)
 class WantedService:
-    """A service that is to be registered, and how far that has come."""
+    """A service that must be registered, and its state."""
 
     service: str
     endpoint: str
@@ -130,24 +132,24 @@ class WantedService:
     step: EntryStep = EntryStep.DUE
     due_at: float = 0.0
     token: int = 0
-    """Of the newest REGISTER, then of the heartbeats."""
+    """The token of the newest REGISTER, then that of the heartbeats."""
     entered: str = ""
     """The endpoint as the active registry has it."""
     is_sent: bool = False
-    """Some registry may have it."""
+    """Whether some registry may have it."""
     is_accepted: bool = False
-    """Some registry had it once."""
+    """Whether some registry accepted it once."""
     is_asked_for: bool = True
-    """The program waits for the answer."""
+    """Whether the program waits for the answer."""
     behind_count: int = 0
-    """Times in a row that REGISTER was behind."""
+    """How often in a row REGISTER was behind."""
     answer: Registration | None = None
-    """What a registry last said about it."""
+    """A registry's last answer about it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gone:
-    """What is left of an entry that is wanted no more."""
+    """What remains of an entry that is no longer wanted."""
 
     answer: Registration | None
     is_accepted: bool
@@ -155,24 +157,24 @@ class Gone:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenQuestion:
-    """What a registry has been asked and has not answered."""
+    """A question that a registry has not answered yet."""
 
     message: Register | Unregister | UpdateWeight
     answer_by: float
 
 
 class Registrations:
-    """Decides what to tell which registry and when. Every input returns the effects it has, in order."""
+    """Decides what to tell which registry and when. Every input returns its effects, in order."""
 
     def __init__(
         self, registries: Iterable[str] = (), *, heartbeat_interval_s: float | None, chance: Chance
     ) -> None:
-        """Without an interval it beats every 5 s, or as often as the registry wants it."""
+        """Without an interval it sends heartbeats every 5 s, or as often as the registry needs them."""
         self.tally = RegistrationTally()
         self.stamps = Stamps()
-        """For the driver: everything but heartbeats leaves with one."""
+        """For the driver: every message but heartbeats carries a stamp."""
         self.problems: dict[str, str] = {}
-        """Of each registry that failed since it last worked: how."""
+        """For each registry that failed since it last worked: the problem."""
         self._registries: list[str] = list(dict.fromkeys(registries))
         self._given_interval_s = heartbeat_interval_s
         self._beat_s = self._interval_s_max = (
@@ -189,7 +191,7 @@ class Registrations:
         self._last_token = 0
         self._entries: dict[str, WantedService] = {}
         self._leaving: dict[tuple[str, str], int] = {}
-        """What is being taken back, and how often that was behind."""
+        """Entries that are being taken back, and how often that was behind."""
         self._questions: dict[int, OpenQuestion] = {}
         self._gone: dict[str, Gone] = {}
         self._effects: list[Effect] = []
@@ -208,7 +210,7 @@ class Registrations:
 
     @property
     def services(self) -> tuple[str, ...]:
-        """Services that are wanted, registered or not."""
+        """The wanted services, registered or not."""
         return tuple(self._entries)
 
     def is_accepted(self, service: str) -> bool:
@@ -217,7 +219,7 @@ class Registrations:
         return entry is not None and entry.is_accepted
 
     def registration(self, service: str) -> Registration | None:
-        """The last answer about this service; of those wanted no more only the last few are known."""
+        """The last answer about this service; of former services only the last few are known."""
         known = self._entries.get(service) or self._gone.get(service)
         return None if known is None else known.answer
 
@@ -251,7 +253,7 @@ class Registrations:
         return self._taken()
 
     def add_registry(self, registry: str, *, now: float) -> list[Effect]:
-        """One more to choose from, the last in line."""
+        """Add a registry to choose from, as the last in line."""
         if registry not in self._registries:
             self._registries.append(registry)
         return self.start(now=now) if self._is_started else []
@@ -275,11 +277,12 @@ class Registrations:
         entry.step = EntryStep.DUE
         entry.due_at = now
         if self._leaving.pop((service, endpoint), None) is not None:
-            self._effects.append(Unregistered(service=service))  # Overtaken: nobody waits for it in vain.
+            # Overtaken by this wish: a caller that waits for it must not wait in vain.
+            self._effects.append(Unregistered(service=service))
         return self.tick(now=now)
 
     def unwant(self, service: str, *, now: float) -> list[Effect]:
-        """Take the service back wherever it may be."""
+        """Take the service back from every registry that may have it."""
         entry = self._forget(service)
         if entry.is_sent:
             self._leave(entry, now)
@@ -288,7 +291,7 @@ class Registrations:
         return self._taken()
 
     def reweight(self, service: str, weight: int, *, now: float) -> list[Effect]:
-        """Change the weight. `Registered` tells when the registry has it, by one way or another."""
+        """Change the weight. `Registered` is returned once the registry has it, whichever message told it."""
         entry = self._entries[service]
         entry.weight = weight
         if entry.step is EntryStep.REGISTERED:
@@ -303,7 +306,7 @@ class Registrations:
     # -- what happens
 
     def connected(self, *, now: float) -> list[Effect]:
-        """The registry that was dialled has shaken hands."""
+        """The dialled registry has shaken hands."""
         self._phase = DialPhase.UP
         self._knows_tokens = None
         self._beat_s = self._interval_s_max
@@ -324,7 +327,7 @@ class Registrations:
         return self.tick(now=now)
 
     def ack(self, ack: RegisterAck, *, now: float) -> list[Effect]:
-        """The active registry has answered something, or said something by itself."""
+        """The active registry has answered, or said something unasked."""
         if self._phase is not DialPhase.UP:
             self.tally.stray_answers_count += 1
             return []
@@ -347,7 +350,7 @@ class Registrations:
         return self.tick(now=now)
 
     def tick(self, *, now: float) -> list[Effect]:
-        """Do what is due."""
+        """Do everything that is due."""
         if self._phase is DialPhase.UP:
             self._check_answers(now)
         elif self._phase is DialPhase.DIALLING and self._until <= now:
@@ -385,8 +388,8 @@ class Registrations:
         self._phase = DialPhase.RESTING
         self._turn = (self._turn + 1) % len(self._registries)
         if self._worked:
-            # At once, as the specification wants, but a registry that takes everyone in and throws everyone
-            # out must not be dialled as fast as the network allows.
+            # At once, as the specification wants; but a registry that accepts all connections and then ends
+            # them must not be dialled as fast as the network allows.
             self._until = max(now, self._dialled_at + FAILOVER_S_MIN)
         else:
             self._until = now + self._backoff.next_s()
@@ -425,7 +428,7 @@ class Registrations:
         message = Unregister(service=entry.service, endpoint=endpoint, token=self._new_token())
         if self._knows_tokens is False:
             self._effects.append(TellRegistry(message=message))
-            self._unregistered(message)  # Such a registry never says a word about it.
+            self._unregistered(message)  # Such a registry never answers this.
         else:
             self._ask(message, now)
 
@@ -443,7 +446,7 @@ class Registrations:
             if isinstance(message, Register) or self._knows_tokens:
                 self._give_up(f"did not answer within {REGISTRY_ANSWER_S_MAX} s", now)
                 return
-            # It knows no tokens, and such a registry does not say yes to this.
+            # It knows no tokens, and such a registry does not confirm this.
             del self._questions[token]
             if isinstance(message, Unregister):
                 self._unregistered(message)
@@ -453,7 +456,7 @@ class Registrations:
     # -- listening
 
     def _oldest_register(self, ack: RegisterAck) -> int | None:
-        """What an answer without a token answers: nothing, if this registry would have given the token."""
+        """The REGISTER that an answer without a token answers; none, if this registry would use tokens."""
         if self._knows_tokens or (ack.status is AckStatus.OTHER and ack.error.startswith(_MISSING)):
             return None
         registers = (t for t, question in self._questions.items() if isinstance(question.message, Register))
@@ -462,7 +465,7 @@ class Registrations:
     def _hear_registered(self, message: Register, ack: RegisterAck, now: float) -> None:
         entry = self._entries.get(message.service)
         if entry is None or entry.step is not EntryStep.ASKED or entry.token != message.token:
-            return  # No longer wanted, or asked again meanwhile: the newer question counts.
+            return  # It is no longer wanted, or was asked again meanwhile: the newer question counts.
         if self._is_behind(ack) and entry.behind_count < BEHIND_MAX:
             entry.behind_count += 1
             entry.step, entry.due_at = EntryStep.DUE, now
@@ -496,7 +499,7 @@ class Registrations:
         self._effects.append(Registered(registration=registration))
 
     def _agree(self, ack: RegisterAck) -> str:
-        """Beat as often as the registry's timeout needs; what is wrong if the given interval cannot hold.
+        """Send heartbeats as often as the registry's timeout needs; returns what is wrong if that cannot be.
 
         That is for the program that registers. After a failover the entry is kept up all the same.
         """
@@ -524,16 +527,16 @@ class Registrations:
     def _hear_reweighted(self, message: UpdateWeight, ack: RegisterAck, now: float) -> None:
         entry = self._entries.get(message.service)
         if entry is None or entry.answer is None or entry.step is not EntryStep.REGISTERED:
-            return  # Being registered anew, with its weight of now.
+            return  # It is being registered again, with its current weight.
         if self._is_behind(ack):
-            # Not this weight again: a newer one may be on its way, and a later stamp would undo it.
+            # Not with this weight: a newer one may be on its way, and a later stamp would undo it.
             entry.step, entry.due_at = EntryStep.DUE, now
             return
         if ack.status is not AckStatus.OK:
             self._miss(entry, now)
             return
         entry.answer = replace(entry.answer, weight=message.weight)
-        if message.weight == entry.weight:  # Else a newer weight is on its way.
+        if message.weight == entry.weight:  # Otherwise a newer weight is on its way.
             self._effects.append(Registered(registration=entry.answer))
 
     def _hear_unregistered(self, message: Unregister, ack: RegisterAck, now: float) -> None:
@@ -542,7 +545,7 @@ class Registrations:
             self._leaving[key] += 1
             self._ask(replace(message, token=self._new_token()), now)
             return
-        # Whatever else it says: an entry that was not there is not there.
+        # Whatever the reason: an entry that was not there is not there.
         self._unregistered(message)
 
     def _unregistered(self, message: Unregister) -> None:
@@ -558,7 +561,7 @@ class Registrations:
         return True
 
     def _hear_unasked(self, ack: RegisterAck, now: float) -> None:
-        """The registry does not have an entry (any more); without a token its endpoint says which."""
+        """The registry does not have an entry; without a token its endpoint says which."""
         lost = [
             entry
             for entry in self._entries.values()
@@ -583,7 +586,10 @@ class Registrations:
     # -- small things
 
     def _forget(self, service: str) -> WantedService:
-        """It is wanted no more. What was said of it last is kept, until enough others have gone after it."""
+        """The service is no longer wanted.
+
+        Its last answer is kept, until enough other services have followed.
+        """
         entry = self._entries.pop(service)
         self._gone[service] = Gone(answer=entry.answer, is_accepted=entry.is_accepted)
         if len(self._gone) > GONE_SERVICES_MAX:

@@ -2,12 +2,12 @@
 
 Each dial gets a DEALER of its own, so nothing that a former registry still says or does reaches the machine.
 
-What the driver owes the machine. It tells the machine whatever happens on the present DEALER (connected,
-disconnected, an answer) and every wish of the program, and performs the effects in order. After each of these
-it sets its one timer to the machine's deadline, where it calls `tick`. It never repeats a message by itself:
-if one cannot be sent, that counts as a lost connection, the other messages for that connection are dropped,
-and the machine decides what to tell the next registry. It stamps everything but heartbeats. A call that waits
-ends by an effect, by its deadline, or by `close`.
+What the driver must do for the machine. It tells the machine all that happens on the current DEALER
+(connected, disconnected, an answer) and every wish of the program, and performs the effects in order. After
+each of these it sets its one timer to the machine's deadline, where it calls `tick`. It never repeats a
+message by itself: if one cannot be sent, that counts as a lost connection, the other messages for that
+connection are dropped, and the machine decides what to tell the next registry. It stamps every message but
+heartbeats. A call that waits ends by an effect, by its deadline, or by `close`.
 """
 
 from __future__ import annotations
@@ -87,10 +87,10 @@ class RegistryLine:
         self._perform(self.machine.add_registry(registry, now=self._now() if self._is_started else 0.0))
 
     async def close(self) -> None:
-        """End the connection, after what was said has been read, and whoever waits."""
+        """End the connection, once sent messages have been read, and all waiting calls."""
         self._is_closed = True
         self._set_timer()
-        # Only now: a registry that was given up is told nothing more, and must not see us twice.
+        # Only now: a registry that was given up is told nothing more, and must not see two connections of us.
         self._hang_up(linger_s=min(self._options.linger, FAREWELL_S_MAX))
         closed = AlreadyClosed(f"{self._name} was closed")
         waiting: dict[str, list[asyncio.Future[Any]]]
@@ -115,20 +115,20 @@ class RegistryLine:
                 self._perform(self.machine.unwant(service, now=self._now()))
 
     async def reweight(self, service: str, weight: int, *, timeout: float | None) -> None:
-        """Raises BadArgument, NotRegistered, TimedOut. The new weight stays wanted whatever happens."""
+        """Raises BadArgument, NotRegistered, TimedOut. The new weight stays wanted in any case."""
         self._check_wanted(service)
         encode(Register(service=service, endpoint="", weight=weight))
         effects = self.machine.reweight(service, weight, now=self._now())
         await self._answer(self._reweighting, service, effects, timeout)
 
     async def unregister(self, service: str, *, timeout: float | None) -> None:
-        """Raises NotRegistered, TimedOut. From the call on it is no longer wanted, whatever happens."""
+        """Raises NotRegistered, TimedOut. From the call on it is no longer wanted, in any case."""
         self._check_wanted(service)
         effects = self._unwant(service)
         await self._answer(self._unregistering, service, effects, timeout)
 
     async def unregister_all(self, *, timeout: float) -> bool:
-        """Take everything back at once; whether the registry has confirmed all of it in time."""
+        """Take all entries back at once; returns whether the registry confirmed all of it in time."""
         services = self.machine.services
         futures = [_join(self._unregistering, service) for service in services]
         for service in services:
@@ -161,7 +161,7 @@ class RegistryLine:
         future = _join(waiting, service)
         try:
             self._perform(effects)
-            # Not `asyncio.timeout`: an answer that comes in the moment of the deadline has changed what is
+            # Not `asyncio.timeout`: an answer that comes at the moment of the deadline has changed what is
             # registered, so it must not be lost to the caller.
             await asyncio.wait((future,), timeout=timeout)
             if future.done():
@@ -197,7 +197,7 @@ class RegistryLine:
                 case TellRegistry(message=message):
                     problem = self._send(encode(self._stamped(message)))
                     if problem:
-                        # The rest was for that connection too.
+                        # The other messages were for that connection too.
                         todo = deque(effect for effect in todo if not isinstance(effect, TellRegistry))
                         self._hang_up()
                         todo += self.machine.disconnected(problem, now=self._now())
@@ -211,13 +211,13 @@ class RegistryLine:
         self._set_timer()
 
     def _stamped(self, message: ProviderMessage) -> ProviderMessage:
-        """With when it is said. A heartbeat needs none: it says nothing new."""
+        """The message with a stamp. A heartbeat needs none: it says nothing new."""
         if isinstance(message, Heartbeat):
             return message
         return replace(message, stamp=self.machine.stamps.next(int(self._clock.wall() * 1000)))
 
     def _send(self, frames: list[bytes]) -> str:
-        """What went wrong, if something did."""
+        """Send it; returns the problem, if there was one."""
         if self._dealer is None:
             return "not connected"
         try:
@@ -247,7 +247,7 @@ class RegistryLine:
 
     def _happened(self, dealer: Dealer, event: SocketEvent) -> None:
         if dealer is not self._dealer:
-            return  # A registry that was left already.
+            return  # It comes from a registry that was left already.
         now = self._now()
         match event:
             case Connected():
@@ -269,7 +269,7 @@ class RegistryLine:
             if isinstance(message, RegisterAck):
                 self._perform(self.machine.ack(message, now=self._now()))
             else:
-                self.bad_frames_count += 1  # Readable, but nothing that a registry tells a provider.
+                self.bad_frames_count += 1  # Readable, but not a message from a registry to a provider.
 
     def _now(self) -> float:
         return asyncio.get_running_loop().time()
@@ -306,7 +306,7 @@ def _leave(waiting: dict[str, list[asyncio.Future[T]]], service: str, future: as
         if not futures:
             del waiting[service]
     if future.done() and not future.cancelled():
-        future.exception()  # Seen, even by a waiter that was cancelled just then.
+        future.exception()  # Marked as seen, even if the waiter was cancelled just then.
     future.cancel()
 
 

@@ -1,13 +1,13 @@
-"""Which of several statements about an entry count. Pure.
+"""Statements about an entry: which of several count. Pure.
 
 An epoch says which of them was made last: it is the wall clock in milliseconds, shifted left. So epochs grow
-with time, even from one process to the next, and each one tells when it was made. A provider stamps whatever
-it tells a registry, and registries use that stamp as the epoch of the entry. The provider's last statement
+with time, even from one process to the next, and each one tells when it was made. A provider stamps its
+messages to a registry, and registries use that stamp as the epoch of the entry. The provider's last statement
 therefore wins, whichever registry received it and however late it was read.
 
-A registry that has just started is *settling*: its providers are still on their way back, so what it does not
-list says nothing. An entry that it listed before and does not list yet is kept, marked as orphaned, until the
-registry says that it has settled (`carried`).
+A registry that has just started is *settling*: its providers are still on their way back, so it means nothing
+that it does not list an entry. An entry that it listed before and does not list yet is kept, marked as
+orphaned, until the registry says that it has settled (`carried`).
 """
 
 from __future__ import annotations
@@ -39,21 +39,21 @@ def epoch_wall_s(epoch: int) -> float:
 
 
 class Stamps:
-    """Each is higher than the one before, and no lower than the clock."""
+    """Makes stamps: each is higher than the one before, and no lower than the clock."""
 
     def __init__(self) -> None:
         self._last = 0
         self._known = 0
 
     def next(self, wall_ms: int) -> int:
-        """The stamp of what is said now."""
-        # Who followed a registry into a far future would be refused by all others.
+        """The stamp of a statement that is made now."""
+        # A provider that followed a registry into a far future would be refused by all others.
         is_sane = self._known <= min(first_epoch(wall_ms + EPOCH_AHEAD_S_MAX * 1000), _STEPPED_OVER_MAX)
         self._last = max(self._last + 1, self._known + 1 if is_sane else 0, first_epoch(wall_ms))
         return self._last
 
     def step_over(self, epoch: int) -> None:
-        """Somebody whose clock is ahead has used this one: the next is higher."""
+        """Another provider, whose clock is ahead, has used this stamp: the next one is higher."""
         self._known = epoch
 
 
@@ -61,9 +61,9 @@ Services = Mapping[str, tuple[ProviderEntry, ...]]
 
 
 def carried(former: Services, message: ServiceList | RegistrySync) -> Services:
-    """The list of a registry that is settling, with what it held before and has not again: orphaned.
+    """The list of a settling registry, with the entries that it held before and has not again: orphaned.
 
-    Except for what it says was removed: when its tombstone has gone, such a claim would come back to life.
+    Except entries that it says were removed: without the tombstone such a claim would come back to life.
     """
     services = message.services
     buried = {(stone.service, stone.endpoint): stone.epoch for stone in message.tombstones}

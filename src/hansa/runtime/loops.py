@@ -1,7 +1,7 @@
-"""The event loop of a program, and of an object that lives in it.
+"""The event loop of a program, and of an object that belongs to it.
 
 `run` is for programs: uvloop where it is installed, asyncio's own loop elsewhere. `Home` is for objects: the
-loop that they live in, and the error for callers from anywhere else.
+loop to which they belong, and the error for callers from anywhere else.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """uvloop's where it is installed; None for asyncio's own."""
+    """uvloop's factory where it is installed; None for asyncio's own."""
     try:
         import uvloop
     except ImportError:
@@ -37,7 +37,7 @@ def run(program: Coroutine[Any, Any, T]) -> T:
 
 
 class Home:
-    """The loop that runs where this is made. Nobody else may touch its objects: they have no locks.
+    """The loop that runs where this is made. Others must not touch its objects: they have no locks.
 
     On a hot path compare `asyncio._get_running_loop()` with `loop`, and call `check` only if they differ.
     """
@@ -45,14 +45,14 @@ class Home:
     __slots__ = ("_advice", "_name", "_thread", "loop")
 
     def __init__(self, name: str, advice: str) -> None:
-        """`advice` tells who calls from elsewhere what to do instead."""
+        """`advice` tells a caller from elsewhere what to do instead."""
         self.loop = asyncio.get_running_loop()
         self._thread = get_ident()
         self._name = name
         self._advice = advice
 
     def check(self) -> None:
-        """Raises UsageError in another thread, and in another event loop of the same one."""
+        """Raise UsageError in another thread, and in another event loop of the same thread."""
         running = asyncio._get_running_loop()
         if running is self.loop:
             return

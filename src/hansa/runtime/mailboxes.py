@@ -1,10 +1,9 @@
-"""Hands what callbacks deliver to tasks that wait for it.
+"""Mailboxes: hand over what callbacks deliver to tasks that wait for it.
 
-Tasks that wait for a change stand in a line of `Waiters`; a `Bell` also calls one who waits without a task. A
-`Mailbox` adds what they wait for: a deque, and
-one wake-up per burst. A source that many listen to has one `EventFeeds`: each listener opens an `EventStream`
-with a bounded buffer of its own, and one that does not read loses its oldest events, counted, and slows
-nobody.
+Tasks that wait for a change stand in a line of `Waiters`; a `Bell` also calls a callback that waits without a
+task. A `Mailbox` adds a deque of items, and one wake-up per burst. A source with many listeners has one
+`EventFeeds`: each listener opens an `EventStream` with a bounded buffer of its own. A listener that does not
+read loses its oldest events, counted, and slows down nobody.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from hansa.errors import AlreadyClosed, WouldBlock
 class Waiters:
     """A line of waiting tasks. Being woken promises nothing: look again at what you waited for.
 
-    Cancelling `wait` leaves the line; a wake-up that the task got and will not use goes to the next one.
+    Cancelling `wait` leaves the line; a wake-up that the task got and did not use goes to the next one.
     """
 
     def __init__(self) -> None:
@@ -43,7 +42,7 @@ class Waiters:
             raise
 
     def wake(self, count: int) -> None:
-        """Wake up to so many, those that came first."""
+        """Wake up to `count` tasks, those that came first."""
         for _ in range(min(count, len(self._line))):
             waiter = self._line.popleft()
             if not waiter.done():
@@ -56,7 +55,7 @@ class Waiters:
 class Bell(Waiters):
     """A line of waiting tasks, and one callback that waits without a task.
 
-    The callback is called once for all that woke it since its last call, in a turn of the loop's own.
+    The callback is called once for all rings since its last call, in a turn of its own of the loop.
     """
 
     def __init__(self) -> None:
@@ -66,14 +65,14 @@ class Bell(Waiters):
         self._call: asyncio.Handle | None = None
 
     def call_back(self, on_ring: Callable[[], None]) -> None:
-        """Call it at each `wake_all` from now on, and now."""
+        """Call `on_ring` at each `wake_all` from now on, and now."""
         self._on_ring = on_ring
-        # That of who waits: who wakes may be gone, in the simulator, when the turn comes.
+        # The waiter's own context: in the simulator the task that rings may be gone when the turn comes.
         self._context = copy_context()
         self.wake_all()
 
     def silence(self) -> None:
-        """Call nobody back any more."""
+        """Stop calling back."""
         self._on_ring = None
         if self._call is not None:
             self._call.cancel()
@@ -96,7 +95,7 @@ T = TypeVar("T")
 class Mailbox(Generic[T]):
     """An unbounded queue for one event loop; its owner bounds what it puts in.
 
-    `asyncio.Queue` does the same with more per item. Cancelling `get` takes nothing out.
+    `asyncio.Queue` does the same with more per item. Cancelling `get` loses nothing.
     """
 
     def __init__(self, what: str) -> None:
@@ -120,7 +119,7 @@ class Mailbox(Generic[T]):
         self._items.popleft()
 
     def get_nowait(self) -> T:
-        """Raises WouldBlock when nothing is there, AlreadyClosed when nothing will ever be."""
+        """Raises WouldBlock when the mailbox is empty, AlreadyClosed when it is closed too."""
         if self._items:
             return self._items.popleft()
         if self._closed:
@@ -134,7 +133,7 @@ class Mailbox(Generic[T]):
         return self.get_nowait()
 
     def close(self) -> None:
-        """What is in it can still be taken; then getters end."""
+        """Items in it can still be taken; then getters end."""
         self._closed = True
         self._getters.wake_all()
 
@@ -143,7 +142,7 @@ E = TypeVar("E")
 
 
 class EventFeed(Mailbox[E]):
-    """A bounded buffer of events: when it is full the oldest goes, counted."""
+    """A bounded buffer of events: when it is full the oldest is dropped, counted."""
 
     def __init__(self, what: str, *, count_max: int, on_drop: Callable[[], None]) -> None:
         super().__init__(what)
@@ -162,8 +161,8 @@ class EventFeed(Mailbox[E]):
 class EventStream(Generic[E]):
     """An async iterator over events, from the call that made it on.
 
-    It ends after `close`, or when what it listens to closes, once what it kept is read. Cancelling a step
-    takes nothing out. One that is thrown away costs nothing more.
+    It ends after `close`, or when its source closes, once what it kept is read. Cancelling a step loses no
+    event. If it is dropped without `close`, it costs nothing more.
     """
 
     def __init__(self, feed: EventFeed[E], stop: Callable[[], object]) -> None:
@@ -185,11 +184,11 @@ class EventStream(Generic[E]):
 
     @property
     def dropped_count(self) -> int:
-        """Events that went unread because too many waited."""
+        """Events that were dropped because too many waited."""
         return self._feed.dropped_count
 
     def close(self) -> None:
-        """Listen no more; what was kept can still be read."""
+        """Stop listening; kept events can still be read."""
         self._stop()
         self._feed.close()
 
@@ -199,7 +198,7 @@ class EventStream(Generic[E]):
 
 
 class EventFeeds(Generic[E]):
-    """Everybody who listens to one source; each has a bounded buffer of its own."""
+    """All listeners of one source; each has a bounded buffer of its own."""
 
     def __init__(self, what: str, *, count_max: int) -> None:
         self._what = what
@@ -209,7 +208,7 @@ class EventFeeds(Generic[E]):
         self.dropped_count = 0
 
     def open(self) -> EventStream[E]:
-        """A new listener; one of a source that is closed has nothing to tell."""
+        """Add a listener; one of a closed source gets no events."""
         feed: EventFeed[E] = EventFeed(self._what, count_max=self._count_max, on_drop=self._dropped)
         if self._closed:
             feed.close()
@@ -223,7 +222,7 @@ class EventFeeds(Generic[E]):
             feed.put(event)
 
     def close(self) -> None:
-        """No more events; what was kept can still be read."""
+        """No more events come; kept ones can still be read."""
         self._closed = True
         for feed in tuple(self._feeds):
             feed.close()

@@ -1,4 +1,4 @@
-"""How any thread has something done in the thread of an event loop.
+"""Steps: how any thread runs something in the thread of an event loop.
 
 A thread hands a *step* to the loop and waits for it on a plain lock: nothing cheaper lets one thread wait for
 another, and Ctrl-C ends the wait (`wait_for`). Steps go through a deque, and only the first step after the
@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 class Step(Protocol):
-    """Something to do in the loop's thread. One of the two is called, once, and neither may raise."""
+    """Something to do in the loop's thread. One of the two methods is called, once, and must not raise."""
 
     def run(self) -> None: ...
 
@@ -37,14 +37,14 @@ class Step(Protocol):
 
 
 class Steps:
-    """The way into the loop that runs where it is made, from there until it is closed or the loop ends."""
+    """The way into the loop that runs where this is made, until it is closed or the loop ends."""
 
     def __init__(self, name: str, advice: str) -> None:
-        """`advice` tells who calls from the loop's own thread what to do instead of waiting."""
+        """`advice` tells a caller from the loop's own thread what to do instead of waiting."""
         self.ident = get_ident()
-        """The loop's thread; 0 when it is not that any more."""
+        """The loop's thread; 0 once the loop has ended."""
         self.refusal: HansaError | None = None
-        """Why whatever is asked for is refused; None while it is not."""
+        """Why all steps are refused; None while they are not."""
         self._loop = asyncio.get_running_loop()
         self._name = name
         self._advice = advice
@@ -55,23 +55,23 @@ class Steps:
         _all_steps.add(self)
 
     def refuse(self, error: HansaError) -> None:
-        """Refuse what waits and what comes from now on. The first reason is the one that is told."""
+        """Refuse waiting and later steps. The first reason is the one that callers are told."""
         if self.refusal is None:
             self.refusal = error
-        self.ident = 0  # The next thread to be started may get the number of one that has ended.
+        self.ident = 0  # The next thread that is started may get the number of one that has ended.
         self._refuse_rest()
 
     async def close(self) -> None:
-        """Refuse what comes from now on, and end what has begun. Only in the loop's thread."""
-        # First: what begins now would not be waited for.
+        """Refuse later steps, and end those that have begun. Only in the loop's thread."""
+        # First: a step that begins now would not be waited for.
         self.refuse(AlreadyClosed("the object was closed before the call"))
         await self._tasks.close()
 
     def forked(self) -> None:
-        """This is a copy in a child process, without the loop: whatever it is asked for is refused."""
-        # The steps that wait are those of threads that are not here.
+        """This is a copy in a child process, without the loop: refuse everything."""
+        # The waiting steps belong to threads that are not here.
         self._steps = deque()
-        self._is_woken = True  # The loop, whose pipe the parent still reads, is never woken from here.
+        self._is_woken = True  # So that this copy never wakes the loop, whose pipe the parent still reads.
         self.ident = 0
         self.refusal = UsageError(
             "this object was made before a fork and belongs to the parent process: make a new one here"
@@ -83,7 +83,7 @@ class Steps:
         """Have this step done in the loop's thread, soon and in order; callable from any thread."""
         self._steps.append(step)
         # Without a lock: `_take` clears the flag before it takes, so a step is either seen by it or finds the
-        # flag down. Two that find it down wake the loop twice, which does no harm.
+        # flag cleared. Two threads that find it cleared wake the loop twice, which does no harm.
         if not self._is_woken:
             try:
                 self._is_woken = True
@@ -91,18 +91,18 @@ class Steps:
             except RuntimeError:
                 self.refuse(AlreadyClosed(f"the event loop of {self._name} is closed"))
             except BaseException:
-                # An interrupt: perhaps the loop was not woken, and then the next one must do it.
+                # An interrupt: perhaps the loop was not woken, and then the next thread must do it.
                 self._is_woken = False
                 raise
         if self.refusal is not None:
             self._refuse_rest()
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
-        """A task that ends with the loop; only in the loop's thread."""
+        """Start a task that ends with the loop; only in the loop's thread."""
         return self._tasks.spawn(work, name)
 
     def run(self, function: Callable[[], T]) -> T:
-        """What the function returns or raises, called in the loop's thread. It must not block."""
+        """Call the function in the loop's thread; returns or raises what it does. It must not block."""
         if get_ident() == self.ident:
             return function()
         asked = _Asked(function)
@@ -110,7 +110,7 @@ class Steps:
         return asked.wait()
 
     def call(self, make_work: Callable[[], Coroutine[Any, Any, T]], what: str) -> T:
-        """Run a coroutine in the loop and wait for what comes of it.
+        """Run a coroutine in the loop and wait for its result.
 
         An interrupt (Ctrl-C) while it waits cancels the coroutine, waits for its end, and is raised then.
         Raises UsageError in the loop's own thread, where waiting would stop everything.
@@ -119,7 +119,7 @@ class Steps:
         return Job(self, make_work, what).carry_out()
 
     def check_not_inside(self, what: str) -> None:
-        """Raises UsageError in the loop's own thread."""
+        """Raise UsageError in the loop's own thread."""
         if get_ident() == self.ident:
             raise UsageError(f"{what} waits, and this is the thread that everybody waits for: {self._advice}")
 
@@ -129,7 +129,7 @@ class Steps:
             self._refuse_rest()
             return
         steps = self._steps
-        # As many as there are now: whoever posts without end must not keep the loop from its sockets.
+        # As many as there are now: a thread that posts without end must not keep the loop from its sockets.
         for _ in range(len(steps)):
             steps.popleft().run()
 
@@ -144,7 +144,7 @@ class Steps:
             step.refuse(error)
 
     async def _last_as_long_as_the_loop(self) -> None:
-        """Is cancelled with all tasks when the loop ends, also if nobody has closed this before."""
+        """It is cancelled with all tasks when the loop ends, also if nobody has closed this before."""
         try:
             await self._loop.create_future()
         finally:
@@ -157,8 +157,9 @@ class Steps:
 def wait_for(lock: LockType, deadline_s: float | None = None) -> bool:
     """Wait until another thread releases the lock; False when none did by the deadline, on `monotonic`.
 
-    A signal that comes just before the wait begins, or that another thread is given, ends no wait: it is
-    noted for the main thread, which raises it when it runs again. So the main thread looks up now and then.
+    A signal that comes just before the wait begins, or that the kernel gives to another thread, does not end
+    a wait: it is noted for the main thread, which raises it when it runs again. So the main thread wakes now
+    and then.
     """
     if get_ident() != main_thread().ident:
         return lock.acquire(True, -1 if deadline_s is None else max(0.0, deadline_s - monotonic()))
@@ -171,7 +172,7 @@ def wait_for(lock: LockType, deadline_s: float | None = None) -> bool:
 
 
 class Answer(Generic[T]):
-    """Something that one thread waits for and the loop's thread supplies, once."""
+    """A result that one thread waits for and the loop's thread supplies, once."""
 
     __slots__ = ("_error", "_lock", "_value", "is_settled")
 
@@ -193,7 +194,7 @@ class Answer(Generic[T]):
         self._lock.release()
 
     def refuse(self, error: HansaError) -> None:
-        # Each its own: a traceback grows on the error that is raised.
+        # A copy for each: a traceback grows on the error that is raised.
         self.fail(type(error)(str(error)))
 
     def wait(self) -> T:
@@ -202,7 +203,7 @@ class Answer(Generic[T]):
             try:
                 raise self._error
             finally:
-                # The error's traceback knows this frame: without this it would know itself.
+                # The error's traceback refers to this frame: without this there would be a cycle.
                 del self._error
         return self._value
 
@@ -239,7 +240,7 @@ class _Asked(Answer[T]):
 
 
 class Job(Answer[T]):
-    """A coroutine in the loop. Interrupting who waits for it cancels it, and returns when it has ended."""
+    """A coroutine in the loop. Interrupting the thread that waits for it cancels it, and awaits its end."""
 
     __slots__ = ("_make_work", "_steps", "_task", "_what")
 
@@ -270,27 +271,27 @@ class Job(Answer[T]):
             self.fail(AlreadyClosed(f"{self._what} was given up"))
 
     def carry_out(self) -> T:
-        """Post it, and wait for what comes of it."""
+        """Post it, and wait for its result."""
         try:
             self._steps.post(self)
             return self.wait()
         except BaseException:
-            # Its own error, or an interrupt of this thread.
+            # Either its own error, or an interrupt of this thread.
             if not self.is_settled:
                 self._give_up()
             raise
 
     def _give_up(self) -> None:
-        """Return when whatever has begun has ended. It may not even have been posted."""
+        """Return when all that has begun has ended. It may not even have been posted."""
         try:
             is_begun = self._steps.run(self._cancel)
         except HansaError:
-            return  # Everything is ended.
+            return  # Everything has ended.
         if is_begun:
             wait_for(self._lock)
 
     def _cancel(self) -> bool:
-        """Whether there is something that will end."""
+        """Returns whether there is something that will end."""
         if self._task is None:
             return False
         self._task.cancel()

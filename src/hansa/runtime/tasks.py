@@ -2,7 +2,8 @@
 
 `TaskScope` is the one place that starts tasks: all of them have ended when its `close` returns. `Closing` is
 for components that several tasks may close at the same time. `in_thread` runs a call that may block for ever.
-A `Loss` may come, once and for good, of something that is owned; a `GuardedBlock` is cancelled when it comes.
+A `Loss` is the loss of something that is owned, which may come once and for good; a `GuardedBlock` is
+cancelled when it comes.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ class TaskScope:
     """A named group of tasks that may be opened and closed by different tasks, unlike `asyncio.TaskGroup`.
 
     A component lives from `__aenter__` to `__aexit__`, and blocking wrappers run these in different tasks,
-    which a TaskGroup forbids. A task that fails is told to `on_failure`; it never fails unseen.
+    which a TaskGroup forbids. A failure of a task is reported to `on_failure`; it never stays unseen.
     """
 
     def __init__(self, name: str, on_failure: Callable[[BaseException], None]) -> None:
@@ -41,9 +42,9 @@ class TaskScope:
         return task
 
     async def close(self, *, grace_s: float = 0.0) -> None:
-        """Give tasks a while to end by themselves, cancel the rest, and wait until all have ended.
+        """Give tasks `grace_s` to end by themselves, cancel the rest, and wait until all have ended.
 
-        Cancelling it takes the while away, and nothing else: the tasks have ended all the same.
+        Cancelling it ends the grace, and nothing else: the tasks have ended all the same.
         """
         try:
             if self._tasks and grace_s:
@@ -55,7 +56,7 @@ class TaskScope:
             await _ended(tasks)
 
     def cancel(self) -> None:
-        """Cancel all tasks, without waiting for their ends: `close` does."""
+        """Cancel all tasks without waiting for their ends, which `close` does."""
         for task in self._tasks:
             task.cancel()
 
@@ -68,8 +69,8 @@ class TaskScope:
 class Closing:
     """The one end of a component, however many tasks ask for it: all of them return when it has ended.
 
-    Who comes second waits for the first. A first one that failed, or was cancelled, did not come to the end:
-    the next one closes again, which must do no harm.
+    Later callers wait for the first one. If the first one failed, or was cancelled, it did not come to the
+    end: the next caller closes again, which must do no harm.
     """
 
     def __init__(self) -> None:
@@ -77,7 +78,7 @@ class Closing:
         self._is_done = False
 
     async def once(self, close: Callable[[], Awaitable[None]]) -> None:
-        """Close, unless that was done before. The first to come begins before anybody else runs."""
+        """Close, unless that was done before. The first caller begins before any other task runs."""
         async with self._turn:
             if not self._is_done:
                 await close()
@@ -85,7 +86,7 @@ class Closing:
 
 
 async def _ended(tasks: list[asyncio.Task[None]]) -> None:
-    """Wait until all have ended. Whoever is cancelled meanwhile is so afterwards: they are cancelled too."""
+    """Wait until all have ended. A cancellation meanwhile takes effect after that: they are cancelled too."""
     cancelled: asyncio.CancelledError | None = None
     while tasks := [task for task in tasks if not task.done()]:
         try:
@@ -97,7 +98,7 @@ async def _ended(tasks: list[asyncio.Task[None]]) -> None:
 
 
 def in_thread(call: Callable[[], T], name: str) -> tuple[asyncio.Future[T], threading.Thread]:
-    """Run one blocking call in a thread of its own; the future of its outcome, and the thread.
+    """Run one blocking call in a thread of its own; returns the future of its outcome, and the thread.
 
     Not an executor: those wait at the end of the program until every call has returned.
     """
@@ -118,7 +119,7 @@ def in_thread(call: Callable[[], T], name: str) -> tuple[asyncio.Future[T], thre
             result = call()
         except OSError as problem:
             error = problem
-        with suppress(RuntimeError):  # The loop has ended, and nobody waits any more.
+        with suppress(RuntimeError):  # The loop has ended, and nobody waits any longer.
             loop.call_soon_threadsafe(settle, result, error)
 
     thread = threading.Thread(target=work, name=name, daemon=True)
@@ -127,7 +128,7 @@ def in_thread(call: Callable[[], T], name: str) -> tuple[asyncio.Future[T], thre
 
 
 class Loss(Generic[E]):
-    """A loss that may come. The first error is the one that counts; belongs to one event loop."""
+    """A loss that may come. The first error counts; belongs to one event loop."""
 
     def __init__(self) -> None:
         self._error: E | None = None
@@ -149,14 +150,14 @@ class Loss(Generic[E]):
             callback()
 
     def call_back(self, callback: Callable[[], None]) -> None:
-        """Call it when it is lost: at the loop's next turn if it is already."""
+        """Call `callback` when it is lost: at the loop's next turn if it is already."""
         if self._error is not None:
             asyncio.get_running_loop().call_soon(callback)
         else:
             self._callbacks[callback] = None
 
     def forget(self, callback: Callable[[], None]) -> None:
-        """Do not call it. One that was never given, or was called, is fine."""
+        """Do not call it. A callback that was never given, or was already called, is fine."""
         self._callbacks.pop(callback, None)
 
     def check(self) -> None:
@@ -165,14 +166,14 @@ class Loss(Generic[E]):
             raise again(self._error)
 
     async def wait(self) -> E:
-        """Wait until it is lost; gives the error, and does not raise it. Cancelling it changes nothing."""
+        """Wait until it is lost; returns the error, and does not raise it. Cancelling it changes nothing."""
         while self._error is None:
             await self._waiters.wait()
         return self._error
 
 
 def again(error: E) -> E:
-    """The same error to raise once more: one object that is raised in two places would tell of both ways."""
+    """A copy of the error to raise again: the traceback of one error raised twice would show both places."""
     copy = type(error)(str(error))
     copy.__cause__ = error.__cause__
     return copy
@@ -183,8 +184,8 @@ class GuardedBlock:
 
     Of several losses the first one given is raised. With a timeout it is `asyncio.timeout` too, in one: it
     raises `TimeoutError`. As there, a cancellation from outside stays one, also when both come together;
-    blocks may be nested and stand in or around task groups. A body that has ended by itself after the loss
-    raises the error too: its end was not covered. Errors of the body's own go first.
+    blocks may be nested and stand in or around task groups. If the body ended by itself after the loss, the
+    block raises the error too: the end was no longer covered. The body's own errors take precedence.
     """
 
     def __init__(self, *losses: Loss[Any], timeout: float | None = None) -> None:
@@ -230,7 +231,7 @@ class GuardedBlock:
             loss.check()
 
     def _lost(self) -> None:
-        # In a turn of the loop's own: a task that cancels itself would carry that out of the block.
+        # In a turn of its own of the loop: a task that cancels itself would carry that out of the block.
         if self._call is None:
             self._call = asyncio.get_running_loop().call_soon(self._cancel)
 

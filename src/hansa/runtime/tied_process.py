@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Final
 
 # Sets that this process is killed when its parent dies (PR_SET_PDEATHSIG is 1), then becomes the program. Not
-# a preexec_fn: that forks the whole process, and gRPC's threads do not live through a fork.
+# a preexec_fn: that forks the whole process, and gRPC's threads do not survive a fork.
 _TIED: Final = (
     "import ctypes, os, sys\n"
     "ctypes.CDLL(None).prctl(1, 9)\n"
@@ -18,9 +18,9 @@ _TIED: Final = (
 
 
 def tied(command: Sequence[str]) -> list[str]:
-    """The command, so that the kernel kills its process when the thread that starts it has ended.
+    """The command, extended so that the kernel kills its process when the thread that starts it has ended.
 
-    Its first word is a path. Only Linux can do that: elsewhere the command is given back as it is.
+    Its first word is a path. Only Linux can do that: elsewhere the command is returned as it is.
     """
     if sys.platform == "linux" and sys.executable:
         return [sys.executable, "-I", "-S", "-c", _TIED, str(os.getpid()), *command]

@@ -3,10 +3,10 @@
 async with open_store("memory://docks") as store:
     taken = await store.commit([Compare.absent("berth/1")], then=[Put("berth/1", b"cog")])
 
-- `store`, `values`: the one interface, and what goes in and comes out; `opening`: from an address to a store.
+- `store`, `values`: the one interface, and its arguments and results; `opening`: from an address to a store.
 - `mvcc`, `leases`, `watching`, `engine`: a whole store as one machine, without a disk or a socket.
-- `blobs`: byte strings too large for one value, in pieces, over any store.
-- `memory`: that machine on an event loop; `EngineStore` is what the simulator's store has of it, too.
+- `blobs`: byte strings too large for one value, in pieces, on any store. `ages`: how old keys are.
+- `memory`: that machine on an event loop; the simulator's store uses its `EngineStore`, too.
 - `etcd/`: the client of an etcd group. `served/`: `hansa store`, with its journal on disk. `raft/`: a group
   of etcd members that hansa starts and watches.
 """

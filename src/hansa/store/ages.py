@@ -1,4 +1,4 @@
-"""How old keys of a store are, without any machine's clock: only the store says.
+"""The age of a store's keys, measured by the store's leases alone and by no machine's clock.
 
 A look notes the store's revision, and then asks the store for a lease as long as a lifetime. Once that lease
 has ended, everything written up to that revision is older than the lifetime, whoever looks then. A store that
@@ -18,7 +18,7 @@ from hansa.store.values import Compare, Get, KeyValue, Put, as_lease, as_revisio
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Age:
-    """What a look has found: all up to `old_revision` is older, 0 while the time still runs.
+    """The result of a look: all up to `old_revision` is older; 0 while the time still runs.
 
     `now_revision` is the store's at the look, `note_revision` that of the note, for `Ages.begin`.
     """
@@ -30,14 +30,14 @@ class Age:
 
 
 class Ages:
-    """What is older than a lifetime, by a note at one key. Any number of processes may look at one note."""
+    """Finds what is older than a lifetime, by a note in one key. Any number of processes may share a note."""
 
     def __init__(self, store: Store, key: bytes) -> None:
         self._store = store
         self._key = key
 
     async def look(self, older_than: float, *, timeout: float | None = STORE_TIMEOUT_S) -> Age:
-        """What is older by so many seconds. Callers with different times have the longest of them.
+        """What is older than this many seconds. If callers give different times, the longest one counts.
 
         Raises `BadRecord` for a note that hansa did not write, and as the store does.
         """
@@ -56,8 +56,8 @@ class Ages:
         )
 
     async def begin(self, age: Age, older_than: float, *, timeout: float | None = STORE_TIMEOUT_S) -> None:
-        """Begin the time anew from a look, unless somebody else did meanwhile."""
-        # Granted after the revision was read: it ends when all of that revision is older.
+        """Begin to measure the time again, unless another caller did meanwhile."""
+        # Granted after the revision was read: when the lease ends, all up to that revision is older.
         lease = await self._store.grant(older_than, timeout=timeout)
         begun = _Note(lease=lease, revision=age.now_revision, older_than_s=older_than)
         same = Compare.revision(self._key, "=", age.note_revision)

@@ -1,17 +1,16 @@
-"""Byte strings too large for one value of a store: cut into pieces, checked by their hash, on every engine.
+"""Blobs: byte strings too large for one value of a store, in pieces, checked by their hash, on every engine.
 
-A blob's name is the hash of its data, its size and a random nonce: two puts of the same data are two
-blobs, and deleting one takes nothing from whoever refers to the other. Pieces of `BLOB_PIECE_BYTES` stand
-below the name, one key each, on no lease. They are written one after the other, the last one in a
-transaction that compares that all others are there. So the last piece stands for the whole blob: `guard`
-compares it, in the transaction that writes a reference.
+A blob's name is the hash of its data, its size and a random nonce: two puts of the same data are two blobs,
+and deleting one does not break references to the other. Pieces of `BLOB_PIECE_BYTES` are below the name, one
+key each, on no lease. They are written one after the other, the last one in a transaction that compares that
+all others are there. So the last piece stands for the whole blob: `guard` compares it, in the transaction
+that writes a reference.
 
-Whoever puts a blob may die before anybody refers to it, and whoever deletes a reference may die before it
-deletes the blob. So `sweep` deletes what is older than a lifetime, but for those that its caller keeps.
-No clock of any machine says what is older, but the store (`ages`). A
-blob is as old as its newest piece, and is deleted in a transaction that compares all its pieces, those
-too that are not there. So a put that is under way ends either before the sweep, which then leaves the
-blob alone, or after it, and is refused.
+A process that puts a blob may die before anybody refers to it, and a process that deletes a reference may die
+before it deletes the blob. So `sweep` deletes blobs that are older than a lifetime, except those that its
+caller keeps. The store says what is older (`ages`), and no machine's clock. A blob is as old as its newest
+piece, and is deleted in a transaction that compares all its pieces, also the missing ones. So a put that is
+under way ends either before the sweep, which then leaves the blob alone, or after it, and is refused.
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ _NAME: Final = re.compile(r"(?P<digest>[0-9a-f]{64})-(?P<size>0|[1-9][0-9]{0,9})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blob:
-    """A blob in the store. `revisions` are those of its pieces, 0 for one that is not there."""
+    """A blob in the store. `revisions` are those of its pieces, 0 for a missing piece."""
 
     name: str
     size: int
@@ -69,21 +68,21 @@ class Blob:
 
     @property
     def is_whole(self) -> bool:
-        """Whether all pieces are there. If not, its put is under way, or never came to its end."""
+        """Whether all pieces are there. If not, its put is still under way, or was broken off."""
         return 0 not in self.revisions
 
     @property
     def revision(self) -> int:
-        """That of its newest piece."""
+        """The revision of its newest piece."""
         return max(self.revisions)
 
 
 class Blobs:
-    """The blobs of a cluster and a space in it: byte strings of up to 16 MiB, which hang on no lease.
+    """The blobs of a cluster in one of its spaces: byte strings of up to 16 MiB, which are on no lease.
 
-    Whoever keeps references to blobs has a `space` for them, because a sweep deletes all blobs of its space
-    that it is not told to keep; hansa's own are in the space "handed". Every call ends by its deadline, as
-    those of a `Store` do. Names are what `put` gave; others raise `BadArgument`.
+    A program that keeps references to blobs uses a `space` of its own for them, because a sweep deletes all
+    blobs of its space that it is not told to keep; hansa's own are in the space "handed". Every call ends by
+    its deadline, as those of a `Store` do. Names are those that `put` returned; others raise `BadArgument`.
     """
 
     def __init__(
@@ -102,11 +101,11 @@ class Blobs:
         self._environment = environment or Environment()
 
     async def put(self, data: bytes, *, timeout: float | None = BLOB_TIMEOUT_S) -> str:
-        """Store it; gives the name of the new blob, which is whole and stays until it is deleted or swept.
+        """Store the data; returns the name of the new blob, which stays until it is deleted or swept.
 
         A piece whose answer was lost is written again. Raises `LimitExceeded` for more than 16 MiB;
-        `TimedOut`; `Conflict` when it took longer than a blob lives, and was swept. After an error, and
-        when it is cancelled, nobody knows the name, and `sweep` takes the pieces that are there.
+        `TimedOut`; `Conflict` when it took longer than a blob lives, and was swept. After an error, and when
+        it is cancelled, nobody knows the name, and `sweep` deletes the pieces that are there.
         """
         if not isinstance(data, bytes):
             raise BadArgument(f"a blob is bytes, not {type(data).__name__}")
@@ -133,7 +132,7 @@ class Blobs:
         digest, size = _parsed(name)
         start, end = prefix_range(self._key_of(name))
         hashed, pieces, found_bytes, more = sha256(), list[bytes](), 0, True
-        # No more than it can have, whatever else stands there.
+        # Read no more than the blob can have, whatever else is there.
         while more and found_bytes <= size:
             part = await self._store.scan(start, end, limit=BLOB_READ_COUNT, timeout=self._left_s(deadline_s))
             for item in part.items:
@@ -155,7 +154,7 @@ class Blobs:
         )
 
     async def delete(self, name: str, *, timeout: float | None = STORE_TIMEOUT_S) -> bool:
-        """Delete a blob, whole, in one revision; says whether any of it was there."""
+        """Delete a blob, whole, in one revision; returns whether any of it was there."""
         _parsed(name)
         return await self._store.delete_prefix(self._key_of(name), timeout=timeout) > 0
 
@@ -165,7 +164,7 @@ class Blobs:
         return Delete(*prefix_range(self._key_of(name)))
 
     def guard(self, name: str) -> Compare:
-        """That the blob is there, whole: for the transaction that writes a reference to it."""
+        """A compare that the blob is there, whole: for the transaction that writes a reference to it."""
         return Compare.exists(self._piece_keys(name)[-1])
 
     async def all(self, *, timeout: float | None = BLOB_TIMEOUT_S) -> tuple[Blob, ...]:
@@ -192,14 +191,14 @@ class Blobs:
         kept: Collection[str] = (),
         timeout: float | None = BLOB_TIMEOUT_S,
     ) -> int:
-        """Delete blobs that are older, and not among the `kept`; gives how many. To be called now and then.
+        """Delete blobs that are older, and not in `kept`; returns how many. Call it now and then.
 
-        Whoever refers to blobs for long names them here: nobody else knows.
+        A program that refers to blobs for long must name them in `kept`: nobody else knows.
 
-        The first call only begins the time; so a blob goes when it is between once and twice as old.
-        Callers with different times have the longest of them. A call deletes a bounded number of blobs,
-        the next ones the rest. Any number of processes may sweep. Raises `BadRecord` for a note that hansa
-        did not write.
+        The first call only begins to measure the time; so a blob is deleted when it is between once and twice
+        as old. If callers give different times, the longest one counts. A call deletes a bounded number of
+        blobs, the next calls delete the rest. Any number of processes may sweep. Raises `BadRecord` for a
+        note that hansa did not write.
         """
         deadline_s = self._deadline_s(timeout)
         age = await self._ages.look(older_than, timeout=self._left_s(deadline_s))
@@ -230,7 +229,7 @@ class Blobs:
         return outcome.is_success
 
     async def _write(self, before: list[Compare], put: Put, name: str, deadline_s: float) -> bool:
-        """Write a piece, again after a lost answer; the same piece twice is the same. False: refused."""
+        """Write a piece, again after a lost answer: writing it twice does no harm. False: refused."""
         backoff = Backoff(
             s_min=STORE_RETRY_S_MIN,
             s_max=STORE_RETRY_S_MAX,
@@ -251,7 +250,7 @@ class Blobs:
                 await asyncio.sleep(pause_s)
 
     def _blob(self, name: str, there: Mapping[bytes, int]) -> Blob | None:
-        """None for keys that are no blob's."""
+        """The blob in these keys; None if they are no blob's."""
         try:
             keys, (_, size) = self._piece_keys(name), _parsed(name)
         except BadArgument:
@@ -272,7 +271,7 @@ class Blobs:
 
 
 def _pieces(data: bytes) -> Iterator[bytes]:
-    """At least one, so that an empty blob is there too."""
+    """At least one piece, so that an empty blob is there too."""
     for start in range(0, max(1, len(data)), BLOB_PIECE_BYTES):
         yield data[start : start + BLOB_PIECE_BYTES]
 

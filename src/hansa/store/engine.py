@@ -1,9 +1,9 @@
 """The whole store as one machine: keys, leases and watchers, kept in step with each other. Pure.
 
-Every call hands in the time. Leases whose time is over end before anything else is done, so nobody sees a key
-of an expired lease, however late the driver's timer is. All changes go through one place, which tells the
-leases and the watchers of them. After each call the driver asks `news` which watchers to wake, and `deadline`
-when to call `tick` next.
+The caller passes the time to every call. Leases whose time is over end before anything else is done, so
+nobody sees a key of an expired lease, however late the driver's timer is. All changes go through one place,
+which tells the leases and the watchers of them. After each call the driver asks `news` which watchers to
+wake, and `deadline` when to call `tick` next.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from hansa.store.watching import Watcher, Watchers, WatchInterest
 
 
 class Engine:
-    """A store without a place: the memory store drives it on an event loop."""
+    """A store without a driver: the memory store drives it on an event loop."""
 
     def __init__(self, chance: Chance) -> None:
         self._chance = chance
@@ -40,7 +40,7 @@ class Engine:
             self._changed(self._mvcc.remove(keys))
 
     def news(self) -> list[Watcher]:
-        """The watchers that have something to read since the last call, and had nothing before."""
+        """The watchers that have something to read, and had nothing at the last call."""
         news, self._news = self._news, []
         return news
 

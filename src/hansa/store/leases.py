@@ -1,8 +1,7 @@
 """Leases: rights that end by themselves unless they are renewed, and the keys that end with them. Pure.
 
-The driver hands in the time, asks for the `deadline`, and calls `tick` when it has come. Which keys hang on a
-lease follows from the changes of the store alone (`follow`): a put takes its key off one lease and onto
-another.
+The driver passes the time, asks for the `deadline`, and calls `tick` when it has come. Which keys are on a
+lease follows from the store's changes alone (`follow`): a put moves its key from one lease to another.
 """
 
 from dataclasses import dataclass, field
@@ -24,7 +23,7 @@ class _Lease:
 
 
 class Leases:
-    """Every lease of a store. `in` says whether one is alive, as of the last `tick`."""
+    """Every lease of a store. `in` tests whether one is alive, as of the last `tick`."""
 
     def __init__(self, *, count_max: int = STORE_LEASES_MAX) -> None:
         self._count_max = count_max
@@ -32,7 +31,7 @@ class Leases:
         self._granted_count = 0
         # One place per lease: the deadline it had when it was put there, which grant it was, and its id.
         # Renewing does not touch it: it is put further back once it comes up, so keep-alives cost nothing
-        # here. The grant's number tells it from an older lease under the same id.
+        # here. The grant's number distinguishes it from an older lease under the same id.
         self._line: list[tuple[float, int, int]] = []
 
     def __len__(self) -> int:
@@ -42,7 +41,7 @@ class Leases:
         return lease in self._leases
 
     def free_number(self, chance: Chance) -> int:
-        """A number for a lease that is not taken, and that nobody can guess."""
+        """A number for a lease that is free, and that nobody can guess."""
         for _ in range(ID_DRAWS_MAX):
             lease = chance.uint64() >> 1
             if lease and lease not in self._leases:
@@ -50,9 +49,9 @@ class Leases:
         raise InvariantBroken("no free number for a lease was drawn: the randomness is broken")
 
     def grant(self, lease: int, ttl_s: float, *, now: float) -> None:
-        """A new lease under a number that is not taken.
+        """Add a lease under a free number.
 
-        Raises `BadArgument` for a time that cannot be, `StoreUnavailable` when there are too many leases.
+        Raises `BadArgument` for an impossible time, `StoreUnavailable` when there are too many leases.
         """
         check_ttl(ttl_s)
         invariant(lease > 0 and lease not in self._leases, f"lease {lease} was granted twice")
@@ -63,18 +62,18 @@ class Leases:
         heappush(self._line, (now + ttl_s, self._granted_count, lease))
 
     def renew(self, lease: int, *, now: float) -> float:
-        """Begin the lease's time anew; gives how long it is. Raises `LeaseLost`."""
+        """Start the lease's time again; returns how long it is. Raises `LeaseLost`."""
         found = self._find(lease)
         found.deadline_s = now + found.ttl_s
         return found.ttl_s
 
     def renew_all(self, *, now: float) -> None:
-        """Begin the time of every lease anew."""
+        """Start the time of every lease again."""
         for lease in self._leases.values():
             lease.deadline_s = now + lease.ttl_s
 
     def revoke(self, lease: int) -> tuple[bytes, ...]:
-        """End a lease; gives the keys that end with it, in order. Raises `LeaseLost`."""
+        """End a lease; returns the keys that end with it, in order. Raises `LeaseLost`."""
         found = self._find(lease)
         del self._leases[lease]
         # A lease may be renewed for years and then revoked: its place must not stay behind for that long.
@@ -83,7 +82,7 @@ class Leases:
         return tuple(sorted(found.keys))
 
     def info(self, lease: int, *, now: float) -> LeaseInfo | None:
-        """What is known of a lease; None when it is gone."""
+        """The state of a lease; None when it is gone."""
         found = self._leases.get(lease)
         if found is None:
             return None
@@ -95,7 +94,7 @@ class Leases:
         )
 
     def follow(self, batch: WatchBatch) -> None:
-        """Take keys off and onto leases as this revision did."""
+        """Move keys between leases as the changes of this revision did."""
         for event in batch.events:
             if event.before is not None and event.before.lease in self._leases:
                 self._leases[event.before.lease].keys.discard(event.item.key)
@@ -116,7 +115,7 @@ class Leases:
         return None
 
     def tick(self, *, now: float) -> list[tuple[bytes, ...]]:
-        """End the leases whose time is over; gives the keys of each, in order, the first to end first."""
+        """End the leases whose time is over; returns the keys of each, in order, the first to end first."""
         expired = []
         while (deadline_s := self.deadline()) is not None and deadline_s <= now:
             expired.append(self.revoke(self._line[0][2]))
@@ -130,6 +129,6 @@ class Leases:
 
 
 def check_ttl(ttl_s: float) -> None:
-    """Raise `BadArgument` unless a lease can be granted for so long."""
+    """Raise `BadArgument` unless a lease can have this time."""
     if not (isfinite(ttl_s) and 0.0 < ttl_s <= STORE_LEASE_TTL_S_MAX):
         raise BadArgument(f"a lease of {ttl_s} s: give more than 0 and at most {STORE_LEASE_TTL_S_MAX:.0f} s")

@@ -1,13 +1,13 @@
-"""The store in this process: nothing is kept on disk, nothing is sent.
+"""The memory store: a store in this process; nothing is kept on disk, nothing is sent.
 
 It belongs to one event loop and serves any number of its tasks. Each call lets the loop run once before it
 acts. So a call that is cancelled has done nothing, and code that forgets that others act in between fails in
 tests and not in production. After that the call is done in one go, which makes a transaction one.
 
 `LoopKeeping` renews a lease with a task of the same event loop; the simulator's stores use it, too. It asks
-every interval, counted from question to question, and sooner after a failure; it believes an answer from the
-moment the question was asked; it reports each answer and each failure; and it ends when the lease is lost or
-the store closed.
+every interval, counted from question to question, and sooner after a failure; it counts the time of an answer
+from the moment the question was asked; it reports each answer and each failure; and it ends when the lease is
+lost or the store closed.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 WatchT = TypeVar("WatchT", bound=Watch)
 
-# After a renewal that failed the next one comes sooner, so that one lost answer costs little of the lease.
+# After a failed renewal the next one comes this much sooner, so that a lost answer costs little of the lease.
 _HASTE: Final = 4
 _TIMER_S_MIN: Final = 0.001
 
@@ -77,7 +77,7 @@ class EngineStore(Store, Generic[WatchT]):
         self.name = name
         self._clock = clock
         self._kind = kind
-        # Those that are renewed still: a task holds its keeping, and this does not.
+        # Keepings that still renew: a task holds its keeping, and this does not.
         self._keepings: WeakValueDictionary[int, LoopKeeping] = WeakValueDictionary()
 
     @property
@@ -86,11 +86,11 @@ class EngineStore(Store, Generic[WatchT]):
 
     @abstractmethod
     async def _ask(self, act: Callable[[Engine, float], T], timeout: float | None) -> T:
-        """Have the engine do this, at its time, and give what it says. Raises that, or `TimedOut`."""
+        """Have the engine act, at its own time, and return the result. Raises its error, or `TimedOut`."""
 
     @abstractmethod
     def _check_usable(self) -> None:
-        """Raise unless it is open."""
+        """Raise unless the store is open."""
 
     @abstractmethod
     def _watching(self, interest: WatchInterest, start_revision: int) -> WatchT: ...
@@ -137,7 +137,7 @@ class EngineStore(Store, Generic[WatchT]):
         *,
         timeout: float | None = STORE_TIMEOUT_S,
     ) -> Outcome:
-        # What is under way does not change with the caller's lists.
+        # Copied: a call that is under way must not change with the caller's lists.
         parts = tuple(compares), tuple(then), tuple(otherwise)
         return await self._ask(lambda engine, now: engine.commit(*parts, now=now), timeout)
 
@@ -200,7 +200,7 @@ def _revision_now(engine: Engine, now: float) -> int:
 
 
 class MemoryStore(EngineStore["MemoryWatch"]):
-    """A `Store` in memory. See there for what the calls promise.
+    """A `Store` in memory. See `Store` for what the calls promise.
 
     `async with` may be entered more than once; leaving the last time closes it, and what it held is gone.
     Calls from another event loop raise `UsageError`.
@@ -218,7 +218,7 @@ class MemoryStore(EngineStore["MemoryWatch"]):
         self._timer_s = 0.0
         self._is_paused = False
         self._resumed = Waiters()
-        # By watcher, and not the watches themselves: a watch that is thrown away must not be held here.
+        # By watcher, and not by watch: a watch that its user drops must not be kept alive here.
         self._readers: dict[Watcher, Bell] = {}
         self._thrown_away: deque[Watcher] = deque()
 
@@ -245,9 +245,9 @@ class MemoryStore(EngineStore["MemoryWatch"]):
             await self.close()
 
     def pause(self) -> None:
-        """Answer nobody, as a store that cannot be reached: calls wait for `resume` or their deadline.
+        """Stop answering, as a store that cannot be reached: calls wait for `resume` or their deadline.
 
-        For tests of those who use a store. Leases run on, and expire; watches tell of it after `resume`.
+        For tests of programs that use a store. Leases go on, and expire; watches tell of it after `resume`.
         """
         self._check_usable()
         self._is_paused = True
@@ -315,7 +315,7 @@ class MemoryStore(EngineStore["MemoryWatch"]):
         self._arm()
 
     def _arm(self) -> None:
-        """Be called when the next lease expires. A timer that comes too early looks again."""
+        """Set a timer for the next expiring lease. A timer that comes too early looks again."""
         deadline_s = self._engine.deadline()
         if self._timer is not None:
             if deadline_s is not None and self._timer_s <= deadline_s:
@@ -325,9 +325,9 @@ class MemoryStore(EngineStore["MemoryWatch"]):
         if deadline_s is None or self._home is None:
             return
         self._timer_s = deadline_s
-        # Not shorter than a moment: a clock that rounds must not make the loop spin.
+        # At least a moment: a clock that rounds must not make the loop spin.
         delay_s = max(deadline_s - self._now(), _TIMER_S_MIN)
-        # In the store's own context: who called last may be gone, in the simulator, when the timer comes.
+        # In the store's own context: in the simulator the last caller may be gone when the timer comes.
         self._timer = self._home.loop.call_later(delay_s, self._expire, context=self._context)
 
     def _expire(self) -> None:
@@ -347,7 +347,7 @@ class MemoryStore(EngineStore["MemoryWatch"]):
             self._timer.cancel()
             self._timer = None
         self._resumed.wake_all()
-        # Not waited for: in the simulator the task of a host that was killed never ends.
+        # Not awaited: in the simulator the task of a host that was killed never ends.
         for keeping in list(self._keepings.values()):
             keeping.stop()
         for readers in self._readers.values():
@@ -356,7 +356,7 @@ class MemoryStore(EngineStore["MemoryWatch"]):
 
 
 class MemoryWatch:
-    """A `Watch` of a memory store. See there. One that is thrown away costs nothing more."""
+    """A `Watch` of a memory store: see there. If it is thrown away without `close`, it costs nothing more."""
 
     def __init__(self, store: MemoryStore, watcher: Watcher | None, error: HansaError | None) -> None:
         self._store = store
@@ -381,7 +381,7 @@ class MemoryWatch:
             return None
         self._store._check_usable()
         if self._error is not None:
-            # Without the way it went before: it is told again and again.
+            # Without its old traceback: the same error is raised again and again.
             raise self._error.with_traceback(None)
         if self._watcher is None or self._store._is_paused:
             return None
@@ -392,7 +392,7 @@ class MemoryWatch:
             self._store._readers.pop(self._watcher, None)
             raise
         if batch is None and self._is_catching_up:
-            # A long past without anything wanted in it: others have their turn meanwhile.
+            # A long past without anything that is wanted: let others run meanwhile.
             self._readers.wake_all()
         return batch
 
@@ -404,7 +404,7 @@ class MemoryWatch:
         self._readers.silence()
         if self._watcher is not None:
             self._store._forget(self._watcher)
-        # A step waits in either line.
+        # A waiting step may be in either list of waiters.
         self._readers.wake_all()
         self._store._resumed.wake_all()
 
@@ -432,13 +432,13 @@ class MemoryWatch:
             raise AlreadyClosed("this watch is closed")
 
     def __del__(self) -> None:
-        # The garbage collector may come in the middle of anything, in any thread: the store looks later.
+        # The garbage collector may run in the middle of anything, in any thread: the store handles it later.
         if self._watcher is not None and not self._closed:
             self._store._thrown_away.append(self._watcher)
 
 
 class LoopKeeping:
-    """A `Keeping`. A loop that is stuck renews nothing, so `loop_silence_s_max` needs no clock of its own."""
+    """A `Keeping` on the event loop. A stuck loop renews nothing, so `loop_silence_s_max` is not needed."""
 
     def __init__(
         self,
@@ -470,7 +470,7 @@ class LoopKeeping:
         await self._tasks.close()
 
     def lose(self) -> None:
-        """The store is not the one that granted it: whatever it answers, the lease is gone."""
+        """The store is not the one that granted the lease: whatever it answers, the lease is gone."""
         if self._task.cancelling() or self._task.done():
             return
         self.is_lost = True

@@ -4,17 +4,17 @@ Every transaction that changes something takes the next revision, and all its ch
 stands at 1, so the first change is 2. Three views of the same truth are kept: the keys as they are now, the
 past of each key, and the log, which has the changes of every revision in order. Watchers read the log; reads
 at an old revision look into the past of each key in the range. `KeyIndex` keeps keys sorted, so that a range
-is found without looking at the others.
+is found without looking at other keys.
 
 Revisions only grow, but they may leap: a store that is started again begins beyond all that it can ever have
 issued (`RecordedStore.begin_run`). Where a run begins the log has a batch without changes, so it has exactly
-the revisions at which this store stood; what was leapt over is remembered beyond a compaction. A caller that
-names any other revision has it from a history that was lost, and is told so.
+the revisions at which this store stood; the leaps are remembered beyond a compaction. A caller that names any
+other revision has it from a history that was lost, and is told so.
 
 Compaction at a revision C forgets what no read at C or later can see: values overwritten at C or before, and
 deletions at C or before. Reads at C still work, and so do watchers that begin at C. Beyond a bound the
-machine compacts itself. A compaction costs as much as the changes that it forgets, however many keys there
-are.
+machine compacts itself. The cost of a compaction grows with the changes that it forgets, not with the number
+of keys.
 """
 
 from bisect import bisect_left, bisect_right, insort
@@ -46,7 +46,7 @@ from hansa.store.values import (
 )
 
 FIRST_REVISION: Final = 1
-# What Python needs around one key, or one change of it, besides their own bytes: 220 to 370 were measured.
+# Python's overhead for one key, or one change of it, besides their own bytes: 220 to 370 were measured.
 OVERHEAD_BYTES: Final = 300
 _revision: Final = attrgetter("revision")
 _mod_revision: Final = attrgetter("mod_revision")
@@ -72,7 +72,7 @@ class KeyIndex:
         del self._keys[bisect_left(self._keys, key)]
 
     def bounds(self, start: bytes, range_end: bytes) -> tuple[int, int]:
-        """The places from which and up to which the keys of a range stand."""
+        """The places in the index at which the keys of a range begin and end."""
         first = bisect_left(self._keys, start)
         if not range_end:
             found = first < len(self._keys) and self._keys[first] == start
@@ -102,12 +102,12 @@ class Mvcc:
         self._compacted_revision = 0
         self._live: dict[bytes, KeyValue] = {}
         self._live_keys = KeyIndex()
-        # Of each key every state since the compaction, oldest first; a deletion is a state too.
+        # For each key every state since the compaction, oldest first; a deletion is a state too.
         self._past: dict[bytes, list[KeyValue]] = {}
         self._past_keys = KeyIndex()
         self._log: list[WatchBatch] = []
         self._log_bytes = 0
-        # Revisions that were never given out, from the first of each leap up to the one that it led to.
+        # Revisions that were never given out: the first of each leap, and the revision that it led to.
         self._leaps: list[tuple[int, int]] = []
 
     @property
@@ -143,16 +143,16 @@ class Mvcc:
         return Scan(revision=self._revision, items=found.items, count=found.count, more=found.more)
 
     def log(self, start_revision: int, count_max: int) -> Sequence[WatchBatch]:
-        """The changes of up to so many revisions from this one on. Raises `Compacted`."""
+        """The changes of at most `count_max` revisions from this one on. Raises `Compacted`."""
         if start_revision < self._compacted_revision:
             raise self._compacted(start_revision)
         first = bisect_left(self._log, start_revision, key=_revision)
         return self._log[first : first + count_max]
 
     def can_resume(self, start_revision: int) -> bool:
-        """Whether a watcher may begin here: all that it has seen before, it has seen in this history.
+        """Whether a watcher may begin here: whether all that it has seen before belongs to this history.
 
-        Also at the beginning of a run, and at the revision of a compaction: those who begin there were sent.
+        Also at the beginning of a run, and at the revision of a compaction: watchers are told to begin there.
         """
         return self._has_had(start_revision - 1) or self._has_had(start_revision)
 
@@ -165,10 +165,10 @@ class Mvcc:
         otherwise: Sequence[Operation],
         leases: Container[int] = (),
     ) -> tuple[Outcome, WatchBatch | None]:
-        """Carry out `then` if all compares hold, else `otherwise`; also gives what changed, if anything did.
+        """Carry out `then` if all compares hold, else `otherwise`; also returns the changes, if any.
 
-        Raises `BadArgument` and `LeaseLost` (a put names a lease that is not in `leases`); nothing was
-        changed then.
+        Raises `BadArgument` and `LeaseLost` (a put names a lease that is not in `leases`): nothing was
+        changed.
         """
         check_commit(compares, then, otherwise)
         is_success = all(compare.holds(self._live.get(compare.key)) for compare in compares)
@@ -183,7 +183,7 @@ class Mvcc:
         return Outcome(is_success=is_success, revision=self._revision, results=results), batch
 
     def remove(self, keys: Iterable[bytes]) -> WatchBatch | None:
-        """Delete these keys in one revision, however many they are; those that are not there do not count."""
+        """Delete these keys in one revision, however many they are; missing ones are ignored."""
         events: list[Event] = []
         for key in keys:
             if key in self._live:
@@ -213,7 +213,7 @@ class Mvcc:
 
     def _has_had(self, revision: int) -> bool:
         """Whether the store stood at this revision, as far as it remembers."""
-        # Every store begins empty, at the first revision, whatever it leaps to then.
+        # Every store begins empty, at the first revision, even if it leaps right after that.
         if revision <= FIRST_REVISION or revision == self._revision:
             return True
         place = bisect_left(self._log, revision, key=_revision)
@@ -344,7 +344,7 @@ def _got(items: Iterable[KeyValue], what: Get, count: int) -> GetResult:
 
 
 def _batch_bytes(batch: WatchBatch) -> int:
-    """What is kept for the past's sake alone: what was before each change. What is after it is there now."""
+    """What is kept only for the past: the state before each change. The state after it is needed now."""
     return sum(
         OVERHEAD_BYTES + len(event.item.key) + (0 if event.before is None else len(event.before.value))
         for event in batch.events

@@ -1,4 +1,4 @@
-"""From a store's address to the store."""
+"""Opening a store by its address."""
 
 from collections.abc import Callable
 from functools import partial
@@ -10,7 +10,7 @@ from hansa.store.memory import MemoryStore
 from hansa.store.store import Store
 from hansa.transport.environment import Environment
 
-# Weak: a memory store lives as long as somebody holds it, and what nobody can reach again is not kept.
+# Weak: a memory store lives as long as somebody holds it; one that nobody can reach again is not kept.
 _memory_stores: WeakValueDictionary[str, MemoryStore] = WeakValueDictionary()
 
 
@@ -19,10 +19,9 @@ def open_store(address: str, *, environment: Environment | None = None, **option
 
     `memory://name` is one store per name in this process, for as long as anybody holds it; once it was
     closed, the name stands for a new and empty one. `etcd://host:2379,host2:2379` is an etcd group, with
-    `user:password@` before the hosts where it asks for one; the options go to `EtcdStore`. With TLS:
-    `environment=Environment(tls=...)`.
-    `http://host:2379`, as etcd and `hansa store` print it, is the same without TLS, `https://` with it.
-    Raises `BadEndpoint`, which says what to write, and never a password.
+    `user:password@` before the hosts if it needs a login; the options go to `EtcdStore`. With TLS:
+    `environment=Environment(tls=...)`. `http://host:2379`, as etcd and `hansa store` print it, is the same
+    without TLS, `https://` with it. Raises `BadEndpoint`, which says what to write, and never a password.
     """
     scheme, separator, rest = address.partition("://")
     if not separator:
@@ -46,7 +45,7 @@ def _open_memory(name: str, environment: Environment, options: dict[str, Any]) -
 
 
 def _open_etcd(rest: str, environment: Environment, options: dict[str, Any]) -> Store:
-    # Here, because gRPC takes longer to load than all of hansa.
+    # Imported here, because gRPC takes longer to load than all of hansa.
     from hansa.store.etcd.client import EtcdStore
     from hansa.store.etcd.members import EtcdAddress
 
@@ -57,7 +56,7 @@ def _open_etcd(rest: str, environment: Environment, options: dict[str, Any]) -> 
 
 
 def _open_raft(rest: str, environment: Environment, options: dict[str, Any]) -> Store:
-    # Here, because only who opens one needs it, and not every system has what it needs (fcntl).
+    # Imported here, because few programs need it, and not every system has what it needs (fcntl).
     from hansa.store.raft.raft_store import open_raft_store
 
     if environment.tls is not None or options:

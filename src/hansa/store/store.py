@@ -1,9 +1,9 @@
-"""The one interface of every store, shaped like etcd's. Coordination needs to know no more than this.
+"""The one interface of every store, shaped like etcd's. Coordination needs nothing else from a store.
 
 Every call ends by its deadline: `timeout` seconds from now (None waits for ever). Then it raises `TimedOut`,
-and what was asked may or may not have happened; the same holds for a call that is cancelled.
-`StoreUnavailable` says that nothing happened. After closing, calls raise `AlreadyClosed`. Wrong arguments
-raise `BadArgument`. A store that went back in time behind what was seen of it is read and not changed:
+and the request may or may not have been carried out; the same holds for a call that is cancelled.
+`StoreUnavailable` says that nothing was done. After closing, calls raise `AlreadyClosed`. Wrong arguments
+raise `BadArgument`. A store that went back in time behind what was seen of it can be read and not changed:
 `StoreWentBack`.
 """
 
@@ -17,31 +17,32 @@ from hansa.store.values import Compare, KeyValue, LeaseInfo, Operation, Outcome,
 
 
 class Watch(Protocol):
-    """Changes as they happen: an async iterator of batches, one per revision, without gap and without repeat.
+    """Changes as they happen: an async iterator of batches, one per revision, without gaps or repeats.
 
     A step raises `Compacted` when the history it should read is gone, or when the store went back in time and
     never had it, `WatchOverrun` when it read too slowly, `AlreadyClosed` when the store was closed; and the
-    same ever after. Cancelling a step takes nothing out. It ends after `close`. What is changed after `ready`
-    has returned is surely told.
+    same error in all later steps. Cancelling a step loses nothing. It ends after `close`. A change that is
+    made after `ready` has returned is surely told.
 
-    Who reads many watches needs no task for each: `call_back` says when there is something to `take`.
+    A reader of many watches needs no task for each: `call_back` says when there is something to `take`.
     """
 
     async def ready(self, *, timeout: float | None = STORE_TIMEOUT_S) -> int:
-        """Wait until the store has it; gives the first revision that it tells of. Raises as a step does."""
+        """Wait until the store has the watch; returns its first revision. Raises as a step does."""
 
     def take(self) -> WatchBatch | None:
         """The next batch if it has come, else None. Raises as a step does, and never waits."""
 
     def call_back(self, on_news: Callable[[], None]) -> None:
-        """Call this whenever there may be something to `take`: then take until there is nothing.
+        """Call `on_news` whenever there may be something to `take`: then take until there is nothing.
 
-        It is called on the loop, in a turn of its own, also for what has come before, and for what `take`
-        raises; never after `close`. A watch that calls back must be closed: it is not thrown away by itself.
+        It is called on the loop, in a turn of its own, also for changes that came before, and for errors that
+        `take` raises; never after `close`. A watch that calls back must be closed: it does not end when it is
+        only dropped.
         """
 
     def close(self) -> None:
-        """Watch no more; what was not read is dropped."""
+        """Stop watching; changes that were not read are dropped."""
 
     def __aiter__(self) -> Self: ...
 
@@ -60,7 +61,7 @@ class Keeping(Protocol):
 
     @property
     def is_lost(self) -> bool:
-        """Whether the store said that the lease is gone, or went back in time. Then it stays so."""
+        """Whether the store said that the lease is gone, or went back in time. A lost lease stays lost."""
 
     @property
     def failures_count(self) -> int:
@@ -68,13 +69,13 @@ class Keeping(Protocol):
 
     @property
     def loop_lag_s(self) -> float:
-        """How late the event loop was when it was last looked at; grows while it does not answer."""
+        """How late the event loop was when it was last checked; grows while it does not answer."""
 
     def stop(self) -> None:
-        """Renew no more. The lease is left to itself."""
+        """Stop renewing. The lease is left to itself."""
 
     async def stopped(self) -> None:
-        """Stop, and wait until no task of it is left. Cancelling it changes nothing of that."""
+        """Stop, and wait until no task of it is left. Cancelling it does not undo the stop."""
 
 
 class Store(Protocol):
@@ -82,14 +83,14 @@ class Store(Protocol):
 
     @property
     def clock(self) -> Clock:
-        """What the ends of leases are reckoned on, by those who hold them."""
+        """The clock on which holders of leases count when they end."""
 
     async def get(
         self, key: bytes | str, *, revision: int = 0, timeout: float | None = STORE_TIMEOUT_S
     ) -> KeyValue | None:
         """A key now, or at a revision; None when it is not there. Raises `Compacted`, `FutureRevision`.
 
-        etcd does not tell reads what it still remembers, only watches: `compacted_revision` is 0 there.
+        etcd tells only watches, not reads, what it still remembers: `compacted_revision` is 0 there.
         """
 
     async def scan(
@@ -107,13 +108,13 @@ class Store(Protocol):
     async def put(
         self, key: bytes | str, value: bytes, *, lease: int = 0, timeout: float | None = STORE_TIMEOUT_S
     ) -> int:
-        """Set a key; gives the revision. Raises `LeaseLost`."""
+        """Set a key; returns the revision. Raises `LeaseLost`."""
 
     async def delete(self, key: bytes | str, *, timeout: float | None = STORE_TIMEOUT_S) -> bool:
-        """Delete a key; says whether it was there."""
+        """Delete a key; returns whether it was there."""
 
     async def delete_prefix(self, prefix: bytes | str, *, timeout: float | None = STORE_TIMEOUT_S) -> int:
-        """Delete all keys with a prefix, in one revision; gives how many there were."""
+        """Delete all keys with a prefix, in one revision; returns how many there were."""
 
     async def commit(
         self,
@@ -126,10 +127,10 @@ class Store(Protocol):
         """Carry out `then` if all compares hold, else `otherwise`; whole or not. Raises `LeaseLost`."""
 
     async def grant(self, ttl: float, *, timeout: float | None = STORE_TIMEOUT_S) -> int:
-        """A new lease. An engine may grant it for longer: see `lease_info`."""
+        """Grant a new lease; returns its number. An engine may grant it for longer: see `lease_info`."""
 
     async def keep_alive(self, lease: int, *, timeout: float | None = STORE_TIMEOUT_S) -> float:
-        """Begin a lease's time anew; gives how many seconds it has. Raises `LeaseLost`."""
+        """Start a lease's time again; returns how many seconds it has. Raises `LeaseLost`."""
 
     def keep(
         self,
@@ -141,9 +142,9 @@ class Store(Protocol):
         loop_silence_s_max: float,
         on_change: Callable[[], None],
     ) -> Keeping:
-        """Renew a lease every so often, from a place that a busy event loop cannot starve, if there is one.
+        """Renew a lease at this interval, from a place that a busy event loop cannot starve, if there is one.
 
-        `granted_s` is the store's clock before the lease was asked for. While the loop has been silent for
+        `granted_s` is the store's clock before the lease was requested. While the loop has been silent for
         longer than `loop_silence_s_max` nothing is renewed: a program that is stuck must not look alive for
         ever. `on_change` is called on the loop, after each try.
         """
@@ -152,7 +153,7 @@ class Store(Protocol):
         """End a lease and delete its keys, in one revision. Raises `LeaseLost`."""
 
     async def lease_info(self, lease: int, *, timeout: float | None = STORE_TIMEOUT_S) -> LeaseInfo | None:
-        """What is left of a lease, and its keys; None when it is gone."""
+        """The remaining time of a lease, and its keys; None when it is gone."""
 
     async def compact(self, revision: int, *, timeout: float | None = STORE_TIMEOUT_S) -> None:
         """Forget what no read at this revision or later sees. Raises `Compacted`, `FutureRevision`."""
@@ -162,16 +163,16 @@ class Store(Protocol):
     ) -> Watch:
         """The changes of all keys with a prefix, or of one key (`exact`), from a revision on (0: from now).
 
-        `before` adds to each event what the key was. Trouble is told by the watch, not by this call.
+        `before` adds to each event the key as it was before. The watch raises errors, not this call.
         """
 
     async def status(self, *, timeout: float | None = STORE_TIMEOUT_S) -> StoreStatus:
         """Which store answers, and how far it is."""
 
     async def close(self) -> None:
-        """End it for all who entered it: who waits gets `AlreadyClosed`, watches end. Twice does no harm.
+        """Close it for all who entered it: waiting calls raise `AlreadyClosed`, watches end.
 
-        Leaving the last `async with` does the same.
+        Twice does no harm. Leaving the last `async with` does the same.
         """
 
     async def __aenter__(self) -> Self: ...

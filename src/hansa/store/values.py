@@ -1,8 +1,8 @@
-"""What goes into a store and comes out of it.
+"""The values that go into a store and come out of it.
 
 Keys and values are bytes, and a key may be given as text (UTF-8). A range is a key and a `range_end`, as in
 etcd: empty for the one key, `b"\\0"` for every key from this one on, else the first key that is not in it.
-What a caller makes (`Put`, `Delete`, `Get`, `Compare`) is checked here, once, for every engine.
+Values that a caller makes (`Put`, `Delete`, `Get`, `Compare`) are checked here, once, for every engine.
 """
 
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ class EventKind(Enum):
 
 
 class CompareTarget(Enum):
-    """What of a key is compared."""
+    """The property of a key that is compared."""
 
     CREATED = "create_revision"
     REVISION = "mod_revision"
@@ -36,7 +36,7 @@ class CompareTarget(Enum):
 
 
 class CompareOperator(Enum):
-    """How it is compared."""
+    """The operator of a comparison."""
 
     EQUAL = "="
     NOT_EQUAL = "!="
@@ -66,7 +66,7 @@ class KeyValue:
 
 @dataclass(frozen=True, slots=True, init=False)
 class Put:
-    """Set a key. `lease` 0 takes it off the lease it hung on. Raises `BadArgument`."""
+    """Set a key. `lease` 0 takes it off its former lease. Raises `BadArgument`."""
 
     key: bytes
     value: bytes
@@ -119,7 +119,7 @@ Operation = Put | Delete | Get
 
 @dataclass(frozen=True, slots=True, init=False)
 class Compare:
-    """A condition on one key. A key that is not there has 0 everywhere and no value, which equals nothing.
+    """A condition on one key. An absent key has 0 everywhere and no value, which equals nothing.
 
     So every comparison of the value of an absent key fails, "!=" too. Raises `BadArgument`.
     """
@@ -157,7 +157,7 @@ class Compare:
 
     @classmethod
     def created(cls, key: bytes | str, operator: OperatorText, revision: int) -> "Compare":
-        """The revision at which the key was created: the same as long as nobody deletes it."""
+        """The revision at which the key was created: it stays the same until somebody deletes the key."""
         return cls(key, CompareTarget.CREATED, as_operator(operator), revision)
 
     @classmethod
@@ -177,7 +177,7 @@ class Compare:
 
     @classmethod
     def lease(cls, key: bytes | str, operator: OperatorText, lease: int) -> "Compare":
-        """The lease that the key hangs on; 0 for none."""
+        """The lease that the key is on; 0 for none."""
         return cls(key, CompareTarget.LEASE, as_operator(operator), lease)
 
     def holds(self, item: KeyValue | None) -> bool:
@@ -197,14 +197,14 @@ class PutResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteResult:
-    """So many keys were deleted."""
+    """The number of deleted keys."""
 
     count: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GetResult:
-    """What a `Get` inside a transaction found; it sees what the transaction wrote before it."""
+    """The result of a `Get` inside a transaction; it sees what the transaction wrote before it."""
 
     items: tuple[KeyValue, ...]
     count: int
@@ -216,7 +216,7 @@ Result = PutResult | DeleteResult | GetResult
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """How a transaction went: its branch (`then` on success), the store's revision after it, its results."""
+    """The outcome of a transaction: its branch (`then` on success), the revision after it, its results."""
 
     is_success: bool
     revision: int
@@ -240,7 +240,7 @@ class Scan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """A change of a key. A deleted `item` has only key and revision. `before` only where it was asked for."""
+    """A change of a key. A deleted `item` has only key and revision. `before` only if it was requested."""
 
     kind: EventKind
     item: KeyValue
@@ -257,7 +257,7 @@ class WatchBatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseInfo:
-    """A lease: what is left of it, what it was granted for, and the keys on it, in order."""
+    """A lease: its remaining time, its granted time, and the keys on it, in order."""
 
     lease: int
     ttl_s: float
@@ -275,7 +275,7 @@ class StoreStatus:
 
 
 def as_key(key: bytes | str) -> bytes:
-    """A key as bytes. Raises `BadArgument` for none and for one that is too long."""
+    """A key as bytes. Raises `BadArgument` for an empty key and for one that is too long."""
     found = as_bytes(key)
     if not found:
         raise BadArgument("a key has at least one byte")
@@ -284,7 +284,7 @@ def as_key(key: bytes | str) -> bytes:
 
 def as_bytes(text: bytes | str) -> bytes:
     """A key, a prefix or the end of a range, which may be empty, as bytes. Raises `BadArgument`."""
-    # Nearly all are: each operation and each compare asks this (`make bench`, lock).
+    # Nearly all are of this kind: each operation and each compare asks this (`make bench`, lock).
     if isinstance(text, bytes) and len(text) <= STORE_KEY_BYTES_MAX:
         return text
     try:
@@ -313,7 +313,7 @@ def as_revision(revision: int) -> int:
 
 
 def as_operator(text: str) -> CompareOperator:
-    """The operator that is written so. Raises `BadArgument`."""
+    """The operator with this spelling. Raises `BadArgument`."""
     try:
         return _OPERATORS[text]
     except (KeyError, TypeError) as error:
@@ -321,11 +321,11 @@ def as_operator(text: str) -> CompareOperator:
 
 
 def prefix_range(prefix: bytes | str) -> tuple[bytes, bytes]:
-    """The key and the range end that stand for every key with this prefix. Raises `BadArgument`."""
+    """The key and the range end that include every key with this prefix. Raises `BadArgument`."""
     start = as_bytes(prefix)
     if not start:
         return FROM_KEY, FROM_KEY
-    # The next key after all with the prefix: the last byte that can grow grows, and full ones behind it go.
+    # The first key after all with the prefix: the last byte that can grow grows, and full bytes after it go.
     stem = start.rstrip(b"\xff")
     return start, stem[:-1] + bytes((stem[-1] + 1,)) if stem else FROM_KEY
 

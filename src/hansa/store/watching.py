@@ -1,13 +1,11 @@
-"""Watchers: which of them is told of which changes, without gap and without repeat. Pure.
+"""Watchers: which of them is told of which changes, without gaps and without repeats. Pure.
 
 A watcher is in one of three stages. Catching up: it began in the past and reads the log at its own pace, so
-it holds nothing and can fall behind a compaction. In step: it has read all there was and stands in the index,
-and changes are put into its backlog. Ended: it fell behind, and is told so after everything that it was
-given.
+it holds nothing and can fall behind a compaction. In step: it has read all there was and is in the index, and
+changes are put into its backlog. Ended: it fell behind, and is told so after everything that it was given.
 
-The index goes from a key to its watchers, never the other way: an exact key is looked up, and so is every
-beginning of the key that is as long as the prefix of some watcher. Watchers with the same interest share
-batches.
+The index goes from a key to its watchers, never the other way: it looks up the exact key, and every beginning
+of the key that is as long as the prefix of some watcher. Watchers with the same interest share batches.
 """
 
 from collections import Counter, deque
@@ -42,7 +40,7 @@ class Log(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class WatchInterest:
-    """What a watcher wants: the changes of one key, or of all keys with a prefix; and what was before?"""
+    """What a watcher wants: the changes of one key or of all keys with a prefix, maybe with former values."""
 
     key: bytes
     exact: bool = False
@@ -71,7 +69,7 @@ class WatcherStage(Enum):
 
 
 class Watcher:
-    """One watcher's place. `Watchers` makes and moves it; who reads it calls `Watchers.take`."""
+    """One watcher's position. `Watchers` makes and moves it; its reader calls `Watchers.take`."""
 
     __slots__ = ("backlog", "backlog_bytes", "backlog_count", "error", "interest", "next_revision", "stage")
 
@@ -101,7 +99,7 @@ class Watchers:
         self._count_max = count_max
         self._bytes_max = bytes_max
         self._watchers: dict[Watcher, None] = {}
-        # Those in step, by what they want. A dict as a set that keeps its order: one seed, one history.
+        # The watchers in step, by interest. A dict as a set that keeps its order: one seed, one history.
         self._in_step: dict[WatchInterest, dict[Watcher, None]] = {}
         self._prefix_lengths: Counter[int] = Counter()
 
@@ -109,10 +107,11 @@ class Watchers:
         return len(self._watchers)
 
     def add(self, interest: WatchInterest, start_revision: int = 0) -> Watcher:
-        """A watcher of all changes from this revision on; 0 for those that come after now.
+        """Add a watcher of all changes from this revision on; 0 for changes that come after now.
 
-        Raises `Compacted` when the store has forgotten some of them, or never stood where the watcher comes
-        from: in a history that was lost. Raises `StoreUnavailable` when there are too many watchers.
+        Raises `Compacted` when the store has forgotten some of them, or never had the revision at which the
+        watcher left off: that was in a history that was lost. Raises `StoreUnavailable` when there are too
+        many watchers.
         """
         if len(self._watchers) >= self._watchers_max:
             raise StoreUnavailable(f"the store has {self._watchers_max} watchers and takes no more")
@@ -131,14 +130,14 @@ class Watchers:
         return watcher
 
     def remove(self, watcher: Watcher) -> None:
-        """Nothing more is kept for it. Removing twice is once."""
+        """Forget a watcher. Removing twice is once."""
         self._leave_step(watcher)
         self._watchers.pop(watcher, None)
         watcher.stage = WatcherStage.ENDED
         watcher.backlog.clear()
 
     def publish(self, batch: WatchBatch) -> list[Watcher]:
-        """Give the changes of a new revision to those in step; tells who has news and had none before."""
+        """Give a new revision's changes to the watchers in step; returns those that had no news before."""
         wanted: dict[WatchInterest, list[Event]] = {}
         for event in batch.events:
             for interest in self._interests(event.item.key):
@@ -158,7 +157,7 @@ class Watchers:
     def take(self, watcher: Watcher) -> WatchBatch | None:
         """The next changes for this watcher; None when there are none yet, or it is still catching up.
 
-        Raises `WatchOverrun` or `Compacted` once it has been given all that it can be, and ever after.
+        Raises `WatchOverrun` or `Compacted` once all possible changes were returned, and at every later call.
         """
         if watcher.stage is WatcherStage.CATCHING_UP:
             return self._catch_up(watcher)
@@ -191,7 +190,7 @@ class Watchers:
     def _append(self, watcher: Watcher, part: WatchBatch, part_bytes: int) -> None:
         count = watcher.backlog_count + len(part.events)
         bytes_count = watcher.backlog_bytes + part_bytes
-        # One that has read everything takes a revision of any size: it cannot be read in parts.
+        # A watcher with an empty backlog takes a revision of any size: a revision cannot be read in parts.
         if watcher.backlog and (count > self._count_max or bytes_count > self._bytes_max):
             self._end(
                 watcher,
@@ -255,7 +254,7 @@ class Watchers:
 
 
 def event_bytes(event: Event) -> int:
-    """What an event weighs that waits for somebody: both values, if both are told."""
+    """The size of an event that waits for a reader: both values, if both are told."""
     before = 0 if event.before is None else len(event.before.value)
     return len(event.item.key) + len(event.item.value) + before
 

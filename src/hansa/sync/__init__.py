@@ -8,12 +8,12 @@
         reply = gateway.request("payment-service", b"100", msg_id=1)
 
 One thread with an event loop works behind all objects of the process. It starts with the first one that is
-opened and has ended when the last one is closed. What waits can be interrupted with Ctrl-C. Callbacks run in
-that thread and must not wait; a blocking call from inside one raises UsageError instead of hanging. After a
-fork, objects of the parent raise UsageError in the child; new ones can be made there.
+opened and has ended when the last one is closed. Waiting calls can be interrupted with Ctrl-C. Callbacks run
+in that thread and must not wait; a blocking call from inside one raises UsageError instead of hanging. After
+a fork, objects of the parent raise UsageError in the child; new ones can be made there.
 
-Spots of a `sync.SpotNode` are shared by any number of threads; they are of the kind `hansa.ThreadsafeSpot`.
-A lock or a leadership that is lost cannot end what a thread does: `hold.is_held` is False from that moment,
+Any number of threads may share the spots of a `sync.SpotNode`; they are of the kind `hansa.ThreadsafeSpot`. A
+lost lock or leadership cannot stop what a thread does: `hold.is_held` is False from that moment,
 `hold.check()` raises, and so does the `with` block when it is left.
 
 Errors, values, events, balancers and Tls are those of `hansa`.

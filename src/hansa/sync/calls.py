@@ -1,4 +1,4 @@
-"""What of calls is by hand: a gateway's `request`, because it is the hot path, and a provider's handlers.
+"""The parts of calls that are written by hand: a gateway's `request`, which is the hot path, and handlers.
 
 The rest of both is generated, into `services`.
 """
@@ -38,13 +38,13 @@ class Requests(Mirror[AsyncGateway]):
         idempotent: bool = False,
         trace: TraceContext | None = None,
     ) -> list[bytes]:
-        """Ask and wait for the reply; its parts.
+        """Send a request and wait for the reply; returns its parts.
 
         `timeout` None (or -1) waits without end. `key` is what a Rendezvous balancer chooses by. `idempotent`
         allows another try when the first may have been carried out. At the in-flight limit it waits for room.
 
         Raises TimedOut (ETIMEDOUT), NoProvider, ProviderLost, ProviderBusy, ProviderDraining, UnknownMsgId,
-        HandlerFailed and what else of hansa's errors the handler raised; AlreadyClosed when the gateway
+        HandlerFailed and any other error of hansa's that the handler raised; AlreadyClosed when the gateway
         closes. An interrupt (Ctrl-C) gives the request up: its reply is dropped and counted.
         """
         steps = self._steps
@@ -68,9 +68,9 @@ class Handlers(Mirror[AsyncProvider]):
     def handler(self, msg_id: int = 0) -> Callable[[F], F]:
         """Decorates the function for requests with this msgId: it takes a Request and returns the reply.
 
-        What it raises reaches the caller as an error: HandlerFailed with the reason it was given, another
-        error of hansa's as itself, anything else as HandlerFailed. Raises BadArgument, UsageError, the latter
-        also for an `async def`: that is a handler for `hansa.Provider`.
+        An exception of it reaches the caller as an error: HandlerFailed with its reason, another error of
+        hansa's as itself, anything else as HandlerFailed. Raises BadArgument, UsageError, the latter also for
+        an `async def`: that is a handler for `hansa.Provider`.
         """
         if callable(msg_id):
             raise UsageError("write @provider.handler(), with parentheses")
@@ -91,8 +91,8 @@ class Handlers(Mirror[AsyncProvider]):
 class _Request(Answer[list[bytes]]):
     """One blocking request: posted to the loop, submitted there, and settled by its callback.
 
-    Without a coroutine, a task or a future of its own, which is what makes it cheaper than
-    `asyncio.run_coroutine_threadsafe` (measured by `bench/sync_cost.py`).
+    It needs no coroutine, task or future, which makes it cheaper than `asyncio.run_coroutine_threadsafe`
+    (measured by `bench/sync_cost.py`).
     """
 
     __slots__ = (
@@ -154,7 +154,7 @@ class _Request(Answer[list[bytes]]):
             self.fail(error)
 
     def abandon(self) -> None:
-        """Nobody waits any more."""
+        """Nobody waits for it any longer."""
         if self._task is not None:
             self._task.cancel()
         elif self._request_id is not None:

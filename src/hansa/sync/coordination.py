@@ -48,14 +48,14 @@ class Hold(Ownership):
 
     @property
     def guard(self) -> Compare:
-        """Holds as long as this owner owns: put it into your own `commit` in the same store."""
+        """A compare that holds as long as this owner owns. Put it into your own `commit` in this store."""
         return self._inner.guard
 
     def check(self) -> None:
-        """Raise the loss, with its reason, or `NotHeld` once given back. Asks nobody, and never waits.
+        """Raise the loss, with its reason, or `NotHeld` once it was given back. Asks nobody, and never waits.
 
-        It asks nobody. The session's end it knows at any moment; that somebody deleted the key, as soon as
-        the store has told: it is asked when the key is 0.05 s old, for all that happened to it.
+        It asks nobody. It knows the session's end at any moment. That somebody deleted the key, it knows as
+        soon as the store has told: the store is asked when the key is 0.05 s old, for all changes to it.
         """
         self._session._check_process()
         self._inner.check()
@@ -65,7 +65,7 @@ class Hold(Ownership):
         self._session._call(self._inner.refresh, f"refresh of {self.name!r}")
 
     def lost(self, timeout: float | None = None) -> LockLost:
-        """Wait until it is lost; gives the reason. What was given back is never lost.
+        """Wait until it is lost; returns the reason. Something that was given back is never lost.
 
         Raises TimedOut, and AlreadyClosed when the session is closed.
         """
@@ -75,19 +75,19 @@ class Hold(Ownership):
 
     @property
     def state(self) -> bytes:
-        """What the owner before handed on to this one; empty if there was no hand-over, or nothing.
+        """The state that the previous owner handed on; empty if there was no hand-over, or no state.
 
-        Raises `StoreCorrupt` for what was handed on and is lost: a large one is a blob in the store, which
-        somebody may delete or damage. Then it is held all the same, and the record has it as its trouble.
+        Raises `StoreCorrupt` for a state that is lost: a large one is a blob in the store, which somebody may
+        delete or damage. Then it is held all the same, and the record says so as its `trouble`.
         """
         return self._inner.state
 
     def wanted(self, timeout: float | None = None) -> Handover:
-        """Wait until somebody asks to have it at another node, as `hansa lead --move` does; gives the record.
+        """Wait until somebody asks to move it to another node, as `hansa lead --move` does.
 
-        Then stop the work, and `hand_over(record)`: the record says how long it may take. Whoever does not
-        keeps it, and the hand-over ends by its deadline. Raises the loss, `NotHeld` and `UsageError`. Raises
-        TimedOut, and AlreadyClosed when the session is closed.
+        Returns the record. Then stop the work, and `hand_over(record)`: the record says how long it may take.
+        An owner that does not hand over keeps it, and the hand-over ends by its deadline. Raises the loss,
+        `NotHeld` and `UsageError`. Raises TimedOut, and AlreadyClosed when the session is closed.
         """
         return self._session._call(
             lambda: within(timeout, self._inner.wanted, f"nobody asked for {self.name}"),
@@ -96,7 +96,7 @@ class Hold(Ownership):
 
     @property
     def fence(self) -> int:
-        """Grows from holder to holder: whoever guards something refuses fences lower than it has seen."""
+        """Grows from holder to holder: guarded storage refuses lower fences than it has seen."""
         return self._inner.fence
 
     @property
@@ -109,7 +109,7 @@ class Hold(Ownership):
         return self._inner.is_held
 
     def release(self) -> bool:
-        """Give it back: from now on it is not held. Says whether it was until now; never raises that.
+        """Give it back: from now on it is not held. Returns whether it was held; never raises a loss.
 
         Deletes this holder's own key and nothing else. When the store does not answer soon, that goes on in
         the background, as it does when this is interrupted.
@@ -156,7 +156,7 @@ class Lock(Line):
         )
 
     def try_acquire(self) -> Hold | None:
-        """Hold, if there is room and nobody waits for it; else None.
+        """Hold, if there is room and nobody waits for it; else return None.
 
         Raises `SessionLost`, `TimedOut`, `StoreUnavailable`, and `BadArgument` as `acquire`. Interrupting it
         leaves the line.
@@ -178,7 +178,7 @@ class Lock(Line):
 
 
 class Semaphore(Line):
-    """Up to `limit` hold it. All who use a name at a time give the same limit, else BadArgument.
+    """Up to `limit` holders at once. All who use a name at a time give the same limit, else BadArgument.
 
     `with semaphore as hold:` is as that of a `Lock`.
     """
@@ -220,7 +220,7 @@ class Semaphore(Line):
         )
 
     def try_acquire(self) -> Hold | None:
-        """Hold, if there is room and nobody waits for it; else None.
+        """Hold, if there is room and nobody waits for it; else return None.
 
         Raises `SessionLost`, `TimedOut`, `StoreUnavailable`, and `BadArgument` as `acquire`. Interrupting it
         leaves the line.
@@ -242,7 +242,7 @@ class Semaphore(Line):
 
 
 class Leadership(Ownership):
-    """This process leads. Give it back with `resign`, or use `with leadership:`.
+    """The leadership of this process. Give it back with `resign`, or use `with leadership:`.
 
     A thread cannot be cancelled when leadership is lost: ask `is_leading`, or call `check`, between the steps
     of long work. A `with` block resigns when it is left, and raises LeadershipLost if it was lost by then.
@@ -259,14 +259,14 @@ class Leadership(Ownership):
 
     @property
     def guard(self) -> Compare:
-        """Holds as long as this owner owns: put it into your own `commit` in the same store."""
+        """A compare that holds as long as this owner owns. Put it into your own `commit` in this store."""
         return self._inner.guard
 
     def check(self) -> None:
-        """Raise the loss, with its reason, or `NotHeld` once given back. Asks nobody, and never waits.
+        """Raise the loss, with its reason, or `NotHeld` once it was given back. Asks nobody, and never waits.
 
-        It asks nobody. The session's end it knows at any moment; that somebody deleted the key, as soon as
-        the store has told: it is asked when the key is 0.05 s old, for all that happened to it.
+        It asks nobody. It knows the session's end at any moment. That somebody deleted the key, it knows as
+        soon as the store has told: the store is asked when the key is 0.05 s old, for all changes to it.
         """
         self._session._check_process()
         self._inner.check()
@@ -276,7 +276,7 @@ class Leadership(Ownership):
         self._session._call(self._inner.refresh, f"refresh of leadership of {self.name!r}")
 
     def lost(self, timeout: float | None = None) -> LeadershipLost:
-        """Wait until it is lost; gives the reason. What was given back is never lost.
+        """Wait until it is lost; returns the reason. Something that was given back is never lost.
 
         Raises TimedOut, and AlreadyClosed when the session is closed.
         """
@@ -287,19 +287,19 @@ class Leadership(Ownership):
 
     @property
     def state(self) -> bytes:
-        """What the owner before handed on to this one; empty if there was no hand-over, or nothing.
+        """The state that the previous owner handed on; empty if there was no hand-over, or no state.
 
-        Raises `StoreCorrupt` for what was handed on and is lost: a large one is a blob in the store, which
-        somebody may delete or damage. Then it is held all the same, and the record has it as its trouble.
+        Raises `StoreCorrupt` for a state that is lost: a large one is a blob in the store, which somebody may
+        delete or damage. Then it is held all the same, and the record says so as its `trouble`.
         """
         return self._inner.state
 
     def wanted(self, timeout: float | None = None) -> Handover:
-        """Wait until somebody asks to have it at another node, as `hansa lead --move` does; gives the record.
+        """Wait until somebody asks to move it to another node, as `hansa lead --move` does.
 
-        Then stop the work, and `hand_over(record)`: the record says how long it may take. Whoever does not
-        keeps it, and the hand-over ends by its deadline. Raises the loss, `NotHeld` and `UsageError`. Raises
-        TimedOut, and AlreadyClosed when the session is closed.
+        Returns the record. Then stop the work, and `hand_over(record)`: the record says how long it may take.
+        An owner that does not hand over keeps it, and the hand-over ends by its deadline. Raises the loss,
+        `NotHeld` and `UsageError`. Raises TimedOut, and AlreadyClosed when the session is closed.
         """
         return self._session._call(
             lambda: within(timeout, self._inner.wanted, f"nobody asked for {self.name}"),
@@ -308,7 +308,7 @@ class Leadership(Ownership):
 
     @property
     def term(self) -> int:
-        """Grows from leader to leader: whoever guards something refuses terms lower than it has seen."""
+        """Grows from leader to leader: guarded storage refuses lower terms than it has seen."""
         return self._inner.term
 
     @property
@@ -321,14 +321,14 @@ class Leadership(Ownership):
         return self._inner.is_leading
 
     def proclaim(self, value: bytes) -> None:
-        """Say something else of the leader; those who observe are told. Raises `LeadershipLost`.
+        """Change what the leader says of itself; observers are told. Raises `LeadershipLost`.
 
         Raises `TimedOut` and `StoreUnavailable` too: then try again, it does no harm.
         """
         self._session._call(lambda: self._inner.proclaim(value), f"proclaim of leadership of {self.name!r}")
 
     def resign(self) -> bool:
-        """Lead no more, as of now. Says whether it led until now; never raises that it did not.
+        """Stop leading now. Returns whether this process led until now; never raises a loss.
 
         When the store does not answer soon it is told in the background, as it is when this is interrupted.
         """
@@ -367,12 +367,12 @@ class Election(Contest):
         )
 
     def leader(self) -> LeaderInfo | None:
-        """Who leads now, if anybody. Raises what the store raises."""
+        """Who leads now; None for nobody. Raises what the store raises."""
         return self._session._call(self._inner.leader, f"leader of election {self.name!r}")
 
 
 class Barrier:
-    """A meeting of so many parties, again and again. All who use a name at a time give the same number."""
+    """A meeting of `parties` processes, again and again. All who use a name at a time give one number."""
 
     def __init__(self, session: Session | SessionKeeper, name: str, parties: int) -> None:
         """Raises BadArgument."""
@@ -390,30 +390,31 @@ class Barrier:
         return self._inner.parties
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait until all parties have come. Gives the generation: one number for all who passed together.
+        """Wait until all parties have come. Returns the generation: one number for all that passed together.
 
-        It grows from one opening to the next. Raises `TimedOut` and `SessionLost`, and `BadArgument` for
-        another number of parties than the others'. Who gives up, or is interrupted, is counted no more, once
-        the store has heard of it: the others may pass with it before that.
+        The generation grows from one opening to the next. Raises `TimedOut` and `SessionLost`, and
+        `BadArgument` for another number of parties than the others'. A party that gives up, or is
+        interrupted, is no longer counted once the store has heard of it: the others may pass with it before
+        that.
         """
         return self._session._call(lambda: self._inner.wait(timeout), f"wait of barrier {self.name!r}")
 
     def waiting_count(self) -> int:
-        """How many wait now. Raises what the store raises."""
+        """How many parties wait now. Raises what the store raises."""
         return self._session._call(self._inner.waiting_count, f"waiting_count of barrier {self.name!r}")
 
 
 class Members(EndingMirror[AsyncMembers]):
     """A view of a cluster's members, and with `node` a place in it. Use it with `with`.
 
-    Entering reads who is there and joins; leaving says so, and the others see LEFT at once. While it is open
-    its lease is renewed every `heartbeat_interval`; without a renewal for `heartbeat_timeout` it is SUSPECT
-    to all, for twice that DOWN. After a session that was lost, or a record that is gone, it joins again, with
-    a higher incarnation. The latest process with an id wins, and the former one is told by `Expelled`; with
-    `takeover=False` entering raises `Conflict` instead. Without `node` it only looks.
+    Entering reads who is there and joins; when this process leaves, the others see LEFT at once. While it is
+    open its lease is renewed every `heartbeat_interval`; without a renewal for `heartbeat_timeout` it is
+    SUSPECT to all, after twice that time DOWN. When its session was lost, or its record is gone, it joins
+    again, with a higher incarnation. The latest process with an id wins, and the former one is told by
+    `Expelled`; with `takeover=False` entering raises `Conflict` instead. Without `node` it only looks.
 
-    When the store is away the view stays as it was, and `is_stale` says so; nobody is declared dead for it.
-    Entering raises `StoreUnavailable` or `TimedOut` when the store does not answer, `BadArgument`,
+    When the store is away the view stays as it was, and `is_stale` is True; nobody is declared dead because
+    of that. Entering raises `StoreUnavailable` or `TimedOut` when the store does not answer, `BadArgument`,
     `AlreadyClosed`.
     """
 
@@ -430,7 +431,7 @@ class Members(EndingMirror[AsyncMembers]):
         session: SessionKeeper | None = None,
         environment: Environment | None = None,
     ) -> None:
-        """With `session` its record is on that keeper's sessions, whose times hold then.
+        """With `session` its record is on that keeper's sessions, and the keeper's times count.
 
         So one lease serves a whole process. The keeper is closed when the process is replaced, or its node
         deregistered. Raises `BadArgument`.
@@ -454,12 +455,12 @@ class Members(EndingMirror[AsyncMembers]):
 
     @property
     def view(self) -> Roster:
-        """All members as last heard. It is replaced, never changed."""
+        """All members as last heard. The view is replaced, never changed."""
         return self._ask(lambda: self._inner.view)
 
     @property
     def me(self) -> Member:
-        """This process as a member, as it is in the view; before that, as it says of itself.
+        """This process as the view shows it; before it is in the view, as it describes itself.
 
         DOWN when a newer process has its id. Raises `UsageError` without a node.
         """
@@ -492,7 +493,7 @@ class Members(EndingMirror[AsyncMembers]):
 
     @property
     def heartbeats_s(self) -> Mapping[str, float]:
-        """How long ago those members renewed that this process looks after, at the last look."""
+        """How long ago each member that this process watches renewed its lease, at the last look."""
         return self._ask(lambda: dict(self._inner.heartbeats_s))
 
     @property
@@ -501,18 +502,18 @@ class Members(EndingMirror[AsyncMembers]):
         return self._ask(lambda: self._inner.stats)
 
     def events(self) -> EventStream[MembersEvent]:
-        """All events from this call on. Who is there already is in `view`."""
+        """All events from this call on. Members that are there already are in `view`."""
         return self._held().run(lambda: EventStream(self, self._inner.events()))
 
     def until(self, condition: Callable[[Roster], bool], *, timeout: float | None = None) -> Roster:
-        """Wait until the view fulfils a condition; gives the view. Raises `TimedOut`, `AlreadyClosed`.
+        """Wait until the view fulfils a condition; returns the view. Raises `TimedOut`, `AlreadyClosed`.
 
         The function runs in hansa's thread, which all calls wait for: it must be quick and must not wait.
         """
         return self._call(lambda: self._inner.until(condition, timeout=timeout), "until")
 
     def set_status(self, status: MemberStatus, *, reason: str = "") -> None:
-        """Say JOINING, UP or DRAINING of oneself; what may follow what is in `SAID`. Twice does no harm.
+        """Set the status of this node: JOINING, UP or DRAINING, as `SAID` allows. Twice does no harm.
 
         Raises `BadArgument`, `UsageError` without a node, `Conflict` while it is not joined, and what the
         store raises.
@@ -527,15 +528,15 @@ class Members(EndingMirror[AsyncMembers]):
         zone: str | None = None,
         version: str | None = None,
     ) -> None:
-        """Say something else of oneself. What is not given stays as it is. Raises as `set_status`."""
+        """Change what this node says of itself, where arguments are given. Raises as `set_status`."""
         self._call(
             lambda: self._inner.update(metadata=metadata, roles=roles, zone=zone, version=version), "update"
         )
 
     def note(self, key: str, value: str | None) -> None:
-        """Say one thing of oneself in the metadata, or with None no more. Raises as `set_status`."""
+        """Set one key of this node's metadata, or remove it with None. Raises as `set_status`."""
         self._call(lambda: self._inner.note(key, value), "note")
 
     def close(self) -> None:
-        """Leave, and look no more, as leaving the block does. Closing twice does no harm."""
+        """Leave, and stop looking, as leaving the block does. Closing twice does no harm."""
         self.__exit__(None, None, None)

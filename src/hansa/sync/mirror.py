@@ -1,9 +1,9 @@
-"""What all blocking objects share: the one thread with the one event loop behind them, from opened to closed.
+"""The base of all blocking objects, and the one thread with the one event loop behind them.
 
-The thread starts with the first object that is opened and has ended when the last one is closed. Its steps
-are how any thread has things done in its loop. A `Mirror` has an asynchronous object behind it. Closing an
-`EndingMirror` also ends the calls that wait. An `OpeningStore` makes what is behind it, anew after it was
-closed.
+The thread starts with the first object that is opened and has ended when the last one is closed. Through its
+steps any thread runs work in its loop. A `Mirror` has an asynchronous object behind it. Closing an
+`EndingMirror` also ends the calls that wait. An `OpeningStore` makes the asynchronous store, again after it
+was closed.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Background:
         self._stopping: asyncio.Event
         self._is_alive = False
         self._started = threading.Event()
-        # A daemon, so that a program that forgot to close an object can still end.
+        # A daemon thread, so that a program that forgot to close an object can still end.
         self._thread = threading.Thread(target=self._main, name="hansa.sync", daemon=True)
 
     def start(self) -> None:
@@ -87,7 +87,7 @@ _present: Background | None = None
 
 
 def hold() -> Background:
-    """The process's background thread, started if need be. Whoever holds it calls `release` once."""
+    """The process's background thread, started if needed. Each holder calls `release` once."""
     global _present
     with _background_turn:
         if _present is None:
@@ -122,9 +122,9 @@ class Mirror(Generic[A]):
         self._background: Background | None = None
         self._steps: Steps | None = None
         self._was_open = False
-        # Opening and closing, one at a time.
+        # One opening or closing at a time.
         self._turn = threading.RLock()
-        # Before it is open and after it was closed there is no loop's thread that would keep order.
+        # Before it is open and after it was closed no loop's thread keeps order.
         self._direct_turn = threading.RLock()
 
     def __enter__(self) -> Self:
@@ -151,7 +151,7 @@ class Mirror(Generic[A]):
             self._was_open = True
 
     def _close(self, make_work: Callable[[], Coroutine[Any, Any, object]]) -> None:
-        """Nothing happens when it is not open; who comes second waits for the first."""
+        """Does nothing when it is not open; a second caller waits for the first."""
         self._check_not_inside("closing")
         with self._turn:
             background = self._background
@@ -172,7 +172,7 @@ class Mirror(Generic[A]):
         return self._held().call(make_work, f"{what} of {self.name}")
 
     def _ask(self, question: Callable[[], T]) -> T:
-        """An answer that needs no waiting, also before the object is open and after it was closed."""
+        """An answer without waiting, also before the object is open and after it was closed."""
         steps = self._steps
         if steps is None:
             with self._direct_turn:
@@ -183,7 +183,7 @@ class Mirror(Generic[A]):
             return steps.run(question)
         except AlreadyClosed:
             if self._steps is not None:
-                raise  # The answer itself.
+                raise  # The question itself raised it.
             with self._direct_turn:
                 return question()
 
@@ -199,13 +199,13 @@ class Mirror(Generic[A]):
 class EndingMirror(Mirror[A]):
     """A mirror whose closing ends all calls that wait, with AlreadyClosed.
 
-    What it mirrors would not always do that: a store in memory lives on with its other users, and a session
-    that is left tells those who wait that it is lost.
+    The asynchronous object would not always do that: a store in memory lives on with its other users, and a
+    session that is left tells its waiters that it is lost.
     """
 
     def __init__(self, name: str, inner: A) -> None:
         super().__init__(name, inner)
-        # Of the loop's thread alone.
+        # Used by the loop's thread alone.
         self._calls: dict[asyncio.Task[Any], None] = {}
         self._is_ending = False
 
@@ -236,13 +236,13 @@ class EndingMirror(Mirror[A]):
         return task
 
     def _check_process(self) -> None:
-        """Before what any thread may read without asking the loop: raises UsageError after a fork."""
+        """Call it before reading a value without asking the loop: raises UsageError after a fork."""
         steps = self._steps
         if steps is not None and (refusal := steps.refusal) is not None:
             raise type(refusal)(str(refusal))
 
     def _check_entered(self) -> None:
-        """As `_check_process`, for what there is from entering on: raises UsageError before."""
+        """As `_check_process`, for values that exist from entering on: raises UsageError before."""
         self._check_process()
         if not self._was_open:
             self._held()
@@ -260,7 +260,7 @@ class EndingMirror(Mirror[A]):
 
 
 async def within(timeout: float | None, wait: Callable[[], Coroutine[Any, Any, T]], otherwise: str) -> T:
-    """What it gives. Raises TimedOut, with this text and how long that was."""
+    """The result of `wait()`. Raises TimedOut, with this text and the timeout."""
     try:
         async with asyncio.timeout(timeout):
             return await wait()
@@ -284,7 +284,7 @@ def shielded(callback: Callable[[T], None]) -> Callable[[T], None]:
 
 # ---- a store, which is opened by an address, and again after it was closed -------------------------
 
-# Threads that open one name at a time must find one store.
+# Threads that open one name at the same time must find one store.
 _opening_turn = threading.Lock()
 
 
@@ -294,7 +294,7 @@ def open_store(address: str, *, environment: Environment | None = None, **option
     Addresses and options are those of the asynchronous `open_store`. A `memory://name` is shared by all who
     open it here. Raises BadEndpoint, which says what to write, and never a password.
     """
-    from hansa.sync.store import Store  # It stands on this module.
+    from hansa.sync.store import Store  # That module imports this one.
 
     def make() -> AsyncStore:
         with _opening_turn:
@@ -305,10 +305,10 @@ def open_store(address: str, *, environment: Environment | None = None, **option
 
 
 class OpeningStore(EndingMirror[AsyncStore]):
-    """The part of a blocking store that makes the asynchronous one, and makes it anew after it was closed."""
+    """The part of a blocking store that makes the asynchronous one, again after it was closed."""
 
     def __init__(self, make: Callable[[], AsyncStore], *, name: str = "store") -> None:
-        """`make` gives the asynchronous store; it is called now, and when a closed one is opened again."""
+        """`make` returns the asynchronous store; it is called now, and when a closed one is opened again."""
         super().__init__(name, make())
         self._make = make
 
@@ -317,7 +317,7 @@ class OpeningStore(EndingMirror[AsyncStore]):
         return self
 
     def close(self) -> None:
-        """End it here: who waits gets AlreadyClosed, watches end. Closing twice does no harm.
+        """Close it here: waiting calls get AlreadyClosed, watches end. Closing twice does no harm.
 
         A store that others have entered too, such as a `memory://name`, lives on with them.
         """
@@ -327,14 +327,14 @@ class OpeningStore(EndingMirror[AsyncStore]):
         try:
             await self._inner.__aenter__()
         except AlreadyClosed:
-            # Another thread has closed what both had found under one name.
+            # Another thread has closed the store that both had found under one name.
             self._inner = self._make()
             await self._inner.__aenter__()
 
 
 def _after_fork_in_child() -> None:
     global _present, _background_turn, _opening_turn
-    # Whoever held the locks is a thread of the parent.
+    # The locks may be held by threads of the parent.
     _background_turn = threading.Lock()
     _opening_turn = threading.Lock()
     # Its steps know already that they belong to the parent.

@@ -1,4 +1,4 @@
-"""What is owned through a session, for threads: until it is given back, or lost.
+"""Ownership for threads: what a thread owns through a session, until it is given back, or lost.
 
 A thread cannot be cancelled. So a block that goes on after the loss is told in three ways: `is_held` (or
 `is_leading`) is False from that moment, `check()` raises, and leaving the block raises.
@@ -44,7 +44,7 @@ class Ownership:
         self._session = session
         self._held = inner
         self._give_back_owned = give_back
-        # The threads that are in a block of it.
+        # The threads that are in one of its blocks.
         self._inside: list[int] = []
 
     def __enter__(self) -> Self:
@@ -62,25 +62,26 @@ class Ownership:
         try:
             self._check_now()
         except NotHeld:
-            pass  # Given back in the block, while it was owned.
+            pass  # It was given back in the block, while it was owned.
         except Fenced as loss:
             lost = loss
-        with suppress(AlreadyClosed):  # Then it went with its session.
+        with suppress(AlreadyClosed):  # It ended with its session.
             self._session._call(lambda: self._farewell(error), "giving back")
-        # Errors of the body's own go first.
+        # The body's own errors take precedence.
         if kind is None and lost is not None:
             raise lost
 
     def hand_over(
         self, to: str | Handover, *, state: bytes = b"", timeout: float = HANDOVER_S, reason: str = ""
     ) -> Handover:
-        """Give it to a node that waits for it, ahead of all others who wait, with a state; gives the record.
+        """Hand it over, with a state, to a node that waits for it, ahead of all others; returns the record.
 
         Stop the work before: from when the new owner is ready, it is not held here. `to` is the name of a
-        `Session(node=...)`, or the record that `wanted` gave: then that hand-over, and no other one if it is
-        over meanwhile. Raises NoSuccessor and HandoverWithdrawn: then it is held as before. Raises the
-        loss, NotHeld, BadArgument; Conflict while another hand-over is open; TimedOut and StoreUnavailable.
-        Interrupting it withdraws, or, when this owner has stopped to act, lets it come to its end.
+        `Session(node=...)`, or the record that `wanted` returned: then only that hand-over is carried out,
+        and no other one if it is over meanwhile. Raises NoSuccessor and HandoverWithdrawn: then it is held as
+        before. Raises the loss, NotHeld, BadArgument; Conflict while another hand-over is open; TimedOut and
+        StoreUnavailable. Interrupting it withdraws, or, when this owner has stopped acting, lets the
+        hand-over come to its end.
         """
         return self._session._call(
             lambda: self._held.hand_over(to, state=state, timeout=timeout, reason=reason), "handing over"
@@ -91,22 +92,22 @@ class Ownership:
         self._held.check()
 
     def _give_back(self) -> bool:
-        """Says whether it was owned."""
+        """Give back; returns whether it was owned."""
         try:
             return self._session._call(self._give_back_owned, "giving back")
         except AlreadyClosed:
-            return False  # It went with its session.
+            return False  # It ended with its session.
 
     async def _farewell(self, error: BaseException | None) -> None:
-        """Give back with this error on its way to the caller, which a loss must reach soon."""
-        # What the store has not heard by then, it is told in the background.
+        """Give back while `error` is on its way to the caller, which a loss must reach soon."""
+        # If the store does not hear it by then, it is told in the background.
         with suppress(TimeoutError):
             async with asyncio.timeout(self._held._claim.session.farewell_s(error)):
                 await self._give_back_owned()
 
 
 def check_outside(session: Session | SessionKeeper, line: AsyncLine[Any], timeout: float | None) -> None:
-    """Raises UsageError in a thread that would wait, without a timeout, for itself."""
+    """Raise UsageError in a thread that would wait, without a timeout, for itself."""
     inner = session._inner
     present = inner.session if isinstance(inner, AsyncSessionKeeper) else inner
     if timeout is None and present is not None:
@@ -119,7 +120,7 @@ def obtained(
     own: Callable[[A], O],
     what: str,
 ) -> O:
-    """Wait to own. An interrupt that comes too late to give up the wait gives back what came of it."""
+    """Wait to own. If an interrupt comes too late to end the wait, what was obtained is given back."""
     owned: list[O] = []
 
     async def wait() -> O:
@@ -194,7 +195,7 @@ class Contest:
 
 
 class Campaign:
-    """What `Election.campaign` gives: enter it to lead."""
+    """The result of `Election.campaign`: enter it to lead."""
 
     def __init__(self, election: Contest, timeout: float | None) -> None:
         self._election = election
@@ -219,7 +220,7 @@ class Campaign:
 class _Observing:
     """Reads on while a reader waits, and waits for the reader: a step that is given up must lose nothing.
 
-    Giving up a step of the asynchronous iterator itself would end that one.
+    Giving up a step of the asynchronous iterator itself would end that iterator.
     """
 
     def __init__(self, session: EndingMirror[Any], election: AsyncElection) -> None:

@@ -47,7 +47,7 @@ class Registry(Mirror[AsyncRegistry]):
     Providers register at `router`, discoveries and other registries listen at `pub`; `peers` are the PUB
     endpoints of the others. Use it as `with`, or `start` and `stop` it, again and again: each start begins
     empty, under a new random id unless one is given. Leaving the block frees the ports. One provider has at
-    most `provider_entries_max` entries, and more are refused; it cannot fill the list of all.
+    most `provider_entries_max` entries, and more are refused, so that no single one can fill the list.
 
     An entry that is silent for `heartbeat_timeout` is removed. Providers are told so, and beat at a third of
     it or every 5 s, whichever is sooner; `heartbeat_interval` says when other beats are expected.
@@ -89,21 +89,18 @@ class Registry(Mirror[AsyncRegistry]):
         self.__exit__(None, None, None)
 
     def start(self) -> None:
-        """Bind both endpoints and follow the peers. Interrupted or failed, it leaves nothing behind.
+        """Bind both endpoints and follow the peers. If interrupted or failed, it leaves nothing behind.
 
         Raises `UsageError` when it is running, `AddressInUse`, `BadEndpoint`.
         """
         self._open(self._inner.start)
 
     def stop(self) -> None:
-        """End everything and free the ports; nothing happens when it does not run.
-
-        Interrupting hurries it.
-        """
+        """End everything and free the ports; does nothing when it does not run. Interrupting hurries it."""
         self._close(self._inner.stop)
 
     def add_peer(self, pub_endpoint: str) -> None:
-        """Follow another registry of the cluster, now or from the start on. Raises `BadEndpoint`."""
+        """Follow another registry of the cluster, at once or from the next start on. Raises `BadEndpoint`."""
         self._ask(lambda: self._inner.add_peer(pub_endpoint))
 
     @property
@@ -113,12 +110,12 @@ class Registry(Mirror[AsyncRegistry]):
 
     @property
     def registry_id(self) -> int:
-        """The id of the present or last run; before the first, the given one or 0."""
+        """The id of the current or last run; before the first, the given one or 0."""
         return self._ask(lambda: self._inner.registry_id)
 
     @property
     def pub(self) -> Endpoint:
-        """Where lists are told: with its real port while it runs, else as it was given."""
+        """Where lists are published: with its real port while it runs, else as it was given."""
         return self._ask(lambda: self._inner.pub)
 
     @property
@@ -138,21 +135,21 @@ class Registry(Mirror[AsyncRegistry]):
 
     @property
     def stats(self) -> RegistryStats:
-        """What the present or last run has counted."""
+        """The counts of the current or last run."""
         return self._ask(lambda: self._inner.stats)
 
 
 class Discovery(Mirror[AsyncDiscovery]):
-    """Knows who provides what, from any number of registries at once.
+    """Knows which providers offer which service, from any number of registries at once.
 
-    `registries` are PUB endpoints. What a registry said counts until it has been silent for
+    `registries` are PUB endpoints. A registry's list counts until the registry has been silent for
     `silence_timeout`, or until a few seconds after its connection broke, in which its providers move to
-    another one; when no registry is heard any more, what was known last stays. Subscriptions are a local
-    filter: queries and events know only subscribed services. What the registries send wrongly is counted by
-    reason and changes nothing; their connections are kept, because it was the user who chose them.
+    another one; when no registry is heard any longer, the last known providers stay. Subscriptions are a
+    local filter: queries and events know only subscribed services. Wrong messages of registries are counted
+    by reason and change nothing; their connections are kept, because the user chose them.
 
     Use it with `with`; subscribing, listening and connecting are possible before that. After the block
-    queries still answer with what was known last. Raises BadEndpoint, BadArgument.
+    queries still answer with the last known state. Raises BadEndpoint, BadArgument.
     """
 
     def __init__(
@@ -170,11 +167,14 @@ class Discovery(Mirror[AsyncDiscovery]):
         )
 
     def close(self) -> None:
-        """Hear no more. Iterators end; who waits gets AlreadyClosed. Closing twice does no harm."""
+        """Stop hearing registries. Iterators end; waiting calls raise AlreadyClosed.
+
+        Closing twice does no harm.
+        """
         self.__exit__(None, None, None)
 
     def connect_registry(self, endpoint: str) -> None:
-        """Hear the registry that publishes there, too. Once more for the same one changes nothing.
+        """Hear the registry that publishes there, too. A second call for the same endpoint changes nothing.
 
         Returns at once, and keeps dialling while it is away. Raises BadEndpoint, AlreadyClosed, and
         BadArgument for a tls endpoint without credentials.
@@ -184,16 +184,16 @@ class Discovery(Mirror[AsyncDiscovery]):
     def subscribe(self, service: str) -> None:
         """Show this service; providers known already are told to listeners at once.
 
-        Not counted: one `unsubscribe` ends any number of them. Raises BadArgument for what cannot be a name.
+        Not counted: one `unsubscribe` ends any number of them. Raises BadArgument for an impossible name.
         """
         self._ask(lambda: self._inner.subscribe(service))
 
     def unsubscribe(self, service: str) -> None:
-        """Show it no more, also not under `subscribe_all`; listeners are told of its providers as removed."""
+        """Stop showing it, also under `subscribe_all`; listeners are told that its providers were removed."""
         self._ask(lambda: self._inner.unsubscribe(service))
 
     def subscribe_all(self) -> None:
-        """Show every service there is and will be."""
+        """Show every service, also those that come later."""
         self._ask(self._inner.subscribe_all)
 
     def follows(self, service: str) -> bool:
@@ -201,7 +201,7 @@ class Discovery(Mirror[AsyncDiscovery]):
         return self._ask(lambda: self._inner.follows(service))
 
     def providers(self, service: str) -> tuple[ProviderInfo, ...]:
-        """In the order of their endpoints; empty for a service that is not subscribed."""
+        """The service's providers, in the order of their endpoints; none if it is not subscribed."""
         return self._ask(lambda: self._inner.providers(service))
 
     def provider_count(self, service: str) -> int:
@@ -228,7 +228,7 @@ class Discovery(Mirror[AsyncDiscovery]):
 
     @property
     def has_heard(self) -> bool:
-        """True once a registry has told its list. Before that nobody is known, whoever may be there."""
+        """True once a registry has told its list. Before that no provider is known, even if one is there."""
         return self._ask(lambda: self._inner.has_heard)
 
     @property
@@ -238,7 +238,7 @@ class Discovery(Mirror[AsyncDiscovery]):
 
     @property
     def lists_heard(self) -> dict[int, int]:
-        """By which list goes what is shown: the number of each heard registry's newest one, by its id."""
+        """The number of each heard registry's newest list, by registry id. What is shown follows from it."""
         return self._ask(lambda: self._inner.lists_heard)
 
     @property
@@ -247,9 +247,10 @@ class Discovery(Mirror[AsyncDiscovery]):
         return self._ask(lambda: self._inner.stats)
 
     def listen(self, callback: Callable[[DiscoveryEvent], None]) -> Callable[[], None]:
-        """Call it with every event from now on, in hansa's thread and at once; call what is returned to stop.
+        """Call it with every event from now on, in hansa's thread and at once; call the result to stop.
 
-        A callback that raises is reported to the loop's exception handler and called again for the next.
+        A callback that raises is reported to the loop's exception handler, and called again for the next
+        event.
 
         The function runs in hansa's thread, which all calls wait for: it must be quick and must not wait.
         """
@@ -259,7 +260,7 @@ class Discovery(Mirror[AsyncDiscovery]):
     def events(self) -> DiscoveryEvents:
         """A blocking iterator over everything that happens from this call on.
 
-        It keeps a bounded number of events for a slow reader; then the oldest go, counted.
+        It keeps a bounded number of events for a slow reader; then the oldest are dropped and counted.
         """
         return self._ask(lambda: DiscoveryEvents(self, self._inner.events()))
 
@@ -267,14 +268,14 @@ class Discovery(Mirror[AsyncDiscovery]):
         """Return as soon as the service has a provider. Interrupting it leaves nothing behind.
 
         Raises TimedOut, whose text says which registries were heard; BadArgument for a service that is not
-        subscribed, for which one could wait for ever; AlreadyClosed when the discovery closes.
+        subscribed, since that wait might never end; AlreadyClosed when the discovery closes.
         """
         self._call(lambda: self._inner.wait_available(service, timeout), "wait_available")
 
     def wait_heard(self, timeout: float | None = None) -> None:
         """Return as soon as a registry has told its list, at once if one has. Interrupting leaves nothing.
 
-        From then on it is known who provides what. Raises TimedOut, AlreadyClosed when the discovery closes.
+        From then on the providers are known. Raises TimedOut, AlreadyClosed when the discovery closes.
         """
         self._call(lambda: self._inner.wait_heard(timeout), "wait_heard")
 
@@ -321,10 +322,11 @@ class Gateway(Requests):
         idempotent: bool = False,
         trace: TraceContext | None = None,
     ) -> int:
-        """Ask without waiting; the request id. `callback` gets the outcome, once, in hansa's thread.
+        """Send a request without waiting; returns the request id.
 
-        Raises what says that nothing was sent (NoProvider, BadArgument, AlreadyClosed), and Backlogged at the
-        in-flight limit or when the provider does not read; then there is no outcome to come.
+        `callback` gets the outcome, in hansa's thread. It is called once. An error that this raises
+        (NoProvider, BadArgument, AlreadyClosed, and Backlogged at the in-flight limit or when the provider
+        does not read) says that nothing was sent; then no outcome follows.
 
         The function runs in hansa's thread, which all calls wait for: it must be quick and must not wait.
         """
@@ -359,10 +361,10 @@ class Gateway(Requests):
         idempotent: bool = False,
         trace: TraceContext | None = None,
     ) -> int:
-        """Send a request, waiting for room only; its request id. The outcome comes to `recv`.
+        """Send a request, waiting for room only; returns its request id. The outcome comes to `recv`.
 
-        `timeout` bounds the whole request; None waits without end. Raises as `submit`, but waits where that
-        would be Backlogged. Interrupting it sends nothing.
+        `timeout` bounds the whole request; None waits without end. Raises as `submit`, but waits instead of
+        raising Backlogged. Interrupting it sends nothing.
         """
         return self._call(
             lambda: self._inner.send(
@@ -372,7 +374,7 @@ class Gateway(Requests):
         )
 
     def recv(self, timeout: float | None = None) -> Completion:
-        """The next outcome of what was sent with `send` or a direct router, in the order of arrival.
+        """The next outcome of a request from `send` or a direct router, in the order of arrival.
 
         Raises AlreadyClosed. Several threads may wait: each outcome goes to one of them.
         """
@@ -396,14 +398,14 @@ class Gateway(Requests):
         return self._call(lambda: self._inner.request_recv(timeout), "request_recv")
 
     def router(self, service: str) -> DirectRouter:
-        """For callers who choose the provider and the request id themselves."""
+        """A router for callers that choose the provider and the request id themselves."""
         return self._held().run(lambda: DirectRouter(self, self._inner.router(service)))
 
     def set_balancer(self, service: str, balancer: Balancer | None) -> None:
         """From the next request on `balancer` chooses the provider; None is the default, round robin.
 
-        It is kept for the service, also while nobody offers that, until another one or None is set. Its
-        `choose` runs in hansa's thread: it must be quick and must not wait.
+        It is kept for the service, also while the service has no provider, until another one or None is set.
+        Its `choose` runs in hansa's thread: it must be quick and must not wait.
         """
         self._ask(lambda: self._inner.set_balancer(service, balancer))
 
@@ -412,7 +414,7 @@ class Gateway(Requests):
         return self._ask(lambda: self._inner.connection_count(service))
 
     def wait_connected(self, service: str, count: int = 1, *, timeout: float | None = None) -> None:
-        """Wait until so many providers are connected. Raises TimedOut, AlreadyClosed."""
+        """Wait until this many providers are connected. Raises TimedOut, AlreadyClosed."""
         self._call(lambda: self._inner.wait_connected(service, count, timeout=timeout), "wait_connected")
 
     @property
@@ -422,7 +424,7 @@ class Gateway(Requests):
 
 
 class DirectRouter:
-    """Sends to a provider by its routing id, under a request id of the caller's own.
+    """Sends to a provider by its routing id, under a request id that the caller chooses.
 
     The outcomes come to `Gateway.recv` with those ids. Any number of requests may be under way.
     """
@@ -447,8 +449,8 @@ class DirectRouter:
     ) -> None:
         """Send to the provider with this routing id.
 
-        Waits within the timeout until it is known who is there, and beyond the gateway's in-flight limit for
-        room. Such a request is never tried again. Raises NoProvider when that provider is not connected,
+        Waits within the timeout until the providers are known, and at the gateway's in-flight limit for room.
+        Such a request is never tried again. Raises NoProvider when that provider is not connected,
         BadArgument when the request id is in flight already, TimedOut when nothing was sent in time.
         """
         self._gateway._call(
@@ -464,11 +466,11 @@ class Provider(Handlers):
     in up to `threads_max` threads of its own, at most `concurrency_max` at once, and may block and use any
     object of `hansa.sync`; at most `waiting_max` more requests wait, and beyond that callers get
     ProviderBusy. A request's `deadline` is in the time of `time.monotonic()`. Leaving the block unregisters,
-    lets what runs finish within the socket's linger, and closes; a handler that runs on after that has nobody
-    to answer.
+    lets running requests finish within the socket's linger, and closes; a handler that runs on after that has
+    nobody to answer.
 
     Heartbeats go to the registry every 5 s, or at a third of its timeout if that is shorter. With a
-    `heartbeat_interval` they go out at least so often; one that is not shorter than the registry's timeout
+    `heartbeat_interval` they go at least that often; one that is not shorter than the registry's timeout
     makes `register` raise RegistrationRefused.
     """
 
@@ -509,11 +511,11 @@ class Provider(Handlers):
         return self._inner.routing_id
 
     def close(self) -> None:
-        """Unregister, finish what runs within the linger, and end. Closing twice does no harm."""
+        """Unregister, finish running requests within the linger, and end. Closing twice does no harm."""
         self.__exit__(None, None, None)
 
     def connect_registry(self, endpoint: str) -> None:
-        """One more registry (its ROUTER) to choose from. Raises BadEndpoint, BadArgument."""
+        """Add a registry (its ROUTER) to choose from. Raises BadEndpoint, BadArgument."""
         self._ask(lambda: self._inner.connect_registry(endpoint))
 
     def register(
@@ -537,32 +539,33 @@ class Provider(Handlers):
     def update_weight(self, service: str, weight: int, *, timeout: float | None = REGISTER_TIMEOUT_S) -> None:
         """Change a service's weight; returns when the registry has it. 0 means 1.
 
-        Raises NotRegistered, TimedOut, BadArgument. Interrupted or timed out, the new weight may already
-        hold, and is what a later registry is told.
+        Raises NotRegistered, TimedOut, BadArgument. After an interrupt or a timeout the new weight may
+        already be in use, and a later registry is told it.
         """
         self._call(lambda: self._inner.update_weight(service, weight, timeout=timeout), "update_weight")
 
     def unregister(self, service: str, *, timeout: float | None = REGISTER_TIMEOUT_S) -> None:
         """Take a service back; returns when the registry has removed it. Requests are still answered.
 
-        Raises NotRegistered, TimedOut. Interrupted or timed out, it is no longer kept up: a registry that was
-        not told drops it when heartbeats stay away.
+        Raises NotRegistered, TimedOut. After an interrupt or a timeout, it is no longer kept up: a registry
+        that was not told drops it when heartbeats stop.
         """
         self._call(lambda: self._inner.unregister(service, timeout=timeout), "unregister")
 
     def registration(self, service: str) -> Registration | None:
-        """What a registry last said about this service, refusals too."""
+        """The last answer of a registry about this service, also a refusal."""
         return self._ask(lambda: self._inner.registration(service))
 
     def state(self, service: str) -> ProviderState:
-        """How far this service is."""
+        """The state of this service's registration."""
         return self._ask(lambda: self._inner.state(service))
 
     def drain(self, *, timeout: float = DRAIN_TIMEOUT_S) -> bool:
-        """Leave without failing anyone: unregister everything, and serve on until every gateway has left.
+        """Leave without failing any caller: unregister all services, and serve until every gateway has left.
 
-        Afterwards new requests are answered ProviderDraining. False when something still ran, or somebody was
-        still connected, at the end of the timeout. Interrupted, nothing is registered and it serves on.
+        Afterwards new requests are answered ProviderDraining. Returns False when requests still ran, or a
+        gateway was still connected, at the end of the timeout. If interrupted, nothing is registered and it
+        serves on.
         """
         return self._call(lambda: self._inner.drain(timeout=timeout), "drain")
 

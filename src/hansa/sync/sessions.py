@@ -75,12 +75,12 @@ class Session(EndingMirror[AsyncSession]):
 
     @property
     def margin_s(self) -> float:
-        """So long before the lease's end the session is lost."""
+        """How long before the lease's end the session is lost."""
         return self._inner.margin_s
 
     @property
     def is_live(self) -> bool:
-        """Whether what hangs on this session is still owned. False from the deadline on, and ever after.
+        """Whether what hangs on this session is still owned. False from the deadline on, for ever.
 
         Asks nobody, and never waits.
         """
@@ -89,13 +89,13 @@ class Session(EndingMirror[AsyncSession]):
 
     @property
     def deadline_s(self) -> float:
-        """When it is lost unless it is renewed, on the store's clock; each renewal moves it on."""
+        """When the session is lost unless it is renewed, on the store's clock; each renewal moves it on."""
         self._check_entered()
         return self._inner.deadline_s
 
     @property
     def remaining_s(self) -> float:
-        """How long it surely lives from now on; 0.0 once it is lost."""
+        """How long the session surely lives from now on; 0.0 once it is lost."""
         self._check_entered()
         return self._inner.remaining_s
 
@@ -103,7 +103,7 @@ class Session(EndingMirror[AsyncSession]):
     def vacant_until_s(self) -> float:
         """Until when nobody else can own what hangs on this session: its lease's end; 0.0 once that ended.
 
-        Who stops its work because the session was lost has until then.
+        An owner that must stop its work because the session was lost has until then.
         """
         self._check_entered()
         return self._inner.vacant_until_s
@@ -126,7 +126,7 @@ class Session(EndingMirror[AsyncSession]):
         self._inner.check()
 
     def lost(self, timeout: float | None = None) -> SessionLost:
-        """Wait until it is lost; gives the reason. Raises TimedOut, and AlreadyClosed when it is closed."""
+        """Wait until it is lost; returns the reason. Raises TimedOut, and AlreadyClosed when it is closed."""
         return self._call(lambda: within(timeout, self._inner.lost, f"{self.name} still lives"), "lost")
 
     def renew(self, *, timeout: float | None = STORE_TIMEOUT_S) -> None:
@@ -142,11 +142,11 @@ class Session(EndingMirror[AsyncSession]):
 
 
 class SessionKeeper(EndingMirror[AsyncSessionKeeper]):
-    """A session that is opened anew whenever it was lost: one for all that a process has in a store.
+    """Keeps a session open in a store: opens another one whenever one was lost. One serves a process.
 
     As the asynchronous keeper, for any number of threads, which share it: locks, semaphores, barriers,
     elections, members and topic nodes take it as they take a session. What hangs on a session is lost with
-    it, and who wants it again takes it again, on the next one.
+    it, and must be taken again on the next one.
 
     Entering begins to open the first session, and waits for no store; `live` waits. Leaving ends the lease of
     the last session as leaving a `Session` does; calls that wait for something of it end with AlreadyClosed.
@@ -209,14 +209,14 @@ class SessionKeeper(EndingMirror[AsyncSessionKeeper]):
         return KeptSession(self, self._call(lambda: self._inner.live(timeout), "live"))
 
     def close(self, reason: str = "") -> None:
-        """End the lease, and open no session any more, for this reason. Closing twice does no harm."""
+        """End the lease, and open no other; later calls raise this reason. Closing twice does no harm."""
         self._close(lambda: self._inner.close(reason))
 
 
 class KeptSession:
-    """One session of a `SessionKeeper`, which opens and ends it. `live` gives it.
+    """One session of a `SessionKeeper`, which opens and ends it. `live` returns it.
 
-    It is told as a `Session` is. When it is lost, the keeper opens another one: ask for that with `live`.
+    It behaves as a `Session` does. When it is lost, the keeper opens another one: ask for that with `live`.
     """
 
     def __init__(self, keeper: SessionKeeper, inner: AsyncSession) -> None:
@@ -236,12 +236,12 @@ class KeptSession:
 
     @property
     def margin_s(self) -> float:
-        """So long before the lease's end the session is lost."""
+        """How long before the lease's end the session is lost."""
         return self._inner.margin_s
 
     @property
     def is_live(self) -> bool:
-        """Whether what hangs on this session is still owned. False from the deadline on, and ever after.
+        """Whether what hangs on this session is still owned. False from the deadline on, for ever.
 
         Asks nobody, and never waits.
         """
@@ -250,7 +250,7 @@ class KeptSession:
 
     @property
     def deadline_s(self) -> float:
-        """When it is lost unless it is renewed, on the store's clock; each renewal moves it on.
+        """When the session is lost unless it is renewed, on the store's clock; each renewal moves it on.
 
         Asks nobody, and never waits.
         """
@@ -259,7 +259,10 @@ class KeptSession:
 
     @property
     def remaining_s(self) -> float:
-        """How long it surely lives from now on; 0.0 once it is lost. Asks nobody, and never waits."""
+        """How long the session surely lives from now on; 0.0 once it is lost.
+
+        Asks nobody, and never waits.
+        """
         self._keeper._check_process()
         return self._inner.remaining_s
 
@@ -267,7 +270,8 @@ class KeptSession:
     def vacant_until_s(self) -> float:
         """Until when nobody else can own what hangs on this session: its lease's end; 0.0 once that ended.
 
-        Who stops its work because the session was lost has until then. Asks nobody, and never waits.
+        An owner that must stop its work because the session was lost has until then. Asks nobody, and never
+        waits.
         """
         self._keeper._check_process()
         return self._inner.vacant_until_s
@@ -296,7 +300,7 @@ class KeptSession:
         self._inner.check()
 
     def lost(self, timeout: float | None = None) -> SessionLost:
-        """Wait until it is lost; gives the reason.
+        """Wait until it is lost; returns the reason.
 
         Raises TimedOut, and AlreadyClosed when the keeper is closed.
         """

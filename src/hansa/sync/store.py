@@ -21,17 +21,17 @@ from hansa.transport.environment import Environment
 
 
 class Store(OpeningStore):
-    """Keys with revisions, transactions, leases and watches. `open_store` gives one; use it with `with`.
+    """Keys with revisions, transactions, leases and watches. `open_store` makes one; use it with `with`.
 
     As the asynchronous store, for any number of threads. Every call ends by its deadline: `timeout` seconds
-    from now (None waits for ever), then TimedOut, and what was asked may or may not have happened; so it is
-    with a call that is interrupted. StoreUnavailable says that nothing happened. Wrong arguments raise
-    BadArgument. When the store is closed, calls that wait end with AlreadyClosed.
+    from now (None waits for ever), then TimedOut, and the request may or may not have been carried out; the
+    same holds for a call that is interrupted. StoreUnavailable says that nothing was done. Wrong arguments
+    raise BadArgument. When the store is closed, calls that wait end with AlreadyClosed.
     """
 
     @property
     def clock(self) -> Clock:
-        """What the ends of leases are reckoned on, by those who hold them."""
+        """The clock on which holders of leases count when they end."""
         return self._inner.clock
 
     def get(
@@ -39,7 +39,7 @@ class Store(OpeningStore):
     ) -> KeyValue | None:
         """A key now, or at a revision; None when it is not there. Raises `Compacted`, `FutureRevision`.
 
-        etcd does not tell reads what it still remembers, only watches: `compacted_revision` is 0 there.
+        etcd tells only watches, not reads, what it still remembers: `compacted_revision` is 0 there.
         """
         return self._call(lambda: self._inner.get(key, revision=revision, timeout=timeout), "get")
 
@@ -64,15 +64,15 @@ class Store(OpeningStore):
     def put(
         self, key: bytes | str, value: bytes, *, lease: int = 0, timeout: float | None = STORE_TIMEOUT_S
     ) -> int:
-        """Set a key; gives the revision. Raises `LeaseLost`."""
+        """Set a key; returns the revision. Raises `LeaseLost`."""
         return self._call(lambda: self._inner.put(key, value, lease=lease, timeout=timeout), "put")
 
     def delete(self, key: bytes | str, *, timeout: float | None = STORE_TIMEOUT_S) -> bool:
-        """Delete a key; says whether it was there."""
+        """Delete a key; returns whether it was there."""
         return self._call(lambda: self._inner.delete(key, timeout=timeout), "delete")
 
     def delete_prefix(self, prefix: bytes | str, *, timeout: float | None = STORE_TIMEOUT_S) -> int:
-        """Delete all keys with a prefix, in one revision; gives how many there were."""
+        """Delete all keys with a prefix, in one revision; returns how many there were."""
         return self._call(lambda: self._inner.delete_prefix(prefix, timeout=timeout), "delete_prefix")
 
     def commit(
@@ -87,11 +87,11 @@ class Store(OpeningStore):
         return self._call(lambda: self._inner.commit(compares, then, otherwise, timeout=timeout), "commit")
 
     def grant(self, ttl: float, *, timeout: float | None = STORE_TIMEOUT_S) -> int:
-        """A new lease. An engine may grant it for longer: see `lease_info`."""
+        """Grant a new lease; returns its number. An engine may grant it for longer: see `lease_info`."""
         return self._call(lambda: self._inner.grant(ttl, timeout=timeout), "grant")
 
     def keep_alive(self, lease: int, *, timeout: float | None = STORE_TIMEOUT_S) -> float:
-        """Begin a lease's time anew; gives how many seconds it has. Raises `LeaseLost`."""
+        """Start a lease's time again; returns how many seconds it has. Raises `LeaseLost`."""
         return self._call(lambda: self._inner.keep_alive(lease, timeout=timeout), "keep_alive")
 
     def revoke(self, lease: int, *, timeout: float | None = STORE_TIMEOUT_S) -> None:
@@ -99,7 +99,7 @@ class Store(OpeningStore):
         self._call(lambda: self._inner.revoke(lease, timeout=timeout), "revoke")
 
     def lease_info(self, lease: int, *, timeout: float | None = STORE_TIMEOUT_S) -> LeaseInfo | None:
-        """What is left of a lease, and its keys; None when it is gone."""
+        """The remaining time of a lease, and its keys; None when it is gone."""
         return self._call(lambda: self._inner.lease_info(lease, timeout=timeout), "lease_info")
 
     def compact(self, revision: int, *, timeout: float | None = STORE_TIMEOUT_S) -> None:
@@ -111,7 +111,7 @@ class Store(OpeningStore):
     ) -> Watch:
         """The changes of all keys with a prefix, or of one key (`exact`), from a revision on (0: from now).
 
-        `before` adds to each event what the key was. Trouble is told by the watch, not by this call.
+        `before` adds to each event the key as it was before. The watch raises errors, not this call.
         """
         return self._held().run(
             lambda: Watch(
@@ -127,7 +127,7 @@ class Store(OpeningStore):
 class FencedKey:
     """A key in a store, and beside it, with `/fence` at its end, the highest fence that was shown.
 
-    The fences of one key come from one lock or one election. The value is the key's own, byte by byte:
+    The fences of one key come from one lock or one election. The value is stored as it is, byte by byte:
     anybody can read it with `store.get`.
     """
 
@@ -155,12 +155,13 @@ class FencedKey:
         return self._store._call(lambda: self._inner.take(fence, timeout=timeout), f"take of {self.key!r}")
 
     def write(self, fence: int, value: bytes, *, timeout: float | None = STORE_TIMEOUT_S) -> int:
-        """Set the value, if it and the fence are as this object's last call left them; gives the revision.
+        """Set the value, if it and the fence are as this object's last call left them; returns the revision.
 
         Raises `StaleFence` when a newer owner has raised the fence, `NotHeld` when this one was never taken
-        here. After `TimedOut` it may have been written, now or later: `take` with the same fence again, then
-        a write that was given up is refused, if it comes after one that was not. `Conflict` says that such a
-        one came in between, or that the store went back in time behind the `take`: take again.
+        here. After `TimedOut` the value may have been written, now or later: `take` with the same fence
+        again, and write again. Then the write that was given up is refused if it arrives after the new one.
+        `Conflict` says that it arrived in between, or that the store went back in time after the `take`: take
+        again.
         """
         return self._store._call(
             lambda: self._inner.write(fence, value, timeout=timeout), f"write of {self.key!r}"
@@ -171,7 +172,8 @@ class NodeRegistry:
     """The nodes of a cluster, each with a lease of `ttl` seconds.
 
     An id belongs to the process that registered it last: a restarted process does not wait for its
-    predecessor's lease, and a predecessor that still lives stops. With `takeover=False` the first one stays.
+    predecessor's lease, and a predecessor that still lives stops. With `takeover=False` the id stays with the
+    first process.
     """
 
     def __init__(
@@ -192,15 +194,15 @@ class NodeRegistry:
     def register(self, node: NodeInfo) -> str:
         """Register a node and keep it registered: give it a thread of its own.
 
-        It returns, with the reason, when the node was deregistered or replaced by a newer process. Who is
-        interrupted stops renewing, and the lease ends by itself; so it is when the store is closed, with
+        It returns, with the reason, when the node was deregistered or replaced by a newer process. An
+        interrupt stops the renewals, and the lease ends by itself; so does closing the store, with
         AlreadyClosed. When the lease is lost it registers again, however long the store was away. Raises
         Conflict for an id that is taken, without `takeover`; BadArgument.
         """
         return self._store._call(lambda: self._inner.register(node), "register of the node registry")
 
     def deregister(self, node_id: str) -> bool:
-        """Remove a node at once, whoever registered it; says whether it was there.
+        """Remove a node at once, whoever registered it; returns whether it was there.
 
         Its `register` returns. Raises `StoreUnavailable` and `TimedOut`; `Conflict` when its record changes
         faster than it can be removed.
@@ -213,7 +215,7 @@ class NodeRegistry:
 
 
 class MembershipWatcher:
-    """Tells of nodes that join and leave a cluster, in the words of `Members`; who suspects whom it skips."""
+    """Reports the nodes that join and leave a cluster, as events of `Members`; it leaves suspicions out."""
 
     def __init__(
         self, store: Store, *, cluster: str = "default", environment: Environment | None = None
@@ -223,12 +225,12 @@ class MembershipWatcher:
         self._inner = AsyncMembershipWatcher(store._inner, cluster=cluster, environment=environment)
 
     def watch(self) -> News[MemberEvent]:
-        """From now on; those that are there already are told first, as joined."""
+        """Watch from now on; nodes that are there already are reported first, as joined."""
         return self._store._held().run(lambda: News(self._store, self._inner.watch(), "the events of nodes"))
 
 
 class RoutingTableStore:
-    """The one routing table of a cluster. It hangs on no lease: it stays when whoever saved it is gone."""
+    """The one routing table of a cluster. It is on no lease: it stays when the process that saved it ends."""
 
     def __init__(
         self, store: Store, *, cluster: str = "default", environment: Environment | None = None
@@ -238,11 +240,11 @@ class RoutingTableStore:
         self._inner = AsyncRoutingTableStore(store._inner, cluster=cluster, environment=environment)
 
     def save(self, table: RoutingTable, *, expected: int | None, timeout: float = STORE_TIMEOUT_S) -> int:
-        """Save a table over the one of revision `expected` (0: over none); gives the new revision.
+        """Save a table over the one of revision `expected` (0: there must be none); returns the new revision.
 
-        None saves over whatever is there, if that is of a lower version. Raises `Conflict` when another table
-        is there or its version is not lower; `BadArgument` for one that is too large; `BadRecord` when what
-        is there is no table; `TimedOut`, after which it may have been saved; `StoreUnavailable`.
+        With None it replaces any table of a lower version. Raises `Conflict` when another table is there or
+        its version is not lower; `BadArgument` for one that is too large; `BadRecord` when what is there is
+        no table; `TimedOut`, after which it may have been saved; `StoreUnavailable`.
         """
         return self._store._call(
             lambda: self._inner.save(table, expected=expected, timeout=timeout), "save of the routing table"
@@ -253,5 +255,5 @@ class RoutingTableStore:
         return self._store._call(lambda: self._inner.load(timeout=timeout), "load of the routing table")
 
     def watch(self) -> News[RoutingTable]:
-        """The current table, if there is one, then each new one. Who reads slowly gets the latest."""
+        """The current table, if there is one, then each new one. A slow reader gets the latest."""
         return self._store._held().run(lambda: News(self._store, self._inner.watch(), "the routing tables"))

@@ -1,6 +1,6 @@
-"""What asynchronous iterators become for threads: blocking iterators, which several threads may share.
+"""Blocking iterators for threads, made of asynchronous ones; several threads may share one.
 
-`EventStream` keeps events until somebody reads them. `News` follows something in a store. `Watch` tells every
+`EventStream` keeps events until they are read. `News` follows something in a store. `Watch` tells every
 change in a store.
 """
 
@@ -22,7 +22,7 @@ E_co = TypeVar("E_co", covariant=True)
 
 
 class EventSource(Protocol[E_co]):
-    """What an asynchronous stream of events is like. Cancelling a step takes nothing out."""
+    """An asynchronous stream of events. Cancelling a step loses no event."""
 
     @property
     def dropped_count(self) -> int: ...
@@ -35,7 +35,7 @@ class EventSource(Protocol[E_co]):
 
 
 class Pieces(Generic[E]):
-    """What all of them are: an iterator that takes one piece after the other until there are no more."""
+    """The base of them: an iterator that takes one piece after the other until there are no more."""
 
     def get(self, timeout: float | None = None) -> E:
         raise NotImplementedError
@@ -53,8 +53,8 @@ class Pieces(Generic[E]):
 class EventStream(Pieces[E]):
     """A blocking iterator over events, from the call that made it on.
 
-    It ends after `close`, or when what it listens to closes, once what it kept is read. Several threads may
-    share one: each event goes to one of them. An interrupted step takes nothing out.
+    It ends after `close`, or when its source closes, once what it kept is read. Several threads may share
+    one: each event goes to one of them. An interrupted step loses no event.
     """
 
     def __init__(self, source: Mirror[Any], inner: EventSource[E]) -> None:
@@ -66,20 +66,20 @@ class EventStream(Pieces[E]):
         try:
             return self._source._call(lambda: self._get(timeout), "events")
         except AlreadyClosed:
-            # There may be no loop any more, and something left.
+            # The loop may have ended, with events left.
             return self._source._ask(self._get_kept)
 
     @property
     def dropped_count(self) -> int:
-        """Events that went unread because too many waited."""
+        """Events that were dropped because too many waited."""
         return self._inner.dropped_count
 
     def close(self) -> None:
-        """Listen no more; what was kept can still be read. A thread that waits in it gets the end."""
+        """Stop listening; kept events can still be read. A thread that waits in it gets the end."""
         self._source._ask(self._inner.close)
 
     def __del__(self) -> None:
-        # The loop's thread may be going over those who listen: what is thrown away leaves them there.
+        # The loop's thread may be iterating over the listeners: a dropped one is removed there.
         steps = self._source._steps
         if steps is not None:
             steps.post(LooseStep(self._inner.close))
@@ -104,12 +104,12 @@ class DiscoveryEvents(EventStream[DiscoveryEvent]):
     """A blocking iterator over a discovery's events, from the call that made it on.
 
     It ends after `close`, or when the discovery closes, once what it kept is read. Several threads may share
-    one: each event goes to one of them. An interrupted step takes nothing out.
+    one: each event goes to one of them. An interrupted step loses no event.
     """
 
 
 class Followed(Protocol[E_co]):
-    """What an asynchronous iterator is like that follows something. Cancelling a step takes nothing out."""
+    """An asynchronous iterator that follows something. Cancelling a step loses nothing."""
 
     async def __anext__(self) -> E_co: ...
 
@@ -117,26 +117,26 @@ class Followed(Protocol[E_co]):
 
 
 class News(Pieces[E]):
-    """A blocking iterator over what is new in a store.
+    """A blocking iterator over news from a store.
 
     It waits for a store that cannot be reached, and then tells what it missed. It ends after `close`, or when
     the store is closed. Several threads may share one: each piece goes to one of them. An interrupted step
-    takes nothing out.
+    loses nothing.
     """
 
     def __init__(self, store: Mirror[Any], inner: Followed[E], what: str) -> None:
         self._store = store
         self._inner = inner
         self._what = what
-        # What it mirrors is for one reader.
+        # The asynchronous iterator is for one reader.
         self._turn = asyncio.Lock()
 
     def get(self, timeout: float | None = None) -> E:
-        """The next piece. Raises TimedOut, which takes nothing out, and AlreadyClosed after the end."""
+        """The next piece. Raises TimedOut, which loses nothing, and AlreadyClosed after the end."""
         return self._store._call(lambda: self._get(timeout), self._what)
 
     def close(self) -> None:
-        """Follow no more. A thread that waits in it gets the end."""
+        """Stop following. A thread that waits in it gets the end."""
         self._store._ask(self._inner.close)
 
     async def _get(self, timeout: float | None) -> E:
@@ -150,11 +150,11 @@ class News(Pieces[E]):
 
 
 class Watch(Pieces[WatchBatch]):
-    """Changes as they happen: a blocking iterator of batches, one per revision, without gap and repeat.
+    """Changes as they happen: a blocking iterator of batches, one per revision, without gaps or repeats.
 
     A step raises Compacted when the history it should read is gone, WatchOverrun when it read too slowly; and
-    the same ever after. It ends after `close`, or when the store is closed. Several threads may share one:
-    each batch goes to one of them. An interrupted step takes nothing out.
+    the same error in all later steps. It ends after `close`, or when the store is closed. Several threads may
+    share one: each batch goes to one of them. An interrupted step loses nothing.
     """
 
     def __init__(self, store: Mirror[Any], inner: AsyncWatch) -> None:
@@ -162,18 +162,18 @@ class Watch(Pieces[WatchBatch]):
         self._inner = inner
 
     def get(self, timeout: float | None = None) -> WatchBatch:
-        """The next batch. Raises TimedOut, which takes nothing out, and AlreadyClosed after the end."""
+        """The next batch. Raises TimedOut, which loses nothing, and AlreadyClosed after the end."""
         return self._store._call(lambda: self._get(timeout), "watch")
 
     def ready(self, *, timeout: float | None = STORE_TIMEOUT_S) -> int:
-        """Wait until the store has it; gives the first revision that it tells of. Raises as a step does.
+        """Wait until the store has the watch; returns its first revision. Raises as a step does.
 
-        What is changed after that is surely told.
+        A change that is made after that is surely told.
         """
         return self._store._call(lambda: self._inner.ready(timeout=timeout), "ready")
 
     def close(self) -> None:
-        """Watch no more; what was not read is dropped. A thread that waits in it gets the end."""
+        """Stop watching; changes that were not read are dropped. A thread that waits in it gets the end."""
         steps = self._store._steps
         if steps is None:
             return  # It has ended with the store.

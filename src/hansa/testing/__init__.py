@@ -9,7 +9,7 @@
 
     Simulation(7, Pair).run()
 
-Programs run on hosts unchanged: they are given the host, and through it a network, a clock and chance.
+Programs run on hosts unchanged: each is given its host, and through it a network, a clock and chance.
 
 - `simulation`: plays a `scenario` from a seed. `faults`, `store_faults`: what goes wrong, drawn beforehand.
 - `world`: the hosts, their network and the clock. `history`: what happened, in order.
@@ -19,7 +19,7 @@ Programs run on hosts unchanged: they are given the host, and through it a netwo
 - `store_host`: a store on a host. `store_link`: the store as another host sees it, and the way between them.
 - `scenarios`: what `make sim` plays, with the command `python -m hansa.testing`.
 
-And a judge of what clients saw, in a simulation or anywhere else: `check_linearizability`.
+And a judge of histories of calls, from a simulation or anywhere else: `check_linearizability`.
 
 - `calls`: the log of what was asked and answered. `models`: what a sequential system would answer.
 - `linearizability`: the search, what is shown on failure, and the verdict.

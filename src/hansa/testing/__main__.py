@@ -1,6 +1,6 @@
 """`python -m hansa.testing`: play scenarios over many seeds, show progress, and print what failed.
 
-Exits with 0 when every run kept its invariants, 1 when one did not, 2 when it was asked wrongly.
+Exits with 0 when every run kept its invariants, 1 when one did not, 2 for wrong arguments.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PLAIN_REPORTS_COUNT = 10
 
 @dataclass(slots=True, kw_only=True)
 class RunTotals:
-    """What the runs of one scenario add up to."""
+    """The sums over all runs of one scenario."""
 
     scenario: str
     outcomes_count: int = 0
@@ -54,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--list", action="store_true", help="list the scenarios and stop")
     asked = parser.parse_args(arguments)
     console = Console(highlight=False)
-    # What programs log about the trouble that is made for them would bury what matters; the history has it.
+    # What programs log about the faults would bury what matters; the history has it.
     logging.getLogger("hansa").addHandler(logging.NullHandler())
     if asked.list:
         for name in sorted(SCENARIOS):

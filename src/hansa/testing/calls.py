@@ -1,4 +1,4 @@
-"""What clients asked of a system and what it answered, with the times of both: a history to be judged.
+"""The calls of clients to a system and its answers, with the times of both: a history to be judged.
 
     log = CallLog()
     with log.call("client 1", "x", Write(3)) as call:
@@ -24,8 +24,8 @@ class Call:
     """One call of one process. `returned_s` None: its outcome is unknown, and `answer` means nothing.
 
     A call with an unknown outcome may take effect at any time after it was made, or never. Raises
-    `BadArgument` for one that returned before it was made. A gateway's `Call` is a request under
-    way; this one is a line of a history.
+    `BadArgument` for one that returned before it was made. A gateway's `Call` is a request under way; this
+    class is a line of a history.
     """
 
     process: str
@@ -57,14 +57,14 @@ class CallLog:
         self._open: dict[OpenCall, None] = {}
 
     def call(self, process: str, key: Hashable, asked: Any) -> OpenCall:
-        """A call that begins now. Use it with `with`, and say inside what came of it."""
+        """A call that begins now. Use it with `with`, and report its outcome inside."""
         opened = OpenCall(self, process, key, asked, self._clock.monotonic())
         self._open[opened] = None
         return opened
 
     @property
     def calls(self) -> list[Call]:
-        """All calls; those that have not ended are without an outcome, as anything may still come of them."""
+        """All calls; those that have not ended have no outcome, since they may still have any."""
         return [*self._ended, *(opened.ended(None, None) for opened in self._open)]
 
     @property
@@ -82,7 +82,7 @@ class CallLog:
 
 
 class OpenCall:
-    """A call that was made and has not ended. Leaving the block without a word: the outcome is unknown."""
+    """A call that was made and has not ended. If the block is left without a word, its outcome is unknown."""
 
     __slots__ = ("_called_s", "_is_ended", "_key", "_log", "asked", "process")
 
@@ -100,7 +100,7 @@ class OpenCall:
         self._is_ended = True
 
     def refused(self) -> None:
-        """It is certain that nothing happened, nor will: the call is left out."""
+        """It is certain that nothing was done, nor will be: the call is left out."""
         self._log.close(self, is_answered=False, is_kept=False)
         self._is_ended = True
 

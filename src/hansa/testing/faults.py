@@ -1,4 +1,4 @@
-"""What goes wrong in a run, as values: drawn from the seed, played at their time, left out one by one.
+"""The faults of a run, as values: drawn from the seed, played at their time, left out one by one.
 
 A plan is drawn before the run and from its own stream of chance, so that leaving a fault out does not change
 the others. That is what makes a failing plan shrinkable.
@@ -28,7 +28,7 @@ class Fault(Protocol):
     def lasting_s(self) -> float: ...
 
     def begin(self, world: World) -> bool:
-        """Do harm; False when there was nothing to harm, and so nothing to end."""
+        """Do harm; returns False when there was nothing to harm, and so nothing to end."""
 
     def end(self, world: World) -> None:
         """Stop doing harm."""
@@ -45,7 +45,7 @@ class _Timed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cut(_Timed):
-    """Nothing gets from source to target, nor back unless it is one-way."""
+    """No bytes get from source to target, nor back unless it is one-way."""
 
     source: str
     target: str
@@ -101,7 +101,7 @@ class Stop(_Timed):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rewind(_Timed):
-    """The host's disk is copied, and later the copy is put back over it: what was written between is lost."""
+    """The host's disk is copied, and later the copy is put back over it: writes in between are lost."""
 
     host: str
 
@@ -128,12 +128,12 @@ class Reset(_Timed):
         return False
 
     def end(self, world: World) -> None:
-        """A reset is over when it happened."""
+        """A reset ends at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlowLink(_Timed):
-    """The way from source to target carries little."""
+    """The rate from source to target is low."""
 
     source: str
     target: str
@@ -149,7 +149,7 @@ class SlowLink(_Timed):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal(_Timed):
-    """Nobody gets a new connection to the host. A fault, unlike the refusals of the wire and of a store."""
+    """The host accepts no new connection. A fault, unlike the refusals of the wire and of a store."""
 
     host: str
 
@@ -169,7 +169,7 @@ def draw_plan(
     begins_s: float = 0.0,
     pairs: Sequence[tuple[str, str]] | None = None,
 ) -> FaultPlan:
-    """A plan for these hosts. Each seed uses some kinds only: some trouble needs the absence of other.
+    """A plan for these hosts. Each seed uses some kinds only: some failures need the absence of other faults.
 
     `pairs` are those whose connections may suffer; by default any two.
     """
@@ -180,7 +180,7 @@ def draw_plan(
     faults = []
     for _ in range(chance.below(FAULTS_MAX + 1)):
         at_s = chance.uniform(begins_s, chaos_s)
-        # Short faults heal before anybody notices, long ones outlast every timeout.
+        # Short faults heal before anything notices, long ones outlast every timeout.
         lasting_s = chance.uniform(0.0, chance.choose((0.2, 2.0, LASTING_S_MAX)))
         kind, pair = chance.choose(kinds), chance.choose(pairs)
         faults.append(_drawn(kind, chance, at_s, lasting_s, hosts, pair))

@@ -1,4 +1,4 @@
-"""What happened in a run, in order: for the digest that proves a replay, and for reading a failure."""
+"""The history of a run, in order: its digest proves a replay, and its tail explains failures."""
 
 from __future__ import annotations
 

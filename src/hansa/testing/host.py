@@ -38,7 +38,7 @@ class SimClock:
 
 
 class Disk(Protocol):
-    """What outlives a program, and can be put back in time."""
+    """The data that outlives a program, and can be put back in time."""
 
     def save(self) -> None: ...
 
@@ -67,7 +67,7 @@ class Host:
 
     @property
     def life(self) -> Life:
-        """The present or last life. Raises `UsageError` before the first start."""
+        """The current or last life. Raises `UsageError` before the first start."""
         if self._life is None:
             raise UsageError(f"host {self.name} was never started")
         return self._life
@@ -88,7 +88,7 @@ class Host:
 
     @property
     def environment(self) -> Environment:
-        """What components of this life are given: the host's network and clock, and draws of this life."""
+        """The environment of this life's components: the host's network and clock, and draws of this life."""
         if self._environment is None:
             self._environment = Environment(network=self.network, clock=self.clock, chance=self.chance)
         return self._environment
@@ -98,13 +98,13 @@ class Host:
         self.world.history.record(self.name, what)
 
     def save(self) -> None:
-        """Copy what is on the disk, to `go_back` to. A host without one has nothing to lose."""
+        """Copy the disk, for a later `go_back`. A host without a disk has nothing to lose."""
         if self.disk is not None:
             self.record("is copied")
             self.disk.save()
 
     def go_back(self) -> None:
-        """Have on the disk what was there at the last `save`. Not while it is up."""
+        """Put the disk back to the last `save`. Not while the host is up."""
         if self.is_up:
             raise UsageError(f"host {self.name} is up: crash it first")
         if self.disk is not None:
@@ -125,7 +125,7 @@ class Host:
         self._main.add_done_callback(lambda task: self._ended(life, task), context=Context())
 
     def start_again(self) -> None:
-        """Begin a new life now, or when the present one has ended, if it was asked to stop."""
+        """Begin a new life now, or when the current one has ended, if it was asked to stop."""
         if not self.is_up:
             self.start()
         elif self._is_stopping:

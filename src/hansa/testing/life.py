@@ -1,8 +1,8 @@
-"""Which simulated process a callback belongs to.
+"""A life: the simulated process to which a callback belongs.
 
 A `Life` is one run of a host's program, from start or restart to crash or end. It travels in the context of
-every task and callback that the program creates, so the loop knows whose turn it holds back or drops without
-the program's help.
+every task and callback that the program creates, so the loop knows whose callbacks to hold back or drop
+without the program's help.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class LifeState(Enum):
-    """What becomes of a life's callbacks: they run, they wait, or they never run again."""
+    """The fate of a life's callbacks: they run, they wait, or they never run again."""
 
     RUNNING = "running"
     PAUSED = "paused"
@@ -26,7 +26,7 @@ class LifeState(Enum):
 
 
 class Life:
-    """One run of a host's program. The loop alone changes its state."""
+    """One run of a host's program. Only the loop changes its state."""
 
     __slots__ = ("held", "name", "number", "resumed_s", "state")
 
@@ -34,10 +34,14 @@ class Life:
         self.name = name
         self.number = number
         self.state = LifeState.RUNNING
-        # What came due while paused, or can never run because of a crash; bounded by the loop's step limit.
+        # Callbacks that came due while it was paused, or never run because of a crash; the loop's step limit
+        # bounds them.
         self.held: list[ScheduledCall] = []
         self.resumed_s: float | None = None
-        """When its last pause ended, by the loop's time. What the pause held back runs at that instant."""
+        """When its last pause ended, by the loop's time.
+
+        Callbacks that the pause held back run at that instant.
+        """
 
     def __repr__(self) -> str:
         return f"<Life {self} {self.state.value}>"
@@ -46,7 +50,7 @@ class Life:
         return f"{self.name}/{self.number}"
 
     def turn(self, state: LifeState) -> None:
-        """Death is final; everything else may follow everything."""
+        """Death is final; every other state may follow any other."""
         invariant(
             self.state is not LifeState.DEAD or state is LifeState.DEAD, f"{self} cannot come back to life"
         )
@@ -67,5 +71,5 @@ def life_of(context: Context) -> Life | None:
 
 
 def enter(life: Life | None) -> None:
-    """From here on, what runs in this context belongs to the life."""
+    """From here on, code in this context belongs to the life."""
     _current_life.set(life)

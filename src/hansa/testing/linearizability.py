@@ -1,8 +1,8 @@
-"""Whether concurrent calls can have happened one after the other, each at one moment while it was under way.
+"""Linearizability: whether concurrent calls can have happened one by one, each at one moment of its time.
 
-The calls of each key are judged by themselves: a history is linearizable if and only if those of every key
-are. `Search` looks for an order that explains all answers; `shortest` makes what cannot be explained short
-enough for a person to read.
+The calls of each key are judged separately: a history is linearizable if and only if those of every key are.
+`Search` looks for an order that explains all answers; `shortest` makes a history that has none short enough
+for a person to read.
 
 Theory of operation. The calls are those of one key. The search goes from return to return, in the order of
 time: when a call returns, it must have taken effect, and only then is it decided which of the others that are
@@ -16,7 +16,7 @@ things keep it small:
 - Calls with an unknown outcome are used only when something else follows them, equal ones in the order in
   which they were made, and a position that used more of them than another is dropped: it can do no more.
 
-The work is bounded. What was not decided within the bound is `UNDECIDED`, which is not a yes.
+The work is bounded. A history that was not decided within the bound is `UNDECIDED`, which is not a yes.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from hansa.errors import BadArgument
 from hansa.testing.calls import Call
 from hansa.testing.models import UNKNOWN, Model
 
-# Some ten seconds of Python, and less than a gigabyte for what was seen. Real histories need a few steps a
-# call; one that needs more has dozens of calls under way at once on one key, or as many without an outcome.
+# Some ten seconds of Python, and less than a gigabyte for visited positions. Real histories need a few steps
+# a call; one that needs more has dozens of calls under way at once on one key, or as many without an outcome.
 STEPS_MAX: Final = 10_000_000
-# To make it short, the search is repeated: with a bound of its own, as the verdict stands already.
+# For a shorter history the search is repeated: with a bound of its own, as the verdict stands already.
 SHRINKING_STEPS_MAX: Final = 500_000
 # Calls that returned just before it begins, shown so that its start can be understood.
 CONTEXT_COUNT: Final = 4
-# What does not fit on a screen is counted, not shown.
+# Calls that do not fit on a screen are counted, not shown.
 SHOWN_COUNT_MAX: Final = 40
 STATES_COUNT_MAX: Final = 5
 BAR_WIDTH: Final = 32
@@ -69,7 +69,7 @@ class Return:
 _Position = tuple[int, int, Hashable]
 # Positions without the unknown calls, and by each of them the least sets of unknown calls that led to it.
 _Reached = dict[tuple[int, Hashable], list[int]]
-# As many sets are looked through in the time of a step.
+# This many sets are compared in the time of a step.
 _SETS_PER_STEP: Final = 10
 
 
@@ -111,11 +111,11 @@ class Search:
 
     @property
     def depth(self) -> int:
-        """How many returns the best order got past."""
+        """How many returns the best order explained."""
         return max((depth for depth, found in enumerate(self.reached) if found), default=0)
 
     def states_before(self, depth: int) -> tuple[Hashable, ...]:
-        """Every state that the thing can have been in before this return. Complete after a violation."""
+        """Every state that the object can have had before this return. Complete after a violation."""
         return tuple(dict.fromkeys(state for _, state in self.reached[depth]))
 
     # -- the steps
@@ -144,7 +144,7 @@ class Search:
             todo += (after for after in self._further(returned, settled) if self._is_new(seen, after))
 
     def _settle(self, returned: Return, position: _Position) -> _Position:
-        """Let every answered call take effect that fits the state and changes none."""
+        """Let every answered call take effect that fits the state and does not change it."""
         taken, used, state = position
         for number, bit in ((returned.number, returned.bit), *returned.others):
             if not taken & bit and self._is_look[number] and self._step(number, state):
@@ -152,7 +152,7 @@ class Search:
         return (taken, used, state)
 
     def _further(self, returned: Return, position: _Position) -> Iterator[_Position]:
-        """One more call takes effect, other than the one that returns."""
+        """The positions after one more call took effect, other than the one that returns."""
         taken, used, state = position
         for number, bit in returned.others:
             if not taken & bit:
@@ -173,10 +173,10 @@ class Search:
         return self._model.step(state, call.process, call.asked, call.answer if call.is_answered else UNKNOWN)
 
     def _is_new(self, reached: _Reached, position: _Position) -> bool:
-        """Remember a position, unless one that can do as much was there before."""
+        """Remember a position, unless an equal or better one was known."""
         taken, used, state = position
         known = reached.setdefault((taken, state), [])
-        # Work too: of dozens of calls without an outcome there are thousands of sets.
+        # This is work too: dozens of calls without an outcome make thousands of sets.
         self.steps_count += len(known) // _SETS_PER_STEP
         if any(fewer & ~used == 0 for fewer in known):
             return False
@@ -198,7 +198,7 @@ class Search:
         return before
 
     def _returns(self) -> list[Return]:
-        # At one time calls are made first: where the clock cannot tell, they are taken as concurrent.
+        # At equal times calls come first: where the clock cannot tell, they count as concurrent.
         events = [(call.called_s, 0, number) for number, call in enumerate(self.calls)]
         events += [
             (call.returned_s, 1, number)
@@ -230,7 +230,7 @@ class Search:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counterexample:
-    """Calls that no order explains from any of the `states`; `impossible` is the first that finds no place.
+    """Calls that no order explains from any of the `states`; `impossible` is the first that has no place.
 
     `context` are calls that ended before; they led to the states. As text it is a timeline.
     """
@@ -244,7 +244,8 @@ class Counterexample:
         window = [*self.context, *(call for call in self.calls if call.is_answered)]
         start_s = min(call.called_s for call in window)
         end_s = max(call.returned_s or call.called_s for call in window)
-        old_count = sum(call.called_s < start_s for call in self.calls)  # Without outcome, all of them.
+        # Calls without an outcome, all of them.
+        old_count = sum(call.called_s < start_s for call in self.calls)
         shown = sorted((call for call in self.calls if call.called_s >= start_s), key=_called)
         # The newest matter most: the impossible one is among them.
         left_out, shown = shown[:-SHOWN_COUNT_MAX], shown[-SHOWN_COUNT_MAX:]
@@ -278,7 +279,7 @@ def _called(call: Call) -> float:
 
 
 def _bar(call: Call, start_s: float, end_s: float) -> str:
-    """When a call was under way, as a line; open to the right when it was not answered."""
+    """A line that shows when a call was under way; open to the right when it was not answered."""
     scale = (BAR_WIDTH - 1) / (end_s - start_s) if end_s > start_s else 0.0
     first = round((call.called_s - start_s) * scale)
     if call.returned_s is None:
@@ -290,10 +291,10 @@ def _bar(call: Call, start_s: float, end_s: float) -> str:
 def shortest(search: Search, model: Model) -> Counterexample:
     """The shortest part of a violated history that is violated too, whatever happened outside it.
 
-    Only what cannot make a possible history impossible is done to it. The end is cut off after the answer
-    that no order explains. The beginning is cut off and replaced by all states that it can have led to; what
-    was under way at the cut, and in some of them had taken effect, may take effect or not. Calls that
-    change no state are left out.
+    It only makes changes that cannot make a possible history impossible. The end is cut off after the answer
+    that no order explains. The beginning is cut off and replaced by all states that it can have led to; calls
+    that were under way at the cut, and in some of the states had taken effect, may take effect or not. Calls
+    that change no state are left out.
     """
     steps_left = SHRINKING_STEPS_MAX
     for depth in range(search.depth, -1, -1):
@@ -316,10 +317,10 @@ def _shown(search: Search, context: tuple[Call, ...]) -> Counterexample:
 
 
 def cut(search: Search, model: Model, depth: int) -> tuple[list[Call], tuple[Call, ...]]:
-    """What was not over when this return was the next, up to the call that cannot be explained; and before.
+    """The calls not over when this return was the next, up to the unexplained one; and calls before.
 
-    Of what was before, only the last calls that may have changed something. After a violation only: before
-    that, the search has not seen every position.
+    Of those before, only the last calls that may have changed something. After a violation only: before that,
+    the search has not seen every position.
     """
     end = search.returns[search.depth]
     numbers = {returned.number for returned in search.returns[depth : search.depth + 1]}
@@ -371,7 +372,7 @@ class Verdict:
 
     @property
     def is_linearizable(self) -> bool:
-        """Only if it was found to be: neither for a violation nor for an undecided history."""
+        """True only if it was found to be: neither for a violation nor for an undecided history."""
         return self.judgement is Judgement.LINEARIZABLE
 
     def __str__(self) -> str:
@@ -383,7 +384,7 @@ class Verdict:
 
 
 def check_linearizability(calls: Iterable[Call], model: Model, *, steps_max: int = STEPS_MAX) -> Verdict:
-    """Judge a history, key by key. A key that is violated decides; else one that could not be decided.
+    """Judge a history, key by key. A violated key decides; else one that could not be decided.
 
     `steps_max` bounds the work on each key. Raises `BadArgument` for a bound below 1, and whatever the model
     raises for a call that it does not know.

@@ -3,7 +3,7 @@
 Time stands still while callbacks run, and jumps to the next timer when none is ready. Callbacks that are
 ready together run in an order drawn from the seed, within what asyncio promises: plain callbacks of one life
 keep the order in which they were scheduled; the steps of different tasks and of different lives do not. A
-turn runs what was ready when it began; what that schedules runs in the next turn.
+turn runs the callbacks that were ready when it began; those that they schedule run in the next turn.
 
 Hidden sources of chance are closed: the garbage collector runs at fixed steps only, and every method that
 needs a thread, a socket or a signal refuses (`RealWorldRefused`): real sockets, name lookups and subprocesses
@@ -34,7 +34,7 @@ ExceptionHandler = Callable[[asyncio.AbstractEventLoop, dict[str, Any]], object]
 # A monotonic clock that starts at zero would hide code that takes a time of 0.0 for "never".
 START_S = 1_000.0
 STEPS_MAX = 20_000_000
-# A busy loop makes no progress in virtual time; no honest instant has this many steps.
+# A busy loop makes no progress in virtual time; no correct program has this many steps in one instant.
 INSTANT_STEPS_MAX = 500_000
 COLLECT_STEPS = 200_000
 DISMANTLE_STEPS_MAX = 200_000
@@ -71,7 +71,7 @@ def _refusal(name: str) -> Callable[..., NoReturn]:
 
 
 class RealWorldRefused(asyncio.AbstractEventLoop):
-    """An event loop that has no outside."""
+    """An event loop without an outside world."""
 
     add_reader = _refusal("add_reader")  # type: ignore[assignment]
     add_signal_handler = _refusal("add_signal_handler")  # type: ignore[assignment]
@@ -109,7 +109,7 @@ class RealWorldRefused(asyncio.AbstractEventLoop):
 
 
 class ScheduledCall(asyncio.TimerHandle):
-    """A scheduled callback, with the life it belongs to and the lane whose order it keeps."""
+    """A scheduled callback, with the life to which it belongs and the lane whose order it keeps."""
 
     __slots__ = ("lane", "life", "what")
 
@@ -136,7 +136,7 @@ class ScheduledCall(asyncio.TimerHandle):
 class NumberedTask(asyncio.Task[T]):
     """A task whose place in a set depends on when it was made, and not on where in memory it is.
 
-    `asyncio.TaskGroup` keeps its tasks in a set, and cancels them in the order in which the set gives them.
+    `asyncio.TaskGroup` keeps its tasks in a set, and cancels them in the order of the set.
     """
 
     def __init__(self, number: int, *arguments: Any, **options: Any) -> None:
@@ -261,11 +261,11 @@ class SimLoop(RealWorldRefused):
     # Lives.
 
     def pause(self, life: Life) -> None:
-        """Hold back everything of this life, as SIGSTOP does; time goes on around it."""
+        """Hold back all callbacks of this life, as SIGSTOP does; time goes on around it."""
         life.turn(LifeState.PAUSED)
 
     def resume(self, life: Life) -> None:
-        """Run what was held back, and go on, as SIGCONT does."""
+        """Run the callbacks that were held back, and go on, as SIGCONT does."""
         life.turn(LifeState.RUNNING)
         life.resumed_s = self._now_s
         held, life.held = life.held, []
@@ -292,7 +292,7 @@ class SimLoop(RealWorldRefused):
         hooks_before = sys.get_asyncgen_hooks()
         collecting_before = gc.isenabled()
         gc.disable()
-        # What was garbage before must not be finalized in the middle of the run.
+        # Garbage from before must not be finalized in the middle of the run.
         gc.freeze()
         self._thread_id = threading.get_ident()
         sys.set_asyncgen_hooks(firstiter=self._generator_began, finalizer=self._generator_dropped)
@@ -339,7 +339,7 @@ class SimLoop(RealWorldRefused):
         return self._closed
 
     def close(self) -> None:
-        """Let every task end outside the history, dead lives too, without a warning; then refuse work."""
+        """Let every task end outside the history, also of dead lives, without a warning; then refuse work."""
         if self.is_running():
             raise RuntimeError("cannot close a running loop")
         if not self._closed:
@@ -480,7 +480,7 @@ class SimLoop(RealWorldRefused):
     async def shutdown_default_executor(self, timeout: float | None = None) -> None:
         """There is no executor, so there is nothing to wait for."""
 
-    # Errors nobody caught.
+    # Errors that nobody caught.
 
     def get_exception_handler(self) -> ExceptionHandler | None:
         return self._exception_handler

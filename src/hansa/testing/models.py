@@ -1,7 +1,7 @@
-"""What a system would do if it served one call after the other: the measure for one that serves many at once.
+"""Models: how a system would answer if it served one call after the other, to judge one that serves many.
 
-A model is a value with three pure methods; write your own beside these. States and what is asked must be
-hashable. A call whose outcome is unknown is given the answer `UNKNOWN`, which fits whatever it may have been.
+A model is a value with three pure methods; write your own beside these. States and requests must be hashable.
+A call whose outcome is unknown is given the answer `UNKNOWN`, which fits every answer that it may have had.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ UNKNOWN: Final = _Unknown()
 
 
 class Model(Protocol):
-    """One thing under one key, as if it were used by one process at a time."""
+    """One object under one key, as if it were used by one process at a time."""
 
     @property
     def minds_process(self) -> bool:
-        """Whether it matters who asks: it does for a lock, it does not for a register."""
+        """Whether it matters which process asks: it does for a lock, it does not for a register."""
 
     def begin(self) -> Hashable:
         """The state before the first call."""
 
     def step(self, state: Any, process: str, asked: Any, answer: Any) -> tuple[Hashable, ...]:
-        """The states in which the thing may be after this call with this answer; none if it cannot be."""
+        """The possible states after this call with this answer; none if the answer is impossible."""
 
     def is_look(self, asked: Any, answer: Any) -> bool:
         """Whether a call with this answer changes no state at all."""
@@ -43,7 +43,7 @@ class Model(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """Ask for the value; of a register or a counter. The answer is the value."""
+    """Ask for the value of a register or a counter. The answer is the value."""
 
     def __str__(self) -> str:
         return "read"
@@ -101,7 +101,7 @@ class RegisterModel:
 
 @dataclass(frozen=True, slots=True)
 class Add:
-    """Add to the value. The answer is the value after it, or None if nobody said."""
+    """Add to the value. The answer is the value after it, or None if the answer did not say."""
 
     amount: int = 1
 
@@ -136,7 +136,7 @@ class CounterModel:
 
 @dataclass(frozen=True, slots=True)
 class Acquire:
-    """Take the lock. The answer is its fence; or None, because somebody else held it."""
+    """Take the lock. The answer is its fence; or None, because another process held it."""
 
     def __str__(self) -> str:
         return "acquire"
@@ -146,8 +146,8 @@ class Acquire:
 class Release:
     """Give the lock back, if it is held with this fence (None: with any).
 
-    The answer says whether it was, or None if nobody said. A lock that ends by itself, with a lease, is
-    a release without an outcome, made when the holder's time was over by its own clock.
+    The answer says whether it was, or None if it did not say. A lock that ends by itself, with a lease, is a
+    release without an outcome, made when the holder's time was over by its own clock.
     """
 
     fence: int | None = None
@@ -158,9 +158,9 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class LockState:
-    """Who holds the lock (None: nobody), and its last fence; if an answer was lost, at least that.
+    """The holder of the lock (None: nobody), and its last fence; if an answer was lost, at least that.
 
-    Then `not_fences` are those, above it, of which the answers say that it is not them.
+    Then `not_fences` are fences above it that later answers excluded.
     """
 
     holder: str | None = None
@@ -193,14 +193,14 @@ class LockModel:
     def is_look(self, asked: Any, answer: Any) -> bool:
         if isinstance(asked, Acquire):
             return answer is None
-        # A fence that was refused is one less that the holder may have.
+        # A refused fence is one less that the holder may have.
         return answer is False and asked.fence is None
 
     def _acquire(self, state: LockState, process: str, answer: Any) -> tuple[LockState, ...]:
         if answer is None:
             return (state,) if state.holder is not None else ()
         if answer is UNKNOWN:
-            # The lowest fence that it can have got stands for all: whatever follows another follows this.
+            # The lowest possible fence stands for all: whatever follows a higher one follows this one, too.
             lowest = LockState(holder=process, fence=state.fence + 1, is_exact=False)
             return (lowest,) if state.holder is None else (state,)
         if state.holder is not None or not answer > state.fence:
@@ -227,7 +227,7 @@ def _may_be(state: LockState, fence: int) -> bool:
 
 
 def _without(state: LockState, fence: int) -> LockState:
-    """The same, knowing that this is not its fence."""
+    """The same state, knowing that this is not its fence."""
     not_fences = state.not_fences | {fence}
     lowest = state.fence
     while lowest in not_fences:

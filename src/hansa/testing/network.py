@@ -34,7 +34,7 @@ OWN_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkSettings:
-    """How the network behaves when nothing is broken, and how patient its ends are."""
+    """How the network behaves without faults, and how patient its ends are."""
 
     delay_s_min: float = 0.000_2
     delay_s_max: float = 0.005
@@ -49,7 +49,7 @@ class NetworkSettings:
 
     @classmethod
     def drawn(cls, chance: Chance) -> NetworkSettings:
-        """Another network for every seed: near or far, even or bumpy, whole or shredded."""
+        """Another network for every seed: near or far, even or bumpy, with whole or cut-up streams."""
         return cls(
             delay_s_max=chance.choose((0.000_5, 0.005, 0.05)),
             spike_probability=chance.choose((0.0, 0.01, 0.05)),
@@ -64,9 +64,9 @@ class SimWire(Wire):
     """One direction of a connection: bytes take their time, in order, and get stuck at a cut.
 
     Taken bytes fly until they land at the reader's machine, which keeps them until its program reads. The
-    window bounds what flies, lies unread or is not acknowledged. While the way is cut the first piece that
-    should land stalls, and all behind it. After the network's patience the sender's side of the connection
-    breaks, and the reader learns of it when the way is free again.
+    window bounds the bytes that fly, lie unread or are not acknowledged. While the way is cut the first piece
+    that should land stalls, and all behind it. After the network's patience the sender's side of the
+    connection breaks, and the reader learns of it when the way is free again.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class SimWire(Wire):
         self._source_dead = False
         self._target_dead = False
 
-    # What the transports do to the wire.
+    # Called by the transports.
 
     def wake(self) -> None:
         taken = []
@@ -114,16 +114,16 @@ class SimWire(Wire):
 
     def delivered(self, data: bytes) -> None:
         if self._network.is_cut(self.target_host, self.source_host):
-            # The reader has it, and its acknowledgement does not get through.
+            # The reader has them, and its acknowledgement does not get through.
             self._unacknowledged_bytes += len(data)
             self._lose_patience_later()
         else:
             super().delivered(data)
 
-    # What the network does to the wire.
+    # Called by the network.
 
     def path_changed(self) -> None:
-        """A fault ended: what was stalled lands, if the way is free."""
+        """A fault ended: stalled bytes land, if the way is free."""
         if self._unacknowledged_bytes and not self._network.is_cut(self.target_host, self.source_host):
             self._carried_bytes -= self._unacknowledged_bytes
             self._unacknowledged_bytes = 0
@@ -137,17 +137,17 @@ class SimWire(Wire):
             self._land_at(self._loop.time())
 
     def shatter(self) -> None:
-        """Break the connection for the reader at once, whatever flies."""
+        """Break the connection for the reader at once, whatever is in flight."""
         self._flight.clear()
         super().reset()
 
     def source_died(self, *, silent: bool, orderly: bool) -> None:
-        """The writing program is gone. Its kernel says so, in order or not; without power nobody does."""
+        """The writing program is gone. Its kernel says so, in order or not; without power nothing does."""
         was_lost = self.source.is_lost
         self.source.lose(None)
         self._source_dead = True
         if silent or was_lost:
-            # Whatever was already said for a connection that the program had closed is still under way.
+            # The end of a connection that the program itself had closed is still on its way.
             return
         if orderly:
             self._fly(END_OF_STREAM)
@@ -155,7 +155,7 @@ class SimWire(Wire):
             self.reset()
 
     def target_died(self, *, silent: bool) -> None:
-        """The reading program is gone. Without power its machine does not even drop what comes."""
+        """The reading program is gone. Without power its machine does not even drop arriving bytes."""
         self.target.lose(None)
         self._target_dead = silent
 
@@ -173,7 +173,7 @@ class SimWire(Wire):
         self._land_at(self._flight[0][0])
 
     def _hurry(self) -> None:
-        """What left while the way was slow does not stay slow when it no longer is."""
+        """Bytes that left while the way was slow land sooner when it is no longer slow."""
         soon_s = self._loop.time() + self._network.delay_s(self.source_host, self.target_host)
         self._flight = deque((min(landing_s, soon_s), data) for landing_s, data in self._flight)
         self._last_landing_s = self._flight[-1][0]
@@ -232,7 +232,7 @@ class SimWire(Wire):
         if not (self._stalled or self._unacknowledged_bytes):
             return
         self._loop.call_soon(self._time_out_source, context=self.source.context)
-        # The reader hears of it when the way is free again: its machine asks after a connection that is gone.
+        # The reader hears of it when the way is free again: its machine asks about a connection that is gone.
         self.reset()
 
     def _time_out_source(self) -> None:
@@ -261,7 +261,7 @@ class SimNetwork:
     def __init__(self, loop: SimLoop, chance: Chance, history: History, settings: NetworkSettings) -> None:
         self.loop = loop
         self.settings = settings
-        # What the network does belongs to no host: it goes on while all of them are paused.
+        # The network's callbacks belong to no host: they go on while all hosts are paused.
         self.context = Context()
         self.listeners: dict[Place, MemoryListener] = {}
         self._chance = chance
@@ -285,7 +285,7 @@ class SimNetwork:
     # Faults.
 
     def cut(self, source: str, target: str, *, both_ways: bool = True) -> None:
-        """Nothing gets from source to target (nor back) until `heal`."""
+        """Let no bytes get from source to target (nor back) until `heal`."""
         self._history.record("", f"cut {source} {'<->' if both_ways else '->'} {target}")
         self._cuts[source, target] += 1
         if both_ways:
@@ -300,7 +300,7 @@ class SimNetwork:
         self._changed()
 
     def slow(self, source: str, target: str, *, bytes_per_s: float | None) -> None:
-        """Bound the rate from source to target; None takes the bound away."""
+        """Bound the rate from source to target; None removes the bound."""
         self._history.record("", f"{source} -> {target} at {bytes_per_s or 'full'} bytes/s")
         if bytes_per_s is None:
             self._rates.pop((source, target), None)
@@ -309,7 +309,7 @@ class SimNetwork:
             self._rates[source, target] = bytes_per_s
 
     def refuse(self, host: str, *, refusing: bool) -> None:
-        """Refuse new connections to the host, or stop doing so. Those that stand are left alone."""
+        """Refuse new connections to the host, or stop refusing. Existing ones are left alone."""
         self._history.record("", f"{host} {'refuses' if refusing else 'accepts'} dials")
         self._refusing[host] = max(0, self._refusing[host] + (1 if refusing else -1))
 
@@ -323,7 +323,7 @@ class SimNetwork:
         return len(broken)
 
     def ends(self, host: str, peer: str) -> list[MemoryTransport]:
-        """The host's ends of its connections with a peer, for a program that does not read on purpose."""
+        """The host's ends of its connections with a peer, for a program that stops reading on purpose."""
         wires = [wire for one in self._living() for wire in (one.there, one.back)]
         return [wire.target for wire in wires if (wire.target_host, wire.source_host) == (host, peer)]
 
@@ -334,7 +334,7 @@ class SimNetwork:
         self._refusing.clear()
         self._changed()
 
-    # What hosts and wires ask and tell.
+    # Called by hosts and wires.
 
     def is_cut(self, source: str, target: str) -> bool:
         return self._cuts[source, target] > 0
@@ -348,7 +348,7 @@ class SimNetwork:
         return self._rates.get((source, target))
 
     def delay_s(self, source: str, target: str) -> float:
-        """Draw how long the next packet takes."""
+        """Draw the delay of the next packet."""
         if source == target:
             return 0.000_01
         settings = self.settings
@@ -357,7 +357,7 @@ class SimNetwork:
         return self._chance.uniform(settings.delay_s_min, settings.delay_s_max)
 
     def chunks(self, data: bytes) -> list[bytes]:
-        """Draw where the stream is cut into the pieces that the reader gets."""
+        """Draw the places at which the stream is cut into the reader's pieces."""
         pieces: list[bytes] = []
         while len(data) > 1 and len(pieces) < 16 and self._chance.flip(self.settings.split_probability):
             size = 1 + self._chance.below(min(len(data) - 1, self._chance.choose((1, 8, 64, len(data)))))
@@ -372,7 +372,7 @@ class SimNetwork:
         return [repr(end) for end in ends if life_of(end.context) is life and not end.is_closing()]
 
     def open_doors(self, life: Life) -> list[str]:
-        """Where the life still listens."""
+        """The endpoints at which the life still listens."""
         return [str(one.endpoint) for one in self.listeners.values() if life_of(one.context) is life]
 
     def forget_life(self, life: Life, *, silent: bool) -> None:
@@ -386,14 +386,14 @@ class SimNetwork:
         wires = [wire for one in self._living() for wire in (one.there, one.back)]
         for wire in wires:
             if life_of(wire.source.context) is life:
-                # A kernel ends a killed process's streams in either way, depending on what was unread.
+                # A kernel ends a killed process's streams in either way, depending on unread bytes.
                 wire.source_died(silent=silent, orderly=self._chance.flip(0.5))
         for wire in wires:
             if life_of(wire.target.context) is life:
                 wire.target_died(silent=silent)
 
     def power_on(self, host: str) -> None:
-        """The machine is back: it answers what it does not know with a reset."""
+        """The machine is back: it resets connections that it does not know."""
         if host in self._dark:
             self._dark.discard(host)
             self._changed()
@@ -427,7 +427,7 @@ class SimNetwork:
 
 
 class HostView(MemoryNetwork):
-    """What one host calls its network: `listen` and `dial` as everywhere."""
+    """The network of one host: `listen` and `dial` as everywhere."""
 
     def __init__(self, network: SimNetwork, host: str) -> None:
         super().__init__()
@@ -445,7 +445,7 @@ class HostView(MemoryNetwork):
 
     def place_of(self, endpoint: Endpoint) -> Place:
         if endpoint.scheme not in ("tcp", "tls"):
-            # Paths and names are the host's own.
+            # Paths and names belong to the host.
             return (str(endpoint), self._host, 0)
         is_own = endpoint.is_wildcard or endpoint.host in OWN_NAMES
         return ("port", self._host if is_own else endpoint.host, endpoint.port)

@@ -1,7 +1,7 @@
-"""What a simulation plays: hosts, their work, and the invariants that must hold.
+"""A scenario: the hosts of a simulation, their work, and the invariants that must hold.
 
 A run has a chaotic phase, in which faults come and go and only safety is checked, and a quiet phase, in which
-everything is healed and liveness is checked: what had to happen in the end did happen.
+everything is healed and liveness is checked: everything that had to happen in the end has happened.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ class Scenario:
         raise NotImplementedError
 
     def pairs(self) -> Sequence[tuple[str, str]] | None:
-        """Hosts that talk to each other, or None for all: a fault between others would harm nobody."""
+        """Hosts that talk to each other, or None for all: a fault between others would harm nothing."""
         return None
 
     def plan(self, chance: Chance) -> FaultPlan:
-        """What goes wrong in this run, drawn from this stream alone, after `begin`."""
+        """The faults of this run, drawn from this stream alone, after `begin`."""
         return draw_plan(chance, list(self.world.hosts), chaos_s=self.chaos_s, pairs=self.pairs())
 
     def check(self) -> None:
@@ -43,5 +43,5 @@ class Scenario:
         """The quiet phase begins: all faults are over and all hosts are up."""
 
     def unsettled(self) -> str:
-        """What has not come about yet, or nothing when all has. Asked again and again in the quiet phase."""
+        """What is still missing, or the empty string. Called again and again in the quiet phase."""
         return ""

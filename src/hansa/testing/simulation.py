@@ -63,7 +63,7 @@ class SimulationFailed(InvariantBroken):
 
 
 class Simulation:
-    """One scenario under one seed. `run` may be called again and again, and always gives the same."""
+    """One scenario under one seed. `run` may be called again and again, and always has the same outcome."""
 
     def __init__(
         self, seed: int, scenario: type[Scenario], *, shrink_tries_max: int = SHRINK_TRIES_MAX
@@ -85,7 +85,7 @@ class Simulation:
         )
 
     def play(self, plan: FaultPlan | None = None) -> Outcome | Failure:
-        """Play once, with these faults or, for None, with those of the seed, and say how it went."""
+        """Play once, with these faults or, for None, with those of the seed, and return the outcome."""
         with World(self.seed) as world:
             course = _Course(world, self.scenario(world), plan)
             try:

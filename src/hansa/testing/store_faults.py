@@ -1,4 +1,4 @@
-"""What goes wrong between a store and its users: drawn so that leases are lost, and almost lost."""
+"""Faults between a store and its users: drawn so that leases are lost, and almost lost."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from hansa.testing.faults import Crash, Cut, Fault, FaultPlan, Pause, Refusal, R
 
 FAULTS_MAX = 20
 REWINDS_MAX = 2
-# The store goes back in so many of all seeds: there less can be said of what is true.
+# The share of all seeds in which the store goes back: in these less can be said of what is true.
 REWIND_PROBABILITY = 0.25
-# Most of the trouble is that of one client: all suffer alike when the store does.
+# Most faults hit one client: all suffer alike when the store does.
 STORE_PROBABILITY = 0.2
 
 
@@ -24,14 +24,14 @@ def draw_store_plan(
     ttl_s: float,
     begins_s: float = 0.0,
 ) -> FaultPlan:
-    """A plan for a store whose clients have leases of so long. Each seed uses some kinds of faults only."""
+    """A plan for a store whose clients have leases of `ttl_s`. Each seed uses some kinds of faults only."""
     kinds = [kind for kind in _KINDS if chance.flip(0.6)]
     if not kinds:
         return ()
     faults = []
     for _ in range(chance.below(FAULTS_MAX + 1)):
         at_s = chance.uniform(begins_s, chaos_s)
-        # Within what a lease forgives, about as long as it lasts, and longer than everything.
+        # Short enough for a lease to survive, about as long as a lease, or longer than everything.
         lasting_s = chance.uniform(0.0, chance.choose((0.6, 1.5, 4.0)) * ttl_s)
         is_of_store = chance.flip(STORE_PROBABILITY)
         kind, client = chance.choose(kinds), chance.choose(clients)

@@ -1,10 +1,10 @@
 """A store on a simulated host, which programs on other hosts use through a `StoreLink`.
 
-What it holds survives crashes and restarts, as if each change had been written to a disk before it was
+Its contents survive crashes and restarts, as if each change had been written to a disk before it was
 answered. Its time stands still meanwhile, and afterwards each lease has all its time again. While its host is
 paused nothing is answered and no lease ends. Now and then it forgets its history. When an older copy of its
-disk is put back (`Rewind`), it has lost what was changed since. As `hansa store` does, it begins each start
-beyond all revisions that it ever issued.
+disk is put back (`Rewind`), it has lost all later changes. As `hansa store` does, it begins each start beyond
+all revisions that it ever issued.
 
 `RestorableEngine` is the store's engine with copies that can be put back. `DriftingClock` gives a host a
 clock that runs a little fast or slow, as crystals do, and whose date is changed to and fro.
@@ -30,7 +30,7 @@ from hansa.testing.host import Host, SimClock
 from hansa.testing.life import Life
 from hansa.testing.world import World
 
-# The date is put on by so much, and back again, after so long each: whoever measures with it goes far wrong.
+# The date is put forward by this much, and back again, each for this long: code that measures with it fails.
 WALL_STEP_S: Final = 3600.0
 WALL_STEP_EVERY_S: Final = 5.0
 
@@ -39,21 +39,21 @@ T = TypeVar("T")
 DRIFT_MAX = 0.01
 # How far a start leaps beyond all that was ever issued.
 LEAP_COUNT = 1_000
-# How long a history lasts, at most, in a run in which it is forgotten at all.
+# The longest time that a history lasts in a run in which it is forgotten at all.
 HISTORY_S_MAX = 6.0
 
 Polled = tuple[list[WatchBatch], int]
-"""What a watcher is told, and the revision it goes on from."""
+"""The news for a watcher, and the revision from which it continues."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreTrouble:
-    """What goes wrong with a store when nothing is broken."""
+    """The trouble of a store without any fault."""
 
     loss_probability: float = 0.0
     """How often a message is lost with its connection."""
     overrun_probability: float = 0.0
-    """How often a watcher is told that it read too slowly, and not what it wants to know."""
+    """How often a watcher is told that it read too slowly, instead of its news."""
     forgets: bool = False
     """Whether the history is forgotten, every few seconds."""
     drift_max: float = 0.0
@@ -71,11 +71,11 @@ class StoreTrouble:
 
 
 class StoreHost:
-    """The store's side. `witness` is told of each revision at once, with the host whose deed it was.
+    """The store's side. `witness` is told of each revision at once, with the host that caused it.
 
-    The deed of nobody (""): a lease ended. `rewound` is told when an older copy was put back, with all keys
-    that are there now and the revision that it begins at. `start` adds its host to the world; start it after
-    its clients, and it is stopped after them too, in the end.
+    No host (""): a lease ended. `rewound` is told when an older copy was put back, with all keys that are
+    there now and the revision at which it begins. `start` adds its host to the world; start it after its
+    clients, and in the end it is stopped after them too.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class StoreHost:
         self.world = world
         self.name = name
         self.lease_hosts: dict[int, str] = {}
-        """Who was granted which lease, also when it is gone."""
+        """The host that was granted each lease, also when the lease is gone."""
         self._witness = witness
         self._rewound = rewound
         self._chance = chance.fork("overruns")
@@ -142,7 +142,7 @@ class StoreHost:
         self._copy = self._engine.image()
 
     def go_back(self) -> None:
-        """Have what the copy has, from the next start on."""
+        """Use the copy, from the next start on."""
         for watcher in list(self._parked):
             self._unpark(watcher)
         self._peak = max(self._peak, self._engine.revision)
@@ -152,14 +152,14 @@ class StoreHost:
         if self._rewound is not None:
             self._rewound(self._engine.items, self._engine.revision)
 
-    # The truth, for those who judge. Reading it changes nothing.
+    # The truth, for judges. Reading it changes nothing.
 
     def item(self, key: bytes) -> KeyValue | None:
-        """A key as it is at this instant; what the store has not ended is there."""
+        """A key as it is at this instant; also one whose lease is overdue and has not been ended."""
         return self._engine.get(key, revision=0, now=self._seen_s)
 
     def living_leases(self) -> dict[int, str]:
-        """The leases that have not ended, and who was granted each."""
+        """The leases that have not ended, and the host of each."""
         return {
             lease: host
             for lease, host in self.lease_hosts.items()
@@ -169,7 +169,7 @@ class StoreHost:
     # What arrives over the network.
 
     def receive(self, work: Callable[[], None], refuse: Callable[[], None]) -> None:
-        """A message has come to the host: it is seen to, refused, waits for the program, or is lost."""
+        """A message has come to the host: it is handled, refused, waits for the program, or is lost."""
         if self.world.network.is_refusing(self.name) or self._serving is not self.host.life:
             refuse()
         elif self.host.is_paused:
@@ -182,7 +182,7 @@ class StoreHost:
     def handle(
         self, origin: str, act: Callable[[Engine, float], T], answer: Callable[[T | HansaError], None]
     ) -> None:
-        """Do what was asked, in one go."""
+        """Carry out a request, at once."""
         self._end_leases()
         answered: T | HansaError
         try:
@@ -193,7 +193,7 @@ class StoreHost:
         answer(answered)
 
     def grant(self, origin: str, ttl_s: float, now: float) -> int:
-        """A new lease, and who has it."""
+        """Grant a new lease, and note its host."""
         lease = self._engine.grant(ttl_s, now=now)
         self.lease_hosts[lease] = origin
         return lease
@@ -205,9 +205,9 @@ class StoreHost:
         next_revision: int,
         answer: Callable[[Polled | HansaError], None],
     ) -> None:
-        """Tell what there is from a revision on, or as soon as there is something.
+        """Answer with the news from a revision on, or as soon as there is some.
 
-        The next poll of the same watch takes the place of one that waits.
+        The next poll of the same watch replaces one that waits.
         """
         self._end_leases()
         self._unpark(self._parked_by_watch.get(watch))
@@ -224,7 +224,7 @@ class StoreHost:
             self._parked[watcher] = (watch, answer)
             self._parked_by_watch[watch] = watcher
 
-    # The program, and what it does by itself.
+    # The program, and its own actions.
 
     async def _serve(self, host: Host) -> None:
         self._context = copy_context()
@@ -235,7 +235,7 @@ class StoreHost:
         if self.term > 1:
             self._leap()
         self._serving = host.life
-        # That of the life before never comes.
+        # The timer of the life before never rings.
         self._timer = None
         self._arm()
         try:
@@ -252,7 +252,7 @@ class StoreHost:
             self._acted("")
             kept_count = chance.choose((0, 0, 3, 20))
             revision = self._engine.revision - kept_count
-            # Not one that a start leapt over.
+            # Not a revision that a start leapt over.
             if revision >= self._run_revision and revision > self._engine.compacted_revision:
                 host.record(f"forgets what was before revision {revision}")
                 self._engine.compact(revision, now=self._seen_s)
@@ -308,7 +308,7 @@ class StoreHost:
         return DriftingClock(clock, rate=1.0 + chance.choose((-drift, drift, chance.uniform(-drift, drift))))
 
     def _arm(self) -> None:
-        """Be called when the next lease ends. A timer that comes too early looks again."""
+        """Set a timer for the next lease that ends. A timer that comes too early looks again."""
         deadline_s = self._engine.deadline()
         if deadline_s is None or self._serving is None:
             return
@@ -317,7 +317,7 @@ class StoreHost:
                 return
             self._disarm()
         self._timer_s = deadline_s
-        # A moment later, because the loop does not go by this clock.
+        # A moment later, because the loop does not follow this clock.
         delay_s = max(deadline_s - self._seen_s, 0.0) / self._clock.rate + 1e-6
         self._timer = self.world.loop.call_later(delay_s, self._wake, context=self._context)
 
@@ -332,7 +332,7 @@ class StoreHost:
 
 
 class RestorableEngine(Engine):
-    """An `Engine`, and what a disk holds of it: all but its watchers and the time of its leases."""
+    """An `Engine`, and its contents on a disk: all but its watchers and the time of its leases."""
 
     def __init__(self, chance: Chance) -> None:
         super().__init__(chance)
@@ -354,21 +354,21 @@ class RestorableEngine(Engine):
         return image_of(self._mvcc, self._leases)
 
     def restored(self, image: Image, *, now: float) -> RestorableEngine:
-        """A new one that has what the image has, and draws other numbers than this one did."""
+        """A new engine with the contents of the image, which draws other numbers than this one did."""
         engine = RestorableEngine(self._chance)
         set_up(engine._mvcc, engine._leases, image.stored(0), now=now)
         return engine
 
     def begin_run(self, revision: int, *, now: float) -> None:
-        """A start: go on from this revision, beyond all that were ever issued. Leases have all their time."""
+        """A start: continue from this revision, beyond all former ones. Leases have all their time."""
         self._mvcc.begin_run(revision)
         self._leases.renew_all(now=now)
 
 
 class DriftingClock:
-    """Begins with another clock and goes at `rate` times its pace; its date is right half of the time.
+    """Begins at another time and goes at `rate` times its clock's pace; its date is right half of the time.
 
-    Timers of the simulator's loop go by true time: by this clock they come up to `1 - rate` early or late.
+    Timers of the simulator's loop use true time: by this clock they come up to `1 - rate` early or late.
     """
 
     def __init__(self, clock: Clock, *, rate: float) -> None:

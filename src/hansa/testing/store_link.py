@@ -1,9 +1,9 @@
 """The store as a program on a simulated host sees it: a `Store` whose every call crosses the network.
 
-It and the store reach each other by whole messages, one by one. A message takes the network's delay, and more
-on a slow link. If the way is cut when it arrives, it waits and comes late, perhaps after its sender has given
-up, or it is lost with its connection. Now and then a message is lost without any cut. A caller that waits for
-a lost message hears of the broken connection as soon as the way is free.
+The link and the store send each other whole messages, one by one. A message takes the network's delay, and
+more on a slow link. If the way is cut when it arrives, it waits and comes late, perhaps after its sender has
+given up, or it is lost with its connection. Now and then a message is lost without any cut. A caller that
+waits for a lost message hears of the broken connection as soon as the way is free.
 """
 
 from __future__ import annotations
@@ -40,27 +40,27 @@ T = TypeVar("T")
 
 # A call without a deadline ends when its connection is given up.
 CONNECTION_S_MAX: Final = 20.0
-# A watch that has heard nothing for so long asks again, from the revision it has come to.
+# A watch that has heard nothing for this long asks again, from its current revision.
 POLL_S: Final = 2.0
 AGAIN_S_MIN: Final = 0.05
 AGAIN_S_MAX: Final = 0.4
-# What a message weighs on a slow link, with its headers; keys and values here are small.
+# The size of a message on a slow link, with its headers; keys and values here are small.
 MESSAGE_BYTES = 100
-# No message is older than this when it arrives: somebody's buffer was dropped before.
+# No message is older than this when it arrives: its sender's buffer was dropped before.
 UNDERWAY_S_MAX = 6.0
-# A message that is in the other's buffer when the connection breaks may be read all the same, later.
+# A message that is in the receiver's buffer when the connection breaks may be read all the same, later.
 STRAY_PROBABILITY = 0.5
 STRAY_S_MAX = 3.0
 
 
 class StoreLink(EngineStore["LinkWatch"]):
-    """A `Store` on another host. See there for what the calls promise.
+    """A `Store` on another host. See `Store` for what the calls promise.
 
-    `StoreUnavailable` comes from a host that refuses, at once. Everything else that can go wrong on the way
-    is told with `TimedOut`, by the deadline or before it, when the connection breaks; what was asked may have
-    happened then, or may even happen later. Each answer says how often the store was started. After another
-    start the link settles, as the client of etcd does, whether it is the store that was there before; if not,
-    all its kept leases are lost.
+    A host that refuses raises `StoreUnavailable`, at once. All other failures on the way raise `TimedOut`, by
+    the deadline or before it, when the connection breaks; the request may have been carried out then, or may
+    be even later. Each answer says how often the store was started. After another start the link settles, as
+    the client of etcd does, whether it is the store that was there before; if not, all its kept leases are
+    lost.
     """
 
     def __init__(self, host: Host, store: StoreHost) -> None:
@@ -116,7 +116,7 @@ class StoreLink(EngineStore["LinkWatch"]):
             raise AlreadyClosed(f"the link of {self._host_name} is closed")
 
     async def _ask(self, act: Callable[[Engine, float], T], timeout: float | None) -> T:
-        """Have the store do something, and wait for what it says. Raises that, or `TimedOut`."""
+        """Have the store act, and wait for its answer. Raises its error, or `TimedOut`."""
         store = self.store
 
         def headed(answered: T | HansaError) -> tuple[T, int, int] | HansaError:
@@ -142,7 +142,7 @@ class StoreLink(EngineStore["LinkWatch"]):
         return found
 
     async def poll(self, watch: LinkWatch, interest: WatchInterest, next_revision: int) -> Polled:
-        """Wait for what a watch has not been told. Raises what the store says, or `TimedOut`."""
+        """Wait for news of a watch. Raises the store's error, or `TimedOut`."""
 
         def send(answer: asyncio.Future[Polled | HansaError]) -> None:
             self._there.carry(
@@ -167,7 +167,7 @@ class StoreLink(EngineStore["LinkWatch"]):
         *,
         into: dict[asyncio.Future[Any], None] | None = None,
     ) -> T:
-        """Send something and wait for its answer, until the deadline, or until it is settled otherwise."""
+        """Send a request and wait for its answer, until the deadline, or until it is settled otherwise."""
         self._check_usable()
         if timeout is not None and not timeout > 0.0:
             raise TimedOut(f"store {self.store.name} was given no time to answer")
@@ -191,27 +191,27 @@ class StoreLink(EngineStore["LinkWatch"]):
         return found
 
     def carry_there(self, deliver: Callable[[], None], broken: Callable[[], None]) -> None:
-        """Send a question."""
+        """Send a request."""
         self._there.carry(deliver, broken)
 
     def carry_back(
         self, answer: asyncio.Future[T | HansaError], found: T | HansaError, *, weight: int = 1
     ) -> None:
-        """Send an answer to where it was asked for."""
+        """Send an answer back."""
         self._back.carry(
             lambda: settle(answer, found), lambda: self.breaks(answer), size_bytes=weight * MESSAGE_BYTES
         )
 
     def breaks(self, answer: asyncio.Future[Any]) -> None:
-        """The connection broke while something was under way: it may have happened or not."""
+        """The connection broke during a request: it may have been carried out or not."""
         settle(answer, TimedOut(f"the connection to store {self.store.name} broke"))
 
     def refuse(self, answer: asyncio.Future[Any]) -> None:
-        """Nobody is there to be asked, and that is said."""
+        """The host is up without a program, and refuses."""
         self.carry_back(answer, StoreUnavailable(f"store {self.store.name} refuses the connection"))
 
     async def _settle(self) -> None:
-        """Was the store ever where it was seen last?"""
+        """Check whether the store was ever where it was seen last."""
         asked = self._lineage.question
         try:
             await self._ask(lambda engine, now: engine.get(b"k", revision=asked.mark[1], now=now), POLL_S)
@@ -237,10 +237,10 @@ class StoreLink(EngineStore["LinkWatch"]):
 
 
 class LinkWatch:
-    """A `Watch` over a link. See there.
+    """A `Watch` over a link: see there.
 
-    It asks from the revision it has come to, again and again: so what breaks on the way makes no gap and no
-    repeat, and costs nothing when it is thrown away. For one that calls back a task of the link asks.
+    It asks from its current revision, again and again: so a break makes no gap and no repeat, and a watch
+    that is dropped costs nothing. If it calls back, a task of the link asks.
     """
 
     def __init__(self, link: StoreLink, interest: WatchInterest, start_revision: int) -> None:
@@ -299,7 +299,7 @@ class LinkWatch:
         raise StopAsyncIteration
 
     async def _hear_all(self) -> None:
-        """For who is called back: hear, and hear on when that was taken."""
+        """For a watch that calls back: hear news, and again once it was taken."""
         while not self._closed and self._error is None:
             if self._batches:
                 await self._taken.wait()
@@ -307,7 +307,7 @@ class LinkWatch:
             try:
                 await self._hear_some()
             except AlreadyClosed:
-                return  # With the link, which says so to who is called back.
+                return  # It ends with the link, which tells the callback.
             finally:
                 self._readers.wake_all()
 
@@ -324,7 +324,7 @@ class LinkWatch:
 
     async def _hear(self) -> None:
         if not self._next_revision:
-            with suppress(Compacted):  # It is remembered.
+            with suppress(Compacted):  # The error is remembered.
                 await self._begin(POLL_S)
             return
         try:
@@ -332,7 +332,7 @@ class LinkWatch:
         except (Compacted, WatchOverrun) as error:
             self._error = error
             return
-        # Only what is in hand moves it on: a step that is cancelled before has taken nothing.
+        # Only received batches move it on: a cancelled step has taken nothing.
         self._batches.extend(batches)
         self._next_revision = next_revision
 
@@ -350,7 +350,7 @@ class LinkWatch:
 
 
 def settle(answer: asyncio.Future[T | HansaError], found: T | HansaError) -> None:
-    """Errors are given as results: nobody may be there any more to look at an exception."""
+    """Pass errors as results: nobody may be left to look at an exception."""
     if not answer.done():
         answer.set_result(found)
 
@@ -376,7 +376,7 @@ class StoreWay:
     def carry(
         self, deliver: Callable[[], None], broken: Callable[[], None], *, size_bytes: int = MESSAGE_BYTES
     ) -> None:
-        """Have `deliver` called on the other side, in time or late; else `broken` here, or neither."""
+        """Call `deliver` on the other side, in time or late; else `broken` here, or neither."""
         delay_s = self._network.delay_s(self._source, self._target) + self._queued_s(size_bytes)
         if delay_s > UNDERWAY_S_MAX:
             return
@@ -412,7 +412,7 @@ class StoreWay:
             if self._world.loop.time() >= deadline_s:
                 return
             await self._network.wait_for_change(deadline_s)
-        # Sent again by a sender that looks ever more rarely.
+        # Sent again by a sender that tries ever more rarely.
         await asyncio.sleep(self._chance.uniform(0.0, 1.0))
         self._arrive(arrived, broken)
 

@@ -1,4 +1,4 @@
-"""Hosts, their network and one virtual clock, all drawn from one seed: the place where scenarios play."""
+"""A world: hosts, their network and one virtual clock, all drawn from one seed; scenarios play in it."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ class Broken(InvariantBroken):
         self.detail = detail
 
 
-# After so many worlds what they left is collected.
+# After this many worlds their garbage is collected.
 COLLECT_WORLDS = 20
 _closings = count(1)
 
 
 class World:
-    """Everything one run needs. Use it as a context manager, or `close` it: no task is left behind."""
+    """Everything that one run needs. Use it as a context manager, or `close` it: no task is left behind."""
 
     def __init__(self, seed: int, *, settings: NetworkSettings | None = None) -> None:
         self.seed = seed
@@ -70,8 +70,8 @@ class World:
         self.is_over = True
         self.loop.close()
         # A world is full of cycles, and the loop's freezing keeps Python from looking for them by itself: a
-        # thousand runs in one process need the memory of a few. Looking takes time for all that the process
-        # holds, in a process full of tests as long as a run itself: so not after each.
+        # thousand runs in one process need the memory of a few. Collecting takes time for all objects of the
+        # process, in a process full of tests as long as a run itself: so not after each.
         if next(_closings) % COLLECT_WORLDS == 0:
             gc.collect()
 
@@ -161,7 +161,7 @@ class World:
         try:
             self.fail("no error goes unhandled", f"{message}\n{shown}".rstrip())
         except Broken:
-            # Whoever complains has nobody to raise to; the run ends all the same.
+            # This is a callback, and has nobody to raise to; the run ends all the same.
             return
 
     def run(self, main: Coroutine[Any, Any, T]) -> T:

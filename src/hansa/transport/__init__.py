@@ -4,14 +4,14 @@ In the order in which a message goes out, from the socket to the wire:
 
 - `router_dealer`, `pub_sub`: the four kinds of sockets, as their users call them.
 - `zmtp_socket`: what all four share: bound and dialled endpoints, admission of peers, events, a clean end.
-- `admission`: who may come in, as which peer, and who has to go. `events`: what a socket tells.
+- `admission`: which peers are admitted, under which id, and which are expelled. `events`: a socket's events.
 - `outbound_socket`: an endpoint that is dialled, and dialled again after every end.
-- `subscriptions`: who wants which messages, and one message put into the outbox of each of them.
-- `outbox`: what waits for one peer, in wire form.
-- `connection`: the way to one peer, connected or not, and the stream of the present connection.
+- `subscriptions`: which peers want which messages, and one message put into the outbox of each of them.
+- `outbox`: the messages that wait for one peer, in wire form.
+- `connection`: the way to one peer, connected or not, and the stream of the current connection.
 - `link`: the protocol of one connection.
 - `environment`: how sockets behave, and what every component needs from the world, as one value.
-- `network`: what sockets stand on, and how streams are read. `system_network` is TCP, TLS and Unix sockets,
+- `network`: listening, dialling, and how streams are read. `system_network` is TCP, TLS and Unix sockets,
   `memory_network` their twin inside a process, also for the simulator.
 """
 

@@ -1,8 +1,8 @@
-"""Who may come in through a socket's doors, as which peer, and who has to go. Pure.
+"""Admission of peers to a socket: which may come in, under which id, and which must go. Pure.
 
 A `Door` bounds the connections of one bound endpoint: all of them, and those that have not shaken hands yet.
 `Admission` decides about the routing id of a peer that has: accepted, made up for a peer that gave none,
-taken over from an older connection, or refused. `Strikes` counts the bad messages of those that are in.
+taken over from an older connection, or refused. `Strikes` counts the bad messages of admitted peers.
 
 Under TLS an id belongs to the node whose certificate first used it, for as long as the socket lives. The name
 in the certificate decides, not its bytes, so that a renewed certificate keeps its ids.
@@ -31,7 +31,7 @@ class Door:
         self._handshaking_count = 0
 
     def enter(self) -> CloseReason | None:
-        """Count one more in, or say why it must stay out."""
+        """Count one more connection, or return why it must stay out."""
         if self._inside_count >= self._connections_max:
             return CloseReason.TOO_MANY_CONNECTIONS
         if self._handshaking_count >= self._handshaking_max:
@@ -51,7 +51,7 @@ class Door:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Admitted:
-    """The peer is `peer` from now on; an older connection of that name has to go."""
+    """The peer is `peer` from now on; an older connection under that id must end."""
 
     peer: bytes
 
@@ -100,7 +100,7 @@ class Admission:
 class Strikes:
     """Bad messages: by reason for people, by peer to know when to end its connection.
 
-    A peer that connects again starts anew: what it costs is the connection.
+    A peer that connects again starts at zero: the price is the connection.
     """
 
     def __init__(self, *, strikes_max: int = STRIKES_MAX) -> None:
@@ -110,7 +110,7 @@ class Strikes:
         self._by_peer: Counter[bytes] = Counter()
 
     def strike(self, peer: bytes, error: PeerError) -> bool:
-        """One more; whether the peer is to be expelled now."""
+        """Count a bad message; returns whether the peer must be expelled now."""
         self.by_reason[error.reason] += 1
         self._by_peer[peer] += 1
         if self._by_peer[peer] < self._strikes_max:
@@ -120,7 +120,7 @@ class Strikes:
         return True
 
     def note(self, reason: str) -> None:
-        """A bad message of somebody who keeps its connection, because it was the user who chose it."""
+        """Count a bad message of a peer that keeps its connection, because the user chose it."""
         self.by_reason[reason] += 1
 
     def forget(self, peer: bytes) -> None:

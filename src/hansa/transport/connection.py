@@ -5,8 +5,8 @@ What is posted in one turn of the loop leaves in one write at its end; a burst o
 leaves at once, because a larger joined buffer only costs page faults. While the connection cannot take more,
 or there is none, the lane is stalled and messages wait in its outbox.
 
-A `Connection` drives one link over an asyncio transport: it hands it the bytes that come, performs its
-effects in order, and writes the batches of its lane.
+A `Connection` drives one link over an asyncio transport: it passes the incoming bytes to the link, performs
+the link's effects in order, and writes the batches of its lane.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from hansa.transport.outbox import BURST, FULL, QUIET, ROUSE, Batch, Outbox
 
 
 class Lane:
-    """Outgoing messages of one peer. Order is kept from `post` and `send` to the wire."""
+    """The outgoing messages of one peer. Order is kept from `post` and `send` to the wire."""
 
     def __init__(self, peer: bytes, options: SocketOptions) -> None:
         self.peer = peer
@@ -59,7 +59,7 @@ class Lane:
         return True if due == QUIET else self.act(due)
 
     def act(self, due: int) -> bool:
-        """Do what the outbox asked for; whether it took the message."""
+        """Do what the outbox asked for; returns whether it took the message."""
         if due == ROUSE:
             self._loop.call_soon(self.flush)
         elif due == BURST:
@@ -87,18 +87,18 @@ class Lane:
 
     @property
     def is_pressed(self) -> bool:
-        """Whether a sender who can wait has something to wait for."""
+        """Whether a sender that can wait has something to wait for."""
         outbox = self.outbox
         return self._breathe or outbox.stalled or not outbox.has_room() or bool(self._senders)
 
     async def ready(self) -> None:
-        """What `send` does before it takes the message, for who must decide only then what to do with it.
+        """Wait as `send` does before it takes a message, for callers that must decide only then.
 
         Raises AlreadyClosed.
         """
         if self._breathe or self.outbox.stalled:
-            # A turn's worth has just been written, or the peer is slow: let the others run. This comes before
-            # the message is taken, because a task can be cancelled here.
+            # A turn's worth has just been written, or the peer is slow: let other tasks run. This comes
+            # before the message is taken, because a task can be cancelled here.
             self._breathe = False
             await asyncio.sleep(0)
         if self._overflow is Overflow.BLOCK:
@@ -106,7 +106,7 @@ class Lane:
         self._check_open()
 
     async def drained(self) -> None:
-        """Wait until nothing is held here any more."""
+        """Wait until no message is held here."""
         while self.outbox.held_count:
             self._check_open()
             await self._drainers.wait()
@@ -129,7 +129,7 @@ class Lane:
         self.flush()
 
     def close(self) -> int:
-        """Give up on what waits; how many messages that were. Senders that wait get AlreadyClosed."""
+        """Give up the waiting messages; returns how many there were. Waiting senders get AlreadyClosed."""
         self._closed = True
         self.stop()
         lost_count = self.outbox.clear()
@@ -142,7 +142,7 @@ class Lane:
         outbox = self.outbox
         outbox.begin_flush()
         connection = self.connection
-        # What a broken connection cannot take stays here, and is known to be unsent.
+        # Messages that a broken connection cannot take stay here, and are known to be unsent.
         while not outbox.stalled and connection is not None and connection.is_writable:
             batch = outbox.take()
             if batch is None:
@@ -154,7 +154,7 @@ class Lane:
             self._drainers.wake_all()
 
     async def _room(self) -> None:
-        """Wait for room, behind those who wait already. Each sender that goes on wakes the next."""
+        """Wait for room, behind earlier waiters. Each sender that goes on wakes the next."""
         waited = False
         while not self.outbox.has_room() or (self._senders and not waited):
             self._check_open()
@@ -184,7 +184,7 @@ class ConnectionOwner(Protocol):
 
 
 class Turnstile(ChunkReader):
-    """What a connection over a limit gets: nothing, at once."""
+    """The protocol of a connection over a limit: it is ended at once."""
 
     def __init__(self, on_refused: Callable[[str], None]) -> None:
         super().__init__()
@@ -196,17 +196,17 @@ class Turnstile(ChunkReader):
         stream.abort()
 
     def turn_away(self, accepted: socket.socket) -> None:
-        """The same for a connection that no transport was made for."""
+        """End a connection that no transport was made for."""
         try:
             self._on_refused(_address(accepted.getpeername()))
         except OSError:
-            self._on_refused("")  # It has left by itself.
+            self._on_refused("")  # It has left already.
         finally:
             accepted.close()
 
 
 class Connection(ChunkReader):
-    """One stream to one peer. Its owner hears of its end exactly once, after `connection_lost`."""
+    """One stream to one peer. Its owner is told of its end exactly once, after `connection_lost`."""
 
     def __init__(
         self,
@@ -245,7 +245,7 @@ class Connection(ChunkReader):
 
     @property
     def admitted(self) -> bool:
-        """Whether the owner has let this peer in, now or earlier."""
+        """Whether the owner has admitted this peer, now or earlier."""
         return self.lane is not None
 
     @property
@@ -261,16 +261,16 @@ class Connection(ChunkReader):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # Not isinstance: uvloop's transports are no subclasses of asyncio's.
         stream = self._transport = cast(asyncio.Transport, transport)
-        if self.link.is_closed:  # Given up before it was made.
+        if self.link.is_closed:  # It was given up before it was made.
             stream.abort()
             return
         stream.set_write_buffer_limits(high=WRITE_TURN_BYTES)
-        # A Unix socket's client has no name of its own; the path that it came to says more than nothing.
+        # A client of a Unix socket has no name; the path that it connected to says more than nothing.
         self.address = _address(stream.get_extra_info("peername") or stream.get_extra_info("sockname"))
         self.node = _node(stream)
         if self.outbound and _is_itself(stream):
             # Nobody listens there, and the kernel happened to dial from that very port. Keeping this open
-            # would keep the port from whoever is to listen there.
+            # would keep the port from the program that is to listen there.
             self._ending(
                 CloseReason.CONNECT_FAILED, "the connection came back to itself: nobody listens there"
             )
@@ -324,7 +324,7 @@ class Connection(ChunkReader):
 
     @property
     def is_writable(self) -> bool:
-        """False once the stream is closing: a broken one says so a turn before `connection_lost` comes."""
+        """False once the stream is closing: a broken one is known a turn before `connection_lost` comes."""
         return self._transport is not None and not self._transport.is_closing()
 
     def write(self, data: bytes) -> None:
@@ -342,7 +342,7 @@ class Connection(ChunkReader):
             self._transport.resume_reading()
 
     def welcome(self) -> None:
-        """Tell the peer that it is in, before anything else is written."""
+        """Tell the peer that it is admitted, before anything else is written."""
         self.link.welcome()
         self._perform()
 
@@ -422,12 +422,12 @@ class Connection(ChunkReader):
             self._timer = self._loop.call_later(self._linger_s, self._transport.abort)
 
     def _pause_lane(self) -> None:
-        # A lane that another connection has taken over is none of ours any more.
+        # A lane that another connection has taken over no longer belongs to this one.
         if self.lane is not None and self.lane.connection is self:
             self.lane.pause()
 
     def _ending(self, reason: CloseReason, detail: str) -> None:
-        """The first reason is the true one; what follows are its consequences."""
+        """Note the first reason, which is the true one; later ones are its consequences."""
         if self.reason is CloseReason.CONNECTION_LOST and not self.detail:
             self.reason, self.detail = reason, detail
 
@@ -441,7 +441,7 @@ class Connection(ChunkReader):
 
     def _tick(self) -> None:
         if self._reading_paused:
-            self.link.heard = True  # It is we who do not listen; that says nothing about the peer.
+            self.link.heard = True  # It is this side that does not listen; that says nothing about the peer.
         self.link.tick(self._loop.time())
         self._perform()
         self._set_timer()
@@ -455,7 +455,7 @@ def _address(peername: object) -> str:
 
 
 def _node(transport: asyncio.Transport) -> str:
-    """Who the peer's certificate says it is: its subject and alternative names. Empty without TLS."""
+    """The peer's name in its certificate: its subject and alternative names. Empty without TLS."""
     certificate = transport.get_extra_info("peercert")
     if not certificate:
         return ""

@@ -1,4 +1,4 @@
-"""How sockets behave, and what every component needs from the world around it, as one value."""
+"""The environment of a component: how its sockets behave, and what it needs from the world, as one value."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ class SocketOptions:
 
     An interval of None turns heartbeats off. A full inbox (`incoming_*`, of the whole socket) stops reading
     from the peers, so that they feel it and nothing is lost. `takeover` lets a second peer that claims an id
-    in use replace the first; otherwise it is refused. `linger` bounds how long `close` waits for what was
-    posted to be written and confirmed. What is posted in one turn of the loop leaves in one write at its end,
+    in use replace the first; otherwise it is refused. `linger` bounds how long `close` waits until posted
+    messages are written and confirmed. Messages posted in one turn of the loop leave in one write at its end,
     but `burst_count` messages leave at once: fewer make the peer begin earlier, and cost more writes.
     """
 
@@ -91,10 +91,10 @@ if TYPE_CHECKING:
 
 
 class Environment:
-    """Network, clock, chance, TLS and socket options. What is not given is the system's own.
+    """Network, clock, chance, TLS and socket options. Parts that are not given are the system's own.
 
     A process usually has one and gives it to all its components; in the simulator each host has one. It never
-    changes: `fork` and `but` give another one.
+    changes: `fork` and `but` return another one.
     """
 
     __slots__ = ("_network", "chance", "clock", "options", "tls")
@@ -116,23 +116,23 @@ class Environment:
 
     @property
     def network(self) -> Network:
-        """What sockets stand on: the one that was given, or a new one that has read the files of `tls` now.
+        """The network for sockets: the given one, or a new one that has just read the files of `tls`.
 
-        So a component that begins after certificates were renewed uses the new ones. Raises BadArgument for
+        So a component that starts after certificates were renewed uses the new ones. Raises BadArgument for
         files that cannot be read.
         """
         if self._network is not None:
             return self._network
-        from hansa.transport.system_network import SystemNetwork  # It loads ssl.
+        from hansa.transport.system_network import SystemNetwork  # Imported here because it loads ssl.
 
         return SystemNetwork(self.tls, handshake_s_max=self.options.handshake_s_max)
 
     def fork(self, name: str) -> Environment:
-        """The same world, with draws of its own: they depend on the seed and on this name alone."""
+        """The same environment, with random draws of its own: they depend on the seed and this name alone."""
         return self._but(self.options, self.chance.fork(name))
 
     def but(self, *, options: SocketOptions) -> Environment:
-        """The same world, with other socket options."""
+        """The same environment, with other socket options."""
         return self._but(options, self.chance)
 
     def _but(self, options: SocketOptions, chance: Chance) -> Environment:

@@ -1,4 +1,4 @@
-"""What happens to a socket's connections, as values."""
+"""The events of a socket's connections, as values."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ class Disconnected:
     """A peer that was connected is gone.
 
     `in_doubt_count` messages were handed to the connection and not confirmed since: each may or may not have
-    arrived, and they are the last ones. `unsent_count` more were never handed over and are lost; it is 0
-    where they wait for the peer to return.
+    arrived, and they are the last ones. `unsent_count` more were never handed over and are lost; it is 0 if
+    they wait for the peer to return.
     """
 
     peer: bytes
@@ -60,7 +60,7 @@ class Disconnected:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandshakeFailed:
-    """A connection ended before it was usable. `peer` is empty when it did not get as far as a name."""
+    """A connection ended before it was usable. `peer` is empty if it did not get as far as an id."""
 
     peer: bytes
     address: str
@@ -70,7 +70,7 @@ class HandshakeFailed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessagesLost:
-    """Messages that waited for a peer and now never leave: it came back as another, or we stop."""
+    """Messages that waited for a peer and never leave: it came back under another id, or the socket ends."""
 
     peer: bytes
     address: str

@@ -1,16 +1,16 @@
 """One ZMTP connection as a machine: greeting, handshake, traffic, heartbeats. Pure.
 
 Theory of operation. A link goes through GREETING, HANDSHAKE and READY to CLOSED. Bytes go in through
-`receive`, which gives back whole messages; everything else that the bytes mean becomes effects, and the
-driver performs them in order. Parsing stops at every command, so that a message is never seen before the
-effect of a command that was sent ahead of it: the driver calls `proceed` until the parser has nothing left.
+`receive`, which returns whole messages; all other meanings of the bytes become effects, and the driver
+performs them in order. Parsing stops at every command, so that a message is never seen before the effect of a
+command that was sent ahead of it: the driver calls `proceed` until the parser has nothing left.
 
     GREETING  -- 64 bytes of ZMTP 3.x, mechanism NULL --> HANDSHAKE
     HANDSHAKE -- READY with a socket type that fits   --> READY      (effect Established)
     any       -- violation, refusal, silence          --> CLOSED     (effect LinkEnded, once)
 
 The dialling side sends its READY with its greeting. The accepting side sends its READY when the peer has been
-let in (`welcome`), or an ERROR instead: a dialler counts as connected only where it is wanted, and does not
+admitted (`welcome`), or an ERROR instead: a dialler counts as connected only where it is wanted, and does not
 have to wait to learn that it is not.
 
 Heartbeats do two jobs. Silence for `heartbeat_timeout_s` ends the link. And each PING carries the number of
@@ -32,7 +32,7 @@ from hansa.transport.events import CloseReason
 from hansa.wire import commands
 from hansa.wire.frames import FrameParser
 
-# Which socket types may talk to which (the peer's names include libzmq's REQ, REP, XPUB and XSUB).
+# Which socket types may talk to which (the peer's types include libzmq's REQ, REP, XPUB and XSUB).
 FITTING: Final[dict[str, frozenset[str]]] = {
     "ROUTER": frozenset(("ROUTER", "DEALER", "REQ")),
     "DEALER": frozenset(("ROUTER", "DEALER", "REP")),
@@ -50,7 +50,7 @@ class LinkState(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteBytes:
-    """Bytes for the peer, ahead of whatever waits.
+    """Bytes for the peer, ahead of waiting messages.
 
     While the connection takes no more, only the latest write of one `kind` is kept: a newer PING or PONG says
     all that an older one did, and a peer that asks without reading the answers costs no memory.
@@ -79,7 +79,7 @@ class SubscriptionCancelled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkEnded:
-    """The link is over: write what is in effects before this, then close the connection."""
+    """The link is over: write the effects before this one, then close the connection."""
 
     reason: CloseReason
     detail: str
@@ -89,7 +89,7 @@ Effect = WriteBytes | Established | SubscriptionAdded | SubscriptionCancelled | 
 
 
 class Link:
-    """The protocol of one connection. The caller supplies bytes and the time."""
+    """The protocol of one connection. The caller passes bytes and the time."""
 
     def __init__(
         self, *, socket_type: str, identity: bytes, accepting: bool, options: SocketOptions, now: float
@@ -97,7 +97,7 @@ class Link:
         self.state = LinkState.GREETING
         self.effects: list[Effect] = []
         self.heard = False
-        """The driver's note that bytes came since the last tick: cheaper than a clock per chunk."""
+        """Set by the driver when bytes came since the last tick: cheaper than reading a clock per chunk."""
         self.handed_count = 0
         """Messages that the driver handed to the connection."""
         self.confirmed_count = 0
@@ -140,13 +140,13 @@ class Link:
         return self.peer_minor >= 1
 
     def receive(self, data: bytes) -> list[list[bytes]]:
-        """Messages that these bytes complete, up to the first command; `proceed` while the parser stopped."""
+        """The messages that these bytes complete, up to the first command: then call `proceed`."""
         if self.state is LinkState.READY or self.state is LinkState.HANDSHAKE:
             return self.parser.feed(data)
         return self._greet(data) if self.state is LinkState.GREETING else []
 
     def proceed(self, now: float) -> list[list[bytes]]:
-        """Deal with what the parser stopped at; the messages after it."""
+        """Handle the command at which the parser stopped; returns the messages after it."""
         parser = self.parser
         if self.state is LinkState.CLOSED:
             return []
@@ -160,7 +160,7 @@ class Link:
         return [] if self.is_closed else parser.resume()
 
     def tick(self, now: float) -> None:
-        """Let time pass: handshake deadline, silence, the next PING."""
+        """Time passed: check the handshake deadline, silence, and the next PING."""
         if self.state is LinkState.CLOSED:
             return
         if self.heard:
@@ -190,7 +190,7 @@ class Link:
         return min(due, default=None)
 
     def handed(self, count: int) -> None:
-        """So many messages more were handed to the connection."""
+        """This many more messages were handed to the connection."""
         self.handed_count += count
 
     def ping(self, now: float) -> None:
@@ -209,7 +209,7 @@ class Link:
         )
 
     def welcome(self) -> None:
-        """The peer is let in. An accepting side says READY only now, so the dialling side is never misled."""
+        """The peer is admitted. An accepting side says READY only now, so the dialler is never misled."""
         if not self._welcomed:
             self._welcomed = True
             self.effects.append(WriteBytes(data=self._ready))

@@ -1,9 +1,9 @@
 """A network inside one process: the twin of TCP, for `inproc://` and for the simulator.
 
 A `MemoryNetwork` finds listeners by their endpoint. A dial makes a connection: two transports joined by two
-wires, one for each direction. What a transport is given to write goes into its buffer; the wire takes it from
-there while its window has room, and hands it to the reader from the event loop, never from inside `write`. So
-a reader that pauses fills the window, then the writer's buffer, and then the writer's protocol is paused:
+wires, one for each direction. Bytes that are written go into the transport's buffer; the wire takes them from
+there while its window has room, and hands them to the reader from the event loop, never from inside `write`.
+So a reader that pauses fills the window, then the writer's buffer, and then the writer's protocol is paused:
 back-pressure as over TCP. The reader gets the very bytes object that was written.
 
 A `Wire` decides how and when bytes arrive. The default one hands them over in the next turn of the loop; the
@@ -29,19 +29,19 @@ from hansa.transport.network import ChunkReader, StreamProtocol
 __all__ = ["END_OF_STREAM", "MemoryListener", "MemoryNetwork", "MemoryTransport", "Wire"]
 
 Factory = Callable[[], StreamProtocol]
-# What kind of address or its whole text, the host or nothing, the port or 0.
+# The kind of address or its whole text, the host or nothing, the port or 0.
 Place = tuple[str, str, int]
 
-# What the kernels of both sides would hold of a TCP stream that nobody reads.
+# What the kernels of both sides would buffer of a TCP stream that nobody reads.
 WINDOW_BYTES = 256 * 1024
-# One busy stream gives way to the others after this much, as a socket read of bounded size does.
+# A busy stream lets others run after this much, as a socket read of bounded size does.
 READ_TURN_BYTES = 256 * 1024
 # asyncio's own defaults, so that code tuned on TCP behaves the same here.
 WRITE_HIGH_BYTES = 64 * 1024
 
 END_OF_STREAM = b""
 ANY_HOST = "*"
-# Where the operating systems begin with ports of nobody in particular.
+# Where the operating systems begin with free ports.
 FREE_PORT_MIN = 49_152
 FREE_PORT_MAX = 65_535
 
@@ -58,7 +58,7 @@ class MemoryNetwork:
         self._next_port = FREE_PORT_MIN
 
     async def listen(self, endpoint: Endpoint, factory: Factory) -> MemoryListener:
-        """Open a door. Raises `AddressInUse`; a port of 0 (or `*`) finds a free one."""
+        """Listen at an endpoint. Raises `AddressInUse`; a port of 0 (or `*`) finds a free one."""
         if endpoint.scheme in ("tcp", "tls") and not endpoint.port:
             endpoint = endpoint.with_port(self._free_port(endpoint))
         place = self.place_of(endpoint)
@@ -103,7 +103,7 @@ class MemoryNetwork:
         return (str(endpoint), "", 0)
 
     async def reach(self, endpoint: Endpoint) -> MemoryListener | None:
-        """Find who listens, after what it takes to get there. None is a refused connection."""
+        """Find the listener, after the time it takes to get there. None is a refused connection."""
         await asyncio.sleep(0)
         kind, _, port = place = self.place_of(endpoint)
         return self._living(place) or self._living((kind, ANY_HOST, port))
@@ -115,7 +115,7 @@ class MemoryNetwork:
         return Wire(near, far), Wire(far, near)
 
     def name_of_dialler(self, endpoint: Endpoint, number: int) -> str:
-        """What the listening side prints for its peer."""
+        """The dialler's name, as the listening side prints it."""
         return f"{endpoint}#{number}"
 
     def forget(self, listener: MemoryListener) -> None:
@@ -126,7 +126,7 @@ class MemoryNetwork:
     def _living(self, place: Place) -> MemoryListener | None:
         listener = self._listeners.get(place)
         if listener is not None and listener.loop.is_closed():
-            # Its loop ended without closing it; nobody can ever be accepted there.
+            # Its loop ended without closing it; no connection can ever be accepted there.
             self.forget(listener)
             return None
         return listener
@@ -141,7 +141,7 @@ class MemoryNetwork:
         return self._living(place) is not None or self._living((kind, ANY_HOST, port)) is not None
 
     def _free_port(self, endpoint: Endpoint) -> int:
-        # Going round, so that the port of a listener that just closed is not handed to a stranger.
+        # Going round, so that the port of a listener that just closed is not given to another one.
         for _ in range(FREE_PORT_MIN, FREE_PORT_MAX + 1):
             port = self._next_port
             self._next_port = port + 1 if port < FREE_PORT_MAX else FREE_PORT_MIN
@@ -151,7 +151,7 @@ class MemoryNetwork:
 
 
 class MemoryListener:
-    """An open door in a `MemoryNetwork`. Protocols are made in the context of the one who listens."""
+    """An open door in a `MemoryNetwork`. Protocols are made in the context of the listening side."""
 
     def __init__(self, network: MemoryNetwork, place: Place, endpoint: Endpoint, factory: Factory) -> None:
         self._network = network
@@ -216,7 +216,7 @@ class MemoryTransport(asyncio.Transport):
         names = f"{self.get_extra_info('sockname')} to {self.get_extra_info('peername')}"
         return f"<MemoryTransport {names} {state}>"
 
-    # What the owner of this end calls.
+    # Called by the owner of this end.
 
     def write(self, data: bytes | bytearray | memoryview[Any]) -> None:
         """Queue bytes. After `close`, `abort` or a lost connection they are dropped, as over TCP."""
@@ -247,7 +247,7 @@ class MemoryTransport(asyncio.Transport):
             self._out.wake()
 
     def close(self) -> None:
-        """Read no more, flush what was written, then end the stream: both sides lose it without an error."""
+        """Stop reading, flush what was written, then end the stream: both sides lose it without an error."""
         if self._closing:
             return
         self._closing = True
@@ -302,7 +302,7 @@ class MemoryTransport(asyncio.Transport):
             raise InvariantBroken("a stream needs a protocol that takes chunks")
         self._protocol = protocol
 
-    # What the network and the wires call.
+    # Called by the network and the wires.
 
     def join(self, *, incoming: Wire, outgoing: Wire) -> None:
         self._wire_in = incoming
@@ -320,7 +320,7 @@ class MemoryTransport(asyncio.Transport):
 
     @property
     def has_read_end(self) -> bool:
-        """Whether the other side's end of stream was heard."""
+        """Whether the other side's end of stream was received."""
         return self._end_read
 
     @property
@@ -355,7 +355,7 @@ class MemoryTransport(asyncio.Transport):
             self.close()
 
     def lose(self, error: Exception | None) -> None:
-        """The connection is gone for this end: nothing more is read or sent, the protocol hears it once."""
+        """The connection is gone for this end: nothing more is read or sent, the protocol is told once."""
         self._closing = True
         self._ended = True
         self._end_taken = True
@@ -374,13 +374,13 @@ class MemoryTransport(asyncio.Transport):
             self._protocol.connection_lost(error)
 
     def _resume_writing(self) -> None:
-        # Looked at again: more may have been written since this was scheduled.
+        # Checked again: more may have been written since this was scheduled.
         if self._writing_paused and not self._lost and self._buffer_bytes <= self._low_bytes:
             self._writing_paused = False
             self._guarded(self._made_protocol.resume_writing)
 
     def _guarded(self, callback: Callable[..., Any], *args: Any) -> Any:
-        """As asyncio does: a protocol that raises loses its connection, and the loop hears why."""
+        """As asyncio does: a protocol that raises loses its connection, and the loop is told why."""
         try:
             return callback(*args)
         except (KeyboardInterrupt, SystemExit):
@@ -448,7 +448,7 @@ class Wire:
         if self.target.is_closing():
             self._carried_bytes -= len(data)
             if data and self.source.has_read_end:
-                # The reader said goodbye and is gone for good; TCP answers such bytes with a reset.
+                # The reader closed and is gone for good; TCP answers such bytes with a reset.
                 self.source.loop.call_soon(self.break_source, context=self.source.context)
             return
         self._arrived.append(data)
@@ -461,12 +461,12 @@ class Wire:
             self.target.loop.call_soon(self._deliver, context=self.target.context)
 
     def discard(self) -> None:
-        """The reader went away: what is carried to it is dropped, and the source is never held back again."""
+        """The reader is gone: drop the bytes on their way, and never hold the source back again."""
         self.drop_arrived()
         self.wake()
 
     def drop_arrived(self) -> None:
-        """The same when the source is about to hear of a reset: it writes nothing more, as over TCP."""
+        """The same when the source is about to be told of a reset: it writes nothing more, as over TCP."""
         for data in self._arrived:
             self._carried_bytes -= len(data)
         self._arrived.clear()
@@ -498,5 +498,5 @@ class Wire:
         self.wake()
 
     def delivered(self, data: bytes) -> None:
-        """The reader is given this now: its place in the window is free."""
+        """The reader is given these bytes now: their place in the window is free."""
         self._carried_bytes -= len(data)

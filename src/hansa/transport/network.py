@@ -1,9 +1,9 @@
-"""What a socket stands on: something that listens and dials, and streams that are read in chunks.
+"""The network under a socket: it listens and dials, and its streams are read in chunks.
 
 A stream is read through one buffer per event loop. A loop that makes a new bytes object for every read makes
-it for the largest possible read, 256 KiB, and gives back what was not needed: a busy receiver then works on
-memory that is never in the cache. Measured with topics of 64 bytes (`make bench`, case topic), receiving
-costs a third less through a lasting buffer of 64 KiB.
+it for the largest possible read, 256 KiB, and frees what was not needed: a busy receiver then works on memory
+that is never in the cache. Measured with topics of 64 bytes (`make bench`, case topic), receiving costs a
+third less through a lasting buffer of 64 KiB.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Listener(Protocol):
 
     @property
     def endpoint(self) -> Endpoint:
-        """Where it really listens: the port that was found, when a free one was asked for."""
+        """The real address: with the port that was found, if a free one was requested."""
         ...
 
     async def close(self) -> None:
@@ -35,9 +35,9 @@ class Listener(Protocol):
 class Network(Protocol):
     """Carries byte streams between endpoints.
 
-    A factory is called once per connection, when it is accepted or dialled. A protocol that was
-    accepted always gets exactly one `connection_lost`, also when it never got `connection_made`
-    (a TLS handshake that failed), so that whoever counts connections counts right.
+    A factory is called once per connection, when it is accepted or dialled. A protocol that was accepted
+    always gets exactly one `connection_lost`, also when it never got `connection_made` (a TLS handshake that
+    failed), so that the owner can count connections.
     """
 
     async def listen(self, endpoint: Endpoint, factory: Callable[[], StreamProtocol]) -> Listener:
@@ -45,7 +45,7 @@ class Network(Protocol):
         ...
 
     async def dial(self, endpoint: Endpoint, factory: Callable[[], StreamProtocol]) -> None:
-        """Returns when the stream stands. Raises Unavailable when nobody answers there."""
+        """Returns when the stream is connected. Raises Unavailable when nobody answers there."""
         ...
 
 
@@ -55,7 +55,7 @@ _buffers: WeakKeyDictionary[asyncio.AbstractEventLoop, memoryview] = WeakKeyDict
 class ChunkReader(asyncio.BufferedProtocol):
     """Gets its bytes in chunks of their own, as an `asyncio.Protocol` does.
 
-    It is given the buffer, fills it and says so within one step of the loop, so one buffer is enough for all
+    The loop takes the buffer, fills it and reports that within one step, so one buffer is enough for all
     connections of a loop. (Loops that fill buffers in the background, as on Windows, would need one each.)
     """
 

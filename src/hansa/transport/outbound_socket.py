@@ -1,4 +1,4 @@
-"""A connection that a socket keeps up: dialled, and dialled again whenever it ends."""
+"""An outbound connection of a socket: dialled, and dialled again whenever it ends."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Outbound:
         self.peer = b""
         """The peer's id as last seen; empty before the first handshake."""
         self.trouble = ""
-        """Why it was not connected at the last try; empty while it is, and before the first."""
+        """Why the last try to connect failed; empty while connected, and before the first try."""
         self.lane: Lane | None = None
         self.connection: Connection | None = None
         self._network = network
@@ -58,7 +58,7 @@ class Outbound:
         return self._closed
 
     async def up(self) -> bytes:
-        """Wait for the handshake; the peer's id. Raises AlreadyClosed."""
+        """Wait for the handshake; returns the peer's id. Raises AlreadyClosed."""
         while not self.is_up:
             if self._closed:
                 raise AlreadyClosed(f"the connection to {self.endpoint} is closed")
@@ -68,7 +68,7 @@ class Outbound:
     async def close(self) -> None:
         """Let the peer read what it was sent, as long as the socket lingers; then stop for good.
 
-        What still waits then is reported as lost.
+        Messages that still wait then are reported as lost.
         """
         await self._closing.once(self._close)
 
@@ -103,7 +103,7 @@ class Outbound:
         self._task = task
 
     def give_up(self) -> None:
-        """Close the connection that stands, if one does, and dial no more."""
+        """Close the current connection, if there is one, and stop dialling."""
         self._closed = True
         self._waiters.wake_all()
         if self.connection is not None:

@@ -1,11 +1,11 @@
-"""What waits to be written to one peer, bounded in bytes and messages. Pure.
+"""The outbox of one peer: messages that wait to be written, bounded in bytes and messages. Pure.
 
 Messages are kept in wire form, in batches that end at message boundaries: a batch is handed to the connection
 in one write, and is carried over whole when the connection breaks before that. The outbox also knows when its
 driver must act: a message that only joins others costs no call.
 
-Compiled by mypyc together with the frame encoder: every message that leaves passes through here (`make
-bench`, cases rr and pub).
+Compiled by mypyc together with the frame encoder: every outgoing message passes through here (`make bench`,
+cases rr and pub).
 """
 
 from collections import deque
@@ -14,7 +14,7 @@ from typing import Final
 from hansa.limits import WRITE_JOIN_BYTES, WRITE_TURN_BYTES
 from hansa.wire.frames import encode
 
-# What `put` asks of the driver.
+# What the driver must do after `put`.
 FULL: Final = -1  # Nothing was taken: the policy decides.
 QUIET: Final = 0  # Nothing to do: a flush is due already, or the box is stalled.
 ROUSE: Final = 1  # Flush at the end of this turn.
@@ -60,7 +60,7 @@ class Outbox:
         self.bytes_max = bytes_max
         self.count_max = count_max
         self.burst_count = burst_count
-        """So many messages are a turn's worth, however small."""
+        """This many messages are a turn's worth, however small."""
         self.held_bytes = 0
         self.held_count = 0
         self.taken_count = 0
@@ -85,14 +85,14 @@ class Outbox:
         return self._grow(batch, encode(parts, batch.pieces))
 
     def put_beyond(self, parts: list[bytes], extra_count: int, extra_bytes: int) -> int:
-        """As `put`, past the bounds by so much: for what keeps two peers in step."""
+        """As `put`, past the bounds by this much: for messages that keep two peers in step."""
         if self.held_bytes >= self.bytes_max + extra_bytes or self.held_count >= self.count_max + extra_count:
             return FULL
         batch = self._open
         return self._grow(batch, encode(parts, batch.pieces))
 
     def put_encoded(self, pieces: list[bytes], size_bytes: int) -> int:
-        """The same for a message that is in wire form already, as when many peers get it."""
+        """The same for a message in wire form, as when many peers get it."""
         if self.held_bytes >= self.bytes_max or self.held_count >= self.count_max:
             return FULL
         batch = self._open
@@ -127,7 +127,7 @@ class Outbox:
         self.stalled = True
 
     def flow(self) -> None:
-        """There is a connection that takes something."""
+        """There is a connection that takes bytes again."""
         self.stalled = False
 
     def drop(self) -> None:
@@ -135,11 +135,11 @@ class Outbox:
         self.dropped_count += 1
 
     def begin_flush(self) -> None:
-        """The driver writes what it can: whatever comes later rouses it anew."""
+        """The driver writes what it can: later messages rouse it again."""
         self.due = False
 
     def take_counts(self) -> tuple[int, int]:
-        """Messages accepted and dropped since this was asked last."""
+        """Messages accepted and dropped since the last call."""
         counts = self.taken_count, self.dropped_count
         self.taken_count = self.dropped_count = 0
         return counts
@@ -173,7 +173,7 @@ class Outbox:
             self.held_bytes += batch.size_bytes
 
     def clear(self) -> int:
-        """Forget everything; how many messages that were."""
+        """Forget everything; returns how many messages there were."""
         count = self.held_count
         self._sealed.clear()
         self._open = Batch()

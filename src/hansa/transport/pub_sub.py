@@ -23,8 +23,8 @@ class Pub(ZmtpSocket):
     """Publishes. A subscriber that does not keep up loses messages, counted; the others do not notice.
 
     Overflow and Away do not apply: a publisher neither waits for a subscriber nor keeps for an absent one.
-    `on_subscription(peer, prefix, wanted)` is told what subscribers ask for, after it took effect, so that
-    somebody new can be given what the others have: `post_wire_to`.
+    `on_subscription(peer, prefix, wanted)` is called after each change of a subscription, so that a new
+    subscriber can be given what the others have: `post_wire_to`.
     """
 
     socket_type = "PUB"
@@ -39,7 +39,7 @@ class Pub(ZmtpSocket):
         self._lanes: dict[Outbox, Lane] = {}
 
     def post(self, parts: Sequence[bytes]) -> int:
-        """Publish without waiting; to how many subscribers it is on its way. Raises BadArgument."""
+        """Publish without waiting; returns to how many subscribers it is on its way. Raises BadArgument."""
         if self._closing:
             self._check_open()
         fan = self._fan
@@ -49,7 +49,7 @@ class Pub(ZmtpSocket):
         return count
 
     async def send(self, parts: Sequence[bytes]) -> int:
-        """As `post`, and now and then lets the loop run, so that a busy publisher does not drop by itself."""
+        """As `post`, and now and then lets the loop run: a busy publisher must not cause drops by itself."""
         # Not self.post: the hot path of publishing saves a call (`make bench`, case pub).
         fan = self._fan
         if fan.turn_count >= TURN_COUNT_MAX:
@@ -70,7 +70,10 @@ class Pub(ZmtpSocket):
         return count
 
     def post_wire_to(self, peer: bytes, pieces: list[bytes]) -> bool:
-        """One message in wire form to one subscriber; False when it left or its buffer is full (counted)."""
+        """Post a message in wire form to one subscriber; False when it left or its buffer is full.
+
+        Such a message is counted.
+        """
         connection = self._connected.get(peer)
         if connection is None or connection.lane is None:
             return False
@@ -82,7 +85,7 @@ class Pub(ZmtpSocket):
         return lane.act(due)
 
     def subscribers_count(self, topic: bytes) -> int:
-        """How many connections a message with this first part would go to."""
+        """How many connections would get a message with this first part."""
         return len(self._fan.subscriptions.matching(topic))
 
     def _rouse(self) -> None:
@@ -112,7 +115,7 @@ class Pub(ZmtpSocket):
             return
         try:
             self._on_subscription(connection.peer, prefix, wanted)
-        except Exception as error:  # The user's code; the subscriber has done nothing wrong.
+        except Exception as error:  # The callback is the user's code; the subscriber has done nothing wrong.
             self._report(error, f"on_subscription of {self.name} failed")
 
     def connection_received(self, connection: Connection, messages: list[list[bytes]]) -> None:
@@ -138,7 +141,7 @@ class Pub(ZmtpSocket):
 
 
 class Sub(ZmtpSocket):
-    """Subscribes at every publisher it is or will be connected to. The empty prefix wants everything."""
+    """Subscribes at every publisher to which it is or will be connected. The empty prefix means all."""
 
     socket_type = "SUB"
     peers_have_names = False
@@ -146,7 +149,7 @@ class Sub(ZmtpSocket):
     def __init__(self, **settings: Unpack[SocketSettings]) -> None:
         super().__init__(**settings)
         self._wanted: Counter[bytes] = Counter()
-        # The same, to match by: one look-up a length instead of one comparison a prefix.
+        # The same, for matching: one look-up a length instead of one comparison a prefix.
         self._prefixes: Subscriptions[Sub] = Subscriptions()
         self._filtering = False
 
@@ -175,8 +178,8 @@ class Sub(ZmtpSocket):
             self._tell_all(prefix, wanted=False)
 
     def connection_received(self, connection: Connection, messages: list[list[bytes]]) -> None:
-        """What was on its way when its subscription was cancelled is passed over, counted."""
-        if self._filtering:  # Publishers filter, so only a socket that has ever unsubscribed needs to.
+        """Messages that were on their way when their subscription was cancelled are dropped, counted."""
+        if self._filtering:  # Publishers filter, so only a socket that has ever unsubscribed must do so.
             wanted = [parts for parts in messages if self._prefixes.matching(parts[0])]
             self._tally.ignored_count += len(messages) - len(wanted)
             messages = wanted

@@ -28,7 +28,7 @@ class Router(ZmtpSocket):
     def __init__(self, routing_id: bytes = b"", **settings: Unpack[SocketSettings]) -> None:
         super().__init__(routing_id=routing_id, **settings)
         self.lanes: dict[bytes, Lane] = {}
-        """By peer, for a short way of one's own, which only reads them."""
+        """The lanes by peer, for drivers that write to them directly; they must not change the dict."""
 
     def post(self, peer: bytes, parts: Sequence[bytes]) -> bool:
         """Send without waiting; False when a full buffer dropped it (Overflow.DROP).
@@ -68,7 +68,10 @@ class Router(ZmtpSocket):
         lane.act(due)
 
     def lane(self, peer: bytes) -> Lane:
-        """The way to a connected peer, for a fan-out of one's own. Raises UnknownPeer, PeerAway."""
+        """The lane of a connected peer, for callers with a fan-out of their own.
+
+        Raises UnknownPeer, PeerAway.
+        """
         lane = self.lanes.get(peer)
         if lane is None:
             raise self._missing(peer)
@@ -77,9 +80,9 @@ class Router(ZmtpSocket):
     def expel(
         self, peer: bytes, detail: str, *, reason: CloseReason = CloseReason.PROTOCOL_VIOLATION
     ) -> bool:
-        """End the connection of a peer, mostly because what it sends makes no sense.
+        """End the connection of a peer, mostly because its messages make no sense.
 
-        `reason` and `detail` tell it and the events why.
+        `reason` and `detail` tell the peer and the events why.
 
         It may connect again. False when it is not connected, or its connection is ending already.
         """
@@ -103,13 +106,13 @@ class Router(ZmtpSocket):
         if lane is None:
             lane = self.lanes[connection.peer] = Lane(connection.peer, self.options)
         if former is not None:
-            # Taken over: whoever dialled the connection before has no part in the peer's lane any more.
+            # Taken over: the outbound that dialled the former connection no longer owns the peer's lane.
             for other in self._outbounds:
                 if other is not outbound and other.lane is former:
                     other.lane = None
         if outbound is not None:
             if outbound.lane is not None and outbound.lane is not lane:
-                # The peer has come back under another name: what waits was for the one before.
+                # The peer has come back under another id: the waiting messages were for the one before.
                 self._forget_lane(outbound.lane)
                 self._give_up(outbound.lane, str(outbound.endpoint))
             outbound.lane = lane
@@ -130,13 +133,13 @@ class Router(ZmtpSocket):
         super()._outbound_closed(outbound)
 
     def _forget_lane(self, lane: Lane) -> None:
-        """Unless the peer has another one by now."""
+        """Forget a lane, unless the peer has another one by now."""
         if self.lanes.get(lane.peer) is lane:
             del self.lanes[lane.peer]
 
 
 class Dealer(ZmtpSocket):
-    """Sends to its peers in turn, passing over those whose buffers are full; receives from all.
+    """Sends to its peers in turn, skipping those whose buffers are full; receives from all.
 
     Under Away.WAIT messages wait while no peer is connected, and so do those that a lost peer had not been
     handed; whichever peer is connected next gets them. Order is kept per peer.
@@ -163,7 +166,7 @@ class Dealer(ZmtpSocket):
         while True:
             try:
                 return await self._next_lane().send(message)
-            except AlreadyClosed:  # That peer left while we waited for room: take the next.
+            except AlreadyClosed:  # That peer left while this waited for room: take the next one.
                 self._check_open()
 
     def _next_lane(self) -> Lane:

@@ -1,4 +1,4 @@
-"""Who wants which messages, and one message put into the outbox of each of them. Pure.
+"""The subscriptions of a publisher, and one message put into the outbox of each subscriber. Pure.
 
 Subscriptions are prefixes, kept in one table with their distinct lengths beside it: a message is matched with
 one look-up per length that occurs, however many prefixes and subscribers there are. A `Fan` encodes a message
@@ -16,7 +16,7 @@ from hansa.transport.outbox import FULL, QUIET, Outbox
 from hansa.wire.frames import encode
 
 T = TypeVar("T")
-# A publisher that never waits still lets the loop run this often, were it only to hear of subscribers.
+# A publisher that never waits still lets the loop run this often, if only to hear of subscribers.
 TURN_COUNT_MAX: Final = 1_000
 
 
@@ -38,7 +38,7 @@ class Subscriptions(Generic[T]):
         self._prefixes.setdefault(subscriber, {})[prefix] = None
 
     def remove(self, subscriber: T, prefix: bytes) -> bool:
-        """Take one subscription back; False when there is none."""
+        """Remove one subscription; False when there is none."""
         holders = self._holders.get(prefix)
         if holders is None or subscriber not in holders:
             return False
@@ -51,7 +51,7 @@ class Subscriptions(Generic[T]):
         return True
 
     def drop(self, subscriber: T) -> None:
-        """Forget a subscriber and all it wanted."""
+        """Forget a subscriber and all its subscriptions."""
         for prefix in self._prefixes.pop(subscriber, {}):
             self._forget(subscriber, prefix)
 
@@ -59,7 +59,7 @@ class Subscriptions(Generic[T]):
         return subscriber in self._holders.get(prefix, ())
 
     def count(self, subscriber: T) -> int:
-        """Distinct prefixes of this subscriber."""
+        """How many distinct prefixes this subscriber has."""
         return len(self._prefixes.get(subscriber, ()))
 
     def matching(self, topic: bytes) -> dict[T, int]:
@@ -70,7 +70,7 @@ class Subscriptions(Generic[T]):
                 break
             holders = self._holders.get(topic[:length])
             if holders is not None:
-                # The usual case, one prefix that matches, costs no new table.
+                # The usual case, one matching prefix, needs no new table.
                 found = {**found, **holders} if found else holders
         return found
 
@@ -104,7 +104,7 @@ class Fan:
         self.turn_count = 0
 
     def take_roused(self) -> list[Outbox]:
-        """The outboxes whose driver must act. After a burst the loop is to run soon."""
+        """The outboxes whose driver must act. After a burst the loop should run soon."""
         roused, self.roused = self.roused, []
         for outbox in roused:
             if outbox.held_bytes >= WRITE_TURN_BYTES:
@@ -112,7 +112,7 @@ class Fan:
         return roused
 
     def publish(self, parts: list[bytes]) -> int:
-        """How many took it. Raises BadArgument, with nothing published."""
+        """Publish a message; returns how many took it. Raises BadArgument, with nothing published."""
         pieces: list[bytes] = []
         size_bytes = encode(parts, pieces)
         if size_bytes < WRITE_JOIN_BYTES:
@@ -120,7 +120,7 @@ class Fan:
         return self.publish_encoded(parts[0], pieces, size_bytes)
 
     def publish_encoded(self, topic: bytes, pieces: list[bytes], size_bytes: int) -> int:
-        """The same for a message that is in wire form already; `topic` is its first part."""
+        """The same for a message in wire form; `topic` is its first part."""
         self.turn_count += 1
         count = 0
         dropped_count = 0
@@ -134,6 +134,6 @@ class Fan:
             if due != QUIET:
                 self.roused.append(outbox)
         if dropped_count and not count:
-            # Nobody keeps up, so nobody is slowed when the publisher lets the loop write first.
+            # No subscriber keeps up, so none is slowed when the publisher lets the loop write first.
             self.turn_count = TURN_COUNT_MAX
         return count

@@ -1,11 +1,10 @@
 """The system's own networks: TCP, TLS, Unix sockets, and names inside this process.
 
 `SystemNetwork` listens and dials by an endpoint's scheme. `SocketListener` accepts connections, and counts
-them before it knows who they are. asyncio's own server cannot do that: its TLS tells a protocol nothing
+them before they are authenticated. asyncio's own server cannot do that: its TLS tells a protocol nothing
 before the handshake is over, and nothing at all when it fails, so connections that are not authenticated yet
 could be neither counted nor bounded; and a connection that is accepted while the server closes would stay
-open with nobody behind it. `default_route_host` finds the address that a socket bound to a wildcard
-advertises.
+open without an owner. `default_route_host` finds the address that a socket bound to a wildcard advertises.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ from hansa.transport.network import Listener, Network, StreamProtocol
 Factory = Callable[[], StreamProtocol]
 Probe = Callable[[IpVersion], str]
 
-# Addresses set aside for documentation: nobody lives there, so it is the default route that leads to them.
+# Addresses reserved for documentation: no host has them, so the default route leads to them.
 _FAR_AWAY: dict[IpVersion, str] = {4: "203.0.113.1", 6: "2001:db8::1"}
 _DISCARD_PORT = 9
 _inproc: WeakKeyDictionary[asyncio.AbstractEventLoop, MemoryNetwork] = WeakKeyDictionary()
@@ -106,7 +105,7 @@ class SystemNetwork:
                     await loop.create_unix_connection(factory, endpoint.path)
                 case _:
                     await _memory().dial(endpoint, factory)
-        except OSError as error:  # Also what ssl and name look-up raise.
+        except OSError as error:  # ssl and name look-up raise this too.
             raise Unavailable(f"cannot reach {endpoint}: {error.strerror or error}") from error
 
 
@@ -123,7 +122,7 @@ def _context(tls: Tls, *, server: bool) -> ssl.SSLContext:
 
 
 def _memory() -> Network:
-    """Names of inproc endpoints are known within one event loop."""
+    """The network of inproc endpoints, whose names are known within one event loop."""
     loop = asyncio.get_running_loop()
     network = _inproc.get(loop)
     if network is None:
@@ -132,7 +131,7 @@ def _memory() -> Network:
 
 
 class SocketListener:
-    """A bound socket. Each connection gets a task until it stands, and with TLS is authenticated."""
+    """A bound socket. Each connection gets a task until it is open, and with TLS is authenticated."""
 
     def __init__(
         self,
@@ -157,7 +156,7 @@ class SocketListener:
         self._listen()
 
     async def close(self) -> None:
-        """Stop accepting. Connections that stand live on; handshakes under way are broken off."""
+        """Stop accepting. Open connections live on; handshakes under way are broken off."""
         if self._retry is not None:
             self._retry.cancel()
         self._loop.remove_reader(self._socket)
@@ -182,13 +181,13 @@ class SocketListener:
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError:
-                # Out of file descriptors: what is in the backlog waits a little.
+                # Out of file descriptors: the backlog waits a little.
                 self._loop.remove_reader(self._socket)
                 self._retry = self._loop.call_later(ACCEPT_RETRY_S, self._listen)
                 return
             accepted.setblocking(False)
             if accepted.family != socket.AF_UNIX:
-                # As asyncio does for what it dials: the second of two small writes would wait 40 ms.
+                # As asyncio does for outgoing connections: the second of two small writes would wait 40 ms.
                 accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             inner = self._factory()
             if isinstance(inner, Turnstile):
@@ -208,7 +207,7 @@ class SocketListener:
                 ssl_shutdown_timeout=self._shutdown_s_max,
             )
             problem = ""
-        except OSError as error:  # Also what ssl raises.
+        except OSError as error:  # ssl raises this too.
             problem = f"the TLS handshake failed: {error}"
         finally:
             del self._opening[accepted]
@@ -226,7 +225,7 @@ class SocketListener:
 
 
 async def bind_tcp(endpoint: Endpoint) -> tuple[socket.socket, Endpoint]:
-    """A listening socket, and where it is. Raises OSError."""
+    """A listening socket, and its endpoint. Raises OSError."""
     host = "0.0.0.0" if endpoint.host == "*" else endpoint.host
     found = await asyncio.get_running_loop().getaddrinfo(
         host, endpoint.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -238,7 +237,7 @@ async def bind_tcp(endpoint: Endpoint) -> tuple[socket.socket, Endpoint]:
 
 async def bind_unix(endpoint: Endpoint) -> socket.socket:
     """A listening socket. Raises OSError, with EADDRINUSE when somebody listens there."""
-    # A file that a dead process left behind is in the way; a living listener is not to be robbed.
+    # A file that a dead process left behind is in the way; a living listener must not be replaced.
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.setblocking(False)
         with contextlib.suppress(OSError):
@@ -257,14 +256,14 @@ async def bind_unix(endpoint: Endpoint) -> socket.socket:
 
 
 def unlink_socket(path: str) -> None:
-    """Remove a socket's file, and nothing that is not one."""
+    """Remove a socket's file; a file of any other kind stays."""
     with contextlib.suppress(FileNotFoundError):
         if stat.S_ISSOCK(os.stat(path).st_mode):
             os.unlink(path)
 
 
 def probe_route(version: IpVersion) -> str:
-    """The local address a packet to the outside would carry. Raises `OSError` when there is no route.
+    """The local address that a packet to the outside would carry. Raises `OSError` when there is no route.
 
     Connecting a datagram socket only asks the kernel's routing table: no packet is sent, and nothing waits.
     """
@@ -301,6 +300,6 @@ def default_route_host(version: IpVersion | None = None, *, probe: Probe = probe
 
 def _can_be_dialed(host: str) -> bool:
     address = ip_address(host)
-    # A link-local IPv6 address means something else on every interface, so it cannot be told to others.
+    # A link-local IPv6 address means something else on every interface, so others cannot use it.
     zoned = address.version == 6 and address.is_link_local
     return not (zoned or address.is_unspecified or address.is_loopback)

@@ -55,8 +55,8 @@ class SocketStats:
 
     `sent_count` messages were accepted for sending; of these `unsent_count` were lost in our buffer and
     `in_doubt_count` were handed to a connection that broke before they were confirmed. `dropped_count` were
-    not accepted because a buffer was full. `ignored_count` arrived where nothing may (at a PUB), or after its
-    subscription was cancelled (at a SUB).
+    not accepted because a buffer was full. `ignored_count` arrived where no message may (at a PUB), or after
+    its subscription was cancelled (at a SUB).
     """
 
     sent_count: int
@@ -74,7 +74,7 @@ class SocketStats:
 
 @dataclass(slots=True, kw_only=True)
 class SocketTally:
-    """Running counts of what is no longer there to be asked: ended connections, closed lanes."""
+    """Counts of ended connections and closed lanes, which can no longer be asked."""
 
     sent_count: int = 0
     received_count: int = 0
@@ -87,7 +87,7 @@ class SocketTally:
 
 
 class SocketSettings(TypedDict, total=False):
-    """What every socket can be given when it is made."""
+    """The arguments that every socket takes."""
 
     environment: Environment | None
     on_messages: OnMessages | None
@@ -146,7 +146,7 @@ class ZmtpSocket:
         await self.close()
 
     async def bind(self, endpoint: str | Endpoint) -> Endpoint:
-        """Listen; where it really is, with the port that was found. Raises BadEndpoint, AddressInUse."""
+        """Listen at an endpoint; returns it with its real port. Raises BadEndpoint, AddressInUse."""
         self._check_open()
         where = Endpoint.parse(endpoint) if isinstance(endpoint, str) else endpoint
         door = Door(
@@ -193,7 +193,7 @@ class ZmtpSocket:
         return outbound
 
     async def close(self, *, linger: float | None = None) -> None:
-        """End everything: linger for what was posted, close, and abort what does not close in time.
+        """End everything: linger for posted messages, close, and abort what does not close in time.
 
         It lingers as long as its options say, or for `linger` seconds.
         """
@@ -210,12 +210,12 @@ class ZmtpSocket:
                 async with asyncio.timeout(linger_s):
                     await self._linger()
                     while any(lane.connection and lane.outbox.held_count for lane in self._lanes_all()):
-                        # Said while we waited, in reply to what was still heard: peers have our word for it.
+                        # Posted while this waited, in reply to messages that still came: peers rely on them.
                         await self._linger()
                     self._close_connections()
                     await self._all_closed()
         except TimeoutError:
-            pass  # What is left is aborted below, and reported as lost or in doubt.
+            pass  # The rest is aborted below, and reported as lost or in doubt.
         finally:
             await self._end()
 
@@ -238,7 +238,7 @@ class ZmtpSocket:
             yield message
 
     async def events(self) -> AsyncIterator[SocketEvent]:
-        """Everything that happens to connections, from the first on; the oldest go when nobody reads."""
+        """All events of the connections, from the first on; the oldest are dropped when nobody reads."""
         while True:
             try:
                 event = await self._events.get()
@@ -247,7 +247,7 @@ class ZmtpSocket:
             yield event
 
     def rest(self, peer: bytes) -> None:
-        """Read from this peer again only when all that is ready now has run: for `on_messages` with readers.
+        """Read from this peer again only when all ready tasks have run: for `on_messages` with readers.
 
         A stream that is always readable would otherwise be read many times before a task gets its turn.
         """
@@ -280,13 +280,13 @@ class ZmtpSocket:
 
     @property
     def ended(self) -> dict[str, int]:
-        """The ended connections by reason, as in `stats`, without a look at every peer that is connected."""
+        """The ended connections by reason, as in `stats`, without looking at every connected peer."""
         return dict(self._tally.ended)
 
     # -- what each type of socket decides
 
     def _lanes_all(self) -> list[Lane]:
-        """Every lane that is open, connected or not."""
+        """Every open lane, connected or not."""
         raise NotImplementedError
 
     def _join(self, connection: Connection, outbound: Outbound | None, former: Lane | None) -> Lane:
@@ -294,14 +294,15 @@ class ZmtpSocket:
         raise NotImplementedError
 
     def _leave(self, connection: Connection, lane: Lane, outbound: Outbound | None) -> int:
-        """A peer is gone; how many of its messages are lost with it."""
+        """A peer is gone; returns how many of its messages are lost with it."""
         raise NotImplementedError
 
     def connection_received(self, connection: Connection, messages: list[list[bytes]]) -> None:
         if self._on_messages is not None:
             try:
                 self._on_messages(connection.peer, messages)
-            except Exception as error:  # The user's code; the connection has done nothing wrong.
+            # The callback is the user's code; the connection has done nothing wrong.
+            except Exception as error:
                 self._report(error, f"on_messages of {self.name} failed; messages of that chunk may be lost")
             return
         peer = connection.peer
@@ -334,7 +335,7 @@ class ZmtpSocket:
         if former is not None and former.lane is not None:
             former.lane.stop()
             former.close(CloseReason.TAKEN_OVER, f"by {connection.address}")
-            # Before its successor: who follows the events must end with the peer connected.
+            # Before the event of its successor: the events must end with the peer connected.
             self._emit_disconnected(former, unsent_count=0)
         lane = self._join(connection, outbound, former.lane if former is not None else None)
         connection.lane = lane
@@ -359,7 +360,7 @@ class ZmtpSocket:
             self._emit_failed(connection.peer, address, connection.reason, connection.detail)
             return
         if self._connected.get(connection.peer) is not connection or connection.lane is None:
-            return  # Taken over: its end has been told, and its lane is another's.
+            return  # It was taken over: its end has been told, and its lane belongs to another connection.
         del self._connected[connection.peer]
         connection.lane.stop()
         unsent_count = self._leave(connection, connection.lane, outbound)
@@ -412,9 +413,9 @@ class ZmtpSocket:
     # -- the end
 
     async def _linger(self) -> None:
-        """Wait until all that was accepted has been read by the peers, as far as they can say so."""
+        """Wait until the peers have read all accepted messages, as far as they can say so."""
         for lane in self._lanes_all():
-            # What waits for nobody in particular can only leave if somebody is being dialled.
+            # Messages for no particular peer can only leave if a peer is being dialled.
             if lane.connection is not None or self._outbounds:
                 await lane.drained()
         for connection in list(self._connections):
@@ -429,8 +430,8 @@ class ZmtpSocket:
             connection.close(CloseReason.CLOSED_BY_US)
 
     async def _all_closed(self) -> None:
-        # One that was accepted just now is still to be made, and then ends at once; one that is being dialled
-        # ends with its task.
+        # A connection that was accepted just now is still to be made, and then ends at once; one that is
+        # being dialled ends with its task.
         closed = [c.closed for c in self._connections if c.is_made or c in self._doors]
         if closed:
             await asyncio.wait(closed, timeout=CLOSE_S_MAX)
@@ -447,14 +448,14 @@ class ZmtpSocket:
         self._events.close()
 
     def _give_up(self, lane: Lane, address: str) -> None:
-        """Nothing leaves through this lane any more; say how much that loses."""
+        """Nothing leaves through this lane any more; report how many messages that loses."""
         count = self._close_lane(lane)
         if count:
             self._tally.unsent_count += count
             self._emit(MessagesLost(peer=lane.peer, address=address, count=count))
 
     def _close_lane(self, lane: Lane) -> int:
-        """Keep a lane's counts and close it; how many messages that loses."""
+        """Keep a lane's counts and close it; returns how many messages that loses."""
         sent_count, dropped_count = lane.outbox.take_counts()
         self._tally.sent_count += sent_count
         self._tally.dropped_count += dropped_count

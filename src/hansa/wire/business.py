@@ -2,9 +2,8 @@
 
 The frame of the msgId may be longer than its two bytes. What follows is hansa's call header, which a peer
 that reads only the msgId never sees: flags (u8), then for bit 0 the call's remaining milliseconds (u32) and
-for bit 1 its trace context (25 bytes: trace id, span id, trace flags). Bits that are not known are ignored,
-and so is what follows the known fields. msgId 0xFFFF is a reply that failed: a stable code, and a text for
-people.
+for bit 1 its trace context (25 bytes: trace id, span id, trace flags). Unknown bits are ignored, and so is
+everything after the known fields. msgId 0xFFFF is a reply that failed: a stable code, and a text for people.
 
 Every call passes here, so this is plain typed Python that mypyc also compiles, and values are tuples. A call
 without a header pays nothing for it.
@@ -35,7 +34,7 @@ class TraceContext(NamedTuple):
 
 
 class CallHeader(NamedTuple):
-    """What a caller tells besides the call: how long it still waits, and the trace it is part of."""
+    """What a caller adds to the call: how long it still waits, and the trace it is part of."""
 
     remaining_ms: int | None = None
     trace: TraceContext | None = None
@@ -64,7 +63,7 @@ def encode_call(request_id: int, msg_id: int, parts: list[bytes], header: bytes 
 def decode_call(frames: list[bytes]) -> tuple[int, int, bytes, list[bytes]]:
     """Request id, msgId, header bytes (often empty) and payload parts. Raises `BadFrame`, and nothing else.
 
-    The header is left undecoded: who needs it calls `decode_header`.
+    The header is left undecoded: callers that need it call `decode_header`.
     """
     if not 2 <= len(frames) <= PARTS_MAX:
         raise BadFrame(f"a call has 2 to {PARTS_MAX} frames, not {len(frames)}")
@@ -102,7 +101,7 @@ def encode_header(header: CallHeader) -> bytes:
 
 
 def decode_header(header: bytes) -> CallHeader:
-    """What the header says; all None for no bytes. Raises `BadFrame`, and nothing else."""
+    """The decoded header; all None for no bytes. Raises `BadFrame`, and nothing else."""
     if not header:
         return CallHeader()
     flags = header[0]

@@ -32,7 +32,7 @@ class Greeting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ready:
-    """The end of the NULL handshake: who speaks. Property names are kept in lower case."""
+    """The end of the NULL handshake: the peer's socket type and id. Property names are in lower case."""
 
     properties: dict[str, bytes]
 
@@ -47,7 +47,7 @@ class Ready:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rejection:
-    """ERROR: the peer will not talk to us, and why."""
+    """ERROR: the peer refuses the connection, and why."""
 
     reason: str
 
@@ -66,7 +66,7 @@ class Cancel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ping:
-    """The peer asks for a PONG and may be given up on after `ttl_s` of silence (0: it does not say)."""
+    """The peer asks for a PONG and may be dropped after `ttl_s` of silence (0: it does not say)."""
 
     ttl_s: float
     context: bytes
@@ -79,7 +79,7 @@ class Pong:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unknown:
-    """A command of a later version, which is passed over."""
+    """A command of a later version, which is ignored."""
 
     name: bytes
 
@@ -93,9 +93,9 @@ def encode_greeting(*, mechanism: bytes = NULL, minor: int = VERSION[1]) -> byte
 
 
 def greeting_is_hopeless(start: bytes) -> str:
-    """What is wrong with a greeting of which only the start is here, or the empty string.
+    """What is wrong with the start of a greeting, or the empty string.
 
-    Peers of other protocols and older versions do not send 64 bytes and then wait: they are told apart early.
+    Peers of other protocols and older versions do not send 64 bytes and then wait: they are recognized early.
     """
     if start[:1] not in (b"", b"\xff"):
         return "the peer does not speak ZMTP"

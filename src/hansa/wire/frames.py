@@ -1,14 +1,13 @@
 """ZMTP frames: bytes to messages and back.
 
-Theory of operation. A frame is flags (1 byte), a length (1 byte, or 8 with LONG) and a body; frames
-with MORE continue a message, COMMAND frames stand between frames. The parser makes one pass over each
-chunk and stops early only at a command, because a command may change how what follows is read. A
-frame that the chunk cuts waits as `_tail` when it is small; a large one is collected in pieces and
-joined once, so that a frame of any size is copied once however it arrives. Every length is compared
-with its bound before anything is kept for it.
+Theory of operation. A frame is flags (1 byte), a length (1 byte, or 8 with LONG) and a body; frames with MORE
+continue a message, COMMAND frames stand between frames. The parser makes one pass over each chunk and stops
+early only at a command, because a command may change how the rest is read. A frame that the chunk cuts waits
+as `_tail` when it is small; a large one is collected in pieces and joined once, so that a frame of any size
+is copied once however it arrives. Every length is compared with its bound before anything is kept for it.
 
-This is the hot path of everything: plain typed Python that mypyc also compiles (see hatch_build.py).
-`make bench` cases `rr` and `pub` measure it.
+This is the hot path of everything: plain typed Python that mypyc also compiles (see hatch_build.py). `make
+bench` cases `rr` and `pub` measure it.
 """
 
 from typing import Any, Final, cast
@@ -62,7 +61,7 @@ class FrameParser:
         self.stopped = False
         """True when `command` or `violation` waits for the caller."""
         self.command: bytes | None = None
-        """The command that `feed` or `resume` stopped at; `resume` goes on after it."""
+        """The command at which `feed` or `resume` stopped; `resume` continues after it."""
         self.violation = ""
         """Why the stream is broken for good, or empty."""
         self.detail = ""
@@ -95,7 +94,7 @@ class FrameParser:
         return self._parse(data, pos, [])
 
     def resume(self) -> list[list[bytes]]:
-        """The messages after the command that parsing stopped at, up to the next one."""
+        """The messages after the command at which parsing stopped, up to the next one."""
         if self.violation:
             return []
         self.command = None
@@ -196,7 +195,7 @@ class FrameParser:
         return parts
 
     def _violate(self, violation: str, detail: str, messages: list[list[bytes]]) -> list[list[bytes]]:
-        """What was complete before the violation is still delivered: it was sent in good order."""
+        """Messages that were complete before the violation are still delivered: they were sent correctly."""
         self.violation = violation
         self.detail = detail
         self.stopped = True
@@ -208,7 +207,7 @@ class FrameParser:
 
 
 def encode(parts: list[bytes], out: list[bytes]) -> int:
-    """Append a message's wire form to `out`, header and body by turns; its size in bytes.
+    """Append a message's wire form to `out`, header and body by turns; returns its size in bytes.
 
     Raises BadArgument, with `out` as it was, when there is no part or a part is not bytes.
     """

@@ -1,8 +1,8 @@
-"""SERVICE_LIST and REGISTRY_SYNC: who offers what, as registries tell discoveries and each other.
+"""SERVICE_LIST and REGISTRY_SYNC: the providers of services, as registries tell discoveries and each other.
 
 Both have the same layout: number, registry id (u32), list_seq (u64), service count (u32), then per service
 its name, its provider count and three frames a provider (endpoint, routing id, weight). Frames of hansa's own
-may follow, each with a tag, so that other frames there are passed over:
+may follow, each with a tag, so that other frames there are ignored:
 
 - claims: the tag, then nine bytes a provider in list order: the claim's epoch (u64), flags (bit 0: orphaned,
   its provider's connection is gone and its heartbeats are not overdue yet);
@@ -70,7 +70,10 @@ class Tombstone:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceList:
-    """All that a registry knows, for discoveries. Of one registry's lists the higher `list_seq` is newer."""
+    """All that a registry knows, for discoveries.
+
+    Of one registry's lists the one with the higher `list_seq` is newer.
+    """
 
     registry_id: int
     list_seq: int
@@ -81,7 +84,7 @@ class ServiceList:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegistrySync:
-    """What was registered with this registry itself, for its peers. Laid out as `ServiceList`."""
+    """The entries that were registered with this registry itself, for its peers. Layout as `ServiceList`."""
 
     registry_id: int
     list_seq: int
@@ -108,7 +111,7 @@ class ServiceBlock(NamedTuple):
 
 
 def encode_list(message: ServiceList | RegistrySync) -> list[bytes]:
-    """The list's frames; hansa's own only where they say something. Raises `BadArgument`."""
+    """The list's frames; hansa's own only if they say something. Raises `BadArgument`."""
     services = message.services
     number = SERVICE_LIST if isinstance(message, ServiceList) else REGISTRY_SYNC
     providers_count = sum(map(len, services.values()))
@@ -133,8 +136,8 @@ def encode_block(
 ) -> ServiceBlock:
     """The wire form of one service, to be kept until it changes. Raises `BadArgument`.
 
-    `known` keeps the wire form of its providers, by endpoint, from one time to the next: one that is the same
-    object as before is not encoded again.
+    `known` keeps the wire form of its providers, by endpoint, from one call to the next: a provider that is
+    the same object as before is not encoded again.
     """
     blocks: list[ProviderBlock] = []
     for entry in providers:
@@ -188,8 +191,8 @@ def decode_list(frames: Sequence[bytes]) -> ServiceList | RegistrySync:
 class ListReader:
     """Decodes the lists of one registry, one after another.
 
-    A service whose frames are those of the list before is the same tuple as before, so that whoever compares
-    lists need not look into it.
+    A service whose frames are those of the list before is the same tuple as before, so that callers that
+    compare lists need not look into it.
     """
 
     def __init__(self) -> None:
@@ -242,7 +245,7 @@ def _split(frames: Sequence[bytes]) -> tuple[list[tuple[bytes, Sequence[bytes]]]
     """The frames by service (name, frames of its providers), where they end, and how many providers."""
     service_count = decode_uint(frames[3], "service count", size=4)
     at = _HEAD_COUNT
-    # What a peer claims is compared with what it sent before anything is done for it.
+    # A peer's counts are compared with what it sent before anything is allocated for them.
     if service_count > SERVICES_MAX or _FRAMES_PER_SERVICE * service_count > len(frames) - at:
         raise BadFrame(f"a list claims {service_count} services in {len(frames) - at} frames")
     blocks: list[tuple[bytes, Sequence[bytes]]] = []
@@ -287,7 +290,7 @@ def _read_service(name: bytes, frames: Sequence[bytes], claims: bytes, before: _
         claim = claims[number * _CLAIM_BYTES : (number + 1) * _CLAIM_BYTES]
         told = (frames[at + 1], frames[at + 2], claim)
         same = known.get(frames[at])
-        # One that did not change is the same object, so that only the others cost anything.
+        # An unchanged service is the same object, so that only the others cost anything.
         if same is not None and same[0] == told:
             entries.append(same[1])
         else:
@@ -362,9 +365,9 @@ def _encode_claim(entry: ProviderEntry) -> bytes:
 
 
 def _before_more(frames: list[bytes]) -> bytes:
-    """The wire form of frames that others follow."""
+    """The wire form of frames that are followed by others."""
     pieces: list[bytes] = []
-    # With an empty frame behind them, so that all of them say that more follow.
+    # With an empty frame after them, so that all of them say that more follow.
     zmtp.encode([*frames, b""], pieces)
     return b"".join(pieces[:-2])
 

@@ -1,19 +1,19 @@
-"""What providers, registries and discoveries say to each other: messages 0x0001 to 0x0007.
+"""Messages between providers, registries and discoveries: 0x0001 to 0x0007.
 
-Frame 0 is the message's number (u16), the rest are its fields in order. Frames behind the known ones are
-passed over, so that later versions may add some. UNREGISTER and HEARTBEAT carry the key of an entry: the
-first two fields of REGISTER. REGISTER carries no routing id: the registry takes it from the envelope. The two
-lists are in `listing`.
+Frame 0 is the message's number (u16), the rest are its fields in order. Frames after the known ones are
+ignored, so that later versions may add some. UNREGISTER and HEARTBEAT carry the key of an entry: the first
+two fields of REGISTER. REGISTER carries no routing id: the registry takes it from the envelope. The two lists
+are in `listing`.
 
 REGISTER_ACK names neither the service nor the message that it answers. So a provider of hansa's adds a frame
-to what it says, a tag and a number (u32) of its choice, the token, and the answer brings the token back. A
+to its messages, a tag and a number (u32) of its choice, the token, and the answer returns the token. A
 registry that does not know tokens answers without one; a provider that does not know them is answered without
 one.
 
-A stamp (u64) may follow in the token's frame: the provider's epoch when it said this. A registry knows by it
-that what it reads is late; the stamp of the answer says which epoch the provider has to go beyond.
+A stamp (u64) may follow in the token's frame: the provider's epoch when it sent this. From it a registry
+knows that a message is late; the stamp of the answer says which epoch the provider has to go beyond.
 
-A REGISTER_ACK that says yes may carry one more frame, a tag and a number of milliseconds (u32): the heartbeat
+A positive REGISTER_ACK may carry one more frame, a tag and a number of milliseconds (u32): the heartbeat
 timeout of the registry. A provider that knows it sends heartbeats often enough never to be taken for dead.
 """
 
@@ -45,7 +45,7 @@ _HEARTBEAT_TAG: Final = b"HHB1"
 
 
 class AckStatus(IntEnum):
-    """How a registration ended."""
+    """The result of a registration."""
 
     OK = 0x00
     DUPLICATE = 0x01
@@ -92,7 +92,7 @@ class Unregister:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heartbeat:
-    """A provider stands by an entry."""
+    """A provider confirms an entry."""
 
     service: str
     endpoint: str
@@ -182,7 +182,7 @@ def _decode_ack(frames: Sequence[bytes]) -> RegisterAck:
         status = AckStatus(number)
     except ValueError:
         raise BadFrame(f"registration status 0x{number:02x} is not known") from None
-    # The endpoint matters on success and the error on failure; a peer may leave out what has no meaning.
+    # The endpoint matters on success and the error on failure; a peer may omit the other one.
     endpoint = _decode_endpoint(frames[2], 0) if len(frames) > 2 else ""
     error = ""
     if len(frames) > 3:

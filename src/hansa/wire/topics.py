@@ -1,12 +1,12 @@
-"""What nodes of the topic mesh say to each other: commands 0x01 to 0x08.
+"""Messages between nodes of the topic mesh: commands 0x01 to 0x08.
 
-Frame 0 is the command (one byte; the ROUTER's envelope before it is the transport's), then its fields.
-Frames after those a command is known to have are ignored. MESSAGE may carry one field more than the
-specification: the owner's per-topic sequence (u64), which makes gaps countable and which other nodes ignore.
+Frame 0 is the command (one byte; the ROUTER's envelope before it is the transport's), then its fields. Frames
+after those a command is known to have are ignored. MESSAGE may carry one field more than the specification:
+the owner's per-topic sequence (u64), which makes gaps countable and which other nodes ignore.
 
-Nodes of hansa's say more in extension frames, behind a command's own: a tag, then fields of fixed size, and
-behind these a routing id where one is told. A tag that is not known for its command is passed over, so that
-later versions may add some; unknown flags and steps likewise.
+Nodes of hansa's say more in extension frames, after a command's own: a tag, then fields of fixed size, and
+after these a routing id if there is one. A tag that is unknown for its command is ignored, so that later
+versions may add some; unknown flags and steps likewise.
 """
 
 import re
@@ -49,14 +49,14 @@ _TAG_BYTES: Final = 4
 
 _CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f]")
 
-# What follows each tag; a report, and the claims of an answer, have one of theirs for each topic.
+# The fields after each tag; a report, and the claims of an answer, have one set for each topic.
 _QUERY_FIELDS: Final = Struct("<BIQ")
 _ANSWER_FIELDS: Final = Struct("<B")
 _REPORT_FIELDS: Final = Struct("<IQQ")
 _MARK_FIELDS: Final = Struct("<BQQ")
 _REFUSAL_FIELDS: Final = Struct("<I")
 _CLAIM_FIELDS: Final = Struct("<Q")
-# Behind these the routing id, which is all that follows a founder's tag.
+# A routing id follows, which is all that a founder's tag has.
 _FOUNDER_FIELDS: Final = Struct("")
 _MOVE_FIELDS: Final = Struct("<BI")
 
@@ -68,7 +68,7 @@ _CONFIRM: Final = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Publish:
-    """To the owner: publish this for me."""
+    """To the owner: publish this message for the sender."""
 
     topic: str
     payload: bytes
@@ -83,16 +83,17 @@ class Subscribe:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unsubscribe:
-    """To the owner: send this node no more of them."""
+    """To the owner: stop sending this node the topic's messages."""
 
     topic: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
-    """To a peer: which topics do you own? A node of hansa's is told what the asker takes them for.
+    """To a peer: which topics do you own?
 
-    `taker` is the name under which a store knows the asker, if it takes topics that others hand over.
+    To a node of hansa's it says which topics the asker believes they are. `taker` is the name under which a
+    store knows the asker, if it takes topics that others hand over.
     """
 
     report_wanted: bool = False
@@ -104,7 +105,7 @@ class Query:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicCounts:
-    """What an owner has counted of one topic."""
+    """An owner's counts of one topic."""
 
     subscribers_count: int
     published_count: int
@@ -128,11 +129,11 @@ class QueryResp:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """Where an owner stands with a topic: the sequence of its last message, 0 before the first.
+    """An owner's position in a topic: the sequence of its last message, 0 before the first.
 
-    `founder` and `epoch` tell one counting of the topic's messages from the next: the node that began it, if
-    that is another one than who says this, and which of its countings it is. A topic that is handed over goes
-    on with its counting. `confirm` says that the reader is subscribed: it answers SUBSCRIBE.
+    `founder` and `epoch` distinguish one counting of the topic's messages from the next: the node that began
+    it, if that is another node than the sender, and which of its countings it is. A topic that is handed over
+    keeps its counting. `confirm` says that the reader is subscribed: it answers SUBSCRIBE.
     """
 
     epoch: int
@@ -143,23 +144,25 @@ class Mark:
 
 
 class MoveStep(IntEnum):
-    """What is said while a topic is handed over. `Move.node` is named in brackets."""
+    """The messages while a topic is handed over. `Move.node` is named in brackets."""
 
     MOVING = 1
     """From the old owner, with its last mark: nothing more is published here for now (the new owner)."""
     STAYS = 2
-    """From the old owner: the topic stays, and is published again (who would have been the new owner)."""
+    """From the old owner: the topic stays, and is published again (the former successor)."""
     MOVED = 3
-    """From the new owner: it is mine (the old one). From the old owner: no more mine (the new one)."""
+    """From the new owner: it is mine (the old one). From the old owner: no longer mine (the new one)."""
     END = 4
     """To the old owner, which passes it on to the new one: all that this node published there came before.
-    To the new owner: has it come? (the publisher)."""
+
+    To the new owner: has it come? (the publisher).
+    """
     ENDED = 5
     """From the new owner to a publisher: your END has come (the publisher)."""
     LAST = 6
-    """From the old owner to the new one: no END comes any more (the old owner)."""
+    """From the old owner to the new one: no more END comes (the old owner)."""
     SWITCHED = 7
-    """To the new owner: for this node it is done, and the topic may move on (who says it)."""
+    """To the new owner: for this node it is done, and the topic may move on (the sender)."""
 
 
 _MOVE_STEPS: Final = frozenset(MoveStep)
@@ -176,7 +179,7 @@ class Move:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicAnnounce:
-    """From the owner: this topic is mine now. To one subscribed node also: so far have I come with it.
+    """From the owner: this topic is mine now. To one subscribed node also: its position in the topic.
 
     `claim` is the epoch of the owner's claim in a store; 0 is none, and any claim beats it.
     """
@@ -189,7 +192,7 @@ class TopicAnnounce:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicRemove:
-    """From the owner: this topic is no more. From a node that was taken for its owner: I am not.
+    """From the owner: this topic is no more. From a node that was taken for its owner: I am not the owner.
 
     `refused_count` is how many PUBLISH this refuses; 0 refuses a SUBSCRIBE.
     """
@@ -202,7 +205,7 @@ class TopicRemove:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """From the owner to a subscribed node. `sequence` counts the topic's messages, if the owner tells it."""
+    """From the owner to a subscribed node. `sequence` counts the topic's messages, if the owner sends it."""
 
     topic: str
     payload: bytes
@@ -243,7 +246,7 @@ def encode(command: SpotCommand) -> list[bytes]:
 
 
 def topic_digest(frame: bytes) -> int:
-    """The digest of one topic's frame; all of a node's, XORed, are the digest of what it owns."""
+    """The digest of one topic's frame; the XOR of all digests of a node is the digest of what it owns."""
     return int.from_bytes(blake2b(frame, digest_size=8).digest(), "little")
 
 
@@ -457,7 +460,7 @@ def _decode_refusal(frames: Sequence[bytes]) -> int | None:
 
 
 def _find(frames: Sequence[bytes], at: int, tag: bytes, fields: Struct, count: int = 1) -> bytes | None:
-    """The first extension frame from `at` on with this tag, whose fields are `count` times those given."""
+    """The first extension frame from `at` on with this tag, whose fields are `count` times `fields`."""
     for place in range(at, len(frames)):
         frame = frames[place]
         if frame.startswith(tag):
@@ -468,7 +471,7 @@ def _find(frames: Sequence[bytes], at: int, tag: bytes, fields: Struct, count: i
 
 
 def _find_with_id(frames: Sequence[bytes], at: int, tag: bytes, fields: Struct) -> bytes | None:
-    """The same for a frame that ends with a routing id, whose fields it says."""
+    """The same for a frame that ends with a routing id, whose length is in its fields."""
     size = _TAG_BYTES + fields.size
     for place in range(at, len(frames)):
         frame = frames[place]
@@ -481,7 +484,7 @@ def _find_with_id(frames: Sequence[bytes], at: int, tag: bytes, fields: Struct) 
 
 def _decode_topics(frames: Sequence[bytes]) -> tuple[str, ...]:
     count = decode_uint(frames[1], "topic count", size=4)
-    # What a peer claims is compared with what it sent before anything is done for it.
+    # A peer's count is compared with what it sent before anything is allocated for it.
     if count > len(frames) - 2:
         raise BadFrame(f"an answer claims {count} topics in {len(frames) - 2} frames")
     return tuple(_decode_topic(frames[at]) for at in range(2, 2 + count))

@@ -1,8 +1,8 @@
-"""Discovery: who provides what, according to several registries.
+"""Discovery: which providers offer which service, according to several registries.
 
 - `client`: receives the lists of registries on a SUB, and answers the program's questions.
 - `directory`: the machine that merges the lists.
-- `events`: what changed, as values, and how every listener hears of it, in order.
+- `events`: the changes, as values, and how every listener hears of them, in order.
 """
 
 from typing import TYPE_CHECKING

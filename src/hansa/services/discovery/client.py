@@ -1,8 +1,8 @@
-"""Discovery: receives the lists of registries on a SUB, and knows who provides what.
+"""Discovery: receives the lists of registries on a SUB, and knows which providers offer which service.
 
-It drives a `Directory`. Every list and every lost connection is told to it, with the loop's time; the events
-that it returns go to the listeners, in order, before anything else happens. One timer is set to the
-directory's deadline.
+It drives a `Directory`. It passes every list and every lost connection to it, with the loop's time; the
+events that the directory returns go to the listeners, in order, before anything else happens. One timer is
+set to the directory's deadline.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ _SILENCE_S = BROADCAST_INTERVAL_S * BROADCASTS_MISSED_MAX
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiscoveryStats:
-    """A snapshot. Of the lists that arrived, `lists_count` were applied.
+    """A snapshot of counts. Of the lists that arrived, `lists_count` were applied.
 
-    `lists_older_count` were older than what the same registry had said before and `lists_repeated_count` the
-    same once more: both change nothing. `refused` counts messages that were no list, by reason.
-    `events_dropped_count` events found an iterator full, and its oldest event went. `services_count` and
-    `providers_count` are what is known now, subscribed or not.
+    `lists_older_count` were older than the last list of the same registry and `lists_repeated_count` the same
+    as it: both change nothing. `refused` counts messages that were no list, by reason. `events_dropped_count`
+    events found an iterator full, which dropped its oldest event. `services_count` and `providers_count` are
+    those known now, subscribed or not.
     """
 
     lists_count: int
@@ -55,23 +55,23 @@ class DiscoveryStats:
 class DiscoveryEvents(EventStream[DiscoveryEvent]):
     """An async iterator over a discovery's events, from the call that made it on.
 
-    It ends after `close`, or when the discovery closes, once what it kept is read. Cancelling a step takes
-    nothing out. One that is thrown away costs nothing more.
+    It ends after `close`, or when the discovery closes, once what it kept is read. Cancelling a step loses no
+    event. If it is dropped without `close`, it costs nothing more.
     """
 
 
 class Discovery:
-    """Knows who provides what, from any number of registries at once.
+    """Knows which providers offer which service, from any number of registries at once.
 
-    `registries` are PUB endpoints. What a registry said counts until it has been silent for
+    `registries` are PUB endpoints. A registry's list counts until the registry has been silent for
     `silence_timeout`, or until a few seconds after its connection broke, in which its providers move to
-    another one; when no registry is heard any more, what was known last stays. Subscriptions are a local
-    filter: queries and events know only subscribed services. What the registries send wrongly is counted by
-    reason and changes nothing; their connections are kept, because it was the user who chose them.
+    another one; when no registry is heard any longer, the last known providers stay. Subscriptions are a
+    local filter: queries and events know only subscribed services. Wrong messages of registries are counted
+    by reason and change nothing; their connections are kept, because the user chose them.
 
     Use it with `async with`; subscribing, listening and connecting are possible before that. After the block
-    queries still answer with what was known last. In it, it belongs to the event loop that it was entered in,
-    and raises UsageError elsewhere; threads use `hansa.sync.Discovery`. Raises BadEndpoint, BadArgument.
+    queries still answer with the last known state. In it, it belongs to the event loop that it was entered
+    in, and raises UsageError elsewhere; threads use `hansa.sync.Discovery`. Raises BadEndpoint, BadArgument.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class Discovery:
         self._waiters: dict[str, Waiters] = {}
         self._first_list = Waiters()
         self._timer: asyncio.TimerHandle | None = None
-        # Kept here, because uvloop's handle for a time that is past has none.
+        # Kept here, because uvloop's handle for a time in the past does not have it.
         self._timer_at = 0.0
         self._refused: Counter[str] = Counter()
         self._events_count = 0
@@ -131,9 +131,12 @@ class Discovery:
         await self.close()
 
     async def close(self) -> None:
-        """Hear no more. Iterators end; who waits gets AlreadyClosed. Closing twice does no harm."""
+        """Stop hearing registries. Iterators end; waiting calls raise AlreadyClosed.
+
+        Closing twice does no harm.
+        """
         self._check_home()
-        # First of all: connections that end now are no news about the registries.
+        # First of all: connections that end now say nothing about the registries.
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
@@ -146,7 +149,7 @@ class Discovery:
         await self._sub.close()
 
     def connect_registry(self, endpoint: str) -> None:
-        """Hear the registry that publishes there, too. Once more for the same one changes nothing.
+        """Hear the registry that publishes there, too. A second call for the same endpoint changes nothing.
 
         Returns at once, and keeps dialling while it is away. Raises BadEndpoint, AlreadyClosed, and
         BadArgument for a tls endpoint without credentials.
@@ -162,16 +165,16 @@ class Discovery:
     def subscribe(self, service: str) -> None:
         """Show this service; providers known already are told to listeners at once.
 
-        Not counted: one `unsubscribe` ends any number of them. Raises BadArgument for what cannot be a name.
+        Not counted: one `unsubscribe` ends any number of them. Raises BadArgument for an impossible name.
         """
         self._tell(self._known.subscribe(service))
 
     def unsubscribe(self, service: str) -> None:
-        """Show it no more, also not under `subscribe_all`; listeners are told of its providers as removed."""
+        """Stop showing it, also under `subscribe_all`; listeners are told that its providers were removed."""
         self._tell(self._known.unsubscribe(service))
 
     def subscribe_all(self) -> None:
-        """Show every service there is and will be."""
+        """Show every service, also those that come later."""
         self._tell(self._known.subscribe_all())
 
     def follows(self, service: str) -> bool:
@@ -181,7 +184,7 @@ class Discovery:
     # -- queries
 
     def providers(self, service: str) -> tuple[ProviderInfo, ...]:
-        """In the order of their endpoints; empty for a service that is not subscribed."""
+        """The service's providers, in the order of their endpoints; none if it is not subscribed."""
         return self._known.providers(service)
 
     def provider_count(self, service: str) -> int:
@@ -208,7 +211,7 @@ class Discovery:
 
     @property
     def has_heard(self) -> bool:
-        """True once a registry has told its list. Before that nobody is known, whoever may be there."""
+        """True once a registry has told its list. Before that no provider is known, even if one is there."""
         return self._known.lists_count > 0
 
     @property
@@ -218,7 +221,7 @@ class Discovery:
 
     @property
     def situation(self) -> str:
-        """Which registries are heard, and why none may be, for a person."""
+        """Which registries are heard, and why none may be, as a text for people."""
         if heard := self.registries_heard:
             names = ", ".join(map(str, heard))
             return f"registry {names} was heard" if len(heard) == 1 else f"registries {names} were heard"
@@ -237,7 +240,7 @@ class Discovery:
 
     @property
     def lists_heard(self) -> dict[int, int]:
-        """By which list goes what is shown: the number of each heard registry's newest one, by its id."""
+        """The number of each heard registry's newest list, by registry id. What is shown follows from it."""
         return self._known.lists_heard
 
     @property
@@ -260,9 +263,10 @@ class Discovery:
     # -- being told
 
     def listen(self, callback: Callable[[DiscoveryEvent], None]) -> Callable[[], None]:
-        """Call it with every event from now on, in the loop and at once; call what is returned to stop.
+        """Call it with every event from now on, in the loop and at once; call the result to stop.
 
-        A callback that raises is reported to the loop's exception handler and called again for the next.
+        A callback that raises is reported to the loop's exception handler, and called again for the next
+        event.
         """
         self._check_open()
         return self._listeners.add(callback)
@@ -270,7 +274,7 @@ class Discovery:
     def events(self) -> DiscoveryEvents:
         """An async iterator over everything that happens from this call on.
 
-        It keeps a bounded number of events for a slow reader; then the oldest go, counted.
+        It keeps a bounded number of events for a slow reader; then the oldest are dropped and counted.
         """
         self._check_open()
         feed: EventFeed[DiscoveryEvent] = EventFeed(
@@ -289,7 +293,7 @@ class Discovery:
         """Return as soon as the service has a provider. Cancelling it leaves nothing behind.
 
         Raises TimedOut, whose text says which registries were heard; BadArgument for a service that is not
-        subscribed, for which one could wait for ever; AlreadyClosed when the discovery closes.
+        subscribed, since that wait might never end; AlreadyClosed when the discovery closes.
         """
         if not self._known.follows(service):
             raise BadArgument(f"{self.name} does not watch {service!r}: call subscribe({service!r}) first")
@@ -297,7 +301,7 @@ class Discovery:
             async with asyncio.timeout(timeout):
                 while not self.is_available(service):
                     self._check_open()
-                    # Looked up each time: whoever left this line last has thrown it away.
+                    # Looked up each time: the last waiter that leaves removes the entry.
                     await self._waiters.setdefault(service, Waiters()).wait()
         except TimeoutError:
             without = ", without one" if self.registries_heard else ""
@@ -311,7 +315,7 @@ class Discovery:
     async def wait_heard(self, timeout: float | None = None) -> None:
         """Return as soon as a registry has told its list, at once if one has. Cancelling leaves nothing.
 
-        From then on it is known who provides what. Raises TimedOut, AlreadyClosed when the discovery closes.
+        From then on the providers are known. Raises TimedOut, AlreadyClosed when the discovery closes.
         """
         try:
             async with asyncio.timeout(timeout):
@@ -356,7 +360,7 @@ class Discovery:
         self._set_timer()
 
     def _set_timer(self) -> None:
-        """Wake up when the machine wants to. A timer that is early is left: it looks again when it fires."""
+        """Wake up when the machine wants to. A timer that is too early stays: it looks again then."""
         deadline = self._directory.deadline()
         if deadline is None or self._closed:
             return
@@ -385,7 +389,7 @@ class Discovery:
 
     @property
     def _known(self) -> Directory:
-        """The directory, for those who may ask it. Raises UsageError in another thread or event loop."""
+        """The directory, for callers in this event loop. Raises UsageError in other threads and loops."""
         self._check_home()
         return self._directory
 

@@ -1,10 +1,10 @@
-"""Who provides what, according to several registries. Pure.
+"""The directory: which providers offer which service, according to several registries. Pure.
 
 Theory of operation. Every registry sends its whole list again and again, numbered. A *voice* is one registry
-whose list counts now; it is *heard* while at least one connection (*source*) speaks for it. What is known is
-the union of the voices' lists. If several lists have the same provider (service and endpoint), the claim with
-the highest epoch counts, then that of the lower registry id. A tombstone in any list hides claims up to its
-epoch.
+whose list counts now; it is *heard* while at least one connection (*source*) speaks for it. The known
+providers are the union of the voices' lists. If several lists have the same provider (service and endpoint),
+the claim with the highest epoch counts, then that of the lower registry id. A tombstone in any list hides
+claims up to its epoch.
 
 - A voice whose last source is lost keeps counting for a *grace*: a provider that registered there moments ago
   may be known to no other registry yet, and is on its way to the next one. If the registry speaks again
@@ -25,9 +25,9 @@ epoch.
 - A list with the same number as before brings nothing new, except that its registry is alive.
 
 The tuples of a registry's list are the same objects while a service does not change (`ListReader`). So one
-change among ten thousand providers costs one comparison per service, and merging the changed service only.
+change among ten thousand providers costs one comparison per service, and only the changed service is merged.
 
-Subscriptions are a local filter: everything is known, only subscribed services are shown and reported.
+Subscriptions are a local filter: all services are known, only subscribed ones are shown and reported.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ from hansa.wire.listing import ProviderEntry, ServiceList, Tombstone
 
 
 class Directory:
-    """Merges lists and says what changed. Times are the caller's, in seconds, and never go back."""
+    """Merges lists and returns what changed. Times are the caller's, in seconds, and never go back."""
 
     def __init__(self, *, silence_s: float) -> None:
         if not silence_s > 0:
@@ -71,12 +71,12 @@ class Directory:
         self._speaks_for: dict[bytes, int] = {}
         self._ended: dict[int, _Ended] = {}
         self._buried = Buried(keep_s=silence_s)
-        # What is known, as it was told and as it is shown.
+        # The known claims, as the registries told them and as they are shown.
         self._claims: dict[str, tuple[ProviderEntry, ...]] = {}
         self._known: dict[str, tuple[ProviderInfo, ...]] = {}
-        # The claims when the last voice was lost, for as long as those who came after it are settling.
+        # The claims when the last voice was lost; kept while the voices that came after it are settling.
         self._memory: dict[str, tuple[ProviderEntry, ...]] = {}
-        # Services that may have changed, to be merged when somebody is heard again.
+        # Services that may have changed, to be merged when a voice is heard again.
         self._unmerged: set[str] = set()
         self._wanted: set[str] = set()
         self._wants_all = False
@@ -89,7 +89,7 @@ class Directory:
     # -- what happens
 
     def hear(self, told: ServiceList, *, source: bytes, now: float) -> list[DiscoveryEvent]:
-        """A list arrived on the connection `source`. What changed for subscribed services."""
+        """Take in a list from the connection `source`; returns the changes of subscribed services."""
         changed, registry_id = self._end_overdue(now), told.registry_id
         if told.list_seq < self._least_seq(registry_id, now):
             self.older_count += 1
@@ -98,7 +98,8 @@ class Directory:
             changed |= self._leave(source, now)
         self._speaks_for[source] = registry_id
         if not told.is_settling:
-            changed.update(self._memory)  # What was kept for want of news is replaced.
+            # Claims that were kept because nothing newer was known are replaced.
+            changed.update(self._memory)
             self._memory = {}
         voice = self._voices.get(registry_id)
         if voice is not None and told.list_seq == voice.list_seq:
@@ -123,11 +124,11 @@ class Directory:
         return self._settle(changed)
 
     def lost(self, source: bytes, *, now: float) -> list[DiscoveryEvent]:
-        """A connection broke; one that never told a list is nobody's loss."""
+        """A connection broke; one that never told a list changes nothing."""
         return self._settle(self._end_overdue(now) | self._leave(source, now))
 
     def tick(self, *, now: float) -> list[DiscoveryEvent]:
-        """Time passed: due at `deadline()`."""
+        """Time passed: call it at `deadline()`."""
         return self._settle(self._end_overdue(now))
 
     def deadline(self) -> float | None:
@@ -139,7 +140,7 @@ class Directory:
     def subscribe(self, service: str) -> list[DiscoveryEvent]:
         """Show this service from now on; its providers known already are told at once.
 
-        Not counted: one `unsubscribe` ends any number of them. Raises BadArgument for what cannot be a name.
+        Not counted: one `unsubscribe` ends any number of them. Raises BadArgument for an impossible name.
         """
         encode_text(service, "service name", bytes_min=1, bytes_max=SERVICE_NAME_BYTES_MAX)
         is_new = not self.follows(service)
@@ -148,7 +149,7 @@ class Directory:
         return self._shown(service, (), self._known.get(service, ())) if is_new else []
 
     def unsubscribe(self, service: str) -> list[DiscoveryEvent]:
-        """Show it no more, also not under `subscribe_all`; what was shown of it is told as removed."""
+        """Stop showing it, also under `subscribe_all`; the providers that were shown are told as removed."""
         if not self.follows(service):
             return []
         self._wanted.discard(service)
@@ -159,7 +160,7 @@ class Directory:
         return events
 
     def subscribe_all(self) -> list[DiscoveryEvent]:
-        """Show every service there is and will be, also those unsubscribed before."""
+        """Show every service, also later ones and those unsubscribed before."""
         new = [service for service in sorted(self._known) if not self.follows(service)]
         self._wants_all = True
         self._unwanted.clear()
@@ -172,7 +173,7 @@ class Directory:
     # -- what is known of subscribed services
 
     def providers(self, service: str) -> tuple[ProviderInfo, ...]:
-        """In the order of their endpoints; empty for a service that is not subscribed."""
+        """The service's providers, in the order of their endpoints; none if it is not subscribed."""
         return self._known.get(service, ()) if self.follows(service) else ()
 
     def state(self, service: str) -> ServiceState:
@@ -218,7 +219,7 @@ class Directory:
         return silent_at if voice.sources else min(silent_at, voice.lost_at + REGISTRY_GRACE_S)
 
     def _leave(self, source: bytes, now: float) -> set[str]:
-        """A source no longer speaks for its registry; services that this may change."""
+        """A source no longer speaks for its registry; returns the services that this may change."""
         registry_id = self._speaks_for.pop(source, None)
         if registry_id is None:
             return set()
@@ -228,14 +229,15 @@ class Directory:
             return set()
         voice.lost_at = now
         self._remember()
-        # One connection under ever new ids must not fill the memory with lists: who waited longest goes.
+        # One connection under ever new ids must not fill the memory with lists: the longest waiting voice
+        # goes.
         waiting = [i for i, other in self._voices.items() if not other.sources]
         if len(waiting) <= REGISTRIES_MAX:
             return set()
         return self._end(min(waiting, key=lambda i: self._voices[i].lost_at), now)
 
     def _end_overdue(self, now: float) -> set[str]:
-        """Voices end that were silent for too long or whose grace is over; services that this may change."""
+        """End voices that were silent for too long or whose grace is over; returns the affected services."""
         overdue = [i for i, voice in self._voices.items() if now >= self._ends_at(voice)]
         changed = self._buried.expire(now=now)
         for registry_id in overdue:
@@ -243,7 +245,7 @@ class Directory:
         return changed
 
     def _end(self, registry_id: int, now: float) -> set[str]:
-        """A voice counts no more; services that this may change."""
+        """A voice no longer counts; returns the services that this may change."""
         voice = self._voices.pop(registry_id)
         for source in voice.sources:
             del self._speaks_for[source]
@@ -255,14 +257,14 @@ class Directory:
         return {*voice.services, *voice.buried, *evicted}
 
     def _remember(self) -> None:
-        """Keep what is known if nobody is heard any more: as it was told, whoever else ended in this step."""
+        """Keep the known claims, as they were told, if no voice is heard any longer."""
         if not self._speaks_for:
             self._memory = dict(self._claims)
 
     # -- merging
 
     def _settle(self, changed: set[str]) -> list[DiscoveryEvent]:
-        """Bring what is known up to date with the voices there are; what changed for subscribed services."""
+        """Bring the known claims up to date with the voices; returns the changes of subscribed services."""
         self._unmerged |= changed
         if not self._speaks_for:
             return []
@@ -293,7 +295,7 @@ class Directory:
                 self._unavailable.pop(service, None)
             case ServiceUnavailable():
                 self._unavailable[service] = None
-                # Under subscribe_all the names are the registries' to choose, so they are not kept for ever.
+                # Under subscribe_all the registries choose the names, so the names are not kept for ever.
                 if len(self._unavailable) > SERVICES_MAX:
                     del self._unavailable[next(iter(self._unavailable))]
         return events
@@ -307,7 +309,7 @@ class _Voice:
     tombstones: tuple[Tombstone, ...]
     buried: dict[str, dict[str, int]]
     sources: set[bytes]
-    # When the last source was lost; means nothing while there is one.
+    # When the last source was lost; without meaning while there is one.
     lost_at: float = 0.0
 
 
@@ -318,16 +320,19 @@ class _Ended:
 
 
 class Buried:
-    """By service and endpoint the highest epoch. Each stands for `keep_s`; beyond a bound the oldest go."""
+    """Tombstones: the highest epoch by service and endpoint.
+
+    Each is kept for `keep_s`; too many push out the oldest.
+    """
 
     def __init__(self, *, keep_s: float, count_max: int = TOMBSTONES_MAX) -> None:
         self._keep_s = keep_s
         self._count_max = count_max
-        # All stand equally long, so they are in the order of their ends.
+        # All are kept equally long, so they are in the order of their ends.
         self._stones: OrderedDict[tuple[str, str], tuple[int, float]] = OrderedDict()
 
     def remember(self, stones: Iterable[Tombstone], *, now: float) -> set[str]:
-        """These are told no longer. Services of which older ones had to go."""
+        """Remember tombstones that are no longer told; returns the services of older ones that had to go."""
         for stone in stones:
             key = (stone.service, stone.endpoint)
             epoch, _ = self._stones.pop(key, (stone.epoch, now))
@@ -335,7 +340,7 @@ class Buried:
         return {self._stones.popitem(last=False)[0][0] for _ in range(len(self._stones) - self._count_max)}
 
     def expire(self, *, now: float) -> set[str]:
-        """Services of which some have stood long enough and are gone."""
+        """Forget tombstones that were kept long enough; returns their services."""
         gone: set[str] = set()
         while self._stones and next(iter(self._stones.values()))[1] <= now:
             gone.add(self._stones.popitem(last=False)[0][0])
@@ -349,13 +354,13 @@ class Buried:
 def _differences(
     before: Mapping[str, tuple[ProviderEntry, ...]], after: Mapping[str, tuple[ProviderEntry, ...]]
 ) -> set[str]:
-    """Services that are not the same object in both: maybe changed, surely all that did."""
+    """Services that are not the same object in both: all that changed, and maybe others."""
     changed = {service for service, entries in after.items() if before.get(service) is not entries}
     return changed | (before.keys() - after.keys())
 
 
 def _by_service(tombstones: tuple[Tombstone, ...]) -> dict[str, dict[str, int]]:
-    """For each service the highest epoch buried per endpoint."""
+    """For each service the highest epoch of a tombstone per endpoint."""
     buried: dict[str, dict[str, int]] = {}
     for stone in tombstones:
         epochs = buried.setdefault(stone.service, {})
@@ -366,7 +371,7 @@ def _by_service(tombstones: tuple[Tombstone, ...]) -> dict[str, dict[str, int]]:
 def _merged(
     service: str, voices: list[_Voice], memory: tuple[ProviderEntry, ...], buried: Buried
 ) -> tuple[ProviderEntry, ...]:
-    """The claims that count for one service, by endpoint. What is remembered counts where no voice speaks."""
+    """The claims that count for one service, by endpoint. The memory counts where no voice speaks."""
     claims: dict[str, ProviderEntry] = {}
     for voice in voices:
         for entry in voice.services.get(service, ()):

@@ -1,4 +1,4 @@
-"""What a discovery tells its listeners, how it follows from two lists, and the telling. Pure."""
+"""The events of a discovery: how they follow from two lists, and how listeners are told. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hansa.presence.provider_info import ProviderInfo
 
 
 class ServiceState(StrEnum):
-    """Where a subscribed service stands. One that is not subscribed is EMPTY."""
+    """The state of a subscribed service. A service that is not subscribed is EMPTY."""
 
     EMPTY = "empty"
     """No provider was seen since it was subscribed."""
@@ -32,7 +32,7 @@ class ProviderAdded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderRemoved:
-    """A provider is listed no more, or its service is no longer subscribed; as it was when last shown."""
+    """A provider is no longer listed, or its service no longer subscribed. It is as it was last shown."""
 
     provider: ProviderInfo
 
@@ -67,7 +67,7 @@ DiscoveryEvent: TypeAlias = (
 def events_between(
     service: str, before: tuple[ProviderInfo, ...], after: tuple[ProviderInfo, ...]
 ) -> list[DiscoveryEvent]:
-    """What leads from one list of a service's providers to the next.
+    """The events that lead from one list of a service's providers to the next.
 
     In order: removals, additions, weights, availability. A provider whose routing id changed is another
     process at the same endpoint: it is removed and added.
@@ -101,9 +101,9 @@ Listener = Callable[[DiscoveryEvent], None]
 class Listeners:
     """Any number of callbacks, called at once and in the order in which they were added.
 
-    A callback may change what is listened to, or cause more events: these wait until all have heard the event
-    before. Who was added after something happened does not hear of it, and who was removed hears nothing
-    more. A callback that fails is told to `on_failure` and keeps nobody else from hearing.
+    A callback may add and remove listeners, or cause more events: these wait until all have heard the event
+    before. A listener that was added after something happened does not hear of it, and a removed one hears
+    nothing more. A callback that fails is reported to `on_failure`, and all others are called nevertheless.
     """
 
     def __init__(self, on_failure: Callable[[Exception], None]) -> None:
@@ -118,7 +118,7 @@ class Listeners:
         return len(self._listeners)
 
     def add(self, listener: Listener) -> Callable[[], None]:
-        """Call it from now on; what is returned ends that."""
+        """Call it from now on; calling the result ends that."""
         number = next(self._numbers)
         self._listeners[number] = listener
 
@@ -128,12 +128,12 @@ class Listeners:
         return stop
 
     def tell(self, events: list[DiscoveryEvent]) -> None:
-        """These have happened."""
+        """Tell all listeners these events, in order."""
         if not events or not self._listeners:
             return
         self._untold.append((events, tuple(self._listeners)))
         if self._telling:
-            return  # A callback caused these; whoever is telling goes on with them.
+            return  # A callback caused these events; the call that is telling already continues with them.
         self._telling = True
         try:
             while self._untold:
@@ -149,6 +149,6 @@ class Listeners:
                     continue
                 try:
                     listener(event)
-                except Exception as error:  # The user's code.
+                except Exception as error:  # The callback is the user's code.
                     self.failures_count += 1
                     self._on_failure(error)

@@ -2,12 +2,12 @@
 
 In the order in which a request goes through them:
 
-- `client`: what users call, and the bound on how many requests are in flight.
+- `client`: the calls of users, and the bound on how many requests are in flight.
 - `switchboard`: the way of every request, from opened to settled, and the timers of all of them.
 - `calls`: open requests, their deadlines and their tries.
-- `addresses`: where providers are learned from: a discovery, or endpoints that the program gives.
+- `addresses`: where the providers come from: a discovery, or endpoints that the program gives.
 - `links`: the connections of each service. `pool` decides which of them may get requests.
-- `balancers`: who gets the next one.
+- `balancers`: which provider gets the next request.
 - `tries`: whether a request gets another try, after the first or beside it.
 """
 

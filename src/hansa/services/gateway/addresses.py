@@ -1,6 +1,6 @@
-"""Where a gateway learns of providers: from a discovery, or from addresses that the program gives.
+"""The providers that a gateway knows: from a discovery, or from addresses that the program gives.
 
-A gateway needs little of a `Discovery`, and `ProviderSource` says what. `Addresses` has the same without
+A gateway needs little of a `Discovery`, and `ProviderSource` says what. `Addresses` offers the same without
 registries, for programs that know the endpoints: from a configuration, or from a table of their own.
 """
 
@@ -17,16 +17,16 @@ from hansa.services.discovery.events import DiscoveryEvent, Listeners, events_be
 
 
 class ProviderSource(Protocol):
-    """What a gateway asks about providers. A provider with an empty routing id may answer under any id."""
+    """A gateway's source of providers. A provider with an empty routing id may answer under any id."""
 
     @property
     def services(self) -> Mapping[str, tuple[ProviderInfo, ...]]:
-        """The services that have providers, with these."""
+        """The services that have providers, with their providers."""
         ...
 
     @property
     def awaits_first_list(self) -> bool:
-        """Whether it is not known yet who is there; `wait_heard` returns when it is."""
+        """Whether the providers are not known yet; `wait_heard` returns when they are."""
         ...
 
     @property
@@ -43,11 +43,11 @@ class ProviderSource(Protocol):
         ...
 
     def listen(self, callback: Callable[[DiscoveryEvent], None]) -> Callable[[], None]:
-        """Call it with every change from now on, at once; call what is returned to stop."""
+        """Call `callback` with every change from now on, at once; call the result to stop."""
         ...
 
     async def wait_heard(self) -> None:
-        """Return as soon as it is known who is there. Raises AlreadyClosed when that will never be."""
+        """Return as soon as the providers are known. Raises AlreadyClosed when they will never be."""
 
 
 class Addresses:
@@ -56,8 +56,8 @@ class Addresses:
         async with hansa.Gateway(Addresses({"orders": ["tcp://10.0.0.5:6001", "tcp://10.0.0.6:6001"]})):
 
     The gateway connects to each endpoint and keeps dialling one that is away. Whichever provider answers
-    there gets requests, under whatever routing id. Two spellings of one address count as two providers: give
-    one. All have weight 1. `set` changes the endpoints of a service while gateways use them; call it in
+    there gets requests, under whatever routing id. Two spellings of one address count as two providers: use
+    only one. All have weight 1. `set` changes the endpoints of a service while gateways use them; call it in
     their event loop. Any number of gateways may share one object. Raises BadEndpoint, BadArgument.
     """
 
@@ -68,9 +68,9 @@ class Addresses:
             self.set(service, endpoints)
 
     def set(self, service: str, endpoints: Iterable[str]) -> None:
-        """From now on these are the providers of the service; without any, the service has none.
+        """Set the providers of a service; without any, the service has none.
 
-        A provider that stays keeps its connection. One that is left out answers what it was asked, and is
+        A provider that stays keeps its connection. One that is left out answers the requests it has, and is
         then disconnected. Raises BadEndpoint and BadArgument, with nothing changed.
         """
         if isinstance(endpoints, str):
@@ -95,7 +95,7 @@ class Addresses:
 
     @property
     def awaits_first_list(self) -> bool:
-        """Never: what is there was given."""
+        """Never: the providers were given."""
         return False
 
     @property
@@ -112,9 +112,10 @@ class Addresses:
         return len(self._services.get(service, ()))
 
     def listen(self, callback: Callable[[DiscoveryEvent], None]) -> Callable[[], None]:
-        """Call it with every change from now on, within `set`; call what is returned to stop.
+        """Call `callback` with every change from now on, within `set`; call the result to stop.
 
-        A callback that raises is reported to the loop's exception handler and called again for the next.
+        A callback that raises is reported to the loop's exception handler, and called again for the next
+        change.
         """
         return self._listeners.add(callback)
 

@@ -1,8 +1,8 @@
-"""Who gets the next request. Pure.
+"""Balancers: which provider gets the next request. Pure.
 
 Each balancer is one small decision: the gateway gives it members and chance, and it returns one of them. The
-members are the providers that the gateway is connected to, never none. Those that were tried already, or that
-are suspected to stand still, are left out while there are others. A balancer belongs to one service of one
+members are the providers that the gateway is connected to; there is at least one. Members that were tried
+already, or that are suspected, are left out while there are others. A balancer belongs to one service of one
 gateway: it may keep state about members by their endpoint.
 """
 
@@ -15,7 +15,7 @@ from typing import Protocol, TypeVar
 
 from hansa.chance import Chance
 
-# How much longer than its members a round may become while they come and go.
+# How many times the member count a round may grow to while members come and go.
 _SERVED_ROUNDS_MAX = 4
 
 
@@ -45,7 +45,7 @@ class Balancer(Protocol):
     """How to choose among members. Write your own: any object with this method will do."""
 
     def choose(self, members: Sequence[M], key: bytes | None, chance: Chance) -> M:
-        """One of `members`, which is never empty. `key` is the caller's, None when there is none.
+        """Choose one of `members`, which is never empty. `key` is the caller's, None when there is none.
 
         It is called for every request, in the event loop, and must neither block nor change the members.
         """
@@ -53,10 +53,10 @@ class Balancer(Protocol):
 
 
 class RoundRobin:
-    """Each in its turn, from a random first one, so that many short-lived callers do not all begin alike.
+    """Each member in its turn, from a random first one, so that many short-lived callers spread out.
 
-    When members come or go, it goes on behind those of this round that are still there, so that nobody who
-    stays is passed over, and hardly anybody is served twice in a round.
+    When members come or go, it continues after those of this round that are still there, so that no member
+    that stays is passed over, and hardly any is served twice in a round.
     """
 
     def __init__(self) -> None:
@@ -68,8 +68,8 @@ class RoundRobin:
         count = len(members)
         if count == 1:
             return members[0]
-        # Hot path of the gateway (`make bench`, case gateway): while the last one served stands where it
-        # stood, the next one is next.
+        # Hot path of the gateway (`make bench`, case gateway): while the last member served is still in its
+        # place, the one after it is next.
         at, served = self._at, self._served
         if count == self._count and members[at] is served[-1]:
             at += 1
@@ -85,7 +85,7 @@ class RoundRobin:
         return chosen
 
     def _resume(self, members: Sequence[Choice], chance: Chance) -> int:
-        """Where to go on when members changed."""
+        """The place to continue at when members changed."""
         served = self._served
         if not served:
             at = chance.below(len(members))
@@ -93,17 +93,17 @@ class RoundRobin:
             return at
         places = {member.endpoint: place for place, member in enumerate(members)}
         if len(served) > _SERVED_ROUNDS_MAX * len(members):
-            # Always new members, and never the end of a round. Those that left are forgotten.
+            # Members are always new, and the round never ends. Forget those that left.
             present = {member.endpoint: member for member in served if member.endpoint in places}
             served[:] = present.values() or served[-1:]
         return 1 + max(places.get(member.endpoint, -1) for member in served)
 
 
 class Weighted:
-    """As often as their weights say, spread evenly: 5, 1, 1 gives a a b a c a a, not a a a a a b c.
+    """Each member as often as its weight says, spread evenly: 5, 1, 1 gives a a b a c a a, not a a a a a b c.
 
-    Smooth weighted round robin: everyone earns its weight, the richest is chosen and pays the sum of weights.
-    A changed weight counts from the next request on; weight 0 counts as 1.
+    Smooth weighted round robin: every member earns its weight, the richest is chosen and pays the sum of
+    weights. A changed weight counts from the next request on; weight 0 counts as 1.
     """
 
     def __init__(self) -> None:
@@ -128,7 +128,7 @@ class Weighted:
         return best
 
     def _forget(self, members: Sequence[Choice], total: int) -> None:
-        """Drop who left, and cut what was earned or owed under larger weights to one round of the new."""
+        """Drop members that left, and limit what was earned or owed under larger weights to one round now."""
         self._credits = {
             member.endpoint: max(-total, min(total, self._credits.get(member.endpoint, 0)))
             for member in members
@@ -138,7 +138,7 @@ class Weighted:
 class TwoChoices:
     """Of two members drawn at random the one with fewer requests in flight.
 
-    Almost as even as asking everyone, at a constant price, and slow providers get less by themselves.
+    Almost as even as comparing all members, at a constant cost, and slow providers automatically get less.
     """
 
     def choose(self, members: Sequence[M], key: bytes | None, chance: Chance) -> M:
@@ -157,8 +157,8 @@ class Rendezvous:
     """The same key goes to the same member, in every gateway and process, in proportion to weights.
 
     Highest random weight: each member scores by a hash of key and endpoint, the highest wins. When a member
-    leaves only its keys move; when one comes it takes keys and the others exchange none. Requests without a
-    key go round robin. Costs one hash per member.
+    leaves only its keys move; when one comes it takes some keys, and the others exchange none. Requests
+    without a key go round robin. Costs one hash per member.
     """
 
     def __init__(self) -> None:

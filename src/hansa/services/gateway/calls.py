@@ -1,11 +1,11 @@
 """Requests that have no outcome yet, their tries and their deadlines. Pure.
 
-Each request is opened once and closed once: by its reply, by an error, by its deadline, or by its caller, who
-gave up. Anything that comes for it later finds nothing here, and is counted. A deadline costs one comparison
-per request: the alarm is set for the earliest one, and when it rings all open calls are looked at, at most
-once every `ALARM_S_MIN`.
+Each request is opened once and closed once: by its reply, by an error, by its deadline, or by its caller,
+which gave up. Anything that comes for it later finds nothing here, and is counted. A deadline costs one
+comparison per request: the alarm is set for the earliest one, and when it rings all open calls are checked,
+at most once every `ALARM_S_MIN`.
 
-A call has one try at a time, with `member`. An idempotent one may have more: when a try takes too long it
+A call has one try at a time, with `member`. An idempotent call may have more: when a try takes too long it
 stands *beside* the next. The first answer ends the call, and the other tries are forgotten.
 
 Compiled by mypyc with the pool: every request and every reply passes here (`make bench`, case gateway).
@@ -34,7 +34,7 @@ _KEPT_MAX: Final = 64
 
 
 def header_of(left_s: float | None, trace: TraceContext | None) -> bytes:
-    """The header of a request that has so much time left; None (or -1) has no deadline."""
+    """The header of a request with this much time left; None (or -1) for no deadline."""
     if left_s is None or left_s < 0:
         remaining_ms = None
     else:
@@ -42,28 +42,28 @@ def header_of(left_s: float | None, trace: TraceContext | None) -> bytes:
     return encode_header(CallHeader(remaining_ms, trace))
 
 
-# A deadline is never kept early, and late by at most this much beyond the loop's own lag.
+# A deadline is never reported early, and late by at most this much beyond the loop's own lag.
 ALARM_S_MIN: Final = 0.01
 NEVER: Final = float("inf")
-# A loop that is late by so much, and by such a share of what was waited, is the reason of a timeout.
+# If the loop is late by this much, and by this share of the wait, it is named as the reason of a timeout.
 BLOCKED_S_MIN: Final = 0.1
 BLOCKED_SHARE: Final = 0.25
 _UINT64_MAX: Final = 0xFFFF_FFFF_FFFF_FFFF
 
 
 class Try(NamedTuple):
-    """A try that stands beside the present one."""
+    """A try that stands beside the current one."""
 
     member: PoolMember
     post_number: int
 
 
 _NO_TRIES: Final[dict[bytes, Try]] = {}
-"""Of most calls; it is replaced and never changed."""
+"""The shared value of calls without such tries; it is replaced and never changed."""
 
 
 class Call:
-    """One request on its way: what is needed to send it, and whom to tell how it ended.
+    """One request on its way: what is needed to send it, and who is told its outcome.
 
     `sink` is the future of a caller that waits (`is_awaited`), or is called with the call, the reply's parts
     and the error. (`hansa.testing.Call` is another thing: a line of a recorded history.)
@@ -118,21 +118,21 @@ class Call:
         self.key = key
         self.trace = trace
         self.idempotent = idempotent
-        """It may be carried out twice, and so may have several tries at a time."""
+        """Whether it may be carried out twice, and so may have several tries at a time."""
         self.is_awaited = is_awaited
         self.is_direct = is_direct
-        """Its caller chose the provider; no other may get it."""
+        """Whether its caller chose the provider; no other provider may get it."""
         self.member: PoolMember | None = None
         self.peer = b""
         self.post_number = 0
         self.tried: tuple[str, ...] = ()
-        """Endpoints of all tries but the present one."""
+        """Endpoints of all tries but the current one."""
         self.beside: dict[bytes, Try] = _NO_TRIES
         """Earlier tries that may still be answered, by peer."""
         self.tried_at = NEVER
-        """When the present try of an idempotent call began."""
+        """When the current try of an idempotent call began."""
         self.hedge_at = NEVER
-        """When to look whether that try takes too long."""
+        """When to check whether the current try takes too long."""
         self.was_withheld = False
 
     def __str__(self) -> str:
@@ -145,7 +145,7 @@ class Call:
         return tries if self.member is None else [*tries, self.member.endpoint]
 
     def frames(self, header: bytes) -> list[bytes]:
-        """What to send. Raises BadArgument for what does not fit into a message."""
+        """The frames to send. Raises BadArgument for parts that do not fit into a message."""
         return encode_call(self.request_id, self.msg_id, self.parts, header)
 
     def frames_again(self, now: float) -> list[bytes]:
@@ -154,7 +154,7 @@ class Call:
         return self.frames(header_of(left_s, self.trace))
 
     def timed_out(self, situation: str, *, now: float, due_at: float) -> TimedOut:
-        """How it ends when its time is over; `situation` is that of the discovery."""
+        """The error when its time is over; `situation` is that of the discovery."""
         if asked := self.asked:
             where = f"reply from {', '.join(asked)}"
         else:
@@ -165,13 +165,13 @@ class Call:
     # -- its tries
 
     def posted(self, member: PoolMember) -> None:
-        """From now on this member has it."""
+        """The call was handed to this member."""
         self.member = member
         self.peer = member.peer
         self.post_number = member.took()
 
     def leave(self) -> PoolMember | None:
-        """The member no longer has it; that member, if it waits for this to leave."""
+        """Take the call from its member; returns the member if it waits to leave."""
         member = self.member
         if member is None or member.peer != self.peer:
             return None
@@ -179,7 +179,7 @@ class Call:
         return member if member.leaving else None
 
     def leave_beside(self) -> list[PoolMember]:
-        """Nor have it those that got it before, and what they still answer is late; these members."""
+        """Take the call from earlier members too, whose answers are late then; returns these members."""
         if not self.beside:
             return []
         beside, self.beside = self.beside, _NO_TRIES
@@ -189,27 +189,27 @@ class Call:
         return members
 
     def end_try(self) -> None:
-        """The present try is over."""
+        """End the current try."""
         if self.member is not None:
             self.tried = (*self.tried, self.member.endpoint)
         self.member, self.peer = None, b""
         self.hedge_at = NEVER
 
     def set_beside(self) -> None:
-        """The present try goes on beside the next one."""
+        """Let the current try stand beside the next one."""
         if self.member is not None:
             self.beside = {**self.beside, self.peer: Try(self.member, self.post_number)}
         self.end_try()
 
     def turn_to(self, peer: bytes) -> bool:
-        """This peer said something: if a try beside is with it, make that the present one. Whether it was."""
+        """This peer answered: make its try the current one, if it stands beside. Returns whether it did."""
         if peer not in self.beside:
             return False
         chosen = self.beside[peer]
         self.set_beside()
         self.drop_beside(peer)
         self.member, self.peer, self.post_number = chosen.member, peer, chosen.post_number
-        # It is the present one again, and so not among those before.
+        # It is the current try again, and so not among those before.
         at = self.tried.index(chosen.member.endpoint)
         self.tried = self.tried[:at] + self.tried[at + 1 :]
         return True
@@ -219,25 +219,25 @@ class Call:
         self.beside = {other: one for other, one in self.beside.items() if other != peer}
 
     def withhold(self) -> bool:
-        """It gets no try beside the present one now; whether that is the first time."""
+        """The call gets no second try now; returns whether that is the first time."""
         is_first = not self.was_withheld
         self.was_withheld = True
         return is_first
 
     def look_again(self, at: float) -> None:
-        """Look at the present try then, and not before."""
+        """Check the current try at this time, and not before."""
         self.hedge_at = at
 
 
 class Calls:
-    """The open calls of one gateway, by request id, and what became of all that ever were."""
+    """The open calls of one gateway, by request id, and counts of the outcomes of all calls."""
 
     def __init__(self, first_id: int) -> None:
         self.open: dict[int, Call] = {}
         self.alarm_at = NEVER
-        """When `expired` is to be asked next."""
+        """When to call `expired` next."""
         self.look_at = NEVER
-        """When `overdue` is to be asked next."""
+        """When to call `overdue` next."""
         self.requests_count = 0
         self.replied_count = 0
         self.abandoned_count = 0
@@ -248,7 +248,7 @@ class Calls:
         """The `hedge_at` of the last call that was given one."""
         self._last_id = first_id
         self._headers: dict[float | None, bytes] = {}
-        """Of first tries without a trace, by timeout: most have one of a few."""
+        """Headers of first tries without a trace, by timeout: most calls use one of a few."""
 
     def __len__(self) -> int:
         return len(self.open)
@@ -269,7 +269,7 @@ class Calls:
         now: float,
         own_id: int | None = None,
     ) -> Call:
-        """A call that is not open yet, under its caller's own id or the next one. Raises BadArgument."""
+        """Make a call that is not open yet, under its caller's own id or the next one. Raises BadArgument."""
         if msg_id == ERROR_MSG_ID:
             raise BadArgument(f"msgId 0x{msg_id:04x} says that a reply is an error; choose another")
         return Call(
@@ -288,36 +288,36 @@ class Calls:
         )
 
     def first_frames(self, call: Call, timeout: float | None) -> list[bytes]:
-        """What to send for its first try, with all of its time left. Raises BadArgument."""
+        """The frames for its first try, with all of its time left. Raises BadArgument."""
         if call.trace is not None:
             return call.frames(header_of(timeout, call.trace))
         header = self._headers.get(timeout)
         if header is None:
             header = header_of(timeout, None)
             if len(self._headers) >= _KEPT_MAX:
-                self._headers.clear()  # Those of the usual timeouts are soon back.
+                self._headers.clear()  # The usual timeouts are soon back.
             self._headers[timeout] = header
         return call.frames(header)
 
     def opened(self, call: Call) -> bool:
-        """It was sent or waits for a provider; whether it is due before the alarm."""
+        """It was sent or waits for a provider; returns whether it is due before the alarm."""
         self.open[call.request_id] = call
         self.requests_count += 1
         return call.deadline < self.alarm_at
 
     def refused(self, error: HansaError) -> None:
-        """A request ended before it was a call."""
+        """Count a request that ended before it was a call."""
         self.requests_count += 1
         self.failed[error.code] += 1
 
     def next_id(self) -> int:
         """A request id that is not in use; ids grow."""
         self._last_id = request_id = self._last_id % _UINT64_MAX + 1
-        # A caller of the direct router may have chosen this number for itself.
+        # A user of the direct router may have chosen this number for itself.
         return request_id if request_id not in self.open else self.next_id()
 
     def claim_id(self, request_id: int) -> int:
-        """A request id of the caller's own choice. Raises BadArgument when it is in use or no u64."""
+        """A request id that the caller chose. Raises BadArgument when it is in use or no u64."""
         if not 0 <= request_id <= _UINT64_MAX:
             raise BadArgument(f"request id {request_id} is not a u64")
         if request_id in self.open:
@@ -327,10 +327,11 @@ class Calls:
     # -- a call ends
 
     def answer(self, peer: bytes, messages: list[list[bytes]], at: int, sampling: int) -> int:
-        """Settle the plain replies from `at` on; the place of the first that is something else, or the end.
+        """Settle the plain replies from `at` on; returns the place of the first other message, or the end.
 
-        Not plain is what is no reply or says that the call failed, and what ends a call with several tries or
-        tells something of its service's pace: an idempotent call whose id has none of the bits of `sampling`.
+        Not plain are messages that are no reply or report a failure, and replies that end a call with several
+        tries or count for the pace of its service: to an idempotent call whose id has none of the bits of
+        `sampling`.
         """
         calls = self.open
         for place in range(at, len(messages)):
@@ -370,7 +371,7 @@ class Calls:
         return None
 
     def replied(self, call: Call, parts: list[bytes]) -> None:
-        """It ends with a reply."""
+        """End the call with a reply."""
         del self.open[call.request_id]
         self.replied_count += 1
         if not call.is_awaited:
@@ -379,12 +380,12 @@ class Calls:
             call.sink.set_result(parts)
 
     def fail(self, call: Call, error: HansaError) -> None:
-        """It ends with an error, unless it has its outcome already."""
+        """End the call with an error, unless it has its outcome already."""
         if self.open.pop(call.request_id, None) is not None:
             self.settle(call, error)
 
     def settle(self, call: Call, error: HansaError) -> None:
-        """The outcome of a call that is open no more."""
+        """Give a call that is no longer open its outcome."""
         self.failed[error.code] += 1
         if not call.is_awaited:
             call.sink(call, [], error)
@@ -392,14 +393,14 @@ class Calls:
             call.sink.set_exception(error)
 
     def abandon(self, call: Call) -> bool:
-        """Its caller gave up; False when it had its outcome already."""
+        """The caller gave up; returns False when the call had its outcome already."""
         if self.open.pop(call.request_id, None) is None:
             return False
         self.abandoned_count += 1
         return True
 
     def take_all(self) -> list[Call]:
-        """All open calls, which are open no more."""
+        """Take out all open calls."""
         calls = list(self.open.values())
         self.open.clear()
         return calls
@@ -407,13 +408,13 @@ class Calls:
     # -- its time
 
     def try_begun(self, call: Call, after_s: float, now: float) -> bool:
-        """An idempotent call has a try from now on, to be looked at after so long; whether that is first."""
+        """A try of an idempotent call began, to be checked after `after_s`; returns whether that is first."""
         call.tried_at = now
         call.hedge_at = self._hedge_last_at = now + after_s
         return call.hedge_at < self.look_at
 
     def alarm(self, deadline: float, *, now: float) -> bool:
-        """There is a call with this deadline; whether the alarm must be set anew, to `alarm_at`."""
+        """There is a call with this deadline; returns whether the alarm must be set again, to `alarm_at`."""
         at = max(deadline, now + ALARM_S_MIN)
         # Never later than it was: many short deadlines, one after another, would put it off for ever.
         if at >= self.alarm_at:
@@ -422,7 +423,7 @@ class Calls:
         return True
 
     def plan_look(self, at: float) -> None:
-        """`overdue` will be asked then."""
+        """`overdue` must be called at this time."""
         self.look_at = at
 
     def expired(self, *, now: float) -> list[Call]:
@@ -435,13 +436,13 @@ class Calls:
         return late
 
     def overdue(self, *, now: float) -> list[Call]:
-        """The calls whose present try is to be looked at, in the order in which they were made."""
+        """The calls whose current try must be checked, in the order in which they were made."""
         due: list[Call] = []
         self.look_at = NEVER
         for call in self.open.values():
-            # Added, as for `hedge_at`: subtracted, it may differ by a rounding, and the try be forgotten.
+            # A sum, as for `hedge_at`: a difference may be rounded otherwise, and the try be forgotten.
             if call.started_at + TRY_S_MIN > now:
-                # No try has less time than that, and whoever follows is younger still.
+                # No try has less time than that, and all later calls are younger still.
                 if self._hedge_last_at > now:
                     self.look_at = min(self.look_at, call.started_at + TRY_S_MIN)
                 break
@@ -464,7 +465,7 @@ class Calls:
 
 
 def blocked(*, started_at: float, due_at: float, now: float) -> str:
-    """What to add to a TimedOut of who waited since `started_at`, if a timer set for `due_at` fires only now.
+    """The end of a TimedOut's text when a timer for `due_at` fires late; the wait began at `started_at`.
 
     Nothing of this loop ran in between: the reply may have been there.
     """
@@ -478,9 +479,9 @@ def blocked(*, started_at: float, due_at: float, now: float) -> str:
 
 
 def as_parts(parts: Any) -> list[bytes]:
-    """A payload as its parts; one part may be given alone. Raises BadArgument for what is not bytes.
+    """A payload as its parts; one part may be given alone. Raises BadArgument if a part is not bytes.
 
-    It takes anything: compiled code would raise an error of its own for what is of another type.
+    It takes anything: compiled code would raise an error of its own for a value of another type.
     """
     if isinstance(parts, bytes):
         return [parts]

@@ -33,14 +33,14 @@ _PAUSE_S_MAX = 0.05
 class GatewayStats:
     """A snapshot. Every request of `requests_count` is replied, failed (by code), abandoned or in flight.
 
-    An abandoned request is one whose caller was cancelled. A late reply belongs to no request that is open; a
-    stray one came from another provider than the one that was asked. `moved_count` counts tries that were
-    certainly not started and went on to another provider, `retried_count` those of idempotent requests.
-    `hedged_count` counts tries of idempotent requests beside one that took too long; the answer that came
-    second counts as late. `withheld_count` requests would have had one, had the budget allowed it at once.
+    The caller of an abandoned request was cancelled. A late reply belongs to no open request; a stray one
+    came from another provider than the one that was asked. `moved_count` counts tries that were certainly not
+    started and went to another provider, `retried_count` repeated tries of idempotent requests.
+    `hedged_count` counts tries of idempotent requests beside one that took too long; the second answer counts
+    as late. `withheld_count` requests would have had one, if the budget had allowed it at once.
     `suspected_count` providers took too long and have not answered since: others get their requests.
-    `services_count` services have a socket: those that somebody offers, and those that somebody waits for.
-    `impostors_count` connections were answered by somebody else than the provider that is listed there;
+    `services_count` services have a socket: those that have a provider, and those that a request waits for.
+    `impostors_count` connections were answered by another process than the provider that is listed there;
     `bad_endpoints_count` providers are listed at an endpoint that cannot be dialled from here.
     """
 
@@ -70,9 +70,9 @@ class Gateway:
     """Calls services by name. Every request has one outcome: a reply, or an error that says what to do.
 
     `providers` is a `Discovery`: the gateway follows the services that it subscribes to, and connects to
-    their providers by itself. Where no registry is wanted it is `Addresses`: services with the endpoints of
-    their providers. Use the gateway within `async with`, inside the discovery's block; leaving the block ends
-    every open request with AlreadyClosed. It belongs to the event loop that it was entered in, and raises
+    their providers by itself. Without registries it is `Addresses`: services with the endpoints of their
+    providers. Use the gateway within `async with`, inside the discovery's block; leaving the block ends every
+    open request with AlreadyClosed. It belongs to the event loop that it was entered in, and raises
     UsageError elsewhere; threads use `hansa.sync.Gateway`.
     """
 
@@ -92,8 +92,8 @@ class Gateway:
         self._in_flight_max = in_flight_max
         self._retry = retry or RetryPolicy()
         environment = environment or Environment()
-        # What waited for a provider that left would reach its successor, or nobody; what was dropped would be
-        # waited for in vain: the gateway decides.
+        # Messages that waited for a provider that left would reach its successor, or nobody; dropped ones
+        # would be waited for in vain: the gateway decides.
         options = environment.options
         self._environment = environment.but(
             options=replace(
@@ -105,9 +105,9 @@ class Gateway:
         )
         self._completions: Mailbox[Completion] = Mailbox(f"the completions of {name}")
         self._line: deque[asyncio.Future[None]] = deque()
-        """Those who wait for room, first come first served."""
+        """Callers that wait for room, first come first served."""
         self._taken_count = 0
-        """Room that no open call has: that of outcomes which nobody took yet, and of those who may go on."""
+        """Room without an open call: that of untaken outcomes, and of waiters that may go on."""
         self._balancers: dict[str, Balancer] = {}
         self._board: Switchboard | None = None
         self._home: Home | None = None
@@ -172,13 +172,13 @@ class Gateway:
         idempotent: bool = False,
         trace: TraceContext | None = None,
     ) -> list[bytes]:
-        """Ask and wait for the reply; its parts.
+        """Send a request and wait for the reply; returns its parts.
 
         `timeout` None (or -1) waits without end. `key` is what a Rendezvous balancer chooses by. `idempotent`
         allows another try when the first may have been carried out. At the in-flight limit it waits for room.
 
         Raises TimedOut (ETIMEDOUT), NoProvider, ProviderLost, ProviderBusy, ProviderDraining, UnknownMsgId,
-        HandlerFailed and what else of hansa's errors the handler raised; AlreadyClosed when the gateway
+        HandlerFailed and any other error of hansa's that the handler raised; AlreadyClosed when the gateway
         closes. Cancelling gives the request up: its reply is dropped and counted.
         """
         board = self._board
@@ -203,7 +203,7 @@ class Gateway:
             return await future
         except asyncio.CancelledError:
             if future.done() and not future.cancelled():
-                future.exception()  # Seen: it came in the same turn as the cancellation.
+                future.exception()  # Marked as seen: it came in the same turn as the cancellation.
             board.abandon(call)
             raise
 
@@ -219,13 +219,14 @@ class Gateway:
         idempotent: bool = False,
         trace: TraceContext | None = None,
     ) -> int:
-        """Ask without waiting; the request id. `callback` gets the outcome, once, in the event loop.
+        """Send a request without waiting; returns the request id.
 
-        Raises what says that nothing was sent (NoProvider, BadArgument, AlreadyClosed), and Backlogged at the
-        in-flight limit or when the provider does not read; then there is no outcome to come.
+        `callback` gets the outcome, in the event loop. It is called once. An error that this raises
+        (NoProvider, BadArgument, AlreadyClosed, and Backlogged at the in-flight limit or when the provider
+        does not read) says that nothing was sent; then no outcome follows.
         """
         board = self._open_board()
-        if self._is_full() or self._line:  # Room that a callback finds is for those who wait.
+        if self._is_full() or self._line:  # Room that a callback finds belongs to the callers that wait.
             raise Backlogged(
                 f"{self.name} has {self._in_flight_max} requests in flight: wait for some to end, or raise "
                 "in_flight_max"
@@ -256,10 +257,10 @@ class Gateway:
         idempotent: bool = False,
         trace: TraceContext | None = None,
     ) -> int:
-        """Send a request, waiting for room only; its request id. The outcome comes to `recv`.
+        """Send a request, waiting for room only; returns its request id. The outcome comes to `recv`.
 
-        `timeout` bounds the whole request; None waits without end. Raises as `submit`, but waits where that
-        would be Backlogged. Cancelling it sends nothing.
+        `timeout` bounds the whole request; None waits without end. Raises as `submit`, but waits instead of
+        raising Backlogged. Cancelling it sends nothing.
         """
         self._check_home()
         if self._is_full():
@@ -274,14 +275,14 @@ class Gateway:
         return call.request_id
 
     async def recv(self, timeout: float | None = None) -> Completion:
-        """The next outcome of what was sent with `send` or a direct router, in the order of arrival.
+        """The next outcome of a request from `send` or a direct router, in the order of arrival.
 
         Waits no longer than `timeout`; None (or -1) waits on. Raises TimedOut, AlreadyClosed. Cancelling it
         loses nothing.
         """
         self._check_home()
         if self._board is None:
-            self._open_board()  # Or it would wait for ever.
+            self._open_board()  # Otherwise it would wait for ever.
         if timeout is None or timeout < 0:
             completion = await self._completions.get()
         else:
@@ -310,7 +311,7 @@ class Gateway:
         return await self.recv(timeout)
 
     def router(self, service: str) -> DirectRouter:
-        """For callers who choose the provider and the request id themselves."""
+        """A router for callers that choose the provider and the request id themselves."""
         self._open_board().services.check_followed(service)
         return DirectRouter(partial(self._peers_of, service), partial(self._send_to, service))
 
@@ -319,7 +320,7 @@ class Gateway:
     def set_balancer(self, service: str, balancer: Balancer | None) -> None:
         """From the next request on `balancer` chooses the provider; None is the default, round robin.
 
-        It is kept for the service, also while nobody offers that, until another one or None is set.
+        It is kept for the service, also while the service has no provider, until another one or None is set.
         """
         self._check_home()
         if balancer is None:
@@ -337,7 +338,7 @@ class Gateway:
         return len(self._board.links[service].pool.ready)
 
     async def wait_connected(self, service: str, count: int = 1, *, timeout: float | None = None) -> None:
-        """Wait until so many providers are connected. Raises TimedOut, AlreadyClosed."""
+        """Wait until this many providers are connected. Raises TimedOut, AlreadyClosed."""
         self._open_board().services.check_followed(service)
         try:
             async with asyncio.timeout(timeout):
@@ -385,7 +386,7 @@ class Gateway:
         return board is not None and len(board.calls.open) + self._taken_count >= self._in_flight_max
 
     def _complete(self, call: Call, parts: list[bytes], error: HansaError | None) -> None:
-        """Keep an outcome for `recv`; until somebody takes it, it has the room of its call."""
+        """Keep an outcome for `recv`; until it is taken, it uses the room of its call."""
         self._taken_count += 1
         self._completions.put(completion_of(call, parts, error))
 
@@ -400,7 +401,7 @@ class Gateway:
             waiter.set_result(None)
 
     async def _wait_for_room(self, timeout: float | None) -> float | None:
-        """Wait until another request may be opened, at once; how much of the timeout is left."""
+        """Wait until another request may be opened, at once; returns how much of the timeout is left."""
         board = self._open_board()
         deadline = None if timeout is None or timeout < 0 else self._loop.time() + timeout
         waiter: asyncio.Future[None] = self._loop.create_future()
@@ -418,7 +419,7 @@ class Gateway:
         finally:
             if waiter.done() and not waiter.cancelled():
                 self._taken_count -= 1
-                # In its own turn: the caller opens its request now, or leaves the room to the next.
+                # In a turn of its own: the caller opens its request now, or leaves the room to the next.
                 self._loop.call_soon(self._make_room)
             elif waiter in self._line:
                 self._line.remove(waiter)
@@ -427,7 +428,7 @@ class Gateway:
     async def _open_slowly(
         self, open_call: Callable[..., Call], service: str, timeout: float | None, *rest: Any
     ) -> Call:
-        """Open a call while providers do not read and megabytes wait for them: rare, so it asks again."""
+        """Open a call while providers do not read and megabytes wait for them: rare, so it polls."""
         deadline = None if timeout is None or timeout < 0 else self._loop.time() + timeout
         pause_s = _PAUSE_S_MIN
         while True:
@@ -458,7 +459,7 @@ class Gateway:
         msg_id: int,
         timeout: float | None,
     ) -> None:
-        """What a direct router sends."""
+        """Send a request for a direct router."""
         if self._open_board().services.may_come(service, routing_id):
             timeout = await self._wait_for_peer(service, routing_id, timeout)
         if self._is_full():
@@ -471,7 +472,7 @@ class Gateway:
             await self._open_slowly(board.open_direct, service, timeout, *rest)
 
     async def _wait_for_peer(self, service: str, routing_id: bytes, timeout: float | None) -> float | None:
-        """Wait until this provider is connected, or is known not to be; how much of the timeout is left."""
+        """Wait until this provider is connected, or surely is not; returns what is left of the timeout."""
         deadline = None if timeout is None or timeout < 0 else self._loop.time() + timeout
         try:
             async with asyncio.timeout_at(deadline):
@@ -485,7 +486,7 @@ class Gateway:
         return None if deadline is None else max(0.0, deadline - self._loop.time())
 
     def _blocked(self, timeout: float | None, deadline: float | None) -> str:
-        """What the text of a TimedOut says of a loop that notices a deadline far too late."""
+        """What a TimedOut's text says about a loop that notices a deadline far too late."""
         if timeout is None or deadline is None:
             return ""
         return blocked(started_at=deadline - timeout, due_at=deadline, now=self._loop.time())
@@ -495,7 +496,7 @@ class Gateway:
         return self._open_board().services.peers(service) if not self._is_closed else ()
 
     def _check_home(self) -> None:
-        """Raises UsageError in another thread or event loop. A gateway that is closed answers everywhere."""
+        """Raise UsageError in another thread or event loop. A closed gateway answers everywhere."""
         if self._home is not None and not self._is_closed:
             self._home.check()
 
@@ -512,7 +513,7 @@ SendTo = Callable[[bytes, int, Sequence[bytes] | bytes, int, float | None], Coro
 
 
 class DirectRouter:
-    """Sends to a provider by its routing id, under a request id of the caller's own.
+    """Sends to a provider by its routing id, under a request id that the caller chooses.
 
     The outcomes come to `Gateway.recv` with those ids. Any number of requests may be under way.
     """
@@ -537,8 +538,8 @@ class DirectRouter:
     ) -> None:
         """Send to the provider with this routing id.
 
-        Waits within the timeout until it is known who is there, and beyond the gateway's in-flight limit for
-        room. Such a request is never tried again. Raises NoProvider when that provider is not connected,
+        Waits within the timeout until the providers are known, and at the gateway's in-flight limit for room.
+        Such a request is never tried again. Raises NoProvider when that provider is not connected,
         BadArgument when the request id is in flight already, TimedOut when nothing was sent in time.
         """
         await self._send_to(routing_id, request_id, parts, msg_id, timeout)

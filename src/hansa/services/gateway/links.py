@@ -32,23 +32,23 @@ from hansa.transport import Connected, Disconnected, HandshakeFailed, Outbound, 
 
 @dataclass(slots=True)
 class LinkTally:
-    """What was wrong with the providers that are listed."""
+    """Counts of what was wrong with listed providers."""
 
     impostors_count: int = 0
     bad_endpoints_count: int = 0
 
 
 class LinkOwner(Protocol):
-    """What the gateway does when a service's connections change."""
+    """The gateway's part when a service's connections change."""
 
     def service_ready(self, service: ServiceLink) -> None:
-        """Somebody is ready to take requests."""
+        """A provider is ready to take requests."""
 
     def service_hopeless(self, service: ServiceLink) -> None:
-        """Nobody is ready, and nobody is about to be."""
+        """No provider is ready, and none is about to be."""
 
     def member_lost(self, service: ServiceLink, member: PoolMember, event: Disconnected) -> None:
-        """A connection ended; requests that were with that member have no reply to come."""
+        """A connection ended; requests that were with that member get no reply."""
 
 
 class ServiceLink:
@@ -72,9 +72,9 @@ class ServiceLink:
         self.balancer = balancer
         self.hedging = Hedging(tries_max=retry.tries_max, hedge_share=retry.hedge_share)
         self.parked: dict[Call, None] = {}
-        """Requests that wait for somebody to be ready."""
+        """Requests that wait for a ready provider."""
         self.pausing: dict[Call, asyncio.TimerHandle] = {}
-        """Requests that wait a while before their next try, each with the timer that ends the pause."""
+        """Requests that pause before their next try, each with the timer that ends the pause."""
         self.waiters = Waiters()
         self._owner = owner
         self._tasks = tasks
@@ -89,12 +89,12 @@ class ServiceLink:
 
     @property
     def is_empty(self) -> bool:
-        """Nobody is listed, no connection is left, and nobody waits for one."""
+        """Whether no provider is listed, no connection is left, and no request waits for one."""
         pool = self.pool
         return not (pool.members or self._closing or self.parked or self.pausing or self.waiters)
 
     def stop(self) -> None:
-        """It is given up: whose connection ends from now on is not looked after any more."""
+        """Give the link up: connections that end from now on are ignored."""
         self._is_stopped = True
         for pause in self.pausing.values():
             pause.cancel()
@@ -103,20 +103,20 @@ class ServiceLink:
     # -- requests that wait
 
     def park(self, call: Call) -> None:
-        """Until somebody is ready."""
+        """Keep a call until a provider is ready."""
         self.parked[call] = None
 
     def take_parked(self) -> list[Call]:
-        """Those that waited for somebody to be ready, and wait no more."""
+        """Take out the calls that waited for a ready provider."""
         parked, self.parked = list(self.parked), {}
         return parked
 
     def pause(self, call: Call, timer: asyncio.TimerHandle) -> None:
-        """Until the timer rings."""
+        """Keep a call until the timer rings."""
         self.pausing[call] = timer
 
     def forget(self, call: Call) -> None:
-        """It waits no more."""
+        """The call waits no longer."""
         self.parked.pop(call, None)
         if (timer := self.pausing.pop(call, None)) is not None:
             timer.cancel()
@@ -130,35 +130,35 @@ class ServiceLink:
             self.look()
         elif member.endpoint not in self._closing:
             self._dial(member)
-        # Else it left and came back: two connections at once with one peer would be one too many.
+        # Else it left and came back: dial once the old connection is closed, since a peer must have only one.
 
     def _dial(self, member: PoolMember) -> None:
         try:
             member.connection = self.router.connect(member.endpoint)
-        except HansaError:  # A registry of somebody else's may list anything.
+        except HansaError:  # A foreign registry may list anything.
             self._tally.bad_endpoints_count += 1
             self.pool.forget(member)
             self.look()
 
     def unlisted(self, provider: ProviderInfo) -> None:
-        """It is listed no more: let it answer what it has, then disconnect."""
+        """It is no longer listed: let it answer its requests, then disconnect."""
         member = self.pool.members.get(provider.endpoint)
         if member is not None:
             self.dismiss(member)
 
     def dismiss(self, member: PoolMember) -> None:
-        """No more requests for this member; when it owes nothing, its connection ends."""
+        """Send this member no more requests; when it has none left, end its connection."""
         self.pool.dismiss(member)
         self.settled(member)
 
     def answered(self, peer: bytes) -> None:
-        """Requests that this peer had were answered."""
+        """This peer answered requests."""
         member = self._connected.get(peer)
         if member is not None and member.leaving:
             self.settled(member)
 
     def settled(self, member: PoolMember) -> None:
-        """One request less is with this member."""
+        """A request of this member has ended."""
         if not member.leaving or member.in_flight_count or self._is_stopped:
             return
         if self.pool.members.get(member.endpoint) is member:
@@ -169,7 +169,7 @@ class ServiceLink:
             self.look()
 
     async def _leave(self, member: PoolMember) -> None:
-        """Disconnect from a member that is forgotten, then dial whoever was listed there meanwhile."""
+        """Disconnect from a forgotten member, then dial a provider that was listed there meanwhile."""
         outbound: Outbound = member.connection
         try:
             await outbound.close()
@@ -184,7 +184,7 @@ class ServiceLink:
             self.look()
 
     def happened(self, event: SocketEvent) -> None:
-        """What the socket says of its connections."""
+        """An event of the socket's connections."""
         if isinstance(event, Connected):
             self._came(event.peer)
         elif isinstance(event, Disconnected):
@@ -209,7 +209,7 @@ class ServiceLink:
                 return
 
     def look(self) -> None:
-        """Tell the gateway how the service stands."""
+        """Tell the gateway whether the service is ready or hopeless."""
         if self.pool.ready:
             self._owner.service_ready(self)
         elif not self.pool.is_hopeful:
@@ -218,10 +218,9 @@ class ServiceLink:
 
 
 class ServiceLinks:
-    """The services of one gateway. One that nobody offers and nobody waits for has no socket.
+    """The services of one gateway. A service without providers and waiting requests has no socket.
 
-    Services come and go under ever new names: when one is back it gets a new socket, and the balancer that
-    its user set.
+    Services come and go under ever new names: one that is back gets a new socket, and its user's balancer.
     """
 
     def __init__(
@@ -255,7 +254,7 @@ class ServiceLinks:
                 self.discovered(ProviderAdded(provider=provider))
 
     def stop(self) -> None:
-        """The gateway closes."""
+        """Stop, because the gateway closes."""
         self._is_stopped = True
         for link in self.links.values():
             link.stop()
@@ -273,7 +272,7 @@ class ServiceLinks:
             self.links[event.provider.service].pool.reweigh(event.provider)
 
     def rebalance(self, service: str) -> None:
-        """The balancer that was set for the service is another one now."""
+        """Use the balancer that was set for the service now."""
         if service in self.links:
             self.links[service].balancer = self._balancer(service)
 
@@ -281,8 +280,8 @@ class ServiceLinks:
         return self._balancers.get(service) or RoundRobin()
 
     async def _look_at_first_list(self) -> None:
-        """Tell those who wait for a service that is not listed as soon as that is known."""
-        # A source that closed will know of nobody, which is as good as an answer.
+        """Once it is known, tell calls that wait for a service without providers."""
+        # A source that closed will never have providers, which is as good as an answer.
         with suppress(AlreadyClosed):
             await self._providers.wait_heard()
         for link in list(self.links.values()):
@@ -303,7 +302,7 @@ class ServiceLinks:
         return link
 
     def release(self, link: ServiceLink) -> None:
-        """Give up the socket of a service if nobody offers the service and nobody waits for it."""
+        """Close the socket of a service that has no provider and no waiting request."""
         if link.is_empty and self.links.get(link.name) is link and not self._is_stopped:
             del self.links[link.name]
             link.stop()
@@ -313,21 +312,21 @@ class ServiceLinks:
     # -- who is there, and who may come
 
     def check_followed(self, service: str) -> None:
-        """Raises BadArgument for a service that the discovery does not show."""
+        """Raise BadArgument for a service that the discovery does not show."""
         if not self._providers.follows(service):
             raise BadArgument(
                 f"the discovery does not follow {service!r}: call discovery.subscribe({service!r}) first"
             )
 
     def absent(self, service: str) -> ServiceLink:
-        """A service that nobody is listed for: where to wait for somebody. Raises NoProvider, BadArgument."""
+        """The link of a service without listed providers, to wait there. Raises NoProvider, BadArgument."""
         self.check_followed(service)
         if not self._providers.awaits_first_list:
             raise self.nobody(service)
         return self._add(service)
 
     def is_hopeful(self, link: ServiceLink) -> bool:
-        """Whether a provider may be there soon: one is being dialled, or nothing is known yet of any."""
+        """Whether a provider may be ready soon: one is being dialled, or no list is known yet."""
         return link.pool.is_hopeful or self._providers.awaits_first_list
 
     def may_come(self, service: str, routing_id: bytes) -> bool:
@@ -343,7 +342,7 @@ class ServiceLinks:
         return () if link is None else tuple(member.peer for member in link.pool.ready)
 
     async def changed(self, service: str) -> None:
-        """Wait until somebody of the service is ready, or nobody is about to be. Raises BadArgument."""
+        """Wait until a provider is ready, or none is about to be. Raises BadArgument."""
         self.check_followed(service)
         link = self.links.get(service) or self._add(service)
         try:
@@ -360,16 +359,16 @@ class ServiceLinks:
         )
 
     def _known(self, service: str) -> str:
-        """What a request that finds nobody is told of the service."""
+        """What a request that finds no provider is told about the service."""
         count = self._providers.provider_count(service)
         return f"of {count} providers that are listed none is connected; {self._providers.situation}"
 
 
 def _has_missed(outbound: Outbound | None, address: str) -> bool:
-    """Whether it is this one whose attempt to connect has just failed."""
+    """Whether it is this outbound whose attempt to connect has just failed."""
     if outbound is None:
         return False
     connection = outbound.connection
-    if connection is None:  # Nobody was reached: the address is what was dialled.
+    if connection is None:  # Nobody answered: the address is the one that was dialled.
         return str(outbound.endpoint) == address
     return connection.closed.done() and not connection.admitted

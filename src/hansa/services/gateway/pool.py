@@ -1,13 +1,13 @@
 """The providers of one service, as a gateway sees them: listed or not, connected or not. Pure.
 
-A member is *ready* when it is connected under the very id that the list gives: by now, another process may
-listen on that endpoint. A member that is listed without an id is ready under any. Only ready members get
+A member is *ready* when it is connected under the very id that the list gives: another process may listen on
+that endpoint by now. A member that is listed without an id is ready under any. Only ready members get
 requests, so a stale entry costs nothing. A member that is no longer listed, or that says that it is draining,
 gets no more requests, and stays connected until it has answered those it has.
 
-A ready member is *suspected* when it let the time of a try pass: it may stand still, with its connection up.
-It gets no requests while there are others, until it answers anything, is connected anew, or a while is over.
-That while is twice as long each time.
+A ready member is *suspected* when it did not answer a try in time: it may stand still, with its connection
+up. It gets no requests while there are others, until it answers anything, is connected again, or a pause is
+over. The pause is twice as long each time.
 """
 
 from __future__ import annotations
@@ -46,20 +46,20 @@ class PoolMember:
         self.posted_count = 0
         """Requests handed to the socket for this member since its connection was made."""
         self.relisted_after = 0
-        """As many of them were posted before it was listed again: what they bring says nothing of it now."""
+        """How many of them were posted before it was listed again: their outcomes do not count now."""
         self.peer = b""
         """The id under which it is connected; empty while it is not."""
         self.leaving = False
         self.in_ready = False
-        """Whether the pool's `ready` holds it."""
+        """Whether it is in the pool's `ready`."""
         self.tried = False
         """Whether an attempt to connect has ended since it was listed or lost."""
         self.suspected_until = 0.0
-        """Means nothing while the pool's `suspects` do not hold it."""
+        """Without meaning unless it is in the pool's `suspects`."""
         self.suspicions_count = 0
         """How often it was suspected since it last answered."""
         self.connection: Any = None
-        """The driver's."""
+        """For the driver."""
 
     def __repr__(self) -> str:
         return (
@@ -67,7 +67,7 @@ class PoolMember:
         )
 
     def took(self) -> int:
-        """One more request was handed to its connection; the number of that request there."""
+        """A request was handed to its connection; returns the number of that request there."""
         self.in_flight_count += 1
         self.posted_count += 1
         return self.posted_count
@@ -85,17 +85,17 @@ class Pool:
         self.members: dict[str, PoolMember] = {}
         self.ready: list[PoolMember] = []
         self.well: list[PoolMember] = self.ready
-        """Those of `ready` that are not suspected; the very same list while nobody is."""
+        """The members of `ready` that are not suspected; the very same list while none is."""
         self.suspects: dict[PoolMember, None] = {}
         self._listed: dict[bytes, PoolMember] = {}
 
     @property
     def is_hopeful(self) -> bool:
-        """Whether somebody may be ready soon: an attempt to connect is under way."""
+        """Whether a member may be ready soon: an attempt to connect is under way."""
         return any(not member.tried and not member.leaving for member in self.members.values())
 
     def add(self, provider: ProviderInfo) -> PoolMember | None:
-        """The provider is listed. A member to be dialled, or None when its endpoint is dialled already."""
+        """The provider is listed. Returns a member to dial, or None when its endpoint is dialled already."""
         member = self.members.get(provider.endpoint)
         if member is None:
             self.members[provider.endpoint] = member = PoolMember(provider)
@@ -113,7 +113,7 @@ class Pool:
         return None
 
     def dismiss(self, member: PoolMember) -> None:
-        """No more requests for this member."""
+        """Send this member no more requests."""
         member.leaving = True
         self._sort(member)
 
@@ -136,7 +136,7 @@ class Pool:
         yield from self.members.values()
 
     def connected(self, member: PoolMember, peer: bytes) -> bool:
-        """The member's endpoint answered as `peer`; whether that is the provider that the list means."""
+        """The member's endpoint answered as `peer`; returns whether that is the listed provider."""
         member.peer = peer
         member.tried = True
         member.posted_count = member.relisted_after = 0
@@ -151,7 +151,7 @@ class Pool:
     def disconnected(self, member: PoolMember) -> None:
         member.peer = b""
         member.in_flight_count = 0
-        member.tried = False  # It is dialled again at once, and may be back before a caller's patience ends.
+        member.tried = False  # It is dialled again at once, and may be back before a caller gives up.
         self._sort(member)
 
     def ready_as(self, peer: bytes) -> PoolMember | None:
@@ -159,28 +159,28 @@ class Pool:
         return next((member for member in self.ready if member.peer == peer), None)
 
     def choices(self, tried: Sequence[str]) -> list[PoolMember]:
-        """Who may get a request that was with these endpoints already: the others, if there are others."""
+        """The members for a request that was with these endpoints already: others, if there are any."""
         if not tried:
             return self.well or self.ready
         return self._others(tried) or self.well or self.ready
 
     def has_others(self, tried: Sequence[str]) -> bool:
-        """Whether somebody is ready who was not tried."""
+        """Whether a member is ready that was not tried."""
         return any(member.endpoint not in tried for member in self.ready)
 
     def choices_beside(self, asked: Sequence[str], tried: Sequence[str]) -> list[PoolMember]:
-        """Who may get a request that is with some endpoints now, and was with others: none of the former."""
+        """The members for a request that the `asked` endpoints have and `tried` had: none of `asked`."""
         return self._others(tried) or self._others(asked)
 
     def _others(self, endpoints: Sequence[str]) -> list[PoolMember]:
-        """Members at none of these endpoints, suspected ones only if there is nobody else."""
+        """Members at none of these endpoints; suspected ones only if there are no others."""
         others = [member for member in self.ready if member.endpoint not in endpoints]
         return [member for member in others if member not in self.suspects] or others
 
     # -- suspicion
 
     def suspect(self, member: PoolMember, *, now: float) -> None:
-        """It let the time of a try pass."""
+        """The member did not answer a try in time."""
         if member in self.suspects or not member.is_ready:
             return
         member.suspicions_count += 1
@@ -190,12 +190,12 @@ class Pool:
         self._sort(member)
 
     def heard(self, peer: bytes) -> None:
-        """A message came from it: if it was suspected, it is well."""
+        """A message came from this peer: it is no longer suspected."""
         for member in [one for one in self.suspects if one.peer == peer]:
             self._trust(member)
 
     def relieve(self, *, now: float) -> None:
-        """Members that were suspected for long enough get requests again."""
+        """Members whose suspicion is over get requests again."""
         for member in [one for one in self.suspects if one.suspected_until <= now]:
             del self.suspects[member]
             self._sort(member)

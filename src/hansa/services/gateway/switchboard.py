@@ -1,7 +1,7 @@
-"""The way of every request of a gateway: opened, posted, settled once.
+"""The switchboard: the way of every request of a gateway, opened, posted, and settled once.
 
 The short way is `open`, `_post` and, when the reply comes, `_replies`, which leaves plain replies to
-`Calls.answer` (compiled by mypyc; `make bench`, case gateway). All else happens when something changes: a
+`Calls.answer` (compiled by mypyc; `make bench`, case gateway). The rest runs when something changes: a
 provider comes or goes, a deadline passes, a try fails.
 
 All requests share two timers: one for the earliest deadline, one for the tries that may take too long.
@@ -59,13 +59,13 @@ class Completion:
 
 
 def completion_of(call: Call, parts: list[bytes], error: HansaError | None) -> Completion:
-    """The outcome of a call, for whoever did not wait for it."""
+    """The outcome of a call, for a caller that did not wait for it."""
     return Completion(service=call.service, request_id=call.request_id, parts=parts, error=error)
 
 
 @dataclass(slots=True)
 class TryTally:
-    """Tries that were not the first."""
+    """Counts of tries that were not the first."""
 
     moved_count: int = 0
     retried_count: int = 0
@@ -74,10 +74,10 @@ class TryTally:
 
 
 class CallTimers:
-    """Tells `on_expired` of each call that has run out of time, and `on_overdue` of each slow try.
+    """Calls `on_expired` with each call that has run out of time, and `on_overdue` with each slow try.
 
     Both are given the time, and `on_expired` also when the timer should have fired. `on_overdue` sets the
-    time at which that call is to be looked at again, if it is.
+    time at which that call must be checked again, if it must.
     """
 
     def __init__(
@@ -121,18 +121,18 @@ class CallTimers:
     # -- tries
 
     def try_begun(self, call: Call, after_s: float, now: float) -> None:
-        """The call has a try from now on, which is to be looked at after so long."""
+        """A try of the call began; check it after `after_s`."""
         if self._calls.try_begun(call, after_s, now):
             self._look_at(call.hedge_at)
 
     def suspect(self, pool: Pool, member: PoolMember, now: float) -> None:
-        """The member has let the time of a try pass."""
+        """The member did not answer a try in time."""
         pool.suspect(member, now=now)
         if pool.suspects:
             self._suspecting[pool] = None
 
     def _look_at(self, at: float) -> None:
-        """Look for tries that are overdue then; earlier than planned, or the first time."""
+        """Check for overdue tries at this time, if that is earlier than planned."""
         self._calls.plan_look(at)
         if self._look is not None:
             self._look.cancel()
@@ -168,7 +168,7 @@ class Switchboard:
         on_room: Callable[[], None],
     ) -> None:
         self.name = name
-        # High and random, so that numbers which callers of a direct router choose rarely meet these.
+        # High and random, so that numbers which users of a direct router choose rarely collide with these.
         self.calls = Calls(environment.chance.uint32() << 31 | 1 << 62)
         self.tally = TryTally()
         self.strikes = Strikes()
@@ -191,7 +191,7 @@ class Switchboard:
             forget_peer=self.strikes.forget,
             make_router=self._new_router,
         )
-        self.links = self.services.links  # The same, for the short way.
+        self.links = self.services.links  # The same object, for the short way.
         self._is_closed = False
 
     async def close(self) -> None:
@@ -203,7 +203,7 @@ class Switchboard:
         for call in calls:
             self.calls.settle(call, AlreadyClosed(f"{self.name} was closed before {call} ended"))
         self._on_room()
-        # Together: each may linger.
+        # At the same time: each may linger.
         async with asyncio.TaskGroup() as group:
             group.create_task(self._tasks.close(), name=f"{self.name}: closing")
             for link in self.links.values():
@@ -223,17 +223,17 @@ class Switchboard:
         sink: Any,
         is_awaited: bool,
     ) -> Call:
-        """Send a request, or park it until a provider is connected. When it raises, nothing was sent."""
+        """Send a request, or park it until a provider is connected. If it raises, nothing was sent."""
         calls, now = self.calls, self._loop.time()
         call = calls.make(service, timeout, parts, msg_id, key, idempotent, trace, sink, is_awaited, now)
         frames = calls.first_frames(call, timeout)
         link = self.links.get(service)
         if link is not None and link.pool.ready:
             self._post(call, link, link.pool.well or link.pool.ready, frames)
-            if idempotent:  # Its patience is asked for only if it is not answered by then.
+            if idempotent:  # Its patience is computed only if it is not answered by then.
                 self._timers.try_begun(call, TRY_S_MIN, now)
         else:
-            encode(frames, [])  # What cannot be sent is told now, as if somebody were there.
+            encode(frames, [])  # An unsendable request fails now, as if a provider were there.
             self._park(call, link or self.services.absent(service))
         if calls.opened(call):
             self._timers.set_alarm(call.deadline, now)
@@ -249,7 +249,7 @@ class Switchboard:
         msg_id: int,
         sink: Any,
     ) -> Call:
-        """Send to a provider of the caller's choice. Raises NoProvider, BadArgument, Backlogged."""
+        """Send to the provider that the caller chose. Raises NoProvider, BadArgument, Backlogged."""
         link = self.links.get(service)
         member = None if link is None else link.pool.ready_as(routing_id)
         if link is None or member is None:
@@ -265,26 +265,26 @@ class Switchboard:
         return call
 
     def _post(self, call: Call, link: ServiceLink, choices: list[PoolMember], frames: list[bytes]) -> None:
-        """Choose a provider and hand the request to the socket. When it raises, nothing was sent."""
+        """Choose a provider and hand the request to the socket. If it raises, nothing was sent."""
         if len(choices) == 1:
             member = choices[0]
         else:
             try:
                 member = link.balancer.choose(choices, call.key, self._chance)
-            except Exception as failure:  # The user's own, perhaps.
+            except Exception as failure:  # The balancer may be the user's own.
                 raise UsageError(f"the balancer of {link.name} failed for {call}: {failure!r}") from failure
             if type(member) is not PoolMember or not member.in_ready:
                 raise UsageError(f"the balancer of {link.name} chose {member!r}: not one that it was given")
         lane = link.lanes.get(member.peer)
         if lane is None:
-            link.router.post(member.peer, frames)  # Which tells why it cannot.
-        # Not router.post: saves a call (`make bench`, case gateway).
+            link.router.post(member.peer, frames)  # This raises the error that says why it cannot.
+        # Not router.post: this saves a call (`make bench`, case gateway).
         elif (due := lane.outbox.put(frames)) != QUIET:
             lane.act(due)
         call.posted(member)
 
     def _replies(self, link: ServiceLink, peer: bytes, messages: list[list[bytes]]) -> None:
-        """What a provider sent in one chunk."""
+        """Handle what a provider sent in one chunk."""
         if link.pool.suspects:
             link.pool.heard(peer)
         answer, sampling, at = self.calls.answer, link.hedging.sampling, 0
@@ -295,7 +295,7 @@ class Switchboard:
         self._on_room()
 
     def _reply(self, link: ServiceLink, peer: bytes, frames: list[bytes]) -> None:
-        """One reply that is not plain."""
+        """Handle one reply that is not plain."""
         try:
             request_id, msg_id, _, parts = decode_call(frames)
         except BadFrame as error:
@@ -315,7 +315,7 @@ class Switchboard:
     def tell(
         self, callback: Callable[[Completion], None], call: Call, parts: list[bytes], error: HansaError | None
     ) -> None:
-        """A call's outcome for the callback of its caller."""
+        """Pass a call's outcome to its caller's callback."""
         try:
             callback(completion_of(call, parts, error))
         except Exception as failure:
@@ -323,18 +323,18 @@ class Switchboard:
 
     @staticmethod
     def _leave(link: ServiceLink, call: Call) -> None:
-        """The request is no longer with the member that it was posted to."""
+        """Take the request from the member that it was posted to."""
         if (member := call.leave()) is not None:
             link.settled(member)
 
     @staticmethod
     def _leave_beside(link: ServiceLink, call: Call) -> None:
-        """Nor with those that it was posted to before; what they still answer is late."""
+        """Take it also from earlier members; their answers are late then."""
         for member in call.leave_beside():
             link.settled(member)
 
     def _learn(self, link: ServiceLink, call: Call) -> None:
-        """An idempotent request was answered: what that says about the next."""
+        """An idempotent request was answered: note what that says about the next."""
         hedging = link.hedging
         if not call.idempotent or call.request_id & hedging.sampling:
             return
@@ -346,7 +346,7 @@ class Switchboard:
     # -- outcomes other than a reply
 
     def abandon(self, call: Call) -> None:
-        """The caller was cancelled. Nobody waits for this reply any more."""
+        """The caller was cancelled, and does not wait for the reply any longer."""
         if self.calls.abandon(call):
             self._withdraw(call)
             self._on_room()
@@ -356,7 +356,7 @@ class Switchboard:
         self._on_room()
 
     def _withdraw(self, call: Call) -> None:
-        """Take a call that is open no more from wherever it waits."""
+        """Remove a call that is no longer open from where it waits."""
         link = self.links[call.service]
         self._leave_beside(link, call)
         if call.member is not None:
@@ -382,13 +382,13 @@ class Switchboard:
         self._leave(link, call)
         problem = error_from_code(code, text)
         member = call.member
-        # A reply may be read late: if the provider was listed again meanwhile, it speaks of the time before.
+        # A reply may be read late: if the provider was listed again meanwhile, it is about the time before.
         if isinstance(problem, ProviderDraining) and member and call.post_number > member.relisted_after:
             link.dismiss(member)
         self._try_again(call, link, problem, not_started=isinstance(problem, NOT_STARTED))
 
     def _try_again(self, call: Call, link: ServiceLink, error: HansaError, *, not_started: bool) -> None:
-        """A try has failed: go on to the next one, or end the call with this error."""
+        """A try has failed: start the next one, or end the call with this error."""
         call.end_try()
         if (
             self._is_closed
@@ -409,21 +409,21 @@ class Switchboard:
             self._pause(call, link, error)
 
     def _give_up(self, call: Call, link: ServiceLink, error: HansaError) -> None:
-        """There is no other try: the call ends so, unless one that stands beside may still be answered."""
+        """There is no other try: end the call, unless a try beside may still be answered."""
         if call.beside and error.retryable:
             return
         self._leave_beside(link, call)
         self._fail(call, error)
 
     def _pause(self, call: Call, link: ServiceLink, error: HansaError) -> None:
-        if call.beside:  # It is not idle meanwhile, and is looked at again soon.
+        if call.beside:  # The call is not idle meanwhile, and is checked again soon.
             self._timers.try_begun(call, HEDGE_LOOK_S, self._loop.time())
             return
         pause_s = self._retry.pause_s(max(1, len(call.tried)), self._chance)
         link.pause(call, self._loop.call_later(pause_s, self._go_on, call, link, error))
 
     def _go_on(self, call: Call, link: ServiceLink, error: HansaError) -> None:
-        """The next try of a call, unless it has ended meanwhile; `error` is how it ends if there is none."""
+        """Start the next try of a call, unless it has ended meanwhile; without one, end it with `error`."""
         link.forget(call)
         if self.calls.open.get(call.request_id) is not call:
             return
@@ -434,9 +434,9 @@ class Switchboard:
                 self._post_again(call, link, choices, self._loop.time())
             else:
                 self._park(call, link)
-        except Backlogged:  # Whoever is there does not read now.
+        except Backlogged:  # The providers do not read now.
             self._pause(call, link, error)
-        except Unavailable:  # Nobody is there.
+        except Unavailable:  # No provider is there.
             self._give_up(call, link, error)
         except HansaError as problem:
             self._give_up(call, link, problem)
@@ -449,7 +449,7 @@ class Switchboard:
             self._timers.try_begun(call, TRY_S_MIN, now)
 
     def _overdue(self, call: Call, now: float) -> None:
-        """The present try has had its time: ask another provider, too, if there is one and it may be."""
+        """The current try has had its time: ask another provider too, if there is one and it is allowed."""
         link = self.links[call.service]
         due_at = call.tried_at + link.hedging.patience_s(call.deadline - call.started_at)
         if call.member is not None and now < due_at:
@@ -473,7 +473,7 @@ class Switchboard:
         try:
             self._post_again(call, link, choices, now)
             self.tally.hedged_count += 1
-        except HansaError:  # Whoever is there does not read now, and there is a try that may be answered.
+        except HansaError:  # The providers do not read now, and there is a try that may be answered.
             call.look_again(now + HEDGE_LOOK_S)
 
     # -- waiting: for room, for a provider, for the end of time
@@ -485,7 +485,7 @@ class Switchboard:
         link.park(call)
 
     def _expired(self, call: Call, now: float, due_at: float) -> None:
-        """A call that is open no more, because its time is over."""
+        """End a call whose time is over, and which is no longer open."""
         problem = call.timed_out(self._providers.situation, now=now, due_at=due_at)
         self._withdraw(call)
         self.calls.settle(call, problem)
@@ -494,12 +494,12 @@ class Switchboard:
     # -- providers come and go
 
     def service_ready(self, link: ServiceLink) -> None:
-        """Send what waited for a provider."""
+        """Send the requests that waited for a provider."""
         self._unpark(link)
         link.waiters.wake_all()
 
     def service_hopeless(self, link: ServiceLink) -> None:
-        """End what waited for a provider, once it is known that there is none."""
+        """End the requests that waited for a provider, once it is known that there is none."""
         if not self._providers.awaits_first_list:
             self._unpark(link)
             link.waiters.wake_all()
@@ -509,7 +509,7 @@ class Switchboard:
             self._go_on(call, link, self.services.nobody(call.service))
 
     def member_lost(self, link: ServiceLink, member: PoolMember, event: Disconnected) -> None:
-        """What was handed to the connection may have been carried out; what was not goes to somebody else."""
+        """Requests that the connection was given may have been carried out; others go to another provider."""
         calls = self.calls.of_member(member, event.peer)
         unsent_after = member.posted_count - event.unsent_count
         link.pool.disconnected(member)

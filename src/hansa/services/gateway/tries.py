@@ -1,4 +1,4 @@
-"""Whether a failed request is tried again, and whether a slow one gets a second try beside the first. Pure.
+"""Further tries of a request: after a failed try, and beside a slow one. Pure.
 
 `RetryPolicy` decides about failed tries. `Hedging` decides about slow ones, for idempotent requests only.
 
@@ -9,7 +9,7 @@ provider is asked as well, while the first may still answer; the first answer co
 - A try's time is twice what nearly all requests of this service take: their 99th percentile, as observed. It
   is never below `TRY_S_MIN`, and not above the try's share of the deadline, or half of the deadline where the
   service is known to take so long. Until enough was observed it is that share.
-- The percentile is followed step by step, starting from the second slowest of the first answers: an answer
+- The percentile is tracked step by step, starting from the second slowest of the first answers: an answer
   above the estimate raises it by a few percent, one below lowers it by a hundredth of that. A request that
   took more than one try counts as above. So a few very slow answers do not matter, and while one request in a
   hundred is sent twice, the estimate stays.
@@ -40,9 +40,9 @@ NOT_STARTED = (ProviderBusy, ProviderDraining)
 class RetryPolicy:
     """At most `tries_max` tries within the request's deadline, each with another provider if there is one.
 
-    A request that certainly was not started (refused as busy or draining, or never left this process) goes on
-    to another provider without anybody noticing. One that may have been carried out is tried again only if it
-    is marked idempotent. Once every provider had its try, the next one waits, twice as long each time.
+    A request that certainly was not started (refused as busy or draining, or never left this process) goes to
+    another provider without the caller noticing. One that may have been carried out is tried again only if it
+    is marked idempotent. Once every provider had its try, each further try waits twice as long.
 
     An idempotent request whose try takes far longer than usual is sent to another provider as well, and the
     first answer counts; in the long run at most `hedge_share` of the requests of a service, 0 for none.
@@ -63,26 +63,26 @@ class RetryPolicy:
             raise BadArgument(f"RetryPolicy: hedge_share {self.hedge_share} must be from 0 to 1")
 
     def allows(self, error: HansaError, *, tries_count: int, idempotent: bool, not_started: bool) -> bool:
-        """Whether a request that failed so may be tried once more."""
+        """Whether a request that failed with this error may be tried again."""
         if tries_count >= self.tries_max:
             return False
         return not_started or isinstance(error, NOT_STARTED) or (idempotent and error.retryable)
 
     def allows_beside(self, *, tries_count: int) -> bool:
-        """Whether an idempotent request with so many tries may have one more while those may be answered."""
+        """Whether an idempotent request with this many tries may have one more beside them."""
         return tries_count < self.tries_max and self.hedge_share > 0.0
 
     def pause_s(self, tries_count: int, chance: Chance) -> float:
-        """How long to wait after so many tries; drawn from half to all of it, so that a crowd spreads out."""
+        """How long to wait after this many tries; drawn from half to all of it, so that crowds spread out."""
         longest_s = min(self.pause_s_max, self.pause_s_min * 2 ** (tries_count - 1))
         return chance.uniform(longest_s / 2, longest_s)
 
 
-# So many answers say enough about a service.
+# This many answers say enough about a service.
 _OBSERVED_MIN = 20
-# Then every eighth is enough (`make bench`, case gateway): ids grow, so these bits are zero so often.
+# Then every eighth is enough (`make bench`, case gateway): ids grow, so every eighth has none of these bits.
 _SAMPLING = 0b111
-# How far one answer moves the estimate, and which share of the answers is above it.
+# By how much one answer moves the estimate, and which share of the answers is above it.
 _STEP = 0.05
 _ABOVE = 0.01
 # An estimate of nothing could not grow by percents.
@@ -104,7 +104,7 @@ class Hedging:
     )
 
     def __init__(self, *, tries_max: int, hedge_share: float) -> None:
-        # All tries, and the time that the last of them needs for its answer.
+        # All tries, and as much time again for the answer of the last one.
         self._share = 1.0 / (tries_max + 1)
         self._per_answer = hedge_share
         self._budget = float(HEDGES_COUNT_MAX)
@@ -113,7 +113,7 @@ class Hedging:
         self._slowest_s = 0.0
         self._observed_count = 0
         self.sampling = 0
-        """Answers to requests whose ids have one of these bits need not be told."""
+        """Answers to requests whose ids have one of these bits need not be reported."""
 
     def patience_s(self, timeout_s: float) -> float:
         """How long a try of a request with this timeout may take before another provider is asked, too."""
@@ -124,7 +124,7 @@ class Hedging:
         return max(TRY_S_MIN, min(2.0 * estimate_s, share_s), min(estimate_s, timeout_s / 2.0))
 
     def answered(self, latency_s: float) -> None:
-        """The only try of a request was answered after so long."""
+        """The only try of a request was answered after this time."""
         if self._budget < HEDGES_COUNT_MAX:
             self._budget += self._per_answer * (self.sampling + 1)
         estimate_s = self._estimate_s
@@ -145,7 +145,7 @@ class Hedging:
             self._estimate_s *= 1.0 + _STEP * (1.0 - _ABOVE)
 
     def take(self, *, now: float) -> bool:
-        """Whether one more request may be sent twice; if so, it is counted."""
+        """Returns whether one more request may be sent twice; if so, counts it."""
         if self._per_answer <= 0.0:
             return False
         earned = (now - self._earned_at) * HEDGES_PER_S

@@ -4,7 +4,7 @@ In the order in which a request goes through them:
 
 - `server`: the provider as a program uses it, and its socket. Registering is `hansa.presence`.
 - `handlers`: takes requests from the socket, runs handlers in tasks and threads, and sends the replies.
-- `work`: what a handler is given and may return, and which requests run, wait or are refused.
+- `work`: the requests and replies of handlers, and which requests run, wait or are refused.
 """
 
 from typing import TYPE_CHECKING

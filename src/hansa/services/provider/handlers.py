@@ -1,13 +1,13 @@
 """Runs handlers: takes requests from the socket, runs them in tasks and threads, and sends the replies.
 
-What the driver owes. It offers each request to `Workload`, and starts it, leaves it there, or answers it at
-once, as `Workload` says. It tells `Workload` of each request that has ended, and starts as many of those that
-wait as there is room for. It tells `Workload` and `Strikes` of each caller that has left. After each of
-these, `calm` looks again.
+What the driver must do. It offers each request to `Workload`, and starts it, leaves it there, or answers it
+at once, as `Workload` says. It tells `Workload` of each request that has ended, and starts as many waiting
+ones as there is room for. It tells `Workload` and `Strikes` of each caller that has left. After each of
+these, `calm` checks again.
 
 A reply to a caller that reads slowly waits at most `REPLY_S_MAX`, and never past the caller's deadline.
 Answers that no handler gives (busy, draining, bad request) do not wait: a full buffer keeps a reserve for
-them. If a reply cannot be delivered, its caller's connection is ended, so that the caller does not wait on.
+them. If a reply cannot be delivered, its caller's connection is ended, so that the caller stops waiting.
 
 The hot path is `take` to `_run` (`make bench`, case gateway): one decode, one look-up, one encode. Tasks are
 kept here and not in a `TaskScope`: a task that removes itself when it ends saves a callback and a turn of the
@@ -108,7 +108,7 @@ class HandlerRunner:
         self._pool: ThreadPoolExecutor | None = None
         self._in_threads: dict[Future[Reply], Handler] = {}
         self._left_behind: set[Request] = set()
-        """Their handlers run on after the end, and their callers have been told so."""
+        """Requests whose handlers still run after the end; their callers have been told so."""
         self._calm = Waiters()
         self._is_watched = False
         self._is_ending = False
@@ -134,7 +134,7 @@ class HandlerRunner:
     # -- requests in
 
     def take(self, peer: bytes, messages: list[list[bytes]]) -> None:
-        """All requests of one chunk."""
+        """Take all requests of one chunk."""
         now, work = self._loop.time(), self.work
         due: deque[tuple[Request, Handler]] = deque()
         refused: list[tuple[Request, int]] = []
@@ -153,13 +153,13 @@ class HandlerRunner:
             self._loop.call_soon(self._share, task)
 
     def peer_left(self, peer: bytes) -> None:
-        """What it has waiting is forgotten; what runs for it runs on."""
+        """Forget the waiting requests of this caller; those that run go on."""
         self.work.peer_left(peer)
         self.strikes.forget(peer)
         self._calm.wake_all()
 
     def _take_other(self, peer: bytes, frames: list[bytes]) -> None:
-        """What is no request for a handler."""
+        """Handle a message that is no request for a handler."""
         try:
             request_id, msg_id, header, parts = decode_call(frames)
             decode_header(header)
@@ -179,7 +179,7 @@ class HandlerRunner:
 
     def _take_unknown(self, peer: bytes, request_id: int, msg_id: int) -> None:
         if msg_id == ERROR_MSG_ID:
-            # Not answered: two who answer each other's failures would never stop.
+            # Not answered: two peers that answer each other's failures would never stop.
             if self.strikes.strike(peer, BadFrame("a failed reply came as a request", "not-a-request")):
                 self._router.expel(peer, "too many failed replies sent as requests")
             return
@@ -193,7 +193,7 @@ class HandlerRunner:
         self._running[request] = self._loop.create_task(self._run(request, handler), name=self._task_name)
 
     async def _run_line(self, line: deque[tuple[Request, Handler]]) -> None:
-        """One handler after another, while each leaves this task as it was."""
+        """Run one handler after another, while each leaves this task as it was."""
         running, run = self._running, self._run
         task, context = cast("asyncio.Task[None]", asyncio.current_task(self._loop)), copy_context()
         size = len(context)
@@ -209,10 +209,11 @@ class HandlerRunner:
                 if task.cancelling() or len(left) != size or (size and not _is_same(left, context)):
                     break
         finally:
-            context.run(self._share, task)  # Without what the last of them left in this one.
+            # Without the changes that the last handler made to this task's context.
+            context.run(self._share, task)
 
     def _share(self, task: asyncio.Task[None]) -> None:
-        """What this task has not begun by now gets tasks of its own."""
+        """Give the requests that this task has not begun tasks of their own."""
         line = self._lines.pop(task, None)
         while line:
             self._start(*line.popleft())
@@ -242,7 +243,7 @@ class HandlerRunner:
                     self._part_from(request.peer)
             except Backlogged:
                 await self._post_slowly(request, frames)
-            except (Unavailable, AlreadyClosed):  # The caller has left, or we are leaving.
+            except (Unavailable, AlreadyClosed):  # The caller has left, or the provider is leaving.
                 self.tally.replies_dropped_count += 1
         finally:
             del self._running[request]
@@ -259,7 +260,7 @@ class HandlerRunner:
         return await asyncio.wrap_future(future)
 
     def _look(self) -> None:
-        """A request has ended: start what waits, and tell who waits for calm."""
+        """A request has ended: start waiting ones, and wake those that wait in `calm`."""
         while self.work.waiting_count and (due := self.work.next_due(self._loop.time())) is not None:
             self._start(*due)
         if self._is_watched:
@@ -272,7 +273,7 @@ class HandlerRunner:
         return encode_error(request.request_id, error_reply(error))
 
     def _log_failure(self, request: Request, error: Exception) -> None:
-        """With its traceback, which the caller never sees; not as often as a broken handler can fail."""
+        """Log it with its traceback, which the caller never sees; only so often, even if it fails often."""
         now = self._loop.time()
         if now - self._logged_at < _LOG_INTERVAL_S:
             self._not_logged_count += 1
@@ -287,7 +288,7 @@ class HandlerRunner:
         self._post(request.peer, encode_error(request.request_id, reply))
 
     def _post(self, peer: bytes, frames: list[bytes]) -> None:
-        """An answer that no handler gave. It is small and nobody can wait with it: it may use the reserve."""
+        """Send an answer that no handler gave. It is small and must not wait: it may use the reserve."""
         try:
             self._router.post_control(peer, frames)
         except Backlogged:
@@ -297,7 +298,7 @@ class HandlerRunner:
             self.tally.replies_dropped_count += 1
 
     async def _post_slowly(self, request: Request, frames: list[bytes]) -> None:
-        """Wait for a caller that is slow to read, but not for one that has given up or never reads."""
+        """Wait for a caller that reads slowly, but not for one that has given up or never reads."""
         remaining_s = request.remaining_s(self._loop.time())
         gives_up_first = remaining_s is not None and remaining_s <= REPLY_S_MAX
         is_taken = False
@@ -310,12 +311,12 @@ class HandlerRunner:
         except Backlogged:  # The socket's policy is not to wait.
             self._part_from(request.peer)
         except (Unavailable, AlreadyClosed):
-            pass  # The caller has left, or we are leaving.
+            pass  # The caller has left, or the provider is leaving.
         finally:
             self.tally.replies_dropped_count += not is_taken
 
     def _part_from(self, peer: bytes) -> None:
-        """A caller did not read: end its connection, which is how it learns that a reply is lost."""
+        """A caller did not read: end its connection, so that it learns that a reply is lost."""
         detail = "the caller does not read its replies"
         if self._router.expel(peer, detail, reason=CloseReason.NOT_READING):
             self.tally.not_reading_count += 1
@@ -325,17 +326,16 @@ class HandlerRunner:
     # -- the end
 
     async def calm(self, is_calm: Callable[[], bool]) -> None:
-        """Wait until this is true; it is asked when a request has ended and when a peer has left."""
+        """Wait until `is_calm()`; it is checked when a request has ended and when a peer has left."""
         self._is_watched = True
         while not is_calm():
             await self._calm.wait()
 
     async def close(self) -> None:
-        """Answer what waits, cancel what runs, and wait for it to end, but not for ever.
+        """Answer waiting requests, cancel running ones, and wait for them to end, but not for ever.
 
-        A handler that is not over `cancel_s_max` after its cancellation is left behind: its caller is told,
-        and what it returns goes nowhere. A plain function cannot be cancelled: its thread ends when it
-        returns.
+        A handler that still runs `cancel_s_max` after its cancellation is left behind: its caller is told,
+        and its result is dropped. A plain function cannot be cancelled: its thread ends when it returns.
         """
         self._is_ending = True
         for request in self.work.give_up():
@@ -354,7 +354,7 @@ class HandlerRunner:
         if running:
             await asyncio.wait(running.values(), timeout=self._cancel_s_max)
         for request in [request for request in running if request in self._running]:
-            if running[request].done():  # Cancelled before its first step.
+            if running[request].done():  # It was cancelled before its first step.
                 del self._running[request]
                 self._unstarted(request)
             else:
@@ -400,12 +400,12 @@ def _call(handler: Handler, request: Request) -> Reply:
     try:
         return handler.function(request)  # type: ignore[return-value]
     except StopIteration as error:
-        # A future cannot carry this one, and would never be done.
+        # A future cannot carry StopIteration, and would never be done.
         raise HandlerFailed("StopIteration left the handler") from error
 
 
 def _is_same(context: Context, before: Context) -> bool:
-    """Whether these, which are as long, hold the very same values."""
+    """Whether two contexts of the same length hold the very same values."""
     return all(context.get(name, before) is value for name, value in before.items())
 
 

@@ -2,7 +2,7 @@
 
 Entering binds the ROUTER, then starts the line. The ROUTER's requests go to the `HandlerRunner`, and so does
 the end of each connection. Leaving first takes the entries back, then refuses new requests, waits for the
-running ones, and ends the handlers, the line and the ROUTER, each of them even if the one before failed.
+running ones, and ends the handlers, the line and the ROUTER, each of them even if the step before failed.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ F = TypeVar("F", bound=HandlerFunction)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderStats:
-    """Counts since the provider began; `running`, `waiting` and `peers` are those of now.
+    """Counts since the provider began; `running`, `waiting` and `peers` are current values.
 
     Every request that came is one of: replied, failed, busy, draining, expired, abandoned, unknown msgId, a
     bad frame, running or waiting.
@@ -62,9 +62,9 @@ class ProviderStats:
     bad_frames: Mapping[str, int]
     """Messages that are no requests, by reason."""
     expelled_count: int
-    """Connections ended because of them."""
+    """Connections ended because of bad frames."""
     replies_dropped_count: int
-    """Answers of any kind that nobody took: the caller had left or given up, or does not read."""
+    """Answers of any kind that were not delivered: the caller had left or given up, or does not read."""
     not_reading_count: int
     """Connections ended because the caller did not read: it is told ProviderLost instead of nothing."""
     running_count: int
@@ -76,19 +76,19 @@ class ProviderStats:
     """Services accepted again: after a failover, a registry's restart, or a change."""
     refusals_count: int
     missing_count: int
-    """Times a registry did not have an entry that it should have."""
+    """How often a registry did not have an entry that it should have."""
     behind_count: int
-    """Times a registry knew a later word about an entry: this machine's clock is behind another's."""
+    """How often a registry knew a later word about an entry: this machine's clock is behind another's."""
     heartbeats_count: int
     failovers_count: int
-    """Times a connected registry was lost."""
+    """How often a connected registry was lost."""
     dials_failed_count: int
     unanswered_count: int
-    """Times a registry was left because it did not answer."""
+    """How often a registry was left because it did not answer."""
     stray_answers_count: int
-    """Answers of registries to nothing that was asked."""
+    """Answers of registries that match no question."""
     registry_bad_frames_count: int
-    """Messages of registries that are none."""
+    """Messages of registries that cannot be decoded."""
 
 
 class Provider:
@@ -97,11 +97,11 @@ class Provider:
     Entering binds and begins to look for a registry; `register` waits until one has the service. Handlers are
     `async def` (they run as tasks) or `def` (they run in threads), at most `concurrency_max` at once; at most
     `waiting_max` more requests wait, and beyond that callers get ProviderBusy. Leaving the block unregisters,
-    lets what runs finish within the socket's linger, cancels the rest and closes; a handler that still runs
-    `cancel_s_max` after its cancellation is left behind and logged, and its caller is told ProviderLost.
+    lets running requests finish within the socket's linger, cancels the rest and closes; a handler that still
+    runs `cancel_s_max` after its cancellation is left behind and logged, and its caller is told ProviderLost.
 
     Heartbeats go to the registry every 5 s, or at a third of its timeout if that is shorter. With a
-    `heartbeat_interval` they go out at least so often; one that is not shorter than the registry's timeout
+    `heartbeat_interval` they go at least that often; one that is not shorter than the registry's timeout
     makes `register` raise RegistrationRefused.
     """
 
@@ -185,7 +185,7 @@ class Provider:
         await self.close()
 
     async def close(self) -> None:
-        """Unregister, finish what runs within the linger, and end. Closing twice does no harm."""
+        """Unregister, finish running requests within the linger, and end. Closing twice does no harm."""
         if self._home is not None:
             self._home.check()
             await self._closing.once(self._close)
@@ -208,7 +208,7 @@ class Provider:
                     await self.router.close()
 
     def connect_registry(self, endpoint: str) -> None:
-        """One more registry (its ROUTER) to choose from. Raises BadEndpoint, BadArgument."""
+        """Add a registry (its ROUTER) to choose from. Raises BadEndpoint, BadArgument."""
         if self._home is not None:
             self._home.check()
         self._line.add_registry(self._checked_registry(endpoint))
@@ -218,8 +218,8 @@ class Provider:
     def handler(self, msg_id: int = 0) -> Callable[[F], F]:
         """Decorates the function for requests with this msgId: it takes a Request and returns the reply.
 
-        What it raises reaches the caller as an error: HandlerFailed with the reason it was given, another
-        error of hansa's as itself, anything else as HandlerFailed. Raises BadArgument, UsageError.
+        An exception of it reaches the caller as an error: HandlerFailed with its reason, another error of
+        hansa's as itself, anything else as HandlerFailed. Raises BadArgument, UsageError.
         """
         if callable(msg_id):
             raise UsageError("write @provider.handler(), with parentheses")
@@ -259,8 +259,8 @@ class Provider:
     ) -> None:
         """Change a service's weight; returns when the registry has it. 0 means 1.
 
-        Raises NotRegistered, TimedOut, BadArgument. Cancelled or timed out, the new weight may already hold,
-        and is what a later registry is told.
+        Raises NotRegistered, TimedOut, BadArgument. After a cancellation or a timeout the new weight may
+        already be in use, and a later registry is told it.
         """
         self._check_registering()
         await self._line.reweight(service, weight or 1, timeout=timeout)
@@ -268,33 +268,34 @@ class Provider:
     async def unregister(self, service: str, *, timeout: float | None = REGISTER_TIMEOUT_S) -> None:
         """Take a service back; returns when the registry has removed it. Requests are still answered.
 
-        Raises NotRegistered, TimedOut. Cancelled or timed out, it is no longer kept up: a registry that was
-        not told drops it when heartbeats stay away.
+        Raises NotRegistered, TimedOut. After a cancellation or a timeout, it is no longer kept up: a registry
+        that was not told drops it when heartbeats stop.
         """
         self._check_entered()
         await self._line.unregister(service, timeout=timeout)
 
     def registration(self, service: str) -> Registration | None:
-        """What a registry last said about this service, refusals too."""
+        """The last answer of a registry about this service, also a refusal."""
         return self._machine.registration(service)
 
     def state(self, service: str) -> ProviderState:
-        """How far this service is."""
+        """The state of this service's registration."""
         return ProviderState.INIT if self._bound is None else self._machine.state(service)
 
     # -- leaving
 
     async def drain(self, *, timeout: float = DRAIN_TIMEOUT_S) -> bool:
-        """Leave without failing anyone: unregister everything, and serve on until every gateway has left.
+        """Leave without failing any caller: unregister all services, and serve until every gateway has left.
 
-        Afterwards new requests are answered ProviderDraining. False when something still ran, or somebody was
-        still connected, at the end of the timeout. Cancelled, nothing is registered and it serves on.
+        Afterwards new requests are answered ProviderDraining. Returns False when requests still ran, or a
+        gateway was still connected, at the end of the timeout. If cancelled, nothing is registered and it
+        serves on.
         """
         self._check_entered()
         self._is_leaving = True
         loop = asyncio.get_running_loop()
         end_at = loop.time() + timeout
-        # Without a registry this fails, and is made up for when one is back; the gateways count in any case.
+        # Without a registry this fails, and is repeated when one is back; the gateways count in any case.
         await self._line.unregister_all(timeout=min(timeout, REGISTER_TIMEOUT_S))
         await self._calm(lambda: self._is_idle and not self.router.peers, max(0.0, end_at - loop.time()))
         self._runner.work.shut()
@@ -356,7 +357,7 @@ class Provider:
             async with asyncio.timeout(within_s):
                 await self._runner.calm(is_calm)
         except TimeoutError:
-            pass  # The caller looks at what is left.
+            pass  # The caller checks what is left.
 
     def _happened(self, event: SocketEvent) -> None:
         if isinstance(event, Disconnected):

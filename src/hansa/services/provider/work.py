@@ -1,8 +1,8 @@
-"""What a provider is asked to do: requests, their handlers and replies, and which requests run. Pure.
+"""The work of a provider: requests, their handlers and replies, and which requests run. Pure.
 
 At most `concurrency_max` requests run, at most `threads_max` of them in threads. At most `waiting_max` more
-(and `waiting_bytes_max` of them) wait; of those that could run, the oldest goes first. Any further request is
-refused as busy. A request is not started once its deadline has passed or its caller has left.
+(and `waiting_bytes_max` of them) wait; of the waiting ones that could run, the oldest goes first. Any further
+request is refused as busy. A request is not started once its deadline has passed or its caller has left.
 
 Requests for tasks and for threads wait in two lines, so that plain functions that fill all threads do not
 hold up the others.
@@ -42,7 +42,7 @@ Reply: TypeAlias = bytes | Sequence[bytes] | None
 
 
 class Request:
-    """What a caller sent. `deadline` is in the event loop's time; after it nobody waits for the reply."""
+    """A caller's request. `deadline` is in the event loop's time; after it nobody waits for the reply."""
 
     __slots__ = ("deadline", "msg_id", "parts", "peer", "request_id", "trace")
 
@@ -89,7 +89,7 @@ class Handler:
     def __init__(self, msg_id: int, function: HandlerFunction) -> None:
         self.msg_id = msg_id
         self.function = function
-        # An object with an async __call__ is as good as an async def.
+        # An object with an async __call__ counts as an async def.
         self.is_plain = not (
             inspect.iscoroutinefunction(function)
             or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
@@ -97,17 +97,17 @@ class Handler:
 
     @property
     def name(self) -> str:
-        """Which function it is, for people: where it was defined, and its msgId."""
+        """The function's name for people: where it was defined, and its msgId."""
         named = self.function if hasattr(self.function, "__qualname__") else type(self.function)
         return f"{named.__module__}.{named.__qualname__} (msgId {self.msg_id})"
 
 
 def reply_parts(reply: object, frame_bytes_max: int, message_bytes_max: int) -> list[bytes]:
-    """The parts of a reply. Raises `HandlerFailed` for what a handler must not return.
+    """The parts of a reply. Raises `HandlerFailed` for a value that a handler must not return.
 
-    Too large a reply is one of those: the caller's side would end the connection, with all that is on it.
+    A reply that is too large is such a value: the caller's side would end the whole connection.
     """
-    given: list[Any]  # Compiled code would raise an error of its own for what is of another type.
+    given: list[Any]  # Compiled code would raise an error of its own for a value of another type.
     if type(reply) is bytes:
         given = [reply]
     elif reply is None:
@@ -132,20 +132,21 @@ def reply_parts(reply: object, frame_bytes_max: int, message_bytes_max: int) -> 
 
 
 def reply_frames(request: Request, reply: Any, frame_bytes_max: int, message_bytes_max: int) -> list[bytes]:
-    """The frames of a reply. Raises `HandlerFailed` for what a handler must not return."""
+    """The frames of a reply. Raises `HandlerFailed` for a value that a handler must not return."""
     parts = reply_parts(reply, frame_bytes_max, message_bytes_max)
     return encode_call(request.request_id, request.msg_id, parts)
 
 
 def error_reply(error: BaseException) -> ErrorReply:
-    """What the caller is told about a handler's exception: hansa's errors keep their word."""
+    """The reply for a handler's exception: hansa's own errors keep their code."""
     try:
         text = str(error)
-    except Exception as broken:  # The exception's own __str__: still the caller gets its answer.
+    # The exception's own __str__ failed: the caller gets its answer all the same.
+    except Exception as broken:
         text = f"(its text failed: {type(broken).__name__})"
     if isinstance(error, NoProvider | ProviderBusy | ProviderDraining):
-        # These promise "not started", and a caller may send such a request again without asking. A handler
-        # that lets them through (it called somebody else, say) has started.
+        # These errors promise "not started", and a caller may send such a request again without asking. A
+        # handler that lets them through (it called somebody else, say) has started.
         return ErrorReply(Unavailable.code, f"{type(error).__name__}: {text}")
     if isinstance(error, HansaError):
         code = error.reason if isinstance(error, HandlerFailed) else error.code
@@ -155,7 +156,7 @@ def error_reply(error: BaseException) -> ErrorReply:
     return ErrorReply(HandlerFailed.code, f"{type(error).__name__}: {text}" if text else type(error).__name__)
 
 
-# What becomes of a request that is offered. Integers, because every request is compared with them.
+# The results of offering a request. Integers, because every request is compared with them.
 START: Final = 0
 WAIT: Final = 1
 BUSY: Final = 2
@@ -165,7 +166,7 @@ EXPIRED: Final = 4
 
 @dataclass(slots=True, kw_only=True)
 class WorkTally:
-    """What was not started, and why."""
+    """Counts of requests that were not started, by reason."""
 
     busy_count: int = 0
     draining_count: int = 0
@@ -176,7 +177,7 @@ class WorkTally:
 
 
 class Workload:
-    """Admits requests and says whose turn it is. The caller runs them and says when each has ended."""
+    """Admits requests and decides whose turn it is. The caller runs them and reports when each has ended."""
 
     def __init__(
         self,
@@ -203,9 +204,9 @@ class Workload:
         self._is_shut = False
         self._arrivals_count = 0
         self._swept_at = float("-inf")
-        # For tasks and for threads; a number of arrival lets the older of two heads go first.
+        # One line for tasks and one for threads; a number of arrival lets the older of two heads go first.
         self._lines: tuple[deque[tuple[int, Request, Handler]], ...] = (deque(), deque())
-        # Most callers have one timeout and no trace, and so one header.
+        # Most callers use one timeout and no trace, and so one header.
         self._last_header = b""
         self._last_values = CallHeader()
 
@@ -219,9 +220,9 @@ class Workload:
         due: deque[tuple[Request, Handler]],
         refused: list[tuple[Request, int]],
     ) -> int:
-        """Offer the requests from `at` on; the place of the first that no handler is for, or the end.
+        """Offer the requests from `at` on; returns the place of the first without a handler, or the end.
 
-        Those to START are added to `due`, and those to answer BUSY or DRAINING to `refused`.
+        Requests to START are added to `due`, and those to answer BUSY or DRAINING to `refused`.
         """
         for place in range(at, len(messages)):
             deadline: float | None = None
@@ -275,18 +276,18 @@ class Workload:
         return WAIT
 
     def ended(self, handler: Handler) -> None:
-        """One that was started has ended. If something waits, `next_due` says what to start instead."""
+        """A started request has ended. If others wait, `next_due` returns the one to start instead."""
         self.running_count -= 1
         if handler.is_plain:
             self._threads_count -= 1
 
     def unstarted(self, handler: Handler) -> None:
-        """One that was to be started never was, and is answered DRAINING."""
+        """A request that was to be started never was, and is answered DRAINING."""
         self.ended(handler)
         self.tally.draining_count += 1
 
     def next_due(self, now: float) -> tuple[Request, Handler] | None:
-        """The oldest that waits and can run now; it counts as started."""
+        """The oldest waiting request that can run now; it counts as started."""
         while self.running_count < self._concurrency_max:
             tasks, threads = self._lines
             line = tasks
@@ -305,16 +306,16 @@ class Workload:
         return None
 
     def peer_left(self, peer: bytes) -> None:
-        """Forget what this caller has waiting."""
+        """Forget the waiting requests of this caller."""
         if self.waiting_count:
             self.tally.abandoned_count += self._sweep(lambda request: request.peer == peer)
 
     def shut(self) -> None:
-        """From now on everything new is answered DRAINING; what waits and runs goes on."""
+        """From now on all new requests are answered DRAINING; waiting and running ones go on."""
         self._is_shut = True
 
     def give_up(self) -> list[Request]:
-        """Start nothing more: those that still waited, oldest first, to be answered DRAINING."""
+        """Start nothing more; returns the waiting requests, oldest first, to be answered DRAINING."""
         self.shut()
         left = [request for _, request, _ in sorted((*self._lines[0], *self._lines[1]), key=_arrival)]
         self._sweep(lambda request: True)

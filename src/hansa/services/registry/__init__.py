@@ -1,9 +1,9 @@
-"""The registry: keeps the list of who offers which service, and publishes it.
+"""The registry: keeps the list of services and their providers, and publishes it.
 
 - `server`: the registry as a program uses it; its sockets and its timer, from one start to the next stop.
 - `catalogue`: the machine: what the registry knows, and how it answers.
-- `entries`: the rule by which registries agree about one key, the entries of a list, and what was removed.
-- `synced`: what other registries say.
+- `entries`: the rule by which registries agree about one key, the entries of a list, and tombstones.
+- `synced`: the lists of other registries.
 - `announcer`: when lists are published, and their bytes.
 """
 

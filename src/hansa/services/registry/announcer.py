@@ -7,11 +7,11 @@ takes a small share of the time however much changes. Without changes the list i
 For a while after the start, the lists say that the registry is settling: its providers are still coming back,
 and no reader may conclude that a provider which is missing was removed.
 
-A registry whose process was stopped has let all its entries expire when it wakes, although every provider may
-be alive. It holds its next list back until living providers had the time to say so.
+When a registry wakes whose process was stopped, all its entries expire, although every provider may be alive.
+It delays its next list until living providers had the time to report.
 
-The wire form of each service is kept, and within it that of each provider. A change encodes its own entry;
-the rest of the list is put together from what is kept.
+The wire form of each service is kept, and within it that of each provider. A change encodes only its own
+entry; the rest of the list is joined from the kept parts.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ class Announcement(NamedTuple):
 
 
 class Announcer:
-    """Decides when the catalogue's lists are told, numbers them and keeps their bytes.
+    """Decides when the catalogue's lists are published, numbers them and keeps their bytes.
 
-    `list_seq` is the number before the first list's. Nothing is told before there is a reason.
+    `list_seq` is the number before the first list's. Nothing is published before there is a reason.
     """
 
     def __init__(
@@ -77,9 +77,9 @@ class Announcer:
         return self._rested_since + self._pause_s()
 
     def wake(self, *, now: float) -> None:
-        """The process was stopped: tell nothing for a moment, then the lists, and settle as after a start.
+        """The process was stopped: publish nothing for a moment, then the lists, and settle as after a start.
 
-        One that holds its lists already does not hold them longer.
+        An announcer that already delays its lists does not delay them longer.
         """
         if self._held_until is None:
             self._held_until = now + WAKING_S

@@ -1,10 +1,10 @@
-"""What a registry knows, and how it answers. Pure.
+"""The catalogue: what a registry knows, and how it answers. Pure.
 
-Theory of operation. Three sources tell who offers what: providers that registered here (`own`), the
-lists of other registries (`Synced`), and the record of what was removed (`Tombstones`). Each change of a
-source names the keys that it touches, and only these are merged again (`entries` has the rule). The result is
-the list that discoveries see (`merged`). Nothing is ever rebuilt from scratch, and a heartbeat touches one
-entry.
+Theory of operation. Three sources say which provider offers which service: providers that registered here
+(`own`), the lists of other registries (`Synced`), and the record of what was removed (`Tombstones`). Each
+change of a source names the keys that it touches, and only these are merged again (`entries` has the rule).
+The result is the list that discoveries see (`merged`). Nothing is ever rebuilt from scratch, and a heartbeat
+touches one entry.
 
     REGISTER ------> own ------+
     REGISTRY_SYNC -> Synced ---+--> merged --> SERVICE_LIST
@@ -13,13 +13,13 @@ entry.
 
 Own entries are kept in the order in which they were last heard, so the first is the next to expire. Every
 call first lets overdue entries expire: after a stop of the process, a heartbeat that waited in a buffer must
-not pass for a sign of life.
+not count as a sign of life.
 
 A registry gives up its own entry if another registry says that the provider has moved, that the entry was
 removed, or that another provider holds the key. If that is wrong, the provider is told, or learns it from the
 answer to its next heartbeat, and registers again with a higher epoch.
 
-What a provider says carries a stamp, which becomes the entry's epoch. A registry that was stopped, or cut
+A provider's message carries a stamp, which becomes the entry's epoch. A registry that was stopped, or cut
 off, may read a message long after its provider has said something newer elsewhere. Then the message is
 *behind* what is known, or is hidden as soon as the newer one is heard. If a connected provider is behind,
 because another clock is ahead, it is told the highest epoch and goes beyond it. The registry makes an epoch
@@ -54,14 +54,14 @@ from hansa.wire.registry import AckStatus, Heartbeat, Register, RegisterAck, Unr
 
 ProviderMessage: TypeAlias = Register | Unregister | Heartbeat | UpdateWeight
 
-# A provider that missed half a beat may be slow; one that is overdue by more has lost its right to the key.
+# A provider that missed half a beat may be slow; one that is later than that has lost its right to the key.
 _ALIVE_BEATS: Final = 1.5
 _NEVER: Final = float("inf")
 _UINT32_MAX: Final = 0xFFFF_FFFF
 
 
 class ProviderAnswer(NamedTuple):
-    """What to tell the provider that is connected as `peer`."""
+    """An answer for the provider that is connected as `peer`."""
 
     peer: bytes
     ack: RegisterAck
@@ -88,7 +88,7 @@ class CatalogueTally:
 
 
 class Catalogue:
-    """The entries of one registry. The caller supplies the time: `now` monotonic, `wall_ms` for epochs."""
+    """The entries of one registry. The caller passes the time: `now` monotonic, `wall_ms` for epochs."""
 
     def __init__(
         self,
@@ -106,13 +106,14 @@ class Catalogue:
         self.own = self._holdings.entries
         silence_s = BROADCASTS_MISSED_MAX * broadcast_interval_s
         self.synced = Synced(silence_s=silence_s)
-        # Nobody claims what was removed for longer than this: a peer that has not heard of it tells it for
-        # one heartbeat timeout more, and is forgotten when it has then been silent for three intervals.
+        # No registry claims a removed entry for longer than this: a peer that has not heard of the removal
+        # tells the entry for one heartbeat timeout more, and is forgotten when it has then been silent for
+        # three intervals.
         keep_s = max(BROADCASTS_MISSED_MAX * heartbeat_timeout_s, silence_s + heartbeat_timeout_s)
         self._provider_entries_max = provider_entries_max
         self.tombstones = Tombstones(keep_s=keep_s, share_max=provider_entries_max)
-        # A registration said longer ago is not taken. Tombstones stand three intervals longer than this, and
-        # by so much a provider's clock may be ahead of ours before it could bring back what was removed.
+        # A registration with an older stamp is refused. Tombstones are kept three intervals longer than this;
+        # by that much a provider's clock may be ahead of ours before it could bring back what was removed.
         self._late_ms = int(heartbeat_timeout_s * 1000)
         self._told_timeout_ms = max(1, min(self._late_ms, _UINT32_MAX))
         self._alive_s = _ALIVE_BEATS * heartbeat_interval_s
@@ -125,7 +126,7 @@ class Catalogue:
 
     @property
     def is_changed(self) -> bool:
-        """Whether there is something to tell since the lists were last asked for."""
+        """Whether something has changed since the lists were last requested."""
         return self.merged.is_changed or self.own.is_changed or self.tombstones.is_changed
 
     @property
@@ -153,7 +154,7 @@ class Catalogue:
     def hear(
         self, peer: bytes, message: ProviderMessage, *, now: float, wall_ms: int
     ) -> list[ProviderAnswer]:
-        """A provider says something; what to answer, to it and perhaps to others."""
+        """Take in a provider's message; returns the answers, to it and perhaps to others."""
         self._expire(now)
         match message:
             case Heartbeat():
@@ -206,14 +207,14 @@ class Catalogue:
         return None if self._due_at == _NEVER else self._due_at
 
     def expire(self, *, now: float) -> list[ProviderAnswer]:
-        """Let go what is overdue: entries, silent peers, tombstones."""
+        """Remove what is overdue: entries, silent peers, tombstones."""
         self._expire(now)
         return self._take_answers()
 
     def overslept(self, *, now: float) -> list[ProviderAnswer]:
-        """The process was stopped. What seems overdue may only not have been heard.
+        """The process was stopped. Entries that seem overdue may only not have been heard.
 
-        It goes as with a new start, without a tombstone: whoever lives registers again.
+        They are removed without a tombstone, as with a new start: living providers register again.
         """
         while (key := self._holdings.overdue(now)) is not None:
             self.tally.expired_count += 1
@@ -277,9 +278,9 @@ class Catalogue:
         if epoch is None:
             epoch = max(first_epoch(wall_ms), known_epoch + 1)
         elif known_epoch >= first_epoch(wall_ms + EPOCH_AHEAD_S_MAX * 1000):
-            epoch = EPOCH_MAX + 1  # Nobody steps over that and is believed.
+            epoch = EPOCH_MAX + 1  # Higher than any epoch that is accepted, so it is refused below.
         elif epoch < first_epoch(wall_ms - self._late_ms):
-            # It may have been taken back since, so long ago that nobody remembers. Who lives says it again.
+            # It may have been taken back since, so long ago that nobody remembers. A living one repeats it.
             self._answer_behind(peer, message, max(known_epoch, first_epoch(wall_ms)))
             return
         elif epoch <= known_epoch:
@@ -307,7 +308,7 @@ class Catalogue:
         self._holdings.put(key, entry, now)
         self._must_look_at(self._holdings.deadline())
         self._merge((key,))
-        # A provider that gives no token knows nothing of extensions: it gets what the specification says.
+        # A provider that gives no token knows no extensions: it gets what the specification says.
         timeout_ms = None if message.token is None else self._told_timeout_ms
         ack = RegisterAck(
             status=AckStatus.OK, endpoint=endpoint, heartbeat_timeout_ms=timeout_ms, token=message.token
@@ -333,14 +334,14 @@ class Catalogue:
             self._answer_behind(peer, message, known_epoch)
             return
         if entry is None:
-            # Nobody has told of it here yet; who does so later tells what was before this.
+            # No registry has told this entry here yet; a registry that tells it later tells an older state.
             self.tally.unknown_entries_count += 1
             if not self.tombstones.has_room(peer):
                 self._refuse_beyond_share(peer, message, "removed entries that are remembered for it")
                 return
         else:
             self.tally.unregistered_count += 1
-        # Its older claims at other registries are dead with it; of a newer one this registry has not heard.
+        # Its older claims at other registries are dead with it; this registry knows of no newer one.
         if holding is not None:
             self._holdings.remove(key)
         self._bury(key, epoch, now, provider=peer)
@@ -357,7 +358,7 @@ class Catalogue:
             return
         key, holding = held
         known_epoch = holding.entry.epoch
-        # A new epoch, so that who hears several registries believes the one that knows the new weight.
+        # A new epoch, so that a discovery of several registries believes the one that knows the new weight.
         epoch = min(known_epoch + 1, EPOCH_MAX) if message.stamp is None else message.stamp
         if message.stamp is not None and epoch <= known_epoch:
             self._answer_behind(peer, message, known_epoch)
@@ -374,7 +375,7 @@ class Catalogue:
     def _is_dated_wrongly(
         self, peer: bytes, message: Register | Unregister | UpdateWeight, wall_ms: int
     ) -> bool:
-        """Whether it carries a stamp so far in the future that it would stand against everything; refused."""
+        """Whether its stamp is so far in the future that it would prevail over everything; then refused."""
         ahead_s = 0.0 if message.stamp is None else epoch_wall_s(message.stamp) - wall_ms / 1000
         if ahead_s <= EPOCH_AHEAD_S_MAX:
             return False
@@ -402,7 +403,7 @@ class Catalogue:
         key = (service, endpoint)
         holding = self._holdings.get(key)
         if holding is None:
-            # Seldom: a provider of ours says the endpoint as the answer to REGISTER spelled it.
+            # Rare: our providers spell the endpoint as the answer to REGISTER spelled it.
             key = (service, _canonical(endpoint))
             holding = self._holdings.get(key)
         return None if holding is None or holding.entry.routing_id != peer else (key, holding)
@@ -446,8 +447,8 @@ class Catalogue:
         if best is None:
             text = f"not registered: another registry says that {service} at {endpoint} was removed"
         elif best.registry_id != self.registry_id:
-            # It has moved to a registry that is in touch with it: it knows. Else that registry's claim is the
-            # old one, from a clock that was ahead.
+            # The provider has moved to a registry that is in touch with it, and so knows. Else that
+            # registry's claim is an old one, from a clock that was ahead.
             if not best.is_alive:
                 text = f"not registered: {service} at {endpoint} was last seen at another registry"
         elif winner is not None and winner.is_alive:
@@ -464,7 +465,7 @@ class Catalogue:
             self._answer(entry.routing_id, status, endpoint, text, None)
 
     def _show(self, key: Key, entry: ProviderEntry | None) -> None:
-        """Put into the merged list what prevails, or take it out."""
+        """Put the prevailing entry into the merged list, or take the key out."""
         service, endpoint = key
         shown = self.merged.get(service, endpoint)
         if entry == shown:
@@ -521,7 +522,7 @@ class Catalogue:
         self._answer(peer, status, endpoint, text, message.token)
 
     def _refuse_beyond_share(self, peer: bytes, message: Register | Unregister, what: str) -> None:
-        """For this provider alone. Without a strike: one that is refused may be honest, and asks again."""
+        """Refuse for this provider alone. Not a strike: a refused provider may be honest, and asks again."""
         self.tally.beyond_share_count += 1
         text = (
             f"this provider has {self._provider_entries_max} {what}, which is the most that one may have: "
@@ -536,7 +537,10 @@ class Catalogue:
 
 
 class Holdings:
-    """By key and by provider. A heartbeat moves one entry to the end, so the first is the next to expire."""
+    """Own entries by key and by provider.
+
+    A heartbeat moves an entry to the end: the first is the next to expire.
+    """
 
     def __init__(self, *, timeout_s: float) -> None:
         self.entries = Entries()
@@ -557,7 +561,7 @@ class Holdings:
         return len(self._keys_by_id.get(routing_id, ()))
 
     def put(self, key: Key, entry: ProviderEntry, now: float) -> None:
-        """Enter it as just heard, in place of whatever had this key."""
+        """Add an entry as just heard, in place of any other under this key."""
         if key in self._by_key:
             self.remove(key)
         self._by_key[key] = Holding(entry, now)
@@ -601,7 +605,7 @@ class Holdings:
 
 
 class Holding:
-    """An entry and when its provider last stood by it."""
+    """An entry and when its provider last confirmed it."""
 
     __slots__ = ("entry", "heard_at")
 

@@ -1,4 +1,4 @@
-"""What registries have to agree about: claims of one key, the entries of a list, and what was removed. Pure.
+"""What registries must agree about: claims of one key, the entries of a list, and tombstones. Pure.
 
 A claim says that a provider offers a service at an endpoint. One key (service, endpoint) may have several
 claims: the provider has moved from one registry to another, a restarted provider has a new routing id, or two
@@ -13,9 +13,9 @@ the same rule, so that registries which know the same claims show the same entry
 
 Tombstones keep a registry which has not heard of a removal from bringing the entry back. No peer can push out
 the tombstones of others. Of one provider as many are kept as it may have entries; beyond that its own oldest
-go. So removing an entry always works, and a provider that wears out many names pays for them itself. In all
-`count_max` are kept: own ones and those heard from other registries have at least half of that each. Of those
-heard, the registry that told the most loses its oldest.
+go. So removing an entry always works, and a provider that uses up many names loses only its own. In all
+`count_max` are kept: own tombstones and those of other registries have at least half of that each. Of the
+others', the registry that told the most loses its oldest.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _PROVIDER_FRAMES = 3
 
 
 class EntryClaim(NamedTuple):
-    """A provider's entry and the registry that says so. Living: neither of the two is away."""
+    """A provider's entry and the registry that claims it. It is alive when neither of the two is away."""
 
     entry: ProviderEntry
     registry_id: int
@@ -44,7 +44,7 @@ class EntryClaim(NamedTuple):
 
 
 def newest_by_id(claims: Iterable[EntryClaim], dead_epoch: int) -> dict[bytes, EntryClaim]:
-    """Of each provider the claim that counts, by its routing id."""
+    """For each provider the claim that counts, by its routing id."""
     newest: dict[bytes, EntryClaim] = {}
     for claim in claims:
         if claim.entry.epoch <= dead_epoch:
@@ -56,7 +56,7 @@ def newest_by_id(claims: Iterable[EntryClaim], dead_epoch: int) -> dict[bytes, E
 
 
 def prevailing(newest: Mapping[bytes, EntryClaim]) -> EntryClaim | None:
-    """The claim that everybody shows, of those that `newest_by_id` gave."""
+    """The claim that every registry shows, of the result of `newest_by_id`."""
     return min(newest.values(), key=_rank, default=None)
 
 
@@ -70,7 +70,7 @@ def _rank(claim: EntryClaim) -> tuple[bool, int, int]:
 
 
 class Entries:
-    """What one list holds. Entries of a service are given out in the order of their endpoints."""
+    """The entries of one list. Entries of a service are returned in the order of their endpoints."""
 
     def __init__(self) -> None:
         self._services: dict[str, dict[str, ProviderEntry]] = {}
@@ -98,7 +98,7 @@ class Entries:
         return tuple(providers[endpoint] for endpoint in sorted(providers))
 
     def has_room(self, service: str) -> bool:
-        """Whether one more provider of this service fits into a list that everybody accepts."""
+        """Whether one more provider of this service fits into a list that every reader accepts."""
         is_new = service not in self._services
         services_count = len(self._services) + is_new
         providers_count = self.providers_count + 1
@@ -125,7 +125,7 @@ class Entries:
         self._changed[service] = None
 
     def take_changed(self) -> list[str]:
-        """The services that changed since the last time, in order."""
+        """The services that changed since the last call, in order."""
         changed = sorted(self._changed)
         self._changed.clear()
         return changed
@@ -136,10 +136,10 @@ NEVER = -1
 
 
 class Tombstones:
-    """Own ones, which are told to the peers, and those heard from peers. The oldest go first.
+    """Own tombstones, which are told to the peers, and those heard from peers. The oldest go first.
 
-    Each stands for `keep_s` from when it was first known. Methods that let some go give back their keys:
-    what these hid may have to be shown again.
+    Each is kept for `keep_s` from when it was first known. Methods that drop some return their keys: the
+    claims that these hid may have to be shown again.
     """
 
     def __init__(
@@ -152,7 +152,7 @@ class Tombstones:
         self._heard = _Stones()
         self.evicted_count = 0
         self.is_changed = False
-        """Whether there is one that was not there when they were told last."""
+        """Whether there is a tombstone that was not there when they were last told."""
 
     def __len__(self) -> int:
         return len(self._own.by_key) + len(self._heard.by_key)
@@ -163,11 +163,11 @@ class Tombstones:
         return max(own.epoch if own else NEVER, heard.epoch if heard else NEVER)
 
     def has_room(self, provider: bytes) -> bool:
-        """Whether one more of this provider's leaves its others alone."""
+        """Whether one more tombstone of this provider pushes out no other of its own."""
         return self._own.count_of(provider) < self._share_max
 
     def bury(self, key: Key, epoch: int, now: float, *, provider: bytes) -> list[Key]:
-        """An entry of this provider's was removed here."""
+        """An entry of this provider was removed here."""
         self.is_changed = True
         gone = self._put(self._own, key, epoch, now, provider)
         if self._own.count_of(provider) > self._share_max:
@@ -175,14 +175,14 @@ class Tombstones:
         return gone
 
     def hear(self, tombstone: Tombstone, now: float, *, connection: bytes) -> list[Key]:
-        """A peer says that an entry was removed; its own key is among those given back if that is news."""
+        """A peer says that an entry was removed; its key is among those returned if that is news."""
         key = (tombstone.service, tombstone.endpoint)
         if tombstone.epoch <= self.epoch(key):
             return []
         return [key, *self._put(self._heard, key, tombstone.epoch, now, connection)]
 
     def expire(self, now: float) -> list[Key]:
-        """Let those go that have stood long enough."""
+        """Drop the tombstones that were kept long enough."""
         gone = []
         for stones in (self._own, self._heard):
             while (key := stones.oldest()) is not None and stones.by_key[key].end_at <= now:
@@ -200,15 +200,15 @@ class Tombstones:
         return min(ends, default=None)
 
     def told(self) -> None:
-        """All that there are have been told."""
+        """All current tombstones have been told."""
         self.is_changed = False
 
     def own(self) -> list[Tombstone]:
-        """What this registry itself removed, for its peers."""
+        """The removals by this registry itself, for its peers."""
         return [Tombstone(service=s, endpoint=e, epoch=at.epoch) for (s, e), at in self._own.by_key.items()]
 
     def all(self) -> list[Tombstone]:
-        """Everything known to be removed, each key once, for discoveries."""
+        """All known removals, each key once, for discoveries."""
         if not self._heard.by_key:
             return self.own()
         keys = dict.fromkeys((*self._own.by_key, *self._heard.by_key))
@@ -238,9 +238,9 @@ class _Stone(NamedTuple):
 
 
 class _Stones:
-    """By key and by source. All stand equally long, so both are in the order of their ends.
+    """Tombstones by key and by source. All are kept equally long, so both are in the order of their ends.
 
-    An OrderedDict finds its first item at once, where a dict would pass over all that were removed before it.
+    An OrderedDict finds its first item at once, where a dict would skip all that were removed before it.
     """
 
     def __init__(self) -> None:

@@ -1,15 +1,16 @@
-"""The registry as a program uses it: start, stop, look inside; and what runs from one start to the next stop.
+"""The registry as a program uses it: start, stop and queries; and one run, from a start to the next stop.
 
 Each start makes a new `RegistryRun`, with new machines and sockets, and follows the same peers. Three things
 last from one run to the next: the peers; the number of the last list, so that the next run's numbers are
 higher under the same id; and the last counts.
 
-What a run owes the machines. It tells the catalogue every message and every end of a connection, with the
-time of `_look_at_clock`, which notices a stop of the process before anything else is believed. It posts each
-answer once; a provider that misses one asks again. After each of these, and after a subscription, it sets its
-one timer to whatever is due first: a broadcast, an expiry, or the next look at the clock. A tick lets overdue
-entries expire, then publishes the lists, to discoveries and to other registries. A new subscriber gets the
-last lists at once. What belongs to a connection (strikes, the reader of its lists) ends with the connection.
+What a run must do for the machines. It tells the catalogue every message and every end of a connection, with
+the time of `_look_at_clock`, which notices a stop of the process before anything else is believed. It posts
+each answer once; a provider that misses one asks again. After each of these, and after a subscription, it
+sets its one timer to whatever is due first: a broadcast, an expiry, or the next look at the clock. A tick
+lets overdue entries expire, then publishes the lists, to discoveries and to other registries. A new
+subscriber gets the last lists at once. What belongs to a connection (strikes, the reader of its lists) ends
+with the connection.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ from hansa.wire.registry import (
 
 _SERVICE_LIST_TOPIC: Final = SERVICE_LIST.to_bytes(2, "little")
 _REGISTRY_SYNC_TOPIC: Final = REGISTRY_SYNC.to_bytes(2, "little")
-# Counted under this word: it can be read, and has no business where it came.
+# The word under which messages are counted that can be read, but do not belong where they came.
 _MISPLACED: Final = "misplaced"
 _UINT32_MAX: Final = 0xFFFF_FFFF
 
@@ -54,16 +55,16 @@ _UINT32_MAX: Final = 0xFFFF_FFFF
 class RegistryStats:
     """A snapshot. All counts are since the start, except those of what is there now.
 
-    There now: `direct_count` entries registered here, `synced_count` claims told by peers, `providers_count`
-    entries of `services_count` services in the merged list, `tombstones_count`, `broadcast_bytes_count` of
-    the last SERVICE_LIST. `left_out_count` entries did not fit into the list when they were told.
-    `conceded_count` entries were given up for what a peer said. `stale_lists_count` lists of peers were old
-    or repeated, `echoed_lists_count` carried our own id. `answers_dropped_count` answers found no room or
-    nobody. `unknown_entries_count` requests to remove or reweigh named no entry of their sender.
-    `beyond_share_count` of the `refused_count` were refused because their provider has all that one may have.
-    `behind_count` requests came late, or from a clock that is behind, and changed nothing. `bad_frames`
-    counts by reason, and a peer that sends too many is expelled. `ended` counts the connections of both
-    sockets by the reason of their end, refused ones included.
+    Current values: `direct_count` entries registered here, `synced_count` claims told by peers,
+    `providers_count` entries of `services_count` services in the merged list, `tombstones_count`,
+    `broadcast_bytes_count` of the last SERVICE_LIST. `left_out_count` entries did not fit into the list when
+    they were told. `conceded_count` entries were given up because of a peer's claim. `stale_lists_count`
+    lists of peers were old or repeated, `echoed_lists_count` carried our own id. `answers_dropped_count`
+    answers found no room or no peer. `unknown_entries_count` requests to remove or reweigh named no entry of
+    their sender. `beyond_share_count` of the `refused_count` were refused because their provider has its
+    maximum. `behind_count` requests came late, or from a clock that is behind, and changed nothing.
+    `bad_frames` counts by reason, and a peer that sends too many is expelled. `ended` counts the connections
+    of both sockets by the reason of their end, refused ones included.
     """
 
     registered_count: int = 0
@@ -103,10 +104,10 @@ class Registry:
     Providers register at `router`, discoveries and other registries listen at `pub`; `peers` are the PUB
     endpoints of the others. Use it as `async with`, or `start` and `stop` it, again and again: each start
     begins empty, under a new random id unless one is given. Leaving the block frees the ports. One provider
-    has at most `provider_entries_max` entries, and more are refused; it cannot fill the list of all.
+    has at most `provider_entries_max` entries, and more are refused, so that no single one can fill the list.
 
-    An entry that is silent for `heartbeat_timeout` is removed. Providers are told so, and beat at a third
-    of it or every 5 s, whichever is sooner; `heartbeat_interval` says when other beats are expected.
+    An entry that is silent for `heartbeat_timeout` is removed. Providers are told so, and beat at a third of
+    it or every 5 s, whichever is sooner; `heartbeat_interval` says when other beats are expected.
     """
 
     def __init__(
@@ -132,7 +133,7 @@ class Registry:
             raise BadArgument(
                 f"{name}: intervals of heartbeats and broadcasts are longer than no time at all"
             )
-        if not heartbeat_timeout > heartbeat_interval:  # So written, "not a number" is refused too.
+        if not heartbeat_timeout > heartbeat_interval:  # In this form NaN is refused too.
             raise BadArgument(
                 f"{name}: a heartbeat timeout of {heartbeat_timeout} s is not longer than the interval of "
                 f"{heartbeat_interval} s, so every provider would expire"
@@ -175,7 +176,7 @@ class Registry:
         await self.stop()
 
     async def start(self) -> None:
-        """Bind both endpoints and follow the peers. Cancelled or failed, it leaves nothing behind.
+        """Bind both endpoints and follow the peers. If cancelled or failed, it leaves nothing behind.
 
         Raises `UsageError` when it is running, `AddressInUse`, `BadEndpoint`.
         """
@@ -190,7 +191,7 @@ class Registry:
             self._run = run
 
     async def stop(self) -> None:
-        """End everything and free the ports; nothing happens when it does not run. Cancelling hurries it."""
+        """End everything and free the ports; does nothing when it does not run. Cancelling hurries it."""
         self._check_home()
         async with self._turn:
             run, self._run = self._run, None
@@ -203,7 +204,7 @@ class Registry:
                     self._last_stats = run.stats()
 
     def add_peer(self, pub_endpoint: str) -> None:
-        """Follow another registry of the cluster, now or from the start on. Raises `BadEndpoint`."""
+        """Follow another registry of the cluster, at once or from the next start on. Raises `BadEndpoint`."""
         peer = Endpoint.parse(pub_endpoint)
         if not peer.is_dialable:
             raise BadEndpoint(f"{peer} cannot be dialled: give the host and port of the other registry's PUB")
@@ -224,12 +225,12 @@ class Registry:
 
     @property
     def registry_id(self) -> int:
-        """The id of the present or last run; before the first, the given one or 0."""
+        """The id of the current or last run; before the first, the given one or 0."""
         return self._registry_id
 
     @property
     def pub(self) -> Endpoint:
-        """Where lists are told: with its real port while it runs, else as it was given."""
+        """Where lists are published: with its real port while it runs, else as it was given."""
         return self._given_pub if self._run is None else self._run.pub_bound
 
     @property
@@ -250,7 +251,7 @@ class Registry:
 
     @property
     def stats(self) -> RegistryStats:
-        """What the present or last run has counted."""
+        """The counts of the current or last run."""
         return self._last_stats if self._run is None else self._run.stats()
 
     def _check_home(self) -> None:
@@ -268,9 +269,10 @@ class Registry:
         announcer = Announcer(
             catalogue,
             interval_s=self._broadcast_interval_s,
-            # A provider that lives has said so by then, or it would have expired at the run before.
+            # A living provider has reported by then, or it would have expired in the run before.
             settling_s=self._heartbeat_timeout_s,
-            # Above what an earlier run under this id said, even within its millisecond or after a step back.
+            # Above the numbers of an earlier run under this id, even within its millisecond or if the clock
+            # went back.
             list_seq=max(first_epoch(int(self._environment.clock.wall() * 1000)), self._last_list_seq),
             now=asyncio.get_running_loop().time(),
         )
@@ -278,7 +280,7 @@ class Registry:
             catalogue,
             announcer,
             name=self.name,
-            # Who was heard within a beat before such a stop would be overdue after it.
+            # A provider that was heard within a beat before such a stop would be overdue after it.
             stopped_s=max(
                 self._heartbeat_timeout_s - self._heartbeat_interval_s, self._heartbeat_timeout_s / 2
             ),
@@ -329,7 +331,7 @@ class RegistryRun:
             on_messages=self._on_requests,
             on_event=self._on_provider_event,
             # A provider that comes back after a half-open cut has the id it had, and must get in. Answers
-            # that find no room are dropped: nobody waits for one who asks without reading.
+            # that find no room are dropped: nobody waits for a peer that asks without reading.
             environment=environment.but(
                 options=replace(environment.options, takeover=True, overflow=Overflow.DROP)
             ),
@@ -410,11 +412,11 @@ class RegistryRun:
             self._arm(now)
 
     def _on_subscription(self, peer: bytes, prefix: bytes, wanted: bool) -> None:
-        """Who is new gets the list that the others have; what changed since is told to all, in its time."""
+        """A new subscriber gets the list that the others have; later changes are told to all in time."""
         if self._is_ending or not wanted:
             return
         now = self._look_at_clock()
-        # After a stop of the process the last list may name what has expired since.
+        # After a stop of the process the last list may name entries that have expired since.
         self._answer(self.catalogue.expire(now=now))
         latest = self.announcer.latest
         if self.announcer.is_held and self.announcer.deadline() > now:
@@ -431,7 +433,7 @@ class RegistryRun:
     # -- what leaves
 
     def _strike(self, peer: bytes, error: BadFrame) -> bool:
-        """Tell a peer that it makes no sense; whether it has been sent away for it."""
+        """Tell a peer that its message is bad; returns whether it was expelled for it."""
         self._answer(
             [ProviderAnswer(peer, RegisterAck(status=AckStatus.OTHER, error=f"not understood: {error}"))]
         )
@@ -457,7 +459,7 @@ class RegistryRun:
     # -- time
 
     def _look_at_clock(self) -> float:
-        """What time it is; if the process was stopped, the next list waits for those who are still there."""
+        """The time. If the process was stopped, delay the next list for providers that are still there."""
         now = self._loop.time()
         if now - self._awake_at > self._stopped_s:
             self.announcer.wake(now=now)
@@ -466,9 +468,9 @@ class RegistryRun:
         return now
 
     def _arm(self, now: float) -> None:
-        """See to it that the timer rings when something is due; too early does no harm.
+        """Set the timer for the next thing that is due; too early does no harm.
 
-        And often enough to notice that the process was stopped.
+        It also rings often enough to notice that the process was stopped.
         """
         due_at = min(self.announcer.deadline(), now + self._stopped_s / 2)
         if (expiry_at := self.catalogue.deadline()) is not None and expiry_at < due_at:
@@ -478,7 +480,7 @@ class RegistryRun:
                 return
             self._timer.cancel()
         self._timer_at = due_at
-        # Not at once: what else arrived in this turn of the loop goes into the same list.
+        # Not at once: other messages of this turn of the loop go into the same list.
         self._timer = (
             self._loop.call_soon(self._tick) if due_at <= now else self._loop.call_at(due_at, self._tick)
         )
@@ -527,7 +529,7 @@ class RegistryRun:
 
 
 def _read_request(frames: list[bytes]) -> ProviderMessage:
-    """What a provider says. Raises `BadFrame`; a list is not even looked into, it may be long."""
+    """A provider's message. Raises `BadFrame`, also for a list, without parsing it: it may be long."""
     if frames[0] in (_SERVICE_LIST_TOPIC, _REGISTRY_SYNC_TOPIC):
         raise BadFrame("a list is told at a PUB, not to a registry's ROUTER", _MISPLACED)
     message = decode(frames)

@@ -1,4 +1,4 @@
-"""What the other registries of the cluster say was registered with them. Pure."""
+"""The lists of the other registries of the cluster. Pure."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class _Peer:
 class Synced:
     """The newest list of every peer, as claims by key.
 
-    Whatever changes claims gives back their keys. A peer whose connection broke keeps its claims until it has
-    been silent for `silence_s`, but they no longer stand against a provider that is here: its own registry
+    Methods that change claims return their keys. A peer whose connection broke keeps its claims until it has
+    been silent for `silence_s`, but they no longer prevail over a provider that is here: its own registry
     cannot be asked whether it lives.
     """
 
@@ -47,7 +47,7 @@ class Synced:
         return tuple(sorted(self._peers))
 
     def claims(self, key: Key) -> list[EntryClaim]:
-        """What the peers say about a key."""
+        """The peers' claims of a key."""
         said = self._claims.get(key)
         if said is None:
             return []
@@ -59,13 +59,13 @@ class Synced:
         ]
 
     def apply(self, message: RegistrySync, connection: bytes, now: float) -> list[Key] | None:
-        """A peer's list has come; None if it is not newer than the one before."""
+        """Take in a peer's list; returns None if it is not newer than the one before."""
         peer = self._peers.get(message.registry_id)
         if peer is not None and message.list_seq <= peer.list_seq:
             self.stale_count += 1
             if message.list_seq < peer.list_seq:
                 return None
-            # The same list again: what a registry tells those who come back to it. It is a sign of life.
+            # The same list again: a registry sends it to a peer that comes back. It is a sign of life.
             return self._heard(peer, connection, now)
         changed: list[Key] = []
         if peer is None:
@@ -111,7 +111,8 @@ class Synced:
         ids_count = Counter(peer.connection for peer in self._peers.values())
 
         def least_missed(registry_id: int) -> tuple[bool, int, float]:
-            # Who tells lists under many ids, over one connection or one after the other, pays for it alone.
+            # A registry that tells lists under many ids, over one connection or one after the other, loses
+            # only its own.
             peer = self._peers[registry_id]
             is_away = peer.connection is None
             return is_away, 0 if is_away else ids_count[peer.connection], -peer.heard_at
@@ -130,7 +131,7 @@ class Synced:
         changed: list[Key] = []
         for service, entries in services.items():
             before = former.get(service, ())
-            # A service that did not change is the same tuple: the reader of lists sees to that.
+            # A service that did not change is the same tuple: the reader of lists ensures that.
             if entries is before:
                 continue
             left = {entry.endpoint: entry for entry in before}

@@ -1,9 +1,9 @@
 """Calls to an etcd group: to a member that answers, as often as is safe, and what is known when they fail.
 
-`StoreLife` is the store from opened to closed. Every call goes through it, so that its deadline, or closing,
-ends it. `EtcdCaller` asks. The header of each answer is compared with what was seen before (`Lineage`). A
-store that went back in time is reported to `on_lost`. A store that may have gone back is reported to
-`on_doubt`, whose part it is to `confirm` it.
+`StoreLife` is the time in which a store is open. Every call goes through it, so that its deadline, or
+closing, ends it. `EtcdCaller` asks. It compares the header of each answer with what was seen before
+(`Lineage`). It reports a store that went back in time to `on_lost`, and a store that may have gone back to
+`on_doubt`, which must then call `confirm`.
 """
 
 from __future__ import annotations
@@ -53,34 +53,34 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-# A transaction of many small operations has more words around them than keys and values.
+# A transaction of many small operations has more overhead around its keys and values.
 _REQUEST_BYTES_MAX: Final = STORE_TXN_BYTES_MAX + 512 * KIB
 CHANNEL_OPTIONS: Final[tuple[tuple[str, int], ...]] = (
     ("grpc.keepalive_time_ms", int(STORE_PING_S * 1000)),
     ("grpc.keepalive_timeout_ms", int(STORE_PING_TIMEOUT_S * 1000)),
-    # etcd counts pings without a call as an attack.
+    # etcd treats pings without a call as an attack.
     ("grpc.keepalive_permit_without_calls", 0),
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.max_receive_message_length", STORE_ANSWER_BYTES_MAX),
     ("grpc.max_send_message_length", _REQUEST_BYTES_MAX),
 )
-# A member without a leader says so at once, instead of letting its callers wait; of streams, after a while.
+# A member without a leader refuses at once, instead of letting callers wait; it ends streams after a while.
 _WITH_LEADER: Final = grpc.aio.Metadata(("hasleader", "true"))
-# A fresh token that is refused so often in one call was not refused for its age.
+# A fresh token that is refused this often in one call was not refused for its age.
 _STRANGERS_MAX: Final = 3
 NOT_ENABLED: Final = "authentication is not enabled"
-# A clock that rounds must not make the loop spin.
+# A timer may come early by this much: a clock that rounds must not make the loop spin.
 _EARLY_S_MAX: Final = 0.001
 
 
 class _Limit:
-    """When a call ends at the latest. Then the task that makes it is cancelled, as by `asyncio.timeout`."""
+    """The deadline of a call. Then the task that makes the call is cancelled, as by `asyncio.timeout`."""
 
     __slots__ = ("_cancels_count", "_task", "deadline_s", "is_over")
 
     def __init__(self, task: asyncio.Task[Any], deadline_s: float) -> None:
         self._task: asyncio.Task[Any] | None = task
-        # Of others, who want the task ended and not the call.
+        # Cancellations by others, which want the task ended and not the call.
         self._cancels_count = task.cancelling()
         self.deadline_s = deadline_s
         self.is_over = False
@@ -91,15 +91,15 @@ class _Limit:
             self._task.cancel()
 
     def lift(self) -> bool:
-        """The call has ended. Says whether it was cancelled by this, and by nobody else; twice is once."""
-        # Forgotten: an error knows the frame that knows this, in a circle with the task. What the call holds
-        # (a connection) would stay open until the garbage collector comes.
+        """The call has ended. Returns whether this limit cancelled it, and nobody else; twice is once."""
+        # Cleared: an error refers to the frame that refers to this, in a cycle with the task. What the call
+        # holds (a connection) would stay open until the garbage collector runs.
         task, self._task = self._task, None
         return self.is_over and task is not None and task.uncancel() <= self._cancels_count
 
 
 class StoreLife:
-    """From opening to closing. Every call goes through `within`, so that closing ends it.
+    """The time from opening a store to closing it. Every call goes through `within`, so that closing ends it.
 
     One timer rings for all calls (a timer for each was a tenth of what a call costs: `make bench`, store).
     """
@@ -116,19 +116,19 @@ class StoreLife:
         self.is_closed = False
 
     def enter(self) -> bool:
-        """One more user; says whether it is the first. Raises `AlreadyClosed`, `UsageError`."""
+        """Add a user; returns whether it is the first. Raises `AlreadyClosed`, `UsageError`."""
         if self.is_closed:
             raise AlreadyClosed(f"store {self._name} is closed: make another one")
         if self._home is None:
             self._home = Home(f"store {self._name}", "open one for this loop")
-            # The timer's: who set it may be gone when it rings.
+            # The timer's own context: the task that sets it may be gone when it rings.
             self._context = copy_context()
         self.check_usable()
         self._users_count += 1
         return self._users_count == 1
 
     def leave(self) -> bool:
-        """One user less; says whether it was the last. From then on it is closed, and all calls end."""
+        """Remove a user; returns whether it was the last. Then the store is closed, and all calls end."""
         self._users_count -= 1
         if self._users_count:
             return False
@@ -136,7 +136,7 @@ class StoreLife:
         return True
 
     def close(self) -> None:
-        """From now on it is closed, and all calls end."""
+        """Close the store, and end all calls."""
         self.is_closed = True
         for limit in self._limits:
             limit.end()
@@ -155,13 +155,13 @@ class StoreLife:
         home = self._home
         if home is None:
             raise UsageError(f"store {self._name} is not open: use it inside `async with`")
-        # Not `home.check()`: every call comes this way (`make bench`, store).
+        # Faster than `home.check()`: every call comes this way (`make bench`, store).
         if asyncio._get_running_loop() is not home.loop:
             home.check()
         return home.loop
 
     async def within(self, work: Callable[[Trail], Awaitable[T]], timeout: float | None, trail: Trail) -> T:
-        """Do it before the deadline.
+        """Do the work before the deadline.
 
         Raises `TimedOut` when it may have been done, `StoreUnavailable` when it surely was not,
         `AlreadyClosed` when the store was closed before it was done.
@@ -177,7 +177,7 @@ class StoreLife:
             del self._limits[limit]
             if self.is_closed:
                 self._left.wake_all()
-        # Not inside of `except`: an error remembers the one before it, which closes the circle of `lift`.
+        # Outside of `except`: an error refers to the one before it, which would close the cycle of `lift`.
         if self.is_closed:
             raise AlreadyClosed(f"store {self._name} was closed")
         text = f"store {self._name} did not answer within {timeout} s: {trail.last_text}"
@@ -207,7 +207,7 @@ class StoreLife:
         self._alarm = None if at_s == inf else loop.call_at(at_s, self._ring, loop, context=self._context)
 
     def _ring(self, loop: asyncio.AbstractEventLoop) -> None:
-        """End what is late, and be called again for the next that is still under way."""
+        """End the calls that are late, and set the timer for the next deadline."""
         late_s = loop.time() + _EARLY_S_MAX
         next_s = inf
         for limit in self._limits:
@@ -220,7 +220,7 @@ class StoreLife:
 
 @dataclass(slots=True, eq=False)
 class _Dialled:
-    """The channel to a member, the calls that were made over it, and how many use it just now."""
+    """The channel to a member, the calls that were made over it, and how many use it now."""
 
     channel: grpc.aio.Channel
     stubs: dict[str, grpc.aio.UnaryUnaryMultiCallable[Any, Any]] = field(default_factory=dict)
@@ -228,7 +228,7 @@ class _Dialled:
 
 
 def metadata_of(access: EtcdAccess) -> grpc.aio.Metadata:
-    """What goes with every call."""
+    """The metadata that goes with every call."""
     return grpc.aio.Metadata(*_WITH_LEADER, ("token", access.token)) if access.token else _WITH_LEADER
 
 
@@ -250,7 +250,7 @@ class EtcdCaller:
         self._confirming = asyncio.Lock()
 
     def open(self) -> None:
-        """Raises `BadArgument` for credentials that cannot be used."""
+        """Open the channels. Raises `BadArgument` for credentials that cannot be used."""
         self._credentials = channel_credentials(self.access.tls)
 
     async def close(self) -> None:
@@ -259,13 +259,13 @@ class EtcdCaller:
             await line.channel.close()
 
     def acquire(self, index: int) -> grpc.aio.Channel:
-        """The channel to a member, which stays open until it is released as often."""
+        """The channel to a member. It stays open until each caller has released it."""
         line = self._line(index)
         line.users_count += 1
         return line.channel
 
     async def release(self, index: int) -> None:
-        # Not there any more after `close`.
+        # After `close` it is no longer there.
         if index in self._lines:
             self._lines[index].users_count -= 1
         if index not in self.access.members:
@@ -277,7 +277,7 @@ class EtcdCaller:
         await self._close_unused()
 
     def trail(self) -> Trail:
-        """For one call, or one line of them that share a deadline."""
+        """A trail for one call, or for a series of calls that share a deadline."""
         return Trail(len(self.access.members), self._chance)
 
     async def ask(
@@ -288,12 +288,12 @@ class EtcdCaller:
         trail: Trail,
         repeatable: bool = True,
     ) -> ResponseT:
-        """The group's answer, however long it takes; who waits sets the deadline.
+        """The group's answer, however long it takes; the caller sets the deadline.
 
-        What must not be done twice is sent to a member that is known to be reached, and is asked again only
-        if it surely was not done: else `TimedOut`. Raises what the store refuses with. Cancelling it leaves
-        open whether it was done. A store that went back behind what was seen of it is read, and not changed:
-        `StoreWentBack`.
+        A call that must not be done twice (`repeatable` is false) is sent to a member that is known to be
+        reachable, and is repeated only if it surely was not done: else `TimedOut`. Raises what the store
+        refuses with. Cancelling it leaves open whether it was done. A store that went back behind what was
+        seen of it can be read, and is not changed: `StoreWentBack`.
         """
         loop = asyncio.get_running_loop()
         is_change = not repeatable or call.name == LEASE_GRANT.name
@@ -318,13 +318,13 @@ class EtcdCaller:
                 mark = self.lineage.mark
                 response = await self._once(index, call, request, timeout_s)
             except grpc.aio.AioRpcError as error:
-                # Without its traceback, which knows this frame, in a circle with `cause`: the call would live
-                # until the garbage collector comes, and gRPC would dial for it, also after closing.
+                # Without its traceback, which refers to this frame, in a cycle with `cause`: the call would
+                # live until the garbage collector runs, and gRPC would dial for it, also after closing.
                 cause = error.with_traceback(None)
                 failure = judge(error.code().name, error.details() or "")
             except asyncio.CancelledError:
-                # Whoever waited has given up. A member that had its time and said nothing may be frozen, with
-                # its connection open: the next call goes to another.
+                # The caller has given up. A member that had its time and said nothing may be frozen, with its
+                # connection open: the next call goes to another.
                 if loop.time() - began_s >= self._try_timeout_s:
                     self._rotation.failed(index)
                 raise
@@ -336,7 +336,7 @@ class EtcdCaller:
             trail.is_under_way = False
             if not is_sent and failure.doubt is Doubt.DOUBTFUL:
                 failure = replace(failure, doubt=Doubt.UNDONE)
-            # An answer that was lost does not make what must not be repeated undone.
+            # A call that must not be repeated, and whose answer was lost, ends with `TimedOut` below.
             if failure.error is not None and (repeatable or failure.doubt is not Doubt.DOUBTFUL):
                 raise failure.error from cause
             delay_s = self._failed(index, failure, token, trail)
@@ -348,10 +348,10 @@ class EtcdCaller:
             await asyncio.sleep(delay_s)
 
     async def confirm(self, trail: Trail, key: bytes = FROM_KEY) -> None:
-        """Settle whether the store is still the one that answered before, if that is in doubt. Once for all.
+        """If in doubt, settle whether the store is still the one that answered before. Once for all callers.
 
-        With reads that all members agree on: at the revision that was seen last, and of the last change that
-        was seen. `key` is one that the caller may see. What is found is told to `on_lost`.
+        It reads in a way that all members agree on: at the revision that was seen last, and the last change
+        that was seen. `key` is one that the caller may see. What it finds is told to `on_lost`.
         """
         async with self._confirming:
             if not self.lineage.is_doubtful:
@@ -360,7 +360,7 @@ class EtcdCaller:
             try:
                 lost = await self._confirm(trail, key, asked)
             except HansaError as error:
-                # Of what this user may not read nothing is known, and nothing was told.
+                # Nothing is known of keys that this user may not read, and nothing was told of them.
                 logger.warning("%s: cannot tell whether it went back in time: %s", self._name, error)
                 self.lineage.unsettled(asked=asked)
                 return
@@ -368,11 +368,11 @@ class EtcdCaller:
                 self.on_lost(lost)
 
     async def greet(self, trail: Trail) -> None:
-        """Have a token, where one is needed. Raises `HandshakeRefused`."""
+        """Get a token, where one is needed. Raises `HandshakeRefused`."""
         await self.ask(STATUS, api.StatusRequest(), trail=trail)
 
     async def probe(self, index: int) -> FailedTry | None:
-        """Whether a member lives and has a leader: None when it is well."""
+        """Ask whether a member lives and has a leader; returns None when it is well."""
         try:
             await self._once(index, STATUS, api.StatusRequest(), self._try_timeout_s)
         except grpc.aio.AioRpcError as error:
@@ -384,7 +384,7 @@ class EtcdCaller:
         key = key if witness is None else witness.key
         now = api.RangeRequest(key=key, keys_only=True, limit=1)
         try:
-            # At revision 0, before anything was seen, that is now.
+            # At revision 0, before anything was seen, this reads the current state.
             last = api.RangeRequest(key=key, revision=asked.mark[1], keys_only=True, limit=1)
             await self.ask(RANGE, last, trail=trail)
             if witness is None:
@@ -395,7 +395,7 @@ class EtcdCaller:
             answer = await self.ask(RANGE, now, trail=trail)
             return self.lineage.denied(answer.header.revision, asked=asked)
         except Compacted:
-            # Forgotten meanwhile: then what is now has to be enough.
+            # The revision was compacted meanwhile: then the current state has to be enough.
             await self.ask(RANGE, now, trail=trail)
             self.lineage.unsettled(asked=asked)
             return None
@@ -414,16 +414,16 @@ class EtcdCaller:
             self.on_doubt()
 
     async def _check_same(self, head: api.ResponseHeader) -> None:
-        """Before something is changed over a new connection: it may lead to a store that went back."""
+        """Check before a change over a new connection: it may lead to a store that went back."""
         if self.lineage.is_strange(head.cluster_id, head.raft_term, head.revision):
             self.lineage.doubt()
-            # With a trail of its own: what is to be changed has not been sent.
+            # With a trail of its own: the change has not been sent yet.
             await self.confirm(self.trail())
             self._check_refusal()
 
     async def _check_not_behind(self) -> None:
-        """Has the store come beyond what was seen of it? Raises `StoreWentBack` while it has not."""
-        # Those who may not read there stay refused until something else that they read tells better.
+        """Check whether the store has come beyond what was seen of it. Raises `StoreWentBack` if not."""
+        # A user who may not read there stays refused until another of its reads shows more.
         with suppress(HandshakeRefused):
             request = api.RangeRequest(key=FROM_KEY, keys_only=True, limit=1)
             await self.ask(RANGE, request, trail=self.trail())
@@ -486,9 +486,9 @@ class EtcdCaller:
         return self._line(index).channel.get_state() is grpc.ChannelConnectivity.READY
 
     async def _close_unused(self) -> None:
-        """Close the channels to members that are none any more, and that nobody uses."""
+        """Close the channels to former members that nobody uses."""
         unused = [index for index, line in self._lines.items() if not line.users_count]
-        # Taken out at once: while one is being closed others may look for unused ones, too.
+        # Taken out at once: while one is being closed other tasks may look for unused ones, too.
         lines = [self._lines.pop(index) for index in unused if index not in self.access.members]
         for line in lines:
             await line.channel.close()

@@ -1,13 +1,13 @@
-"""The store in an etcd group, over its gRPC API.
+"""The store in an etcd group, as its users call it.
 
 Reads are linearizable. Each call goes to the member that answered last, and to the next one when that fails:
 again and again until the deadline if repeating is harmless, else only when it was surely not done. So a put,
 a delete or a commit ends with `TimedOut` when its answer was lost, also before its deadline, and with
 `StoreUnavailable` when no member could be reached at all.
 
-A store that went back in time (see `Lineage`) ends all watches with `Compacted`, so that their readers read
-anew, and all kept leases, with the keys that are on them once more. If it went back behind a revision that
-this object has seen, it can be read, and every change is refused with `StoreWentBack`.
+When the store went back in time (see `Lineage`), all watches end with `Compacted`, so that their readers read
+again, and all kept leases end, with any keys that are on them once more. If it went back behind a revision
+that this object has seen, it can be read, and every change is refused with `StoreWentBack`.
 """
 
 from __future__ import annotations
@@ -81,20 +81,19 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-# A member that lags may not know a lease yet; a little later it does.
+# A member that lags may not know a lease yet: ask again a little later.
 _GONE_PAUSE_S = 0.05
 
 
 class EtcdStore(Store):
-    """A `Store` in an etcd group. See there for what the calls promise.
+    """A `Store` in an etcd group. See `Store` for what the calls promise.
 
     `async with` may be entered more than once; leaving the last time closes it. Calls from another event loop
     raise `UsageError`. A wrong user, password or permission raises `HandshakeRefused`. Leases have whole
-    seconds: what is asked for is rounded up. Kept leases (`keep`) are renewed by a thread of the store.
-    With `begins_first` it begins at the first endpoint, else at any of them.
+    seconds: a requested time is rounded up. Kept leases (`keep`) are renewed by a thread of the store. With
+    `begins_first` it begins at the first endpoint, else at any of them.
 
-    Its calls share nothing with those of `EngineStore`: each is a method of etcd's own, which may be repeated
-    or not.
+    It shares no calls with `EngineStore`: each is a method of etcd's own, which may be repeated or not.
     """
 
     def __init__(
@@ -162,10 +161,11 @@ class EtcdStore(Store):
         await self._closing.once(self._close)
 
     async def set_endpoints(self, endpoints: Sequence[str]) -> None:
-        """Go on with these members of the same group: other ones, more or fewer.
+        """Continue with these members of the same group: other ones, more or fewer.
 
-        Watches go on there without gap, kept leases are renewed there, calls under way end where they are.
-        Raises `BadEndpoint`, and `AlreadyClosed` or `UsageError` where calls do. Cancelled, it has been done.
+        Watches go on there without a gap, kept leases are renewed there, calls under way end where they are.
+        Raises `BadEndpoint`, and `AlreadyClosed` or `UsageError` where calls do. If cancelled, it has been
+        done.
         """
         checked = checked_endpoints(endpoints)
         self._life.check_usable()
@@ -200,7 +200,8 @@ class EtcdStore(Store):
                 try:
                     return await self._scan(what, revision, trail)
                 except (Compacted, FutureRevision):
-                    # Compacted between two parts, or gone back in time: of what is now, begin anew.
+                    # The revision was compacted between two parts, or the store went back in time: read the
+                    # current state from the beginning.
                     if revision:
                         raise
 
@@ -237,7 +238,7 @@ class EtcdStore(Store):
 
         async def work(trail: Trail) -> int:
             while True:
-                # Our own number, which nobody else draws: so it may be asked for twice.
+                # A random number of our own, which nobody else draws: so the request may be repeated.
                 lease = (self._chance.uint64() >> 1) or 1
                 request = api.LeaseGrantRequest(TTL=ceil(ttl), ID=lease)
                 try:
@@ -291,7 +292,7 @@ class EtcdStore(Store):
             try:
                 await self._caller.ask(LEASE_REVOKE, request, trail=trail)
             except LeaseLost:
-                # Gone, and an earlier try of ours may be why.
+                # It is gone, and an earlier try of this call may be the reason.
                 if not trail.is_doubtful:
                     raise
 
@@ -332,7 +333,7 @@ class EtcdStore(Store):
         return EtcdWatch(self._watches, tape)
 
     async def status(self, *, timeout: float | None = STORE_TIMEOUT_S) -> StoreStatus:
-        # A read and not etcd's own status call, which tells how far one member is.
+        # A read, and not etcd's own status call, which tells how far only one member is.
         answer = await self._ask(RANGE, api.RangeRequest(key=FROM_KEY, keys_only=True), timeout)
         return StoreStatus(engine="etcd", name=self.name, revision=answer.header.revision)
 
@@ -341,7 +342,7 @@ class EtcdStore(Store):
         return answer.deleted
 
     async def _scan(self, what: Get, revision: int, trail: Trail) -> Scan:
-        """In parts, all at the revision of the first."""
+        """Read in parts, all at the revision of the first."""
         items: list[KeyValue] = []
         part_count, key, store_revision, count = STORE_SCAN_PART_COUNT, what.key, 0, 0
         while True:
@@ -373,7 +374,7 @@ class EtcdStore(Store):
         *,
         repeatable: bool = True,
     ) -> Awaitable[ResponseT]:
-        """One call and its answer."""
+        """Make one call, and return its answer."""
         return self._within(
             lambda trail: self._caller.ask(call, request, trail=trail, repeatable=repeatable), timeout
         )

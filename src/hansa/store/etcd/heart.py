@@ -1,8 +1,8 @@
 """A thread that keeps the leases of one store alive, whatever its event loop is doing.
 
 `LeaseBook` decides when a lease is renewed, and watches the event loop by its `Pulse`. Two threads look at
-these objects: the one that renews makes all changes, except `Pulse.answered`, which the event loop calls.
-Each number has one writer, so nothing is locked. What the driver, `EtcdHeart`, owes to the book:
+these objects: the renewing thread makes all changes, except `Pulse.answered`, which the event loop calls.
+Each number has one writer, so nothing is locked. What the driver, `EtcdHeart`, must do for the book:
 
     the thread  looks when the book says so, and whenever it gets news
                 asks the loop for a sign of life when the book wants one
@@ -11,9 +11,8 @@ Each number has one writer, so nothing is locked. What the driver, `EtcdHeart`, 
                 reports each answer and each failure, and forgets leases that are lost or dropped
     the loop    wakes the thread when it was late itself, for what was held back, and tells all keepers
 
-Code that holds the interpreter stops both threads. Nothing is renewed then, and nothing can be: a lease
-survives only if that is over before the lease's time is. The renewing thread sees it afterwards, by its own
-lateness.
+Code that holds the interpreter stops both threads. Nothing can be renewed then: a lease survives only if that
+is over before the lease's time is. The renewing thread notices afterwards that it was late itself.
 """
 
 from __future__ import annotations
@@ -43,12 +42,12 @@ from hansa.store.etcd.messages import AUTHENTICATE, LEASE_KEEP_ALIVE, EtcdCall
 
 logger = logging.getLogger(__name__)
 
-# A lease that an answer calls gone is asked for once more: a member that lags may not know it yet.
+# When an answer says that a lease is gone, ask once more: a member that lags may not know it yet.
 _GONE_ANSWERS_MAX = 2
 _ASK_AGAIN_S = 0.1
-# After a renewal that failed the next one comes sooner, so that one lost answer costs little of the lease.
+# After a failed renewal the next one comes this much sooner, so that a lost answer costs little of the lease.
 _HASTE = 4
-# Pulses in the shortest interval between two renewals.
+# How many pulses there are in the shortest interval between two renewals.
 _PULSES = 4
 
 
@@ -70,13 +69,13 @@ class Pulse:
         self._sent_count += 1
 
     def answered(self, *, now: float) -> float:
-        """Gives how late the loop was."""
+        """The loop has answered; returns how late it was."""
         self._lag_s = now - self._sent_s
         self._answered_count = self._sent_count
         return self._lag_s
 
     def silence_s(self, *, now: float) -> float:
-        """How long the loop has not answered; 0 when nothing is asked."""
+        """How long the loop has not answered; 0 when it was not asked."""
         return now - self._sent_s if self.is_awaited else 0.0
 
     def lag_s(self, *, now: float) -> float:
@@ -106,7 +105,7 @@ class KeptLease:
         self._gone_count = 0
 
     def is_due(self, *, now: float, silence_s: float) -> bool:
-        """Whether to renew now. Not while the loop is silent: what is stuck must not look alive for ever."""
+        """Whether to renew now. Not while the loop is silent: a stuck program must not look alive."""
         waiting = not self.is_lost and not self.is_asked
         return waiting and self.due_s <= now and silence_s <= self.silence_s_max
 
@@ -114,7 +113,7 @@ class KeptLease:
         self.is_asked = True
 
     def answered(self, ttl_s: float, *, sent_s: float) -> None:
-        """The store renewed it for so long; 0 when it says that the lease is gone."""
+        """The store renewed the lease for `ttl_s` seconds; 0 when it says that the lease is gone."""
         self.is_asked = False
         if ttl_s <= 0.0:
             self._gone_count += 1
@@ -123,16 +122,16 @@ class KeptLease:
             return
         self._gone_count = 0
         self.failures_count = 0
-        # From when it was sent: the store began to count after that.
+        # Counted from when the request was sent: the store began to count after that.
         self.kept_until_s = sent_s + min(ttl_s, self._ttl_s)
         self.due_s = sent_s + self.interval_s
 
     def lose(self) -> None:
-        """The store is not the one that granted it: whatever it answers from now on, the lease is gone."""
+        """The store is not the one that granted the lease: whatever it answers now, the lease is gone."""
         self.is_lost = True
 
     def failed(self, *, now: float, members_count: int) -> None:
-        """Nobody answered. Each member is asked once without a pause."""
+        """No member answered. Each member is asked once without a pause."""
         self.is_asked = False
         self.failures_count += 1
         pause_s = 0.0 if self.failures_count % members_count else self.interval_s / _HASTE
@@ -144,9 +143,9 @@ class LeaseBook:
 
     def __init__(self) -> None:
         self.pulse = Pulse()
-        # How often the loop is asked for a sign of life.
+        # How often the loop is asked for a sign of life, in seconds.
         self.pulse_s = STORE_PULSE_S_MAX
-        # When the keeper meant to look again; never, while there is nothing to look at.
+        # When the keeper meant to look again; inf while there is nothing to look at.
         self._look_s = inf
         self._leases: dict[KeptLease, None] = {}
 
@@ -158,21 +157,21 @@ class LeaseBook:
         self._set_pulse()
 
     def remove(self, lease: KeptLease) -> None:
-        """Removing twice is once."""
+        """Forget a lease. Removing twice is once."""
         self._leases.pop(lease, None)
         self._set_pulse()
 
     def due(self, *, now: float) -> list[KeptLease]:
-        """Those to renew now."""
+        """The leases to renew now."""
         silence_s = self.pulse.silence_s(now=now)
         return [lease for lease in self._leases if lease.is_due(now=now, silence_s=silence_s)]
 
     def wants_pulse(self, *, now: float) -> bool:
-        """Whether to ask the loop for a sign of life; never while it owes one."""
+        """Whether to ask the loop for a sign of life; never while an answer is outstanding."""
         return bool(self._leases) and not self.pulse.is_awaited and self.pulse.due_s(self.pulse_s) <= now
 
     def send_pulse(self, *, now: float) -> None:
-        """The loop is asked. What held up the keeper held up the loop as well: both were due before now."""
+        """The loop is asked. A delay of the keeper delayed the loop as well: both were due before now."""
         self.pulse.sent(now=min(now, self._look_s))
 
     def deadline(self, *, now: float) -> float | None:
@@ -181,7 +180,7 @@ class LeaseBook:
             self._look_s = inf
             return None
         silence_s = self.pulse.silence_s(now=now)
-        # A renewal that was held back by a silent loop is looked at again with the next pulse.
+        # A renewal that was held back because the loop is silent is checked again with the next pulse.
         times = [
             lease.due_s
             for lease in self._leases
@@ -191,13 +190,13 @@ class LeaseBook:
         return self._look_s
 
     def _set_pulse(self) -> None:
-        # Kept, and not reckoned when asked: the loop asks too, while leases come and go here.
+        # Stored, and not computed when asked: the loop asks too, while leases come and go here.
         shortest_s = min((lease.interval_s for lease in self._leases), default=STORE_PULSE_S_MAX)
         self.pulse_s = min(max(shortest_s / _PULSES, STORE_PULSE_S_MIN), STORE_PULSE_S_MAX)
 
 
 class EtcdHeart:
-    """All kept leases of a store. Its thread starts with the first, and ends with `close`.
+    """All kept leases of a store. Its thread starts with the first lease, and ends with `close`.
 
     The thread owns the book; the event loop speaks to it through a queue, and it to the loop with
     `call_soon_threadsafe`. `on_doubt` is called there when an answer is strange to the lineage.
@@ -223,7 +222,7 @@ class EtcdHeart:
         self._rotation = Rotation(len(access.endpoints), chance, begins_first=access.begins_first)
         self._book = LeaseBook()
         self._by_lease: dict[KeptLease, EtcdKeeping] = {}
-        # What the thread is to do; to look again at what was held back takes no more than having come.
+        # What the thread shall do. An item also wakes it, to check again the renewals that were held back.
         self._news: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._is_running = True
         self._credentials: grpc.ChannelCredentials | None = None
@@ -233,7 +232,7 @@ class EtcdHeart:
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ended: asyncio.Future[None] | None = None
-        # Of the event loop, for those whom its own lateness concerns.
+        # Used on the event loop only: the keepings that are told when the loop was late.
         self._keepings: dict[EtcdKeeping, None] = {}
 
     @property
@@ -246,7 +245,7 @@ class EtcdHeart:
             self._loop = asyncio.get_running_loop()
             self._ended = self._loop.create_future()
             self._credentials = channel_credentials(self._access.tls)
-            # A daemon: a program that ends without closing its store is not held up by it.
+            # A daemon thread: a program that ends without closing its store is not held up by it.
             self._thread = threading.Thread(target=self._run, name=f"{self._name} heart", daemon=True)
             self._thread.start()
         keeping = EtcdKeeping(self, kept, on_change)
@@ -259,11 +258,11 @@ class EtcdHeart:
         self._news.put(lambda: self._forget(keeping))
 
     def use(self) -> None:
-        """The access names other members now: what is asked from now on is asked of them."""
+        """The access names other members now: later requests go to them."""
         self._news.put(self._move)
 
     def lose_all(self) -> None:
-        """The store went back in time: what is kept now is lost, also where the store still has it."""
+        """The store went back in time: all kept leases are lost, also those that the store still has."""
         self._news.put(self._lose_kept)
 
     async def close(self) -> None:
@@ -273,7 +272,7 @@ class EtcdHeart:
             return
         self._news.put(self._stop)
         try:
-            # Its end is near: whatever it waits for has a deadline. A cancelled close has ended it, too.
+            # It ends soon: whatever it waits for has a deadline. A cancelled close has ended it, too.
             await asyncio.shield(self._ended)
         finally:
             if self._ended.done():
@@ -410,7 +409,7 @@ class EtcdHeart:
         return call.blocking_stub(channel)
 
     def _close_unused(self) -> None:
-        """Close the channels to members that are none any more, and that owe no answer."""
+        """Close the channels to former members that owe no answer."""
         for index in tuple(self._channels):
             if index not in self._access.members and not self._asked_count[index]:
                 self._channels.pop(index).close()
@@ -455,10 +454,10 @@ class EtcdKeeping:
         self._heart.drop(self)
 
     async def stopped(self) -> None:
-        # It has no task of its own: the thread is the store's, and ends with it.
+        # A keeping has no task of its own: the thread belongs to the store, and ends with it.
         self.stop()
 
     def changed(self) -> None:
-        """On the event loop: something is new."""
+        """Called on the event loop: something has changed."""
         if not self._is_stopped:
             self._on_change()

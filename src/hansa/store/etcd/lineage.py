@@ -1,12 +1,11 @@
-"""Which history a store tells: whether the store that answers now is the one that answered before. Pure.
+"""The lineage of a store's answers: whether the store that answers now is the one that answered before. Pure.
 
 A store may go back in time: an older copy or a snapshot of it was restored, or it was kept in memory only and
 is empty again. Then all that was told after the copy was made is lost. A client that goes on as if nothing
-had happened waits for revisions that come late or never, and believes in keys that are gone; and where
-revisions are given out a second time, fences fall.
+had happened waits for revisions that come late or never, and believes in keys that are gone; and if revisions
+are given out a second time, fences can go down.
 
-Every answer has a head: the cluster that answers, its term, the revision it is at. Three things are done with
-it.
+Every answer has a head: the cluster that answers, its term, its revision. Three things are done with it.
 
     told       of a read or a change, which no older state may answer: cluster and revision are compared
     strange    of a renewal or a status, by a member that may lag behind: it can only raise a doubt
@@ -15,9 +14,10 @@ it.
                (`confirmed`); another one never had it (`denied`), or has something else there
 
 A history that ended is reported as a `HistoryLost`. The driver then ends its watches, whose readers read
-anew, and its leases: a key that was given back may be there again, on a lease that somebody still keeps. When
-the new revision is lower than one that was seen, the revisions between are given out twice. Then changes are
-refused (`refusal`) until the store is beyond them: a fence could be lower than one that was shown already.
+again, and its leases: a key that was given back may be there again, on a lease that somebody still keeps.
+When the new revision is lower than one that was seen, the revisions between are given out twice. Then changes
+are refused (`refusal`) until the store is beyond them: a fence could be lower than one that was shown
+already.
 """
 
 from dataclasses import dataclass
@@ -28,12 +28,12 @@ from hansa.store.values import KeyValue
 __all__ = ["HistoryLost", "HistoryQuestion", "Lineage", "Mark"]
 
 Mark = tuple[int, int]
-"""How far a history was when something was asked: its number, and the revision."""
+"""A point in a history, taken when something was asked: the history's number, and the revision."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryLost:
-    """The store that answers is not, or is no more, the one that answered before. It is at `revision` now."""
+    """The store that answers is not the one that answered before. It is at `revision` now."""
 
     why: str
     revision: int
@@ -41,7 +41,7 @@ class HistoryLost:
 
 @dataclass(frozen=True, slots=True)
 class HistoryQuestion:
-    """Has the store been at the mark's revision, and what put the witness at that of the witness?"""
+    """A question that settles a doubt: was the store at the mark's revision, and does it have the witness?"""
 
     mark: Mark
     witness: KeyValue | None
@@ -51,26 +51,26 @@ class Lineage:
     """What one client has seen of a store's history."""
 
     def __init__(self) -> None:
-        # The highest revision of this history that was seen, and of all.
+        # The highest revision seen of this history, and of all histories.
         self.revision = 0
         self._peak = 0
         self._cluster_id = 0
         self._term = 0
         self._told_term = 0
-        # A key as it was put last, of all that was seen: a history that has something else there is another.
+        # The key of the newest put that was seen: a history that has something else there is another one.
         self._witness: KeyValue | None = None
-        # What was seen before the doubt: what is seen since then may be of another history.
+        # What was seen before the doubt: what is seen since then may belong to another history.
         self._doubted: HistoryQuestion | None = None
         self.losses_count = 0
 
     @property
     def mark(self) -> Mark:
-        """To be taken before something is asked, and given back with the answer."""
+        """Take it before a request, and pass it on with the answer."""
         return self.losses_count, self.revision
 
     @property
     def is_doubtful(self) -> bool:
-        """Whether somebody else may answer than before."""
+        """Whether another store than before may be answering."""
         return self._doubted is not None
 
     @property
@@ -79,9 +79,9 @@ class Lineage:
         return self._doubted or HistoryQuestion(self.mark, self._witness)
 
     def doubt(self, *, anew: bool = False) -> None:
-        """Somebody else may answer than before: an answer was strange, or (`anew`) a connection broke now.
+        """Another store may be answering: an answer was strange, or (`again`) a connection just broke.
 
-        What was asked before cannot settle a doubt that came anew.
+        An answer to an earlier question cannot settle a new doubt.
         """
         if self._doubted is None or anew:
             asked = self.question
@@ -89,7 +89,7 @@ class Lineage:
 
     @property
     def is_behind(self) -> bool:
-        """Whether the store is not yet where it once was."""
+        """Whether the store has not yet reached the highest revision that was seen."""
         return self.revision < self._peak
 
     def refusal(self, name: str) -> StoreWentBack | None:
@@ -104,15 +104,15 @@ class Lineage:
         )
 
     def seen(self, revision: int, item: KeyValue | None = None) -> None:
-        """A watch or a read has told of this revision, and of a key that was put."""
+        """A watch or a read has told this revision, and a key that was put."""
         self._advance(max(revision, 0 if item is None else item.mod_revision))
         if item is not None and (self._witness is None or item.mod_revision >= self._witness.mod_revision):
             self._witness = item
 
     def told(self, cluster_id: int, term: int, revision: int, *, since: Mark) -> HistoryLost | None:
-        """An answer that is not older than what was told before it was asked for. 0 is "not said"."""
+        """Take in the head of an answer that cannot be older than earlier answers. 0 means "not said"."""
         if since[0] != self.losses_count or not revision:
-            # Which of two histories has answered nobody knows.
+            # Nobody knows which of two histories has answered.
             return None
         self._told_term = term
         if self._is_other(cluster_id):
@@ -129,13 +129,13 @@ class Lineage:
         return None
 
     def is_strange(self, cluster_id: int, term: int, revision: int) -> bool:
-        """Whether the head of an answer that may be old gives reason to doubt. Any thread may ask."""
+        """Whether the head of an answer that may be old is a reason to doubt. Any thread may ask."""
         if not revision or not self.revision:
             return False
         return self._is_other(cluster_id) or term != self._term or revision < self.revision
 
     def confirmed(self, found: KeyValue | None, *, asked: HistoryQuestion) -> HistoryLost | None:
-        """The store has the revision that was asked for, and at the witness's this of the witness's key."""
+        """The store has the revision that was asked for, and `found` in the witness's place."""
         if asked.mark[0] != self.losses_count:
             return None
         witness = asked.witness

@@ -1,7 +1,7 @@
 """The members of an etcd group: where they are, which one is asked next, and what their refusals mean. Pure.
 
-- `EtcdAddress`, `EtcdAccess`: where the members are, and who asks them.
-- `judge`: what a refusal means for the caller, and for whether the same may be asked again.
+- `EtcdAddress`, `EtcdAccess`: where the members are, and as which user they are asked.
+- `judge`: what a refusal means for the caller, and whether the same request may be sent again.
 - `Rotation`, `Trail`: which member is asked next, and what the tries of one call have left in doubt.
 """
 
@@ -42,7 +42,7 @@ ETCD_EXAMPLE = "write etcd://host:2379,host2:2379, or etcd://user:password@host:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EtcdAddress:
-    """The members of a group, and the user. The password shows nowhere."""
+    """The members of a group, and the user. The password is never shown."""
 
     endpoints: tuple[str, ...]
     user: str | None = None
@@ -50,7 +50,7 @@ class EtcdAddress:
 
     @classmethod
     def parse(cls, text: str) -> EtcdAddress:
-        """Read what stands behind `etcd://`. Raises `BadEndpoint`, without the password in it."""
+        """Read what follows `etcd://`. Raises `BadEndpoint`, without the password in it."""
         credentials, at, hosts = text.rpartition("@")
         user, colon, password = credentials.partition(":")
         if at and (not user or not colon or "," in credentials):
@@ -85,7 +85,7 @@ def checked_endpoints(endpoints: Sequence[str]) -> tuple[str, ...]:
 
 @dataclass(slots=True)
 class EtcdAccess:
-    """The members of a group, and who asks them. The token is shared by all who ask.
+    """The members of a group, and the user. All who ask share the token.
 
     A member has a number, its place in `endpoints`, and keeps it when others come and go.
     """
@@ -94,18 +94,18 @@ class EtcdAccess:
     user: str | None = None
     password: str | None = field(default=None, repr=False)
     tls: Tls | None = None
-    # Whether the first endpoint is asked first; else any of them.
+    # Whether the first endpoint is asked first; else a random one.
     begins_first: bool = False
-    # None: to be asked for. Empty: the group wants none.
+    # None: not requested yet. Empty: the group needs none.
     token: str | None = field(default=None, repr=False)
-    # The numbers of the members that there are now.
+    # The numbers of the current members.
     members: tuple[int, ...] = field(init=False)
 
     def __post_init__(self) -> None:
         self.members = tuple(range(len(self.endpoints)))
 
     def use(self, endpoints: Sequence[str]) -> None:
-        """There are these members from now on."""
+        """From now on these are the members."""
         # In this order: another thread that sees a number finds its endpoint.
         self.endpoints += tuple(endpoint for endpoint in endpoints if endpoint not in self.endpoints)
         self.members = tuple(self.endpoints.index(endpoint) for endpoint in endpoints)
@@ -115,7 +115,7 @@ class EtcdAccess:
         return self.user is not None and self.token is None
 
     def forget(self, token: str | None) -> None:
-        """A token was refused. Not if there is a newer one by now."""
+        """Forget a token that was refused, unless there is a newer one by now."""
         if self.token == token:
             self.token = None
 
@@ -127,7 +127,7 @@ class Doubt(Enum):
     REFUSED = "refused"
     # Surely not: anybody may be asked again.
     UNDONE = "undone"
-    # Surely not, and it will not be before the caller has said anew who it is.
+    # Surely not, and it will not be before the caller has authenticated again.
     STRANGER = "stranger"
     # Nobody knows.
     DOUBTFUL = "doubtful"
@@ -135,7 +135,7 @@ class Doubt(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailedTry:
-    """A judged failure. `error` is what to raise, where asking again cannot help."""
+    """A judged failure. `error` is what to raise when asking again cannot help."""
 
     doubt: Doubt
     text: str
@@ -143,10 +143,10 @@ class FailedTry:
 
 
 def judge(code: str, text: str) -> FailedTry:
-    """What a gRPC status means, by its code's name and its text.
+    """The meaning of a gRPC status, by its code's name and its text.
 
-    etcd gives several meanings to one code, so the text decides where it is known: etcd's own words, which
-    have not changed since 3.0. A text that is not known means the worst: the call may have been carried out.
+    etcd uses one code for several meanings, so the text decides where it is known: etcd's own words, which
+    have not changed since 3.0. An unknown text means the worst: the call may have been carried out.
     """
     said = text.lower()
     shown = _PREAMBLE.sub("cannot connect to ", text) or code
@@ -162,7 +162,7 @@ def judge(code: str, text: str) -> FailedTry:
             doubt=Doubt.DOUBTFUL, text=shown, error=LimitExceeded(f"an answer is too large: {shown}")
         )
     if code == "UNIMPLEMENTED":
-        # No etcd, but something else that answers there: the other members are asked.
+        # Not etcd, but another program answers there: the other members are asked.
         return FailedTry(doubt=Doubt.UNDONE, text=f"this is no etcd, or one that cannot do it: {shown}")
     if code in ("INVALID_ARGUMENT", "OUT_OF_RANGE", "FAILED_PRECONDITION"):
         return FailedTry(doubt=Doubt.REFUSED, text=shown, error=BadArgument(f"the store says: {shown}"))
@@ -200,7 +200,7 @@ _REFUSALS: tuple[tuple[str, _Making], ...] = (
     ("permission denied", _permission_denied),
 )
 _STRANGERS = ("invalid auth token", "revision of auth store is old", "user name not found")
-# The first are said by gRPC itself, before a byte was sent; the rest by a member that has not begun.
+# gRPC itself says the first ones, before a byte was sent; a member that has not begun says the rest.
 _UNDONE = (
     "failed to connect to all addresses",
     "dns resolution failed",
@@ -211,32 +211,32 @@ _UNDONE = (
     "not supported for learner",
     "unhealthy cluster",
 )
-# Said by gRPC on our side, about an answer: what was asked has been done.
+# gRPC says this on our side, about an answer: the request has been carried out.
 _TOO_LARGE = "received message larger than max"
-# Before what happened, gRPC says that it happened to all addresses, and a code that is no news.
+# Before the actual error, gRPC says that it happened to all addresses, and a code that adds nothing.
 _PREAMBLE = re.compile(r"failed to connect to all addresses; last error: ([A-Z_]+: )?", re.IGNORECASE)
 
 
 class Rotation:
-    """The member that answered last, until it fails: then the next one, for everybody who shares this.
+    """The member that answered last, until it fails: then the next one, for all callers that share this.
 
-    Members are numbers, which stay theirs when others come and go.
+    Members are numbers, which they keep when others come and go.
     """
 
     def __init__(self, count: int, chance: Chance, *, begins_first: bool = False) -> None:
         self._members: Sequence[int] = range(count)
         self._chance = chance
-        # Not all clients at the same member, unless each has one of its own.
+        # Not all clients start at the same member, unless each has one of its own.
         self.current = 0 if begins_first else chance.below(count)
 
     def failed(self, index: int) -> None:
-        """Turn to the next one; not if somebody else has turned already."""
+        """Turn to the next member, unless another caller has turned already."""
         if index == self.current:
             at = self._members.index(index)
             self.current = self._members[(at + 1) % len(self._members)]
 
     def use(self, members: Sequence[int]) -> None:
-        """There are these members from now on; the one that answered last is kept if it is among them."""
+        """From now on these are the members; the one that answered last is kept if it is among them."""
         self._members = members
         if self.current not in members:
             self.current = self._chance.choose(members)
@@ -270,7 +270,10 @@ class Trail:
         return float(base_s * 2 ** min(rounds, STORE_TRY_DOUBLINGS_MAX))
 
     def note(self, failure: FailedTry) -> float:
-        """A try failed; gives how long to wait before the next one. Each member is tried once without."""
+        """Note a failed try; returns how long to wait before the next one.
+
+        Each member is tried once without a pause.
+        """
         self._failures_count += 1
         self.last_text = failure.text
         if failure.doubt is Doubt.DOUBTFUL:

@@ -1,7 +1,8 @@
-"""etcd's methods, and the store's values as its messages and back: for the client and for the server. Pure.
+"""etcd's methods, and the store's values as etcd's messages and back: for client and server. Pure.
 
-A value from a message is checked like one that a caller makes: `BadArgument` says what cannot be. What etcd
-has and hansa's store has not (transactions inside transactions, compares of ranges) is refused the same way.
+A value from a message is checked like one that a caller makes: `BadArgument` names what is impossible. What
+etcd has and hansa's store has not (transactions inside transactions, compares of ranges) is refused in the
+same way.
 """
 
 from collections.abc import Sequence
@@ -36,7 +37,7 @@ from hansa.store.values import (
 class EtcdCall(Method[RequestT, ResponseT]):
     """A method of etcd's API.
 
-    The header of an answer that `is_ordered` is not older than any that was told before it was asked for.
+    If `is_ordered`, the header of an answer is not older than any header that was told before the request.
     """
 
     is_ordered: bool = False
@@ -134,7 +135,7 @@ _OPERATORS = {
     CompareOperator.GREATER: api.Compare.GREATER,
 }
 _OPERATORS_BACK = {number: operator for operator, number in _OPERATORS.items()}
-# The number that says what is compared, and the field that holds what it is compared with.
+# The number that says what is compared, and the field with the value to compare with.
 _TARGETS = {
     CompareTarget.CREATED: (api.Compare.CREATE, "create_revision"),
     CompareTarget.REVISION: (api.Compare.MOD, "mod_revision"),
@@ -198,7 +199,7 @@ def fill_compare(message: api.Compare, compare: Compare) -> None:
 
 
 def compare_from_message(message: api.Compare) -> Compare:
-    """Raises `BadArgument` for a compare of a whole range, and for one that compares nothing that is."""
+    """Raises `BadArgument` for a compare of a whole range, and for one whose target does not exist."""
     if message.range_end:
         raise BadArgument(f"a compare of all keys from {message.key!r} on: compare one key")
     if message.target not in _TARGETS_BACK or message.result not in _OPERATORS_BACK:
@@ -237,8 +238,8 @@ def fill_operation(message: api.RequestOp, operation: Operation) -> None:
 def commit_to_message(
     compares: Sequence[Compare], then: Sequence[Operation], otherwise: Sequence[Operation]
 ) -> api.TxnRequest:
-    # Filled where they stand: a message that is handed to another one's constructor is copied by its bytes,
-    # which made this three times as slow (`make bench`, lock).
+    # Filled in place: a message that is passed to another one's constructor is copied by its bytes, which
+    # made this three times as slow (`make bench`, lock).
     request = api.TxnRequest()
     for compare in compares:
         fill_compare(request.compare.add(), compare)
@@ -273,7 +274,10 @@ def outcome_from_message(message: api.TxnResponse) -> Outcome:
 
 
 def lease_info_from_message(message: api.LeaseTimeToLiveResponse) -> LeaseInfo | None:
-    """None when the lease is gone: then it was granted for nothing. One that is just ending has none left."""
+    """The lease's state; None when the lease is gone: then it was granted for nothing.
+
+    An ending one has 0 left.
+    """
     if not message.grantedTTL:
         return None
     return LeaseInfo(
@@ -285,7 +289,7 @@ def lease_info_from_message(message: api.LeaseTimeToLiveResponse) -> LeaseInfo |
 
 
 def lease_info_to_message(lease: int, info: LeaseInfo | None) -> api.LeaseTimeToLiveResponse:
-    """In whole seconds, as etcd has them: what is left is rounded down, so that nobody trusts it too long."""
+    """In whole seconds, as in etcd: the remaining time is rounded down, so that nobody trusts it too long."""
     if info is None:
         return api.LeaseTimeToLiveResponse(ID=lease, TTL=-1)
     return api.LeaseTimeToLiveResponse(

@@ -1,18 +1,19 @@
-"""Watches over one stream of an etcd server: put together, resumed, and bounded. Pure.
+"""The watches over one stream of an etcd server: put together, resumed, and bounded. Pure.
 
-A *tape* is what one watch has heard and not told yet. It knows the next revision that it wants, and the
-driver asks every new stream, at whichever member, from there on: that is all there is to resuming without gap
-and without repeat. Which revision is "now" is asked first, with a read that all members agree on. So no watch
-is asked for without a start, and a member that lags cannot tell it anything older. A tape that wants to begin
-beyond that revision comes from a history that was lost: etcd would let it wait, here it is ended.
+A *tape* holds what one watch has heard and not told yet. It knows the next revision that it wants, and the
+driver asks every new stream, at whichever member, from there on: that is all it takes to resume without a gap
+and without repeats. If a watch starts "now", the current revision is asked first, with a read that all
+members agree on. So no watch is requested without a start, and a member that lags cannot tell it anything
+older. A tape that wants to begin beyond that revision comes from a history that was lost: etcd would let it
+wait, here it is ended.
 
 etcd sends one revision whole, unless it is so large that the answer is sent in fragments; only the last
 fragment says that it is the last. So a revision is complete when a later one comes or an answer ends.
 
 etcd tells how far a quiet tape has come in an answer without events under the watch's own number
 (`progress_notify`, every ten minutes unless configured otherwise). It goes the same way as the events, behind
-them. The answer to a progress *request* goes another way, and before 3.4.25 and 3.5.8 it may overtake events
-that are older than it: its revision is never believed. It only shows that the member is alive.
+them. The answer to a progress *request* goes another way, and before 3.4.25 and 3.5.8 it may overtake older
+events: its revision is never believed. It only shows that the member is alive.
 """
 
 from collections import deque
@@ -27,7 +28,7 @@ from hansa.store.watching import event_bytes
 
 
 class WatchTape:
-    """One watch: what was heard and not taken yet, and where to go on."""
+    """One watch: what was heard and not taken yet, and where to resume."""
 
     def __init__(
         self,
@@ -42,12 +43,12 @@ class WatchTape:
         self.key = key
         self.range_end = range_end
         self.before = before
-        # 0: from now on, and nobody has said yet which revision that is.
+        # 0: from now on, and the current revision is not known yet.
         self.start_revision = start_revision
         self.next_revision = start_revision
-        # Whether it is known that the store has come so far.
+        # Whether the store is known to have reached the start revision.
         self.is_begun = start_revision > 0
-        # The store's revision when a member first had it; 0 before.
+        # The store's revision when a member first had the watch; 0 before.
         self.created_revision = 0
         self.error: HansaError | None = None
         self.repeats_count = 0
@@ -56,16 +57,16 @@ class WatchTape:
         self._backlog: deque[WatchBatch] = deque()
         self._backlog_count = 0
         self._backlog_bytes = 0
-        # The revision that is being put together.
+        # The events of the revision that is being put together.
         self._open: list[Event] = []
 
     @property
     def is_surely_kept(self) -> bool:
-        """Whether the store surely remembered all that was asked for: it began in the future, or has told."""
+        """Whether the store surely had all that was asked for: it began in the future, or has told."""
         return self.start_revision > self.created_revision or self.next_revision > self.start_revision
 
     def begin(self, revision: int) -> None:
-        """The store is at this revision now: the first to tell is the next one, or one before it."""
+        """The store is at this revision now: the watch begins with the next one, or an earlier one."""
         if self.start_revision > revision + 1:
             self.fail(
                 Compacted(
@@ -79,7 +80,7 @@ class WatchTape:
         self.is_begun = True
 
     def request(self, watch_id: int) -> api.WatchRequest:
-        """What to ask a member for."""
+        """The request for a member."""
         return api.WatchRequest(
             create_request=api.WatchCreateRequest(
                 key=self.key,
@@ -113,24 +114,27 @@ class WatchTape:
             self.next_revision = max(self.next_revision, response.header.revision + 1)
 
     def break_off(self) -> None:
-        """The stream is gone. What was not complete is asked for again."""
+        """The stream is gone. An incomplete revision is requested again."""
         self._open.clear()
 
     def fail(self, error: HansaError) -> None:
-        """Tell this after all that was heard, and nothing more."""
+        """Raise this error after all that was heard, and tell nothing more."""
         if self.error is None:
             self.error = error
         self._open.clear()
 
     def take(self) -> WatchBatch | None:
-        """The oldest revision that was not taken yet; None when there is none. Raises what ended it."""
+        """The oldest revision that was not taken yet; None when there is none.
+
+        Raises the error that ended it.
+        """
         if self._backlog:
             batch = self._backlog.popleft()
             self._backlog_count -= len(batch.events)
             self._backlog_bytes -= sum(map(event_bytes, batch.events))
             return batch
         if self.error is not None:
-            # Without the way it went before: it is told again and again.
+            # Without its old traceback: the same error is raised again and again.
             raise self.error.with_traceback(None)
         return None
 
@@ -141,7 +145,7 @@ class WatchTape:
             return
         count = self._backlog_count + len(events)
         bytes_count = self._backlog_bytes + sum(map(event_bytes, events))
-        # One that has told everything takes a revision of any size: it cannot be told in parts.
+        # A tape with an empty backlog takes a revision of any size: a revision cannot be told in parts.
         if self._backlog and (count > self._count_max or bytes_count > self._bytes_max):
             self.error = WatchOverrun(
                 f"a watcher of {self.key!r} let {self._backlog_count} events wait and was ended;"
@@ -155,7 +159,7 @@ class WatchTape:
 
 
 class WatchBook:
-    """All tapes of a store, and under which number each is known on the stream that is open now."""
+    """All tapes of a store, and the number of each on the stream that is open now."""
 
     def __init__(self, *, tapes_max: int = STORE_WATCHERS_MAX) -> None:
         self._tapes_max = tapes_max
@@ -165,10 +169,10 @@ class WatchBook:
         self._by_id: dict[int, WatchTape] = {}
         self._ids: dict[WatchTape, int] = {}
         self._ids_count = 0
-        # Numbers that were asked for and not confirmed yet, in order.
+        # Numbers that were requested and not confirmed yet, in order.
         self._unconfirmed: dict[int, None] = {}
         self._cancels: list[api.WatchRequest] = []
-        # Those that a member would not show us although we had said who we are.
+        # Tapes that a member refused although we had authenticated.
         self._denied: dict[WatchTape, None] = {}
 
     def __len__(self) -> int:
@@ -182,7 +186,7 @@ class WatchBook:
         self._unasked[tape] = None
 
     def remove(self, tape: WatchTape) -> None:
-        """Nothing more is wanted of it. Removing twice is once."""
+        """The tape wants nothing more. Removing twice is once."""
         self._tapes.pop(tape, None)
         self._unasked.pop(tape, None)
         self._denied.pop(tape, None)
@@ -193,20 +197,20 @@ class WatchBook:
 
     @property
     def key(self) -> bytes:
-        """A key that those who watch may see."""
+        """A key that the watchers may see."""
         return next((tape.key for tape in self._tapes), FROM_KEY)
 
     def unbegun(self) -> list[WatchTape]:
-        """Those that wait to be told which revision is now."""
+        """The tapes that wait to be told the current revision."""
         return [tape for tape in self._unasked if not tape.is_begun]
 
     def requests(self) -> list[api.WatchRequest]:
-        """What to say on the open stream, now."""
+        """What to send on the open stream now."""
         said, self._cancels = self._cancels, []
         for tape in list(self._unasked):
             if tape.is_begun:
                 del self._unasked[tape]
-                # Never one that was used before: what is still under way for an old number finds nobody.
+                # Never a number that was used before: late answers for an old number find no tape.
                 self._ids_count += 1
                 self._ids[tape] = self._ids_count
                 self._by_id[self._ids_count] = tape
@@ -215,10 +219,10 @@ class WatchBook:
         return said
 
     def hear(self, response: api.WatchResponse) -> tuple[Sequence[WatchTape], bool]:
-        """Take in an answer; gives the tapes with news, and whether the stream must be opened anew."""
+        """Take in an answer; returns the tapes with news, and whether the stream must be opened again."""
         watch_id = response.watch_id
         if response.created and response.canceled and watch_id not in self._unconfirmed:
-            # Some versions refuse without saying what. They answer in the order they were asked.
+            # Some versions refuse without naming the watch. They answer in the order of the requests.
             watch_id = next(iter(self._unconfirmed), watch_id)
         if response.created:
             self._unconfirmed.pop(watch_id, None)
@@ -245,7 +249,7 @@ class WatchBook:
         self._cancels.clear()
 
     def fail_all(self, error: HansaError, *, only_begun: bool = False) -> list[WatchTape]:
-        """End all, or those that know where they are; gives them."""
+        """End all tapes, or only those that have begun; returns them."""
         tapes = [tape for tape in self._tapes if tape.is_begun or not only_begun]
         for tape in tapes:
             tape.fail(error)
@@ -253,7 +257,7 @@ class WatchBook:
         return tapes
 
     def _cancelled(self, tape: WatchTape, response: api.WatchResponse) -> tuple[Sequence[WatchTape], bool]:
-        # The member knows its number no more: nothing is to be cancelled.
+        # The member no longer knows the number: there is nothing to cancel.
         del self._by_id[self._ids.pop(tape)]
         if response.compact_revision:
             oldest = response.compact_revision
@@ -264,7 +268,7 @@ class WatchBook:
                 )
             )
         elif "permission denied" in response.cancel_reason and tape not in self._denied:
-            # etcd says so to a token that has grown old, too. A new stream comes with a new one.
+            # etcd also says so to a token that has grown old. A new stream comes with a new token.
             self._denied[tape] = None
             return (), True
         elif "permission denied" in response.cancel_reason:

@@ -48,7 +48,10 @@ _Stream: TypeAlias = "grpc.aio.StreamStreamCall[api.WatchRequest, api.WatchRespo
 
 
 class EtcdWatches:
-    """The watches of one store. The stream is opened with the first, and stays until the store is closed."""
+    """The watches of one store.
+
+    The stream is opened with the first watch, and stays until the store is closed.
+    """
 
     def __init__(
         self, caller: EtcdCaller, life: StoreLife, *, chance: Chance, beat_s: float = STORE_WATCH_BEAT_S
@@ -62,18 +65,18 @@ class EtcdWatches:
         self._book = WatchBook()
         self._readers: dict[WatchTape, Bell] = {}
         self._thrown_away: deque[WatchTape] = deque()
-        # Rung for the writer, and for the one who asks which revision is now.
+        # Rung for the writer, and for the task that asks for the current revision.
         self._bell = Waiters()
         self._tasks = TaskScope("watches", self._task_failed)
         self._is_running = False
-        # What ended the tasks, by a fault of ours: then nobody serves watches any more.
+        # What ended the tasks, by a fault of ours: then nobody serves watches any longer.
         self._broken: StoreUnavailable | None = None
         self._heard_count = 0
-        # The one that the open stream came with.
+        # The token that the open stream came with.
         self._token: str | None = None
-        # The member of the open stream, and what ends it.
+        # The member of the open stream, and the future that ends it.
         self._serving: tuple[int, asyncio.Future[FailedTry]] | None = None
-        # Of the question which revision is now, and of the stream: they know what went wrong last.
+        # One trail for the question for the current revision, one for the stream: they know the last failure.
         self._begin_trail = caller.trail()
         self._stream_trail = caller.trail()
         self.reconnects_count = 0
@@ -84,7 +87,7 @@ class EtcdWatches:
         return (self._begin_trail if self._book.unbegun() else self._stream_trail).last_text
 
     def add(self, tape: WatchTape) -> Bell:
-        """Tell of a watch; gives the line in which those wait who read it."""
+        """Add a watch; returns the bell on which its readers wait."""
         self._drop_thrown_away()
         readers = Bell()
         tape.is_begun = 0 < tape.start_revision <= self.caller.lineage.revision + 1
@@ -99,7 +102,7 @@ class EtcdWatches:
         return readers
 
     def look(self) -> None:
-        """Somebody else may answer than before: have it settled. On the loop; twice is once."""
+        """Another store may be answering: settle that. Call it on the loop; twice is once."""
         if self.life.is_closed or self._broken is not None:
             return
         self.caller.lineage.doubt()
@@ -107,7 +110,7 @@ class EtcdWatches:
         self._run()
 
     def lose_all(self, lost: HistoryLost) -> None:
-        """The store is not the one that was watched: all who watched read anew."""
+        """The store is not the one that was watched: all readers of watches read again."""
         error = Compacted(f"the store went back in time: {lost.why}; read anew", lost.revision)
         for tape in self._book.fail_all(error, only_begun=True):
             self._wake(tape)
@@ -119,11 +122,11 @@ class EtcdWatches:
         self._bell.wake_all()
 
     def throw_away(self, tape: WatchTape) -> None:
-        """From a destructor, which may come in the middle of anything, in any thread: looked at later."""
+        """From a destructor, which may run in the middle of anything, in any thread: handled later."""
         self._thrown_away.append(tape)
 
     def use(self) -> None:
-        """The access names other members now: a stream to one that is none any more goes on at another."""
+        """The access names other members now: a stream to a former member is moved to another one."""
         self._rotation.use(self.caller.access.members)
         if self._serving is not None and self._serving[0] not in self.caller.access.members:
             _end(self._serving[1], FailedTry(doubt=Doubt.UNDONE, text="it is not a member any more"))
@@ -151,7 +154,7 @@ class EtcdWatches:
             if not waiting:
                 await self._bell.wait()
                 continue
-            # One read for all that wait; of a key that the first of them may see.
+            # One read for all that wait, of a key that the first of them may see.
             request = api.RangeRequest(key=waiting[0].key, keys_only=True, limit=1)
             self._begin_trail = self.caller.trail()
             try:
@@ -180,7 +183,7 @@ class EtcdWatches:
             if self._heard_count > heard_count:
                 self._stream_trail = self.caller.trail()
             if failure.doubt is Doubt.STRANGER:
-                # Also a stream that must come with a new token.
+                # Also when the stream must come with a new token.
                 self.caller.access.forget(self._token)
             else:
                 self._rotation.failed(index)
@@ -191,7 +194,7 @@ class EtcdWatches:
             await asyncio.sleep(self._stream_trail.note(failure))
 
     async def _serve(self, index: int, trail: Trail) -> FailedTry:
-        """Speak over one stream until it ends; gives why. It never fails itself."""
+        """Use one stream until it ends; returns the reason. It never raises."""
         access = self.caller.access
         if access.needs_token:
             try:
@@ -199,7 +202,7 @@ class EtcdWatches:
             except HansaError as error:
                 return FailedTry(doubt=Doubt.UNDONE, text=str(error), error=error)
         if self.caller.lineage.is_doubtful:
-            # Before anything is asked from where it was: it may be a revision that is given out once more.
+            # Before it resumes from old revisions: they may be given out a second time.
             await self.caller.confirm(trail, self._book.key)
         self._token = access.token
         ended: asyncio.Future[FailedTry] = asyncio.get_running_loop().create_future()
@@ -230,8 +233,8 @@ class EtcdWatches:
                 for task in tasks:
                     task.cancel()
                 stream.cancel()
-                # A cancellation's traceback holds this frame, in a circle: the connection would stay open
-                # until the garbage collector comes.
+                # A cancellation's traceback holds this frame, in a cycle: the connection would stay open
+                # until the garbage collector runs.
                 tasks.clear()
                 del stream
 
@@ -257,7 +260,7 @@ class EtcdWatches:
     async def _write(self, stream: _Stream, ended: asyncio.Future[FailedTry]) -> None:
         while True:
             try:
-                # Until there is none: who rings while one is written rings for nobody.
+                # Until there is none: a ring during a write wakes nobody.
                 while requests := self._book.requests():
                     for request in requests:
                         await stream.write(request)
@@ -267,9 +270,10 @@ class EtcdWatches:
             await self._bell.wait()
 
     async def _beat(self, index: int, ended: asyncio.Future[FailedTry]) -> None:
-        """Ask the member of a quiet stream for a sign of life; one that gives none is left.
+        """Ask the member of a quiet stream for a sign of life; leave a member that gives none.
 
-        Not over the stream: there etcd answers only while no watch is catching up, and old ones wrongly.
+        Not over the stream: there etcd answers only while no watch is catching up, and old versions answer
+        wrongly.
         """
         while True:
             heard_count = self._heard_count
@@ -320,7 +324,7 @@ def _end(ended: asyncio.Future[FailedTry], failure: FailedTry) -> None:
 
 
 class EtcdWatch:
-    """A `Watch` of an etcd group. See there. One that is thrown away costs nothing more."""
+    """A `Watch` of an etcd group: see there. If it is thrown away without `close`, it costs nothing more."""
 
     def __init__(self, watches: EtcdWatches, tape: WatchTape) -> None:
         self._watches = watches
@@ -331,7 +335,7 @@ class EtcdWatch:
     async def ready(self, *, timeout: float | None = STORE_TIMEOUT_S) -> int:
         self._check_open()
         trail = self._watches.caller.trail()
-        # It has been asked for; whether a member has it is what the caller wants to know.
+        # The watch has been requested; the caller wants to know whether a member has it.
         trail.is_under_way = True
         return await self._watches.life.within(self._ready, timeout, trail)
 
@@ -365,11 +369,11 @@ class EtcdWatch:
         try:
             await self._until(lambda: tape.created_revision > 0)
         except asyncio.CancelledError:
-            # It may be the deadline, whose error tells why.
+            # If it is the deadline that ends this, the error tells why.
             trail.last_text = self._watches.trouble
             raise
         if not tape.is_surely_kept:
-            # etcd takes a watch of a forgotten past, and ends it a little later. A read tells at once.
+            # etcd accepts a watch of a compacted past, and ends it a little later. A read tells at once.
             request = api.RangeRequest(key=tape.key, revision=tape.start_revision, keys_only=True, limit=1)
             try:
                 await self._watches.caller.ask(RANGE, request, trail=trail)

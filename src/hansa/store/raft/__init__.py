@@ -4,13 +4,13 @@ async with RaftPeer("orders", "n1", data="n1", peers={"n1": "host-a:2380", "n2":
     await peer.store.put("berth/1", b"cog")
 
 - `peer`: a peer from start to end. `peer_home`: its folder and addresses.
-- `etcd_program`: which etcd is good enough, and how it is started.
+- `etcd_program`: which etcd may be used, and how it is started.
 - `member_process`: runs the member, and decides when it is started again.
 - `group`: questions to members, and the group as one peer reads it.
 - `peer_watch`: what a peer does while its member runs. `steward`: what the leader's peer does for the group.
 - `join_client`, `join_service`, `join_messages`, `join_steps`: how a peer joins and leaves.
-- `group_record`, `raft_events`: what the group writes into its own store, and what a peer tells.
-- `raft_store`: the store that the group keeps, through whichever members it has just now.
+- `group_record`, `raft_events`: what the group writes into its own store, and what a peer reports.
+- `raft_store`: the store that the group keeps, through its current members.
 """
 
 from typing import TYPE_CHECKING

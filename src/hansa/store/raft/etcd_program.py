@@ -1,7 +1,7 @@
-"""The etcd that a group's members run: which one on this machine is good enough, and how it is started.
+"""The etcd program that a group's members run: which one on this machine may be used, and how it is started.
 
-Versions that cannot be trusted with data are refused. etcd's environment is taken away, since it would change
-what the arguments say.
+Versions that cannot be trusted with data are refused. etcd's environment variables are removed, since they
+would change what the arguments say.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ INSTALL: Final = (
     "etcd; else the binary of an etcd release), or name the program with HANSA_ETCD"
 )
 _VERSION = re.compile(r"^etcd Version:\s*(\d+)\.(\d+)\.(\d+)", re.MULTILINE | re.IGNORECASE)
-# Learners, which joining stands on, came with it.
+# Learners, on which joining is built, came with this version.
 _OLDEST: Final = (3, 4, 0)
-# A member that is killed under load may come back with other data than the rest, and nobody is told.
+# A member that is killed under load may come back with other data than the rest, and nobody notices.
 _INCONSISTENT: Final = ((3, 5, 0), (3, 5, 2))
 
 
-# Set by whoever builds for a machine that etcd has not been tested on; everything else of etcd's environment
-# would change what the arguments say.
+# Set by people who build for a machine that etcd has not been tested on; everything else of etcd's
+# environment would change what the arguments say.
 _KEPT_VARIABLE: Final = "ETCD_UNSUPPORTED_ARCH"
 _HEARTBEAT_MS_MIN: Final = 10
-# What etcd itself takes at most.
+# etcd's own maximum.
 _ELECTION_MS_MAX: Final = 50_000
 _HISTORY: Final = re.compile(r"[1-9][0-9]*[smh]\Z")
 
@@ -54,7 +54,7 @@ class EtcdProgram:
 
 
 async def find_etcd(given: str | None = None, env: Mapping[str, str] = os.environ) -> EtcdProgram:
-    """The program that was given, else that of HANSA_ETCD, of the PATH, of the wheel; the first there is.
+    """The given program, else the first that is found: in HANSA_ETCD, in PATH, in the wheel.
 
     Raises `RaftRefused`, which says what to install: there is none, it does not run, it cannot be trusted.
     """
@@ -108,7 +108,7 @@ async def _printed_version(path: str) -> str:
 
 
 def checked_program(path: str, found_by: str, printed: str) -> EtcdProgram:
-    """The program, if its version is good. Raises `RaftRefused`."""
+    """The program, if its version may be used. Raises `RaftRefused`."""
     version = read_version(printed, path)
     check_version(version, path)
     return EtcdProgram(path=path, found_by=found_by, version=".".join(map(str, version)))
@@ -140,7 +140,7 @@ def check_version(version: tuple[int, int, int], path: str) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RaftTimings:
-    """The rhythm of a group, the same at all its peers. The defaults suit machines of one data centre.
+    """The timings of a group, the same at all its peers. The defaults suit machines of one data centre.
 
     The first four are etcd's own settings. The last two are hansa's deadlines for its questions to members:
     etcd has none that could be set.
@@ -148,11 +148,11 @@ class RaftTimings:
 
     heartbeat_ms: int = 100
     election_ms: int = 1000
-    # Writes between two snapshots: the log before the one before the last is deleted.
+    # Writes between two snapshots: the log before the second-last snapshot is deleted.
     snapshot_count: int = 10_000
-    # The past that watches may still read.
+    # How much of the past watches may still read.
     history_kept: str = "1h"
-    # A member that does not say how it is in this time is away.
+    # A member that does not report its status in this time counts as away.
     rpc_timeout: float = RAFT_REACH_S_MAX
     # A change, or a read that a quorum confirms, is done in this time, or is tried again later.
     replication_timeout: float = RAFT_CALL_S_MAX
@@ -175,7 +175,7 @@ class RaftTimings:
             raise BadArgument(
                 f"rpc_timeout is {self.rpc_timeout:g}; give more than 0 and at most {RAFT_CALL_S_LIMIT:g} s"
             )
-        # During an election nothing is agreed on: a shorter time would fail whenever a leader goes.
+        # During an election nothing can be agreed: a shorter time would fail whenever a leader goes.
         if not self.election_ms / 1000 <= self.replication_timeout <= RAFT_CALL_S_LIMIT:
             raise BadArgument(
                 f"replication_timeout is {self.replication_timeout:g}; "
@@ -186,7 +186,7 @@ class RaftTimings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberSettings:
-    """One member of a group. `initial_cluster` is what it believes before it has data of its own."""
+    """One member of a group. `initial_cluster` is the group as it sees it before it has data of its own."""
 
     program: str
     name: str
@@ -201,7 +201,7 @@ class MemberSettings:
 
 
 def arguments(settings: MemberSettings) -> list[str]:
-    """The command line. Only what etcd 3.4, 3.5 and 3.6 all know."""
+    """The command line. It uses only what etcd 3.4, 3.5 and 3.6 all know."""
     cluster = ",".join(f"{name}={url(address)}" for name, address in settings.initial_cluster.items())
     timings = settings.timings
     options = {
@@ -230,14 +230,14 @@ def arguments(settings: MemberSettings) -> list[str]:
 
 
 def environment(env: Mapping[str, str]) -> dict[str, str]:
-    """The environment without what etcd would read from it."""
+    """The environment without the variables that etcd would read from it."""
     return {
         name: value for name, value in env.items() if not name.startswith("ETCD_") or name == _KEPT_VARIABLE
     }
 
 
 def check_seconds(field: str, seconds: float) -> float:
-    """Give a time back, or raise `BadArgument`, which names the field."""
+    """Return a time, or raise `BadArgument`, which names the field."""
     if not 0 < seconds < float("inf"):
         raise BadArgument(f"{field} is {seconds:g}; give more than 0 seconds")
     return seconds
@@ -248,12 +248,12 @@ def url(address: str) -> str:
 
 
 def address_of(url: str) -> str:
-    """The `host:port` of a URL that etcd tells."""
+    """The `host:port` in a URL that etcd reports."""
     return url.removeprefix("http://").removeprefix("https://").rstrip("/")
 
 
 def read_listen_host(text: str) -> str:
-    """The IP to listen at; empty for that of each address. Raises `BadArgument`: etcd binds to no names."""
+    """The IP to listen at; empty for the IP of each address. Raises `BadArgument`: etcd binds to no names."""
     try:
         return str(ip_address(text.strip("[]"))) if text else ""
     except ValueError:
@@ -263,7 +263,7 @@ def read_listen_host(text: str) -> str:
 
 
 def listening(address: str, listen_host: str) -> str:
-    """Where to listen for what others dial as `address`: etcd binds to numbers only, never to names."""
+    """Where to listen when others dial `address`: etcd binds to numbers only, never to names."""
     host, _, port = address.rpartition(":")
     if listen_host:
         return f"[{listen_host}]:{port}" if ":" in listen_host else f"{listen_host}:{port}"

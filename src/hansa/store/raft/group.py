@@ -1,7 +1,7 @@
-"""A raft group as one of its peers sees it: its members, who of them answers, its record, its requests.
+"""A raft group as one of its peers sees it: its members, which of them answer, its record, its requests.
 
-`MemberCalls` asks one member, over etcd's API; `fetch_measures` reads its page of metrics. `Group` puts
-together what the members and the store say.
+`MemberCalls` asks one member, over etcd's API; `fetch_measures` reads its page of metrics. `Group` combines
+what the members and the store say.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _SAVED: Final = "etcd_debugging_snap_save_total_duration_seconds"
 _RECEIVED: Final = "etcd_network_snapshot_receive_total_duration_seconds"
 
 
-# A record that many change at once: far more tries than a group has peers.
+# For a record that many change at once: far more tries than a group has peers.
 _TRIES_MAX = 20
 
 
@@ -63,7 +63,7 @@ class MemberPool:
         return self._members[address]
 
     async def keep_only(self, addresses: set[str]) -> None:
-        """Close those to members that are none any more."""
+        """Close the connections to former members."""
         for address in set(self._members) - addresses:
             await self._members.pop(address).close()
 
@@ -72,9 +72,9 @@ class MemberPool:
 
 
 class MemberCalls:
-    """One member. Each call ends within its time: `TimedOut`, `StoreUnavailable`, `Conflict`.
+    """Calls to one member. Each call ends within its time: `TimedOut`, `StoreUnavailable`, `Conflict`.
 
-    Unavailable is one that is away or has no leader; a conflict has etcd's words for why it cannot be.
+    A member is unavailable if it is away or has no leader; a conflict quotes etcd's reason for refusing.
     """
 
     def __init__(self, address: str, timings: RaftTimings | None = None) -> None:
@@ -86,18 +86,18 @@ class MemberCalls:
         await self._client.close()
 
     async def status(self, *, timeout_s: float | None = None) -> api.StatusResponse:
-        """How the member is, in its own words; within `rpc_timeout` if nothing else is said."""
+        """The member's own report of its status, within `rpc_timeout` unless `timeout_s` is given."""
         return await self._ask(messages.STATUS, api.StatusRequest(), timeout_s or self.timings.rpc_timeout)
 
     async def members(self, *, timeout_s: float | None = None) -> list[MemberView]:
         """All members, as the group has agreed; whether they answer is not known yet."""
-        # Older members answer from what they know; a read before it makes that as new as the group.
+        # Older members answer from what they know; this read brings them up to date with the group first.
         await self._ask(messages.RANGE, api.RangeRequest(key=b"\0", limit=1, keys_only=True), timeout_s)
         answer = await self._ask(messages.MEMBER_LIST, api.MemberListRequest(linearizable=True), timeout_s)
         return [_view(member) for member in answer.members]
 
     async def known_members(self) -> list[MemberView]:
-        """As `members`, but what this one member knows: the group need not have a leader."""
+        """As `members`, but as this one member knows it: the group need not have a leader."""
         answer = await self._ask(messages.MEMBER_LIST, api.MemberListRequest())
         return [_view(member) for member in answer.members]
 
@@ -117,7 +117,7 @@ class MemberCalls:
         await self._ask(messages.MEMBER_REMOVE, api.MemberRemoveRequest(ID=peer_id))
 
     async def move_leader(self, peer_id: int) -> None:
-        """To be asked of the leader itself."""
+        """Make another member the leader. Only the leader itself can do this."""
         await self._ask(messages.MOVE_LEADER, api.MoveLeaderRequest(targetID=peer_id))
 
     async def grant(self, ttl_s: float) -> int:
@@ -180,11 +180,11 @@ async def fetch_measures(address: str) -> Measures:
 
 
 def read_measures(page: str) -> Measures:
-    """The measures on a page of metrics; what is not there is 0, since versions differ."""
+    """The measures on a page of metrics; missing ones are 0, since versions differ."""
     sums: dict[str, float] = {}
     for line in page.splitlines():
         name, _, number = line.rpartition(" ")
-        # The labels say from whom; only the sum over all counts here.
+        # The labels say from which member; only the sum over all counts here.
         name = name.partition("{")[0]
         if name.startswith((_SAVED, _RECEIVED)):
             try:
@@ -209,7 +209,7 @@ class JoinRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupBook:
-    """What the store says of the group, at one revision. Requests are in the order they came."""
+    """What the store says about the group, at one revision. Requests are in the order in which they came."""
 
     record: GroupRecord
     record_revision: int
@@ -224,7 +224,7 @@ class GroupBook:
 
 
 class Group:
-    """Reads and writes through one member, asks the others whether they are there."""
+    """Reads and writes through one member, and asks the others whether they are there."""
 
     def __init__(self, app: str, cluster: str, local: MemberCalls, pool: MemberPool) -> None:
         self.app = app
@@ -234,7 +234,7 @@ class Group:
         self._pool = pool
 
     async def members(self) -> tuple[list[MemberView], dict[int, api.StatusResponse]]:
-        """Every member, with whether it answers and follows a leader, and the answers."""
+        """Every member, with whether it answers and follows a leader, and their answers."""
         return await self._asked(await self.local.members())
 
     async def _asked(self, views: list[MemberView]) -> tuple[list[MemberView], dict[int, api.StatusResponse]]:
@@ -251,7 +251,7 @@ class Group:
         ], statuses
 
     async def _reach(self, view: MemberView) -> api.StatusResponse | None:
-        """The status of a member that answers for itself; else None."""
+        """The status of a member that answers; else None."""
         if not view.client_address:
             return None
         try:
@@ -275,7 +275,7 @@ class Group:
         )
 
     async def begin(self, book: GroupBook, record: GroupRecord, bootstrap: Bootstrap) -> bool:
-        """Write the first record and how the group began, in one revision. Says whether nobody was faster."""
+        """Write the first record and how the group began, in one revision. False if another peer did."""
         outcome = await self.local.commit(
             [Compare.revision(self.keys.group, "=", book.record_revision)],
             [self._put(record), Put(self.keys.metadata, encode(bootstrap))],
@@ -283,14 +283,17 @@ class Group:
         return outcome.is_success
 
     async def write_request(self, record: JoinRecord, revision: int) -> bool:
-        """Put a request whose last change has this revision (0: there is none). Says whether it was so."""
+        """Put a request if its last change has this revision (0: there is none). Returns whether it had."""
         key = self.keys.request(record.peer.name)
         compare = Compare.revision(key, "=", revision)
         outcome = await self.local.commit([compare], [Put(key, encode(record), record.lease)])
         return outcome.is_success
 
     async def finish_request(self, book: GroupBook, request: JoinRequest, peer: PeerInfo) -> bool:
-        """Peer into the record, request out, in one revision. Says whether both were as in the book."""
+        """Put the peer into the record and delete the request, in one revision.
+
+        Returns whether both were unchanged.
+        """
         key = self.keys.request(request.record.peer.name)
         outcome = await self.local.commit(
             [
@@ -302,7 +305,7 @@ class Group:
         return outcome.is_success
 
     async def change_record(self, change: Callable[[GroupRecord], GroupRecord | None]) -> None:
-        """Change the group's record, against whoever else does. Raises `Conflict` when that never ends."""
+        """Change the group's record, also if others change it. Raises `Conflict` when that never ends."""
         for _ in range(_TRIES_MAX):
             book = await self.book()
             changed = change(book.record)
@@ -314,9 +317,9 @@ class Group:
         raise Conflict(f"the record of the raft group {self.app} changes too fast to be changed")
 
     async def status(self) -> GroupStatus:
-        """The group, with every member asked. Raises what a call raises.
+        """The group's state; asks every member. Raises what a call raises.
 
-        Of a group without a leader it is what this peer's own member knows: that is when it is needed most.
+        For a group without a leader it is what this peer's own member knows: that is when it is needed most.
         """
         try:
             own = await self.local.status()
@@ -354,7 +357,7 @@ class Group:
 
 
 def _request(item: KeyValue) -> JoinRequest:
-    # The lease is what the key hangs on, whatever the record says.
+    # The lease is the one that the key is on, whatever the record says.
     record = replace(decode(JoinRecord, item.value), lease=item.lease)
     return JoinRequest(record=record, revision=item.mod_revision)
 

@@ -1,9 +1,9 @@
 """What a group writes about itself into its own store: peers, beginning, requests to join. Pure.
 
-`encode` and `decode` turn these records into JSON and back, and so what peers say to each other
-(`join_messages`). A field is text, a whole number, a float, a bool, an enum of texts, a tuple of texts or of
-such dataclasses, a mapping of texts, or such a dataclass. Unknown fields are passed over, so that a newer
-peer may say more; a missing one takes its default.
+`encode` and `decode` turn these records, and the messages between peers (`join_messages`), into JSON and
+back. A field is text, a whole number, a float, a bool, an enum of texts, a tuple of texts or of such
+dataclasses, a mapping of texts, or such a dataclass. Unknown fields are ignored, so that a newer peer may say
+more; a missing one takes its default.
 """
 
 import json
@@ -32,7 +32,7 @@ class Approval(StrEnum):
 
 
 class JoinState(StrEnum):
-    """Where a request to join stands. `PENDING` waits for a person, `APPROVED` has that person's yes."""
+    """The state of a request to join. `PENDING` waits for a person, `APPROVED` has that person's yes."""
 
     REQUESTED = "requested"
     PENDING = "pending"
@@ -62,12 +62,11 @@ class PeerInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupRecord:
-    """The peers that have a vote, and what holds for the whole group.
+    """The peers that have a vote, and the settings of the whole group.
 
-    `version` grows by one with each change.
-    `group_id` is etcd's number of the group in hexadecimal; empty in a record that nobody has begun.
-    `resource_group` names what the group's application works on (a zone, a line of machines), fixed when the
-    group begins.
+    `version` grows by one with each change. `group_id` is etcd's number of the group in hexadecimal; empty in
+    a record that nobody has begun. `resource_group` names what the group's application works on (a zone, a
+    line of machines), fixed when the group begins.
     """
 
     app: str
@@ -81,7 +80,7 @@ class GroupRecord:
         return next((peer for peer in self.peers if peer.name == name), None)
 
     def with_peer(self, peer: PeerInfo) -> "GroupRecord":
-        """The record with this peer in it, in the place of one of the same name."""
+        """The record with this peer in it, which replaces a peer of the same name."""
         others = [one for one in self.peers if one.name != peer.name]
         peers = tuple(sorted([*others, peer], key=lambda one: one.name))
         return replace(self, version=self.version + 1, peers=peers)
@@ -96,7 +95,7 @@ class GroupRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bootstrap:
-    """How a group began: written once, with the first form of its record, and never changed.
+    """How a group began: written once, with the first version of its record, and never changed.
 
     `founders` are the names and peer addresses that it began with, `began_at` is wall time.
     """
@@ -111,14 +110,14 @@ class Bootstrap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Charter:
-    """What a peer was given for a group that begins. One that has begun keeps what stands in its record."""
+    """The settings that a peer was given for a new group. A group that exists keeps those in its record."""
 
     founders: Mapping[str, str] = field(default_factory=dict, hash=False)
     resource_group: str = ""
     approval: Approval | None = None
 
     def begun(self, record: GroupRecord, group_id: str) -> GroupRecord:
-        """The record of a group that nobody has begun, with what holds for the whole of it."""
+        """The first record of a group, with the settings of the whole group."""
         return replace(
             record,
             group_id=group_id,
@@ -127,7 +126,7 @@ class Charter:
         )
 
     def misfit(self, resource_group: str, approval: Approval) -> str:
-        """What of it does not hold for a group that has these; empty when all of it does."""
+        """Which of these settings differ from the group's; empty when none does."""
         differing = []
         if self.resource_group and self.resource_group != resource_group:
             differing.append(f"the resource group {resource_group!r}, not {self.resource_group!r}")
@@ -140,8 +139,8 @@ class Charter:
 class JoinRecord:
     """A request to join, as the store keeps it until it is done, refused or expired.
 
-    `ticket` tells one request of a peer from the next: a peer that asks again has an empty data folder.
-    `requested_at` is the wall time of the peer that wrote the request.
+    `ticket` distinguishes one request of a peer from the next: a peer that asks again has an empty data
+    folder. `requested_at` is the wall time of the peer that wrote the request.
     """
 
     app: str
@@ -174,7 +173,7 @@ class RaftKeys:
 
 
 def check_name(what: str, name: str) -> str:
-    """Give the name back, or raise `BadArgument`."""
+    """Return the name, or raise `BadArgument`."""
     if _NAME.match(name) is None:
         raise BadArgument(
             f"{what} {name!r}: a name has 1 to {RAFT_NAME_CHARS_MAX} letters, digits, dots, hyphens or "
@@ -184,7 +183,7 @@ def check_name(what: str, name: str) -> str:
 
 
 def read_approval(text: str) -> Approval:
-    """Raises `BadArgument` for a word that is neither."""
+    """The approval that is written so. Raises `BadArgument` for any other word."""
     try:
         return Approval(text)
     except ValueError:
@@ -198,7 +197,7 @@ def read_founders(name: str, peers: Mapping[str, str]) -> dict[str, str]:
         raise BadArgument(f"{name} is not among the peers {', '.join(sorted(peers))}")
     if len(peers) > RAFT_PEERS_MAX:
         raise BadArgument(f"{len(peers)} peers: a raft group has at most {RAFT_PEERS_MAX}")
-    # Nobody else has to know the address of one who is alone.
+    # If the peer is alone, nobody else needs its address.
     read = {
         check_name("peer", one): read_address("the peer address", at, any_port=len(peers) == 1)
         for one, at in peers.items()
@@ -209,7 +208,7 @@ def read_founders(name: str, peers: Mapping[str, str]) -> dict[str, str]:
 
 
 def read_address(what: str, text: str, *, any_port: bool = False) -> str:
-    """An address in its one spelling, `host:port`. Raises `BadEndpoint` for one that nobody could dial."""
+    """An address in its one spelling, `host:port`. Raises `BadEndpoint` if nobody could dial it."""
     endpoint = Endpoint.parse(f"tcp://{text.removeprefix('tcp://').removeprefix('http://')}")
     if endpoint.is_wildcard or (endpoint.port == 0 and not any_port):
         raise BadEndpoint(f"{what} {text!r}: give the host and the port that others reach, such as host:2380")
@@ -217,7 +216,7 @@ def read_address(what: str, text: str, *, any_port: bool = False) -> str:
 
 
 def is_loopback(address: str) -> bool:
-    """Whether only this machine itself reaches it."""
+    """Whether only this machine itself can reach it."""
     host = address.rpartition(":")[0].strip("[]")
     try:
         return ip_address(host).is_loopback
@@ -226,7 +225,7 @@ def is_loopback(address: str) -> bool:
 
 
 def check_peer(peer: PeerInfo) -> PeerInfo:
-    """Give the peer back, or raise `BadArgument` or `BadEndpoint`: what it says of itself cannot be."""
+    """Return the peer, or raise `BadArgument` or `BadEndpoint` for impossible fields."""
     check_name("peer", peer.name)
     read = {
         "peer_address": read_address("the peer address", peer.peer_address),
@@ -275,7 +274,7 @@ def _read(kind: Any, found: Any, where: str) -> Any:
         return kind(found)
     if kind is float and isinstance(found, int) and not isinstance(found, bool):
         return float(found)
-    # A bool is an int to Python, and not to whoever wrote the record.
+    # A bool is an int to Python, and not to the writer of the record.
     if not isinstance(found, kind) or (isinstance(found, bool) and kind is not bool):
         raise ValueError(f"{where} is not {kind.__name__}")
     return found

@@ -1,4 +1,4 @@
-"""Asks the peers of a raft group: to join it, to leave it, how it is. Follows redirects."""
+"""The client of the join API: asks the peers of a raft group to join, to leave, or for their state."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ from hansa.store.raft.raft_events import GroupStatus
 from hansa.transport.environment import Environment
 
 _TRY_S_MIN = 1.0
-# The code of an answer that no peer gave.
+# The code of an answer for a peer that was not reached.
 _UNREACHED = "unreached"
 _OPTIONS = (("grpc.max_receive_message_length", RAFT_MESSAGE_BYTES_MAX),)
 
@@ -65,9 +65,9 @@ _OPTIONS = (("grpc.max_receive_message_length", RAFT_MESSAGE_BYTES_MAX),)
 class JoinClient:
     """The join API of a group, through the join addresses of some of its peers. Use it with `async with`.
 
-    Every call tries the peers in turn, with pauses, until its time is over: then `TimedOut`. What a peer says
-    no to raises `JoinRefused`, or `RaftRefused` for a removal; cancelling a call leaves it open whether it
-    was done. `redirects_count` counts the redirects that were followed.
+    Every call tries the peers in turn, with pauses, until its time is over: then `TimedOut`. It follows
+    redirects. If a peer says no, it raises `JoinRefused`, or `RaftRefused` for a removal; cancelling a call
+    leaves it open whether it was done. `redirects_count` counts the redirects that were followed.
     """
 
     def __init__(self, app: str, addresses: Sequence[str], *, environment: Environment | None = None) -> None:
@@ -89,7 +89,7 @@ class JoinClient:
         await self.close()
 
     async def close(self) -> None:
-        """End its connections, and ask nobody any more. Closing twice does no harm."""
+        """End its connections, and stop asking. Closing twice does no harm."""
         await self._closing.once(self._close)
 
     async def _close(self) -> None:
@@ -99,7 +99,7 @@ class JoinClient:
             await client.close()
 
     async def describe(self, *, timeout: float = RAFT_CALL_S_MAX) -> GroupStatus:
-        """The group as one of its peers sees it. Later calls try all the peers it names."""
+        """The group as one of its peers sees it. Later calls try all the peers that it names."""
         answer = await self._ask(DESCRIBE, DescribeAsk(app=self.app), timeout)
         group = answer.group
         if answer.code or group is None:
@@ -112,7 +112,7 @@ class JoinClient:
     async def request_join(
         self, peer: PeerInfo, ticket: str, *, timeout: float = RAFT_JOIN_TIMEOUT_S
     ) -> JoinTicket:
-        """Ask to be taken into the group. The same ticket again is the same request."""
+        """Ask to join the group. The same ticket again is the same request."""
         answer = await self._ask(REQUEST, JoinAsk(app=self.app, peer=peer, ticket=ticket), timeout)
         if answer.code or answer.ticket is None:
             raise _refused(self.app, peer.name, answer)
@@ -126,7 +126,7 @@ class JoinClient:
         return answer.acceptance
 
     async def verdict(self, ticket: JoinTicket, *, timeout: float | None = None) -> JoinAnswer:
-        """As `await_acceptance`, with a refusal as a value."""
+        """As `await_acceptance`, but returns a refusal as a value."""
         timeout = ticket.timeout_s if timeout is None else timeout
         ask = AwaitAsk(app=self.app, name=ticket.name, ticket=ticket.ticket, wait_s=_poll_s(timeout))
         return await self._ask(AWAIT, ask, timeout)
@@ -147,19 +147,19 @@ class JoinClient:
         await self._order(LEAVE, LeaveAsk(app=self.app, name=name), end_at - self._clock.monotonic())
 
     async def approve(self, name: str, *, timeout: float = 30.0) -> None:
-        """Let a peer join whose request waits for a person. Raises `RaftRefused` when there is none.
+        """Approve a peer whose request waits for a person. Raises `RaftRefused` when there is none.
 
-        It returns when that is written down; the peer joins then like any other, if the group still can.
+        It returns when the approval is written; the peer then joins like any other, if the group still can.
         """
         await self._order(APPROVE, ApproveAsk(app=self.app, name=name), timeout)
 
     async def refuse(self, name: str, reason: str, *, timeout: float = 30.0) -> None:
-        """Do not let a peer join; it is told the reason. Raises `RaftRefused` when it is too late."""
+        """Refuse to let a peer join; it is told the reason. Raises `RaftRefused` when it is too late."""
         ask = RefuseAsk(app=self.app, name=name, reason=check_reason(reason))
         await self._order(REFUSE, ask, timeout)
 
     async def set_approval(self, approval: str, *, timeout: float = 30.0) -> None:
-        """Who lets peers join from now on: `automatic`, or `manual` for a person. Raises `BadArgument`."""
+        """Set who lets peers join from now on: `automatic`, or `manual`: a person. Raises `BadArgument`."""
         await self._order(GOVERN, GovernAsk(app=self.app, approval=read_approval(approval)), timeout)
 
     async def _order(self, method: Method[Any, JoinAnswer], ask: Any, timeout: float) -> None:
@@ -183,14 +183,14 @@ class JoinClient:
                         f"raft group {self.app}: {method.name} was not done in {timeout:.3g} s: "
                         f"{said or unreached}"
                     )
-                # One that does not answer at all leaves the others their share of the time.
+                # A peer that does not answer at all must leave the others their share of the time.
                 share_s = max(remaining_s / (len(addresses) - tried_count), min(remaining_s, _TRY_S_MIN))
                 answer = await self._ask_following(method, ask, address, share_s)
                 if not answer.code and not answer.is_pending:
                     return answer
                 if answer.code and not answer.is_retryable:
                     return answer
-                # Why a peer was not reached says less than what another one said.
+                # The reason why a peer was not reached says less than what another peer answered.
                 if answer.code == _UNREACHED:
                     unreached = answer.text
                 else:
@@ -240,7 +240,7 @@ def read_group_address(text: str) -> tuple[tuple[str, ...], str]:
 
 
 def _poll_s(timeout: float) -> float:
-    """How long a peer may wait with its answer: short enough that what it waits for is said in time."""
+    """How long a peer may wait with its answer: short enough that the caller hears news in time."""
     return min(RAFT_POLL_S_MAX, timeout / 4)
 
 

@@ -1,7 +1,7 @@
-"""What peers say to each other about joining and leaving, as JSON over gRPC.
+"""The messages about joining and leaving between peers, as JSON over gRPC.
 
-Each method takes one of the requests here and gives a `JoinAnswer`. A peer that is not beside the leader
-answers where the leader's peer is (`redirect`), and the client goes there.
+Each method takes one of the requests here and returns a `JoinAnswer`. A peer whose member does not lead
+answers with the address of the leader's peer (`redirect`), and the client goes there.
 """
 
 from collections.abc import Mapping
@@ -38,7 +38,7 @@ class JoinAsk:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinTicket:
-    """What a request got: with it the peer asks whether it was accepted, within `timeout_s`.
+    """The answer to a request: with it the peer asks whether it was accepted, within `timeout_s`.
 
     `needs_approval`: a person decides, and the time includes the one that a person has for it.
     """
@@ -66,7 +66,7 @@ class JoinAcceptance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AwaitAsk:
-    """AwaitAcceptance: was the request accepted? Answered within `wait_s`, if need be with `is_pending`."""
+    """AwaitAcceptance: was the request accepted? Answered within `wait_s`, with `is_pending` if undecided."""
 
     app: str
     name: str
@@ -93,7 +93,7 @@ class RefuseAsk:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GovernAsk:
-    """SetApproval: from now on requests are approved so."""
+    """SetApproval: from now on requests are approved in this way."""
 
     app: str
     approval: Approval
@@ -110,7 +110,7 @@ class CompleteAsk:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DescribeAsk:
-    """Describe: who is in the group, and how are they?"""
+    """Describe: who is in the group, and in what state are they?"""
 
     app: str
 
@@ -125,7 +125,10 @@ class LeaveAsk:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinAnswer:
-    """What came of it. With a `code` it failed, and `text` says why; `is_retryable`: it may work later."""
+    """The result of a request.
+
+    With a `code` it failed, and `text` says why; `is_retryable`: it may work later.
+    """
 
     redirect: str = ""
     code: str = ""
@@ -137,7 +140,7 @@ class JoinAnswer:
     group: GroupStatus | None = None
 
 
-# A request of the join API: each names the application that it is about.
+# A request of the join API: each names its application.
 AskT = TypeVar(
     "AskT", JoinAsk, AwaitAsk, ApproveAsk, RefuseAsk, GovernAsk, CompleteAsk, DescribeAsk, LeaveAsk
 )
@@ -173,7 +176,7 @@ def misfit(group: GroupStatus, peer: PeerInfo, cluster: str, charter: Charter) -
 
 
 def check_reason(reason: str) -> str:
-    """Give a person's reason back, or raise `BadArgument`: the peer that is refused must be told one."""
+    """Return a person's reason, or raise `BadArgument`: the refused peer must be given one."""
     if not reason.strip() or len(reason) > RAFT_REASON_CHARS_MAX:
         raise BadArgument(
             f"reason: {len(reason)} characters; write 1 to {RAFT_REASON_CHARS_MAX}, which the peer is told"

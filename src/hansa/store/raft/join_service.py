@@ -1,4 +1,4 @@
-"""The join API as every peer serves it. What changes the group is redirected to the leader's peer."""
+"""The server of the join API at every peer. It redirects changes of the group to the leader's peer."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from hansa.store.raft.join_messages import (
 from hansa.store.raft.join_steps import OPEN, moved
 from hansa.store.raft.peer_watch import PeerWatch
 
-# Between two looks of an answer that waits: short beside what a join takes.
+# The pause between two looks of an answer that waits: short compared with a join.
 _LOOK_S = 0.05
 
 
@@ -55,7 +55,7 @@ class JoinService:
         self._server: ControlServer | None = None
 
     async def start(self, address: str) -> int:
-        """Serve at an address; gives the port. Raises `AddressInUse`, `BadEndpoint`."""
+        """Serve at an address; returns the port. Raises `AddressInUse`, `BadEndpoint`."""
         server = ControlServer(
             _failed,
             calls_max=RAFT_ASKS_MAX,
@@ -64,7 +64,7 @@ class JoinService:
                 ("grpc.max_send_message_length", RAFT_MESSAGE_BYTES_MAX),
             ),
         )
-        # What changes the group is for the leader's peer.
+        # Only the leader's peer may change the group.
         self._answer(server, REQUEST, self._request, by_leader=True)
         self._answer(server, AWAIT, self._await)
         self._answer(server, APPROVE, self._approve, by_leader=True)
@@ -78,7 +78,7 @@ class JoinService:
         return port
 
     async def close(self) -> None:
-        """Answer nobody any more; those who wait find another peer."""
+        """Stop answering; clients that wait find another peer."""
         if self._server is not None:
             server, self._server = self._server, None
             await server.stop()
@@ -191,12 +191,12 @@ def _turned_away(beside: PeerWatch, name: str, code: str, reason: str) -> JoinAn
 
 
 async def _settled(look: Callable[[], Awaitable[JoinAnswer]], wait_s: float) -> JoinAnswer:
-    """The first answer that is not pending, or the last one in time."""
+    """The first answer that is not pending, or the last one when the time is over."""
     loop = asyncio.get_running_loop()
     end_at = loop.time() + min(max(0.0, wait_s), RAFT_POLL_S_MAX)
     while True:
         answer = await look()
         if not answer.is_pending or loop.time() >= end_at:
             return answer
-        # What it waits for is done by whoever leads, here or at another peer: the store tells.
+        # The leader's peer does the work, here or elsewhere: the store tells when it is done.
         await asyncio.sleep(_LOOK_S)

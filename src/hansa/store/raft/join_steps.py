@@ -1,18 +1,18 @@
 """One join, step by step: what the peer beside the leader does next, decided from what the store says. Pure.
 
-Nothing is remembered between two steps but the record in the store and the list of members. So whoever leads
-next decides the same from the same: a leader that dies between any two steps, with the effect of the last one
-done or not, leaves a state that the next one carries on. `ADDING` and `PROMOTING` are written before their
-effect is asked for, and are left only when the list of members shows it.
+Nothing is remembered between two steps but the record in the store and the list of members. So the next
+leader decides the same from the same: a leader that dies between any two steps, with the effect of the last
+one done or not, leaves a state from which the next one continues. `ADDING` and `PROMOTING` are written before
+their effect is requested, and are left only when the list of members shows it.
 
     requested -> adding -> accepted -> syncing -> promoting -> done
        \\-> pending -> approved -/
     any of them up to promoting, at a check that fails or a person's no -> refused
     any of them, at the end of its time ------------------------------> expired
 
-A group whose approval is manual takes the way through `PENDING`: the request waits there for a person, in
-nobody's way, after the checks have passed and before anything is changed. They are made again after the
-approval.
+A group whose approval is manual takes the way through `PENDING`: the request waits there for a person,
+without blocking others, after the checks have passed and before anything is changed. The checks are made
+again after the approval.
 
 A learner whose request is gone (expired) is an orphan and is removed. A voter is never removed here.
 """
@@ -38,9 +38,9 @@ TRANSITIONS: Final[Mapping[JoinState, frozenset[JoinState]]] = {
     S.REFUSED: frozenset({S.EXPIRED}),
     S.EXPIRED: frozenset(),
 }
-# A learner belongs to a request in one of these.
+# A learner belongs to a request in one of these states.
 _WITH_LEARNER: Final = frozenset({S.ADDING, S.ACCEPTED, S.SYNCING, S.PROMOTING})
-# A person may still say yes or no to one in these.
+# A person may still say yes or no to a request in one of these states.
 UNDECIDED: Final = frozenset({S.REQUESTED, S.PENDING})
 OPEN: Final = _WITH_LEARNER | UNDECIDED | {S.APPROVED}
 
@@ -60,7 +60,7 @@ class MemberView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refuse:
-    """Say no. `code` is a word for programs, `reason` a sentence."""
+    """Refuse the request. `code` is a word for programs, `reason` a sentence."""
 
     code: str
     reason: str
@@ -104,7 +104,7 @@ class Finish:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wait:
-    """Nothing to do before something changes."""
+    """There is nothing to do before something changes."""
 
     why: str
 
@@ -113,13 +113,16 @@ Step = Refuse | Remember | AddLearner | RemoveLearner | Promote | Finish | Wait
 
 
 def moved(record: JoinRecord, state: JoinState, **changes: Any) -> JoinRecord:
-    """The record in its next state. Raises `InvariantBroken` for a way that is not in the table."""
+    """The record in its next state. Raises `InvariantBroken` for a step that is not in the table."""
     invariant(state in TRANSITIONS[record.state], f"a join went from {record.state} to {state}")
     return replace(record, state=state, **changes)
 
 
 def next_request(records: Sequence[JoinRecord], approval: Approval = Approval.AUTOMATIC) -> JoinRecord | None:
-    """The one request that is worked on: one that has begun, else the first. `records` are in their order."""
+    """The one request that is worked on: the one that has begun, else the first.
+
+    `records` are in their order.
+    """
     ready = {S.REQUESTED, S.APPROVED} if approval is Approval.MANUAL else {S.REQUESTED, S.PENDING, S.APPROVED}
     begun = [record for record in records if record.state in _WITH_LEARNER]
     waiting = [record for record in records if record.state in ready]
@@ -127,9 +130,9 @@ def next_request(records: Sequence[JoinRecord], approval: Approval = Approval.AU
 
 
 def orphans(members: Sequence[MemberView], records: Sequence[JoinRecord]) -> list[RemoveLearner]:
-    """Learners that no open request speaks for. `records` were read after `members`.
+    """Learners that belong to no open request. `records` were read after `members`.
 
-    One that waits for a person speaks for none: whatever is at its address is left of an earlier request.
+    A request that waits for a person has no learner: a member at its address is left from an earlier request.
     """
     wanted = {record.peer.peer_address for record in records if record.state in OPEN - {S.PENDING}}
     return [
@@ -147,7 +150,7 @@ def next_step(
     approval: Approval = Approval.AUTOMATIC,
     peers_max: int = RAFT_PEERS_MAX,
 ) -> Step:
-    """What to do about a request. `is_patience_over`: the group had its time to become healthy."""
+    """What to do about a request. `is_patience_over`: the group has had its time to become healthy."""
     if record.state is S.PENDING and approval is Approval.MANUAL:
         return Wait(why=f"{record.peer.name} waits for a person's approval")
     if record.state in (S.REQUESTED, S.PENDING, S.APPROVED):
@@ -172,8 +175,9 @@ def health_problem(members: Sequence[MemberView]) -> str:
 def leave_problem(members: Sequence[MemberView], peer_id: int) -> str:
     """Why a member may not be removed now; empty when the others keep a quorum that answers.
 
-    One that answers itself leaves only while all others do: then also two who leave at once, by the word of a
-    leader and of the one before it who does not know yet, leave a quorum behind.
+    A member that answers leaves only while all others answer too. Otherwise two members that leave at once,
+    one by the word of a leader and one by the word of a former leader that does not know yet, could break the
+    quorum.
     """
     voters = [member for member in members if not member.is_learner]
     others = [member for member in voters if member.peer_id != peer_id]
@@ -210,7 +214,8 @@ def _check(
             taken = f"address {peer.peer_address}" if at_address else f"name {peer.name}"
             return Refuse(code="name-taken", reason=f"the {taken} belongs to another peer of {record.app}")
         if member.is_learner and at_address:
-            # Of an earlier request: whoever asks anew has lost its data, and a member must not forget.
+            # It belongs to an earlier request: the peer asks again because it lost its data, and a member
+            # must not forget.
             return RemoveLearner(peer_id=member.peer_id, name=peer.name)
     if any(member.is_learner for member in members):
         return Wait(why="another peer is joining")
@@ -246,7 +251,7 @@ def _promote(record: JoinRecord, members: Sequence[MemberView]) -> Step:
     if record.state is S.ACCEPTED:
         return Wait(why=f"{record.peer.name} has not caught up yet")
     if not found.is_reachable:
-        # With a vote and without a voice it would take the group its quorum: 2 of 3 becomes 2 of 4.
+        # A voter that does not answer would cost the group its quorum: 2 of 3 becomes 2 of 4.
         return Wait(why=f"{record.peer.name} does not answer at {record.peer.client_address}")
     if record.state is S.PROMOTING:
         return Promote(peer_id=found.peer_id)

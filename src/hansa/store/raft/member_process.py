@@ -1,7 +1,7 @@
 """A group member's process under supervision: started, restarted and stopped, with the end of its log.
 
-`Supervision` decides only, and needs no process for it: `MemberProcess` reports what happened and when, does
-what it is asked to, and comes back at `deadline`.
+`Supervision` only decides, and needs no process for that: `MemberProcess` reports what happened and when,
+does what it is told to, and comes back at `deadline`.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from hansa.runtime.backoff import Backoff
 from hansa.runtime.tasks import TaskScope, in_thread
 from hansa.runtime.tied_process import tied
 
-# What every etcd says that was started again after the others had removed it, and then ends.
+# What every etcd says, and then ends, when it is started after the others had removed it.
 REMOVED: Final = "permanently removed from the cluster"
 _LINES_MAX: Final = 8
-# Between two looks at the size of the log.
+# The pause between two looks at the size of the log.
 _LOG_LOOK_S: Final = 2.0
 
 
 class ProcessState(Enum):
-    """Where the process is in its life."""
+    """The state of the process."""
 
     IDLE = "idle"
     RUNNING = "running"
@@ -66,7 +66,10 @@ class Kill:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """It ends again and again: tell it, with the end of its log. `is_final`: it is not started any more."""
+    """The process ends again and again: report it, with the end of its log.
+
+    `is_final`: it is not started again.
+    """
 
     crashes_count: int
     is_final: bool
@@ -78,8 +81,8 @@ Effect = Launch | Terminate | Kill | Report
 class Supervision:
     """Starts a process again whenever it ends, with growing pauses, until it is told to stop.
 
-    A process that never was ready is given up after a few tries: its arguments or its data are wrong, and
-    time will not mend them. One that was ready once is tried for ever, and reported.
+    A process that was never ready is given up after a few tries: its arguments or its data are wrong, and
+    time will not fix them. A process that was ready once is tried for ever, and reported.
     """
 
     def __init__(
@@ -129,7 +132,7 @@ class Supervision:
         return []
 
     def stop(self, *, now: float) -> list[Effect]:
-        """End it in order, and do not start it again."""
+        """End the process in order, and do not start it again."""
         if self.state is ProcessState.RUNNING:
             self.state, self.deadline = ProcessState.STOPPING, now + self._stop_s_max
             return [Terminate()]
@@ -138,7 +141,7 @@ class Supervision:
         return []
 
     def tick(self, *, now: float) -> list[Effect]:
-        """The deadline may have come."""
+        """Check whether the deadline has come."""
         if self.deadline is None or now < self.deadline:
             return []
         if self.state is ProcessState.RESTING:
@@ -155,7 +158,7 @@ class Supervision:
 class MemberProcess:
     """One process and all its restarts. `run` it in a task; the process never outlives this one.
 
-    The process writes its log to the file itself: a pipe through an event loop that is busy would stop it.
+    The process writes its log to the file itself: a pipe through a busy event loop would stop it.
     """
 
     def __init__(
@@ -177,7 +180,7 @@ class MemberProcess:
         self._on_restart = on_restart
         self._on_report = on_report
         self._process: subprocess.Popen[bytes] | None = None
-        # Why the last start did not come to a process at all.
+        # Why the last start did not even create a process.
         self._start_problem = ""
         self._changed = asyncio.Event()
         self._is_stop_asked = False
@@ -200,11 +203,11 @@ class MemberProcess:
         return self._supervision.state
 
     def ready(self) -> None:
-        """It answers: say so, and its next crash is one of a process that works."""
+        """The process answers: its next crash counts as that of a process that works."""
         self._supervision.ready(now=self._clock.monotonic())
 
     async def run(self) -> None:
-        """Until it was stopped or given up. Cancelling it kills the process and waits for its end."""
+        """Run until it was stopped or given up. Cancelling it kills the process and waits for its end."""
         scope = TaskScope(f"process {self._command[0]}", self._failed)
         try:
             self._carry_out(self._supervision.start(), scope)
@@ -215,12 +218,12 @@ class MemberProcess:
         finally:
             if self._process is not None and self._process.returncode is None:
                 self._signal(signal.SIGKILL)
-            # Until the process has ended: who is cancelled meanwhile is so afterwards.
+            # Wait until the process has ended: a cancellation meanwhile takes effect after that.
             await scope.close(grace_s=RAFT_STOP_S_MAX)
             self.ended.set()
 
     async def stop(self) -> None:
-        """End it in order, or by force when it takes too long; returns when it has ended."""
+        """End the process in order, or by force when it takes too long; returns when it has ended."""
         self._is_stop_asked = True
         self._changed.set()
         await self.ended.wait()
@@ -237,7 +240,7 @@ class MemberProcess:
             return f"(its log cannot be read: {error})"
 
     def _failed(self, error: BaseException) -> None:
-        # Nobody waits for its end any more: it must not run beside the next one.
+        # Nobody waits for its end any longer: it must not run beside the next one.
         self._signal(signal.SIGKILL)
         self._has_exited = True
         self._changed.set()
@@ -277,20 +280,20 @@ class MemberProcess:
         try:
             log = os.open(self._log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
             try:
-                # Not the loop's own way: uvloop forks, and gRPC's threads do not live through that either.
+                # Not the loop's own way: uvloop forks, and gRPC's threads do not survive that either.
                 self._process = subprocess.Popen(
                     tied(self._command),
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
                     env=self._env,
-                    # Ctrl-C is for the peer, which ends it in order.
+                    # Ctrl-C is for the peer, which ends the process in order.
                     process_group=0,
                 )
             finally:
                 os.close(log)
         except OSError as error:
-            # No memory, no descriptors, a full disk: it counts as an end, and is tried again like one.
+            # No memory, no descriptors, a full disk: it counts as an end, and is tried again in the same way.
             self._start_problem = f"{self._command[0]} cannot be started: {error}"
             self._has_exited = True
             self._changed.set()
@@ -307,11 +310,11 @@ class MemberProcess:
 
     def _signal(self, number: signal.Signals) -> None:
         if self._process is not None:
-            # Does nothing to one that has ended and was waited for.
+            # Does nothing to a process that has ended and was waited for.
             self._process.send_signal(number)
 
     def _bound_log(self) -> None:
-        """Begin the log anew when it is full. What is written during the copy is lost, and nothing else."""
+        """Truncate the log when it is full. Only what is written during the copy is lost."""
         try:
             if self._log_path.stat().st_size > RAFT_LOG_BYTES_MAX:
                 shutil.copyfile(self._log_path, self._log_path.with_suffix(".log.before"))
@@ -321,7 +324,7 @@ class MemberProcess:
 
 
 def readable(tail: str) -> str:
-    """The last few things that it said, each once: level, message and error, without stacks and times."""
+    """The last few messages of a log, each once: level, message and error, without stacks and times."""
     said: list[str] = []
     for line in tail.splitlines():
         words = _words(line)

@@ -74,21 +74,21 @@ _LOOK_S: Final = 0.05
 class RaftPeer:
     """One peer of an application's raft group. Use it with `async with`.
 
-    A group begins with `peers`, the same at each: a name and a peer address for everyone. Later ones `join`
-    through the join addresses of some that run. A folder that holds a member's data goes on with it, whatever
-    else is given. Port 0 takes any free port, and the folder remembers which.
+    A group begins with `peers`, the same at each peer: the name and peer address of all. Later peers `join`
+    through the join addresses of some that run. A peer whose folder holds a member's data continues with it,
+    whatever else is given. Port 0 takes any free port, and the folder remembers which.
 
     `approval` ("automatic", or "manual": a person lets peers join) and `resource_group` (what the application
-    works on) are the group's: it takes them from the peers that it begins with. A peer that joins gives none,
-    or the same.
+    works on) belong to the group: it takes them from the peers that it begins with. A peer that joins gives
+    none, or the same.
 
-    Entering returns when the group has a leader and, for who joins, when it has its vote. It raises
+    Entering returns when the group has a leader and, if the peer joins, when it has its vote. It raises
     `RaftRefused` (the program, the folder, or an etcd that does not start, with the end of its log),
     `JoinRefused`, `TimedOut`, `BadArgument`; then nothing is left running. Leaving the block ends the member;
     the group goes on with the others, and `leave` is what takes it out of the group.
 
     Its three ports trust whoever can reach them: no encryption, no login, whatever credentials `environment`
-    has. An address that is an IP is listened at there alone, one with a name at all IPs of the machine,
+    has. For an address with an IP it listens at that IP alone, for one with a name at all IPs of the machine,
     unless `listen_host` says where.
     """
 
@@ -183,9 +183,9 @@ class RaftPeer:
 
     @property
     def store(self) -> RaftStore:
-        """The group's store. It begins at the peer's own member, and goes to others when that fails.
+        """The group's store. It begins at the peer's own member, and uses others when that one fails.
 
-        Closed with the peer.
+        It is closed with the peer.
         """
         if self._store is None:
             raise AlreadyClosed(f"the raft peer {self.name} is not running")
@@ -198,12 +198,12 @@ class RaftPeer:
 
     @property
     def is_left(self) -> bool:
-        """Whether the group has it no more; its folder is of no use then."""
+        """Whether the group no longer has this peer; then its folder is of no use."""
         return self._was_left.is_set()
 
     @property
     def pid(self) -> int | None:
-        """The process of its etcd; None between two of them."""
+        """The process id of its etcd; None while it is not running."""
         return None if self._process is None else self._process.pid
 
     @property
@@ -218,22 +218,25 @@ class RaftPeer:
         )
 
     def events(self) -> EventStream[RaftEvent]:
-        """Everything that happens from now on, as this peer sees it. Also before entering."""
+        """All events from now on, as this peer sees them. Also before entering."""
         return self._feeds.open()
 
     async def status(self) -> GroupStatus:
-        """The whole group, each member asked. Raises `StoreUnavailable`, `TimedOut`, `AlreadyClosed`."""
+        """The state of the whole group; asks each member.
+
+        Raises `StoreUnavailable`, `TimedOut`, `AlreadyClosed`.
+        """
         return await self._running().status()
 
     async def wait_left(self) -> None:
-        """Until the group has this peer no more: it left, or was removed."""
+        """Wait until the group no longer has this peer: it left, or was removed."""
         await self._was_left.wait()
 
     async def leave(self, *, timeout: float = 30.0) -> None:
         """Take this peer out of the group, for good; hands leadership over first if it leads.
 
         Raises `RaftRefused` when the others would not keep a quorum that answers: then nothing has changed.
-        Cancelled or timed out, it may be out or not.
+        After a cancellation or a timeout, it may be out or not.
         """
         watch = self._running()
         async with self._client(watch) as client:
@@ -252,7 +255,7 @@ class RaftPeer:
             await client.refuse(name, reason, timeout=timeout)
 
     def _client(self, watch: PeerWatch) -> JoinClient:
-        """Itself first; the others for when its own member is silent."""
+        """A client that asks this peer first; the others in case its own member is silent."""
         others = (peer.join_address for peer in watch.record.peers if peer.name != self.name)
         return JoinClient(self.app, [watch.me.join_address, *others], environment=self._environment)
 
@@ -336,7 +339,7 @@ class RaftPeer:
         watch.me = replace(me, peer_id=status.header.member_id)
         self._home.note(watch.me, FolderState.MEMBER)
         service.beside = watch
-        # Ended before the member is: its end is no news then.
+        # Ended before the member is: the member's end is no news then.
         watching = TaskScope(f"raft peer {self.name}", self._failed)
         stack.push_async_callback(watching.close)
         watching.spawn(watch.run(), "watch")
@@ -366,7 +369,7 @@ class RaftPeer:
         stack.push_async_callback(process.stop)
 
     async def _ready(self, local: MemberCalls, timeout_s: float, target_index: int = 0) -> None:
-        """Wait until the member follows a leader, and has applied so much."""
+        """Wait until the member follows a leader, and has applied `target_index`."""
         process = self._process
         end_at = self._clock.monotonic() + timeout_s
         said, told = "", -1
@@ -374,7 +377,7 @@ class RaftPeer:
             try:
                 status = await local.status()
             except HansaError as error:
-                # One that was started again answers nobody before it has a leader.
+                # A member that was restarted answers nobody before it has a leader.
                 said = f"no leader yet, or no etcd: {error}"
             else:
                 process.ready()
@@ -400,7 +403,7 @@ class RaftPeer:
         raise RaftRefused(f"the etcd of {self.name} does not start; the end of its log: {tail}")
 
     def _check_log(self, process: MemberProcess) -> None:
-        """Raises `RaftRefused` when the others have told the member that it is none any more."""
+        """Raise `RaftRefused` when the others have told the member that it is no longer one of them."""
         if REMOVED in process.log_tail():
             raise RaftRefused(
                 f"{self.name} was removed from {self.app}; to come back it joins with an empty folder"
@@ -411,19 +414,19 @@ class RaftPeer:
     async def _join(
         self, me: PeerInfo, settings: MemberSettings, group: Group, scope: TaskScope, stack: AsyncExitStack
     ) -> None:
-        """Ask, start as a learner, catch up, get the vote. Raises as entering does."""
+        """Ask to join, start as a learner, catch up, get the vote. Raises as entering does."""
         asked_at = began_at = self._clock.monotonic()
 
         def left_s() -> float:
             return max(0.0, began_at + self._join_timeout_s - self._clock.monotonic())
 
         async with JoinClient(self.app, self._join_through, environment=self._environment) as client:
-            # Also for the addresses of all peers: the one that was named may end meanwhile.
+            # Also for the addresses of all peers: the one that was given may end meanwhile.
             group_status = await client.describe(timeout=left_s())
             problem = misfit(group_status, me, self.cluster, self._charter)
             if problem:
                 raise BadArgument(f"{self.name} cannot join {self.app}: {problem}")
-            # So that the next try has the same address: with another one it would be another peer's.
+            # So that the next try has the same address: with another one it would count as another peer.
             self._home.note(me, FolderState.JOINING)
             ticket = await client.request_join(me, self._chance.token(8).hex(), timeout=left_s())
             if ticket.needs_approval:
@@ -431,10 +434,10 @@ class RaftPeer:
             wait_s = ticket.timeout_s if ticket.needs_approval else left_s()
             answer = await client.verdict(ticket, timeout=wait_s)
             if ticket.needs_approval:
-                # The person's time is not taken from the peer's own.
+                # The time that a person needs is not taken from the peer's own.
                 began_at = self._clock.monotonic()
             if answer.code == "already-member" and self._home.folder.has_data:
-                # The vote was given, and the word of it was lost with the process.
+                # The vote was given, and the answer was lost when the process ended.
                 await self._run_member(settings, scope, stack)
                 await self._ready(group.local, left_s())
                 return
@@ -459,7 +462,7 @@ class RaftPeer:
         scope: TaskScope,
         stack: AsyncExitStack,
     ) -> None:
-        # A new number in the group: what an earlier try left here belongs to one that was removed.
+        # The peer has a new number in the group: data of an earlier try belong to a member that was removed.
         self._home.folder.wipe()
         self._home.note(replace(me, peer_id=acceptance.peer_id), FolderState.JOINING)
         joining = replace(settings, initial_cluster=acceptance.initial_cluster, is_new_group=False)
@@ -498,7 +501,7 @@ class RaftPeer:
         self._tell(MemberFailing(crashes_count=report.crashes_count, log_tail=tail))
 
     def _failed(self, error: BaseException) -> None:
-        """A task of the peer ended with an error: whoever waits for the member finds it ended."""
+        """A task of the peer ended with an error: callers that wait for the member see that it ended."""
         _log.error("the raft peer %s of %s broke: %s", self.name, self.app, error, exc_info=error)
         if self._process is not None:
             self._process.ended.set()

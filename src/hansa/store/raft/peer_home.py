@@ -1,4 +1,4 @@
-"""Where a peer lives: its data folder and its addresses, held by one process at a time.
+"""The home of a peer: its data folder and its addresses, held by one process at a time.
 
 The folder remembers which peer it belongs to and how far that peer came. The ports are held because etcd can
 neither choose a free port itself nor tell which one it took.
@@ -40,7 +40,7 @@ class PeerHome:
         self._noted: FolderNote | None = None
 
     def open(self, *, is_founder: bool, is_joiner: bool) -> PeerInfo:
-        """Take the folder; gives the peer with real addresses. Raises `RaftRefused`, `BadArgument`."""
+        """Take the folder; returns the peer with real addresses. Raises `RaftRefused`, `BadArgument`."""
         self.folder.open()
         self._noted = self._checked(is_founder=is_founder, is_joiner=is_joiner)
         return self._settled(self._noted)
@@ -73,7 +73,7 @@ class PeerHome:
         path, name = self.folder.path, self._wanted.name
         noted = self.folder.read()
         if not is_founder and not is_joiner and not self.folder.has_data:
-            # Also one whose first start came to nothing: alone it would be a group of its own.
+            # Also a joining peer whose first start failed: alone it would be a group of its own.
             raise BadArgument(
                 f"{path} holds no data: give the `peers` of a new group, or some to `join` through"
             )
@@ -87,7 +87,7 @@ class PeerHome:
         if noted.state is FolderState.LEFT:
             raise RaftRefused(f"{path}: {name} has left {self._app}; join again with an empty folder")
         if noted.state is FolderState.MEMBER and not self.folder.has_data:
-            # Its votes and what it acknowledged went with the data: an empty one must not speak for it.
+            # Its votes and what it acknowledged went with the data: an empty member must not act in its name.
             raise RaftRefused(
                 f"{path}: the data of {name} is gone; remove {name} from {self._app} (`leave`), and join "
                 "again with an empty folder"
@@ -104,7 +104,7 @@ class PeerHome:
         return noted
 
     def _settled(self, noted: FolderNote | None) -> PeerInfo:
-        """The addresses that were given; of port 0 those of last time, else free ones."""
+        """The addresses that were given; for port 0 the port of last time, else a free one."""
 
         def settled(wanted: str, before: str) -> str:
             asked = before if before and wanted.endswith(":0") else wanted
@@ -122,7 +122,7 @@ class PeerHome:
 
 
 class DataFolder:
-    """Held from `open` to `close` by this process alone."""
+    """The data folder. It is held from `open` to `close` by this process alone."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -132,7 +132,7 @@ class DataFolder:
         self._lock_fd: int | None = None
 
     def open(self) -> None:
-        """Make the folder if need be, and lock it. Raises `RaftRefused` when another process has it."""
+        """Make the folder if needed, and lock it. Raises `RaftRefused` when another process has it."""
         try:
             self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
             fd = os.open(self.path / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
@@ -159,7 +159,7 @@ class DataFolder:
         return (self.member_path / "member" / "wal").is_dir()
 
     def read(self) -> FolderNote | None:
-        """What is noted; None in a new folder. Raises `RaftRefused` when it cannot be read."""
+        """The note; None in a new folder. Raises `RaftRefused` when it cannot be read."""
         try:
             return decode(FolderNote, (self.path / _NOTE).read_bytes())
         except FileNotFoundError:
@@ -168,7 +168,7 @@ class DataFolder:
             raise RaftRefused(f"{self.path / _NOTE} cannot be read: {error}") from error
 
     def write(self, note: FolderNote) -> None:
-        """Note it, whole or not at all, also through a crash. Raises `RaftRefused`."""
+        """Write the note, whole or not at all, also through a crash. Raises `RaftRefused`."""
         path, new = self.path / _NOTE, self.path / f"{_NOTE}.new"
         try:
             with open(new, "wb") as file:
@@ -185,9 +185,9 @@ class DataFolder:
             raise RaftRefused(f"{path} cannot be written: {error}") from error
 
     def wipe(self) -> None:
-        """Delete the member's data: of a member that the group has removed. Raises `RaftRefused`.
+        """Delete the data of a member that the group has removed. Raises `RaftRefused`.
 
-        Its log is put aside: what it says is not of the next one.
+        Its log is moved aside: it says nothing about the next member.
         """
         try:
             with suppress(FileNotFoundError):
@@ -199,7 +199,7 @@ class DataFolder:
 
 
 class FolderState(StrEnum):
-    """How far the peer came. A folder that was left is not used again."""
+    """How far the peer came. The folder of a peer that left is not used again."""
 
     STARTING = "starting"
     JOINING = "joining"
@@ -224,8 +224,9 @@ class FolderNote:
 class HeldPorts:
     """Ports that nobody else gets: each is bound by a socket that never listens.
 
-    The kernel gives such a port to nobody who asks for any port, and lets in those who ask for this one, as
-    long as both say SO_REUSEADDR, which etcd does. So a member that is started again finds its port free.
+    The kernel gives such a port to no program that asks for any port, and lets in a program that asks for
+    this one, if both set SO_REUSEADDR, which etcd does. So a member that is started again finds its port
+    free.
     """
 
     def __init__(self) -> None:
@@ -247,7 +248,7 @@ class HeldPorts:
         if sys.platform == "linux":
             self._sockets.append(holding)
         else:
-            # Elsewhere a bound socket keeps everybody out, also those it is held for.
+            # On other systems a bound socket keeps everybody out, also the program for which it is held.
             port = str(holding.getsockname()[1])
             holding.close()
             return f"{host}:{port}"

@@ -1,4 +1,4 @@
-"""What a peer does while its member runs: looks at it, tells what changed, serves the group if it leads."""
+"""What a peer does while its member runs: looks at it, reports what changed, serves the group if it leads."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from hansa.store.raft.raft_events import (
 from hansa.store.raft.steward import Steward
 
 _log = logging.getLogger(__name__)
-# Steps of the steward in one look; more wait for the next one, so that the rest of a look has its turn.
+# Steps of the steward in one look; the rest wait for the next look, so that it can do its other work.
 _STEPS_MAX = 20
 
 
 class PeerWatch:
-    """One per peer, from when its member has its place in the group. `run` it in a task."""
+    """The watch of one peer, from when its member has its place in the group. `run` it in a task."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class PeerWatch:
         self.record = GroupRecord(app=group.app)
         self.leader_name = ""
         self.is_leading = False
-        # Set when the group has this peer no more.
+        # Set when the group no longer has this peer.
         self.removed = asyncio.Event()
         self.app = group.app
         self.group = group
@@ -69,7 +69,7 @@ class PeerWatch:
         self._look_s = look_s
         self._measure_s = measure_s
         self._kicked = asyncio.Event()
-        # Who was told last, and who led last: nobody may have been told since.
+        # The leader and term that were noticed last, and the last leader that was not 0.
         self._leader = (0, 0)
         self._leader_before = 0
         self._measures: Measures | None = None
@@ -84,13 +84,13 @@ class PeerWatch:
         )
 
     def kick(self) -> None:
-        """There is something to do for the steward."""
+        """Wake the watch: there is something to do for the steward."""
         self._kicked.set()
 
     async def leader_join_address(self) -> str:
-        """Where the leader's peer is asked; empty when this is the one.
+        """The join address of the leader's peer; empty when this peer is the leader's.
 
-        Raises `StoreUnavailable` when nobody leads, or its peer is not known yet.
+        Raises `StoreUnavailable` when nobody leads, or the leader's peer is not known yet.
         """
         status = await self.group.local.status()
         if status.leader == status.header.member_id:
@@ -126,7 +126,7 @@ class PeerWatch:
         self.kick()
 
     def refused(self, name: str, code: str, reason: str) -> None:
-        """A request was refused before it was written down."""
+        """Report that a request was refused before it was written."""
         self._tell(JoinRequestRefused(name=name, code=code, reason=reason))
 
     async def run(self) -> None:
@@ -151,7 +151,7 @@ class PeerWatch:
         self._on_ready()
         self.stats = replace(self.stats, term=status.raftTerm, db_bytes=status.dbSize)
         if not status.leader:
-            # Told before the book is asked for, which then fails.
+            # Reported before the book is read, which then fails.
             self._notice_leader(0, status.raftTerm, is_own=False)
         book = await self.group.book()
         await self._register(status, book)
@@ -164,10 +164,10 @@ class PeerWatch:
         await self._measure()
 
     async def _follow_leader(self, status: api.StatusResponse) -> None:
-        """Notice who leads, from a status that was asked for before the book."""
+        """Notice the leader, from a status that was requested before the book."""
         if (status.leader, status.raftTerm) != self._leader:
-            # A member knows a new leader before its term. After the book, which a leader confirmed, it knows
-            # both; if it is another one again, the next look tells.
+            # A member knows a new leader before its term. After reading the book, which a leader confirmed,
+            # it knows both; if the leader has changed once more, the next look reports it.
             later = await self.group.local.status()
             if later.leader != status.leader:
                 return
@@ -176,12 +176,12 @@ class PeerWatch:
         self._notice_leader(status.leader, status.raftTerm, is_own=is_own)
 
     def _notice_leader(self, leader: int, term: int, *, is_own: bool) -> None:
-        """This member leads (0: none that its own member knows of)."""
+        """Report this leader (0: its own member knows of none), if it is new."""
         if self.is_leading and not is_own:
             self.steward.forget()
         self.is_leading = is_own
         name = next((peer.name for peer in self.record.peers if peer.peer_id == leader), "")
-        # A leader whose record is still to come is told when it has come.
+        # A leader whose record is still to come is reported when it has come.
         if (leader, term) == self._leader and name == self.leader_name:
             return
         if leader and leader != self._leader_before:
@@ -192,7 +192,7 @@ class PeerWatch:
             self._tell(LeaderChanged(leader=name, term=term))
 
     async def _register(self, status: api.StatusResponse, book: GroupBook) -> None:
-        """Stand in the record as this peer is now, if it has a vote."""
+        """Put this peer's current data into the record, if it has a vote."""
         if self.me.peer_id != status.header.member_id:
             self.me = replace(self.me, peer_id=status.header.member_id)
         me = self.me
@@ -208,15 +208,15 @@ class PeerWatch:
         self._kicked.set()
 
     async def _begin(self, status: api.StatusResponse, book: GroupBook) -> None:
-        """Write what holds for the whole group, unless another peer does so at this moment."""
+        """Write the settings of the whole group, unless another peer does so at this moment."""
         group_id = f"{status.header.cluster_id:x}"
         record = self._charter.begun(book.record.with_peer(self.me), group_id)
-        # Without founders it is a group from before there were such records: its peers are all it knows.
+        # Without founders the group is older than such records: its peers are all that is known.
         founders = self._charter.founders or {peer.name: peer.peer_address for peer in record.peers}
         bootstrap = Bootstrap(
             app=self.app,
             group_id=group_id,
-            # One that begins alone may have been given no port.
+            # A peer that begins alone may have been given no port.
             founders={**founders, self.me.name: self.me.peer_address},
             began_by=self.me.name,
             began_at=self._clock.wall(),
@@ -268,7 +268,7 @@ class PeerWatch:
             self._tell(SnapshotTaken(count=count, seconds=seconds, db_bytes=self.stats.db_bytes))
 
     async def _check_removed(self) -> None:
-        """Ask the others whether this peer is still one of them; their agreed list counts, nothing else."""
+        """Ask the others whether this peer is still a member; only their agreed list counts."""
         for peer in self.record.peers:
             if peer.name == self.me.name or self.me.peer_id == 0:
                 continue
@@ -303,6 +303,6 @@ class PeerWatch:
 
 
 def _more(before: tuple[int, float], found: tuple[int, float]) -> tuple[int, float]:
-    """How many there were since, and their seconds. A restarted process counts from zero."""
+    """How many there were since `before`, and their seconds. A restarted process counts from zero."""
     count, seconds = found[0] - before[0], found[1] - before[1]
     return found if count < 0 else (count, seconds)

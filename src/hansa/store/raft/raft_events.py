@@ -1,4 +1,4 @@
-"""What a peer of a raft group tells: its events, its numbers, and the state of its group."""
+"""What a peer of a raft group reports: its events, its numbers, and the state of its group."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ from hansa.store.raft.group_record import Approval, Bootstrap, JoinState, PeerIn
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaderChanged:
-    """The group has another leader, or the same one for a new term. Empty: none that this peer knows of."""
+    """The group has another leader, or the same one for a new term. Empty: this peer knows of none."""
 
     leader: str
     term: int
@@ -16,7 +16,7 @@ class LeaderChanged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RaftPeerJoined:
-    """A peer has its vote and stands in the group's record. (Topics have peers, too: `hansa.topics`.)"""
+    """A peer has its vote and is in the group's record. (Topics have peers, too: `hansa.topics`.)"""
 
     peer: PeerInfo
 
@@ -46,7 +46,7 @@ class MemberFailing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CatchingUp:
-    """A peer that joins has so much of the log, of what there was when it was accepted."""
+    """Progress of a joining peer: how much it has of the log that existed when it was accepted."""
 
     applied_index: int
     target_index: int
@@ -61,7 +61,7 @@ class JoinRequested:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalAwaited:
-    """A request waits for a person (`hansa raft approve`, `refuse`), at most so long: then it expires."""
+    """A request waits for a person (`hansa raft approve`, `refuse`), at most this long: then it expires."""
 
     name: str
     timeout_s: float
@@ -69,7 +69,7 @@ class ApprovalAwaited:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinApproved:
-    """A person let the peer join, so long after its request."""
+    """A person let the peer join, this long after its request."""
 
     name: str
     approval_s: float
@@ -77,7 +77,7 @@ class JoinApproved:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinAccepted:
-    """The peer was added as a learner, so long after its request."""
+    """The peer was added as a learner, this long after its request."""
 
     name: str
     peer_id: int
@@ -102,7 +102,7 @@ class JoinExpired:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotTaken:
-    """This peer's etcd wrote snapshots of its log: how many, in how long; `db_bytes` is all its data."""
+    """This peer's etcd wrote snapshots of its log: how many, in how long. `db_bytes` is its data's size."""
 
     count: int
     seconds: float
@@ -128,10 +128,10 @@ RaftEvent = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RaftStats:
-    """Numbers of one peer, since it started. `_s` and `_bytes` are of the last one; 0 where there was none.
+    """Numbers of one peer, since it started. `_s` and `_bytes` are of the last case; 0 if there was none.
 
-    Those of joins are of the requests that this peer decided on while its member led; `join_sync_s` and
-    `join_snapshot_bytes` are of its own joining. `refusals` counts them by their code.
+    The join counts are about requests that this peer decided on while its member led; `join_sync_s` and
+    `join_snapshot_bytes` are about its own joining. `refusals` counts them by their code.
     """
 
     leader_changes_count: int = 0
@@ -158,7 +158,7 @@ class RaftStats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeerStatus:
-    """One peer of a group as another one sees it. What did not answer has zeros."""
+    """One peer of a group as another one sees it. A peer that did not answer has zeros."""
 
     peer: PeerInfo
     role: str
@@ -172,7 +172,7 @@ class PeerStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestStatus:
-    """A request to join and where it stands. `requested_at` is wall time."""
+    """A request to join and its state. `requested_at` is wall time."""
 
     peer: PeerInfo
     state: JoinState

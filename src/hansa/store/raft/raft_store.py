@@ -1,4 +1,4 @@
-"""The store that a raft group keeps, through whichever members it has just now."""
+"""The store that a raft group keeps, through the members that it has at the moment."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberAddresses:
-    """Where a group's members are, and the keys of its record. `own`: where to begin, if not at any."""
+    """Where a group's members are, and the keys of its record. `own`: the address to begin with, if any."""
 
     keys: RaftKeys
     addresses: tuple[str, ...]
@@ -45,7 +45,7 @@ class MemberAddresses:
 
 
 def _forwarded(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[RaftStore, P], T]:
-    """The same method of the store that is open underneath, with the signature and promise of `Store`."""
+    """The same method of the store underneath, with the signature and promise of `Store`."""
     name = method.__name__
 
     @wraps(method)
@@ -57,11 +57,11 @@ def _forwarded(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate
 
 
 class RaftStore(Store):
-    """A `Store` in a raft group; see there. It goes to the members that the group's record names.
+    """A `Store` in a raft group; see there. It uses the members that the group's record names.
 
-    When they change, watches go on at the new ones without gap, and kept leases are renewed there. When none
-    of them answers for a while, the group's peers are asked anew: all may have been replaced meanwhile.
-    `changes_count` counts how often the members were others.
+    When they change, watches go on at the new ones without a gap, and kept leases are renewed there. When
+    none of them answers for a while, the group's peers are asked again: all may have been replaced meanwhile.
+    `changes_count` counts how often the members changed.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class RaftStore(Store):
         self.changes_count = 0
         self._find = find
         environment = environment or Environment()
-        # Without its credentials: the members' ports speak no TLS.
+        # Without its credentials: the members' ports use no TLS.
         self._environment = Environment(clock=environment.clock, chance=environment.chance)
         self._entered_count = 0
         self._opening = asyncio.Lock()
@@ -160,9 +160,9 @@ class RaftStore(Store):
         return self._etcd
 
     async def _use(self, addresses: Sequence[str]) -> None:
-        """Go on with these members; a record without any is no reason to leave those that are known."""
+        """Continue with these members; if a record names none, the known members stay in use."""
         found = tuple(sorted(addresses))
-        # Two may have found others at once: what is noted is what is used.
+        # Two tasks may have found other members at once: what is noted must be what is used.
         async with self._changing:
             if found and found != self._addresses:
                 await self._store.set_endpoints(found)
@@ -170,7 +170,7 @@ class RaftStore(Store):
                 self.changes_count += 1
 
     async def _seek(self, key: bytes) -> None:
-        """Ask where the members are, again and again, while none of those that are known answers."""
+        """While none of the known members answers, ask again and again where the members are."""
         backoff = Backoff(
             s_min=RAFT_SEEK_S_MIN,
             s_max=RAFT_SEEK_S_MAX,
@@ -197,7 +197,7 @@ class RaftStore(Store):
             _log.info("%s is cut off (%s), and finds no other members: %s", self.name, silence, error)
 
     async def _follow(self, key: bytes) -> None:
-        """Learn of other members from the group's record, for as long as the store is open."""
+        """Follow the members in the group's record, for as long as the store is open."""
         backoff = Backoff(
             s_min=FOLLOW_RETRY_S_MIN,
             s_max=FOLLOW_RETRY_S_MAX,
@@ -218,7 +218,7 @@ class RaftStore(Store):
             except AlreadyClosed:
                 return
             except HansaError:
-                # A group without a leader, a record that cannot be read: what is known stays in use.
+                # A group without a leader, or a record that cannot be read: the known members stay in use.
                 await asyncio.sleep(backoff.next_s())
 
     async def _read(self, value: bytes) -> None:
@@ -226,12 +226,12 @@ class RaftStore(Store):
         await self._use([peer.client_address for peer in record.peers])
 
     def _failed(self, error: BaseException) -> None:
-        """Following ended by a fault of ours: the store goes on with the members it knows."""
+        """Following ended by a fault of ours: the store continues with the members it knows."""
         _log.error("%s does not follow its members any more: %s", self.name, error, exc_info=error)
 
 
 def open_raft_store(rest: str, environment: Environment | None = None) -> RaftStore:
-    """The store of `host:port,host:port/app`, join addresses of some of its peers. Raises `BadEndpoint`."""
+    """The store of `host:port,host:port/app`, the join addresses of some peers. Raises `BadEndpoint`."""
     addresses, app = read_group_address(rest)
 
     async def find() -> MemberAddresses:

@@ -1,4 +1,4 @@
-"""What the peer beside the leader does for its group: takes requests to join, one at a time, and removals."""
+"""The steward: the peer beside the leader handles requests to join, one at a time, and removals."""
 
 from __future__ import annotations
 
@@ -50,8 +50,9 @@ from hansa.store.raft.raft_events import (
 class Steward:
     """Acts only while its member leads; then it is the one place where the group's membership is changed.
 
-    All it remembers by itself is what it told and since when: the next leader's decides the same without it.
-    A request has `join_timeout_s` from its record to its vote, and `approval_timeout_s` for a person besides.
+    In memory it has only what it reported and since when: the next leader's steward decides the same without
+    it. A request has `join_timeout_s` from its record to its vote, and `approval_timeout_s` more for a
+    person.
     """
 
     def __init__(
@@ -78,19 +79,19 @@ class Steward:
         self._recorded: frozenset[int] = frozenset()
 
     def forget(self) -> None:
-        """Its member leads no more."""
+        """Forget everything: its member no longer leads."""
         self._unhealthy_since = self._denied_since = None
         self._seen.clear()
         self._orphans = self._recorded = frozenset()
 
     async def turn(self) -> bool:
-        """One look and at most one step. Says whether there may be more to do at once.
+        """One look and at most one step. Returns whether there may be more to do at once.
 
         Raises what the member's calls raise; then the same is decided again at the next look.
         """
         async with self._turns:
             members, _ = await self._group.members()
-            # After the members: a learner that is seen has had its request in the store before.
+            # Read after the members: a learner that is seen had its request in the store before.
             book = await self._group.book()
             self._notice(book)
             await self._strike_out(members, book)
@@ -99,7 +100,7 @@ class Steward:
             approval = book.record.approval
             record = next_request(book.records, approval)
             if record is None:
-                # What the group was like for one request says nothing about the next.
+                # The group's health during one request says nothing about the next.
                 self._unhealthy_since = self._denied_since = None
                 return False
             request = next(one for one in book.requests if one.record is record)
@@ -108,9 +109,9 @@ class Steward:
             return await self._carry_out(step, request, book)
 
     async def approve(self, name: str) -> None:
-        """A person lets the peer join. Raises `RaftRefused` when there is nothing to approve.
+        """Approve a peer, in the name of a person. Raises `RaftRefused` when there is nothing to approve.
 
-        Again, because an answer was lost, it does nothing.
+        Repeating it, because an answer was lost, does nothing.
         """
         async with self._turns:
             book = await self._group.book()
@@ -122,7 +123,7 @@ class Steward:
                 raise RaftRefused(f"{name} was refused already: {record.reason} ({record.code})")
             if record.state not in UNDECIDED:
                 return
-            # From here on the peer has the time of any other join: the person may have taken all of it.
+            # From here on the peer has the time of any other join: the person may have used all of it.
             lease = await self._group.local.grant(self._join_timeout_s)
             approved = moved(record, JoinState.APPROVED, lease=lease)
             if not await self._group.write_request(approved, request.revision):
@@ -130,9 +131,9 @@ class Steward:
             self._tell(JoinApproved(name=name, approval_s=self._waited_s(record)))
 
     async def refuse(self, name: str, reason: str) -> None:
-        """A person does not let the peer join; it is told why. Raises `RaftRefused`, `BadArgument`.
+        """Refuse a peer, in the name of a person; it is told why. Raises `RaftRefused`, `BadArgument`.
 
-        Refused already, for whatever reason, it stays so.
+        A request that was refused already, for whatever reason, stays refused.
         """
         step = Refuse(code="refused", reason=check_reason(reason))
         async with self._turns:
@@ -148,7 +149,7 @@ class Steward:
                 raise Conflict(f"the request of {name} has changed meanwhile")
 
     async def set_approval(self, approval: Approval) -> None:
-        """From now on requests are approved so; those that wait for a person, too."""
+        """Approve requests in this way from now on, also those that already wait for a person."""
         await self._group.change_record(
             lambda record: None if record.approval is approval else record.with_approval(approval)
         )
@@ -162,7 +163,7 @@ class Steward:
         return request
 
     async def remove(self, name: str, own_name: str) -> str:
-        """Remove a peer; gives where to ask instead when it is the leader itself, which hands over first.
+        """Remove a peer. If it is the leader itself, it hands over first; then returns where to ask instead.
 
         Raises `RaftRefused` when the group would not keep a healthy quorum, and what the calls raise.
         """
@@ -185,12 +186,12 @@ class Steward:
                 await self._group.change_record(
                     lambda record: record.without_peer(name) if record.peer(name) else None
                 )
-            # One that is not there was removed before: an answer may have been lost.
+            # A peer that is not there was removed before: an answer may have been lost.
             return ""
 
     async def _hand_over(self, members: list[MemberView], book: GroupBook, own_id: int) -> str:
         others = [one for one in members if one.is_reachable and not one.is_learner and one.peer_id != own_id]
-        # The one that has the most: it takes over without having to catch up.
+        # The member that has the most: it takes over without having to catch up.
         target = max(others, key=lambda one: (one.applied_index, one.name))
         await self._group.local.move_leader(target.peer_id)
         peer = book.record.peer(target.name)
@@ -199,12 +200,12 @@ class Steward:
         return peer.join_address
 
     def _notice(self, book: GroupBook) -> None:
-        """Tell of requests that came, and of those that went without being done or refused."""
+        """Report new requests, and requests that vanished without being done or refused."""
         now = self._clock.monotonic()
         present = {request.record.ticket: request.record for request in book.requests}
         for ticket, record in present.items():
             if ticket not in self._seen and record.state is not JoinState.REFUSED:
-                # It may have come while another one led. Only for figures: clocks of two machines differ.
+                # It may have come while another peer led. Only for display: clocks of two machines differ.
                 age_s = max(0.0, self._clock.wall() - record.requested_at) if record.requested_at else 0.0
                 self._seen[ticket] = (record.peer.name, now - age_s)
                 self._tell(JoinRequested(name=record.peer.name))
@@ -226,7 +227,7 @@ class Steward:
         return now - self._unhealthy_since >= self._patience_s
 
     async def _remove_orphans(self, members: list[MemberView], book: GroupBook) -> bool:
-        """Remove learners that were without a request at two looks: the first may have been a leader ago."""
+        """Remove learners that had no request at two looks: a former leader may have made the first."""
         found = {step.peer_id: step for step in orphans(members, book.records)}
         twice = [step for peer_id, step in found.items() if peer_id in self._orphans]
         self._orphans = frozenset(found)
@@ -235,9 +236,9 @@ class Steward:
         return bool(twice)
 
     async def _strike_out(self, members: list[MemberView], book: GroupBook) -> None:
-        """Take out of the record who was removed, and whose removal was broken off before that.
+        """Take out of the record a peer that was removed, if the removal was broken off before that.
 
-        It stood there at the look before, so it had its vote; it is no member now, so it never is again.
+        It was in the record at the look before, so it had its vote; it is no member now, so never again.
         """
         present = {member.peer_id for member in members}
         gone = next((one for one in book.record.peers if one.peer_id in self._recorded - present), None)
@@ -262,7 +263,7 @@ class Steward:
             try:
                 await self._group.local.promote(step.peer_id)
             except Conflict:
-                return False  # It has not caught up so far; the next look tries again.
+                return False  # It has not caught up yet; the next look tries again.
         elif isinstance(step, Finish) and await self._group.finish_request(book, request, step.peer):
             self._seen.pop(request.record.ticket, None)
         return True
@@ -271,7 +272,7 @@ class Steward:
         try:
             await self._group.local.add_learner(step.peer_address)
         except (Conflict, StoreUnavailable) as error:
-            # It may be there already (an answer was lost), or the members are not connected long enough yet.
+            # It may be there already (an answer was lost), or the members are not connected for long enough.
             now = self._clock.monotonic()
             if self._denied_since is None:
                 self._denied_since = now
@@ -299,12 +300,15 @@ class Steward:
             self._tell(ApprovalAwaited(name=name, timeout_s=self._approval_timeout_s))
 
     def _waited_s(self, record: JoinRecord) -> float:
-        """Since the request was made, as this peer knows."""
+        """How long ago the request was made, as far as this peer knows."""
         now = self._clock.monotonic()
         return now - self._seen.get(record.ticket, ("", now))[1]
 
     async def _refuse(self, step: Refuse, request: JoinRequest) -> bool:
-        """Write why, for as long as it takes to be read. Says whether the request was as it was read."""
+        """Write the reason, for long enough that the peer can read it.
+
+        Returns whether the request was unchanged.
+        """
         lease = await self._group.local.grant(RAFT_REFUSAL_S)
         record = moved(request.record, JoinState.REFUSED, lease=lease, code=step.code, reason=step.reason)
         if not await self._group.write_request(record, request.revision):

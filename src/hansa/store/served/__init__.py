@@ -4,9 +4,9 @@ In the order in which a request goes through them:
 
 - `server`: the gRPC services; `answers`, `watch_stream`: keys, refusals and watches as etcd's.
 - `served_store`: the store on an event loop; nobody is told of a change before the journal has it.
-- `recorded`: the store as a machine that tells every change as a record; `records`: records and snapshots as
-  bytes.
-- `disk_journal`: flushes what waits together, off the event loop.
-- `journal`: the journal's form on disk, and how a torn end is told from damage.
+- `recorded`: the store as a machine that returns every change as a record; `records`: records and snapshots
+  as bytes.
+- `disk_journal`: flushes all that waits together, off the event loop.
+- `journal`: the journal's format on disk, and how a torn end is distinguished from damage.
 - `folder`: the files, how they are written, and what a start does with them.
 """

@@ -1,11 +1,11 @@
 """etcd's requests about keys, carried out on a store: reads, changes, nested transactions, refusals. Pure.
 
-A transaction is made flat before anything is done. All its conditions, also those of inner transactions, are
-decided on the store as it is before, as etcd does. That leaves one list of operations, which happens whole or
-not at all. No key is written twice in it, so a key's value before its put is its value before the
+A transaction is flattened before anything is done. All its conditions, also those of inner transactions, are
+decided on the store as it is before, as etcd does. That leaves one list of operations, which is carried out
+whole or not at all. No key is written twice in it, so a key's value before its put is its value before the
 transaction.
 
-What is refused is refused with etcd's codes and words, by which clients tell refusals apart.
+Refusals have etcd's codes and words, by which clients distinguish them.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from hansa.store.values import (
 
 
 class RequestRefused(UsageError):
-    """A request that is answered with a status. `status` is the name of gRPC's code for it."""
+    """A request that is answered with an error status. `status` is the name of its gRPC code."""
 
     code = "refused"
 
@@ -74,12 +74,12 @@ FULL: Final = (EXHAUSTED, "etcdserver: mvcc: database space exceeded")
 BUSY: Final = (EXHAUSTED, "etcdserver: too many requests")
 NO_AUTH: Final = ("FAILED_PRECONDITION", "etcdserver: authentication is not enabled")
 STOPPED: Final = (AWAY, "etcdserver: server stopped")
-# It may or may not have happened: etcd says so when its answer is late, and clients know the words.
+# It may or may not have been done: etcd says so when its answer is late, and clients know the words.
 IN_DOUBT: Final = (AWAY, "etcdserver: request timed out")
 
 
 def refusal_of(error: HansaError) -> RequestRefused:
-    """An error of the store as its clients are told of it."""
+    """The refusal that clients are told for an error of the store."""
     match error:
         case RequestRefused():
             return error
@@ -94,7 +94,7 @@ def refusal_of(error: HansaError) -> RequestRefused:
         case AlreadyClosed():
             return RequestRefused(*STOPPED)
         case StoreUnavailable():
-            # Etcd's words, so that every client knows that nothing happened; and the reason behind them.
+            # etcd's words, so that every client knows that nothing was done; then the reason.
             return RequestRefused(EXHAUSTED, f"{FULL[1]}: {error}")
     return RequestRefused("INTERNAL", f"hansa store: {error}")
 
@@ -116,7 +116,7 @@ def answer_range(store: RecordedStore, request: api.RangeRequest, *, revision: i
     """The keys of a range at a revision (0: now). Raises `RequestRefused` and what `Mvcc.scan` raises."""
     check_range(request)
     if not request.range_end and not _is_selective(request):
-        # By far the most are of this kind.
+        # By far the most requests are of this kind.
         item = store.get(request.key, revision=revision)
         answer = api.RangeResponse()
         if item is not None:
@@ -148,7 +148,7 @@ def answer_delete(store: RecordedStore, request: api.DeleteRangeRequest) -> api.
 
 @dataclass(slots=True)
 class _Branch:
-    """The branch that was taken of a transaction: its requests, in order, inner ones as branches."""
+    """The branch of a transaction that was taken: its requests, in order, inner transactions as branches."""
 
     succeeded: bool
     steps: list[api.RequestOp | _Branch] = field(default_factory=list)
@@ -160,7 +160,7 @@ def answer_txn(store: RecordedStore, request: api.TxnRequest) -> api.TxnResponse
         raise RequestRefused(*TOO_LARGE)
     check_txn(request)
     branch = _chosen(store, request)
-    # Reads of the past do not see the transaction, and so may come first.
+    # Reads of the past do not see the transaction, and so may be done first.
     past = {id(step): _past_answer(store, step) for step in _flat(branch) if _is_past(step)}
     operations = [_operation_of(store, step) for step in _flat(branch) if not _is_past(step)]
     results, events = _perform(store, operations)
@@ -176,7 +176,7 @@ def _chosen(store: RecordedStore, request: api.TxnRequest) -> _Branch:
 
 
 def _holds(store: RecordedStore, message: api.Compare) -> bool:
-    """Whether all keys of a compare's range fulfil it; if there are none, whether a missing one would."""
+    """Whether all keys of a compare's range fulfil it; if there are none, whether an absent key would."""
     if not message.range_end:
         compare = compare_from_message(message)
         return compare.holds(store.get(compare.key))
@@ -249,7 +249,7 @@ def _step_answer(part: api.ResponseOp, step: api.RequestOp, result: Result, even
 
 
 def check_range(request: api.RangeRequest) -> None:
-    """Raise `RequestRefused` for a read that cannot be."""
+    """Raise `RequestRefused` for an impossible read."""
     if not request.key:
         raise RequestRefused(*EMPTY_KEY)
     if request.sort_target not in _SORTS or request.sort_order not in _ORDERS:
@@ -257,7 +257,7 @@ def check_range(request: api.RangeRequest) -> None:
 
 
 def check_put(request: api.PutRequest) -> None:
-    """Raise `RequestRefused` for a put that cannot be."""
+    """Raise `RequestRefused` for an impossible put."""
     if not request.key:
         raise RequestRefused(*EMPTY_KEY)
     if request.ignore_value and request.value:
@@ -288,7 +288,7 @@ def _check_parts(request: api.TxnRequest, count_max: int) -> None:
         elif kind == "request_put":
             check_put(step.request_put)
         elif kind == "request_txn":
-            # As etcd counts: an inner transaction has what the outer one leaves of the bound.
+            # As etcd counts: an inner transaction may use what the outer one leaves of the bound.
             _check_parts(step.request_txn, count_max - count)
         elif not step.request_delete_range.key:
             raise RequestRefused(*EMPTY_KEY)
@@ -312,7 +312,7 @@ class _Written:
 
 
 def _written(steps: Sequence[api.RequestOp]) -> _Written:
-    """What these may write, whichever way inner ones go. Raises `RequestRefused` for a key twice in it."""
+    """What these steps may write, whichever branch inner ones take. A key twice raises `RequestRefused`."""
     found = _Written()
     for step in steps:
         kind = step.WhichOneof("request")
@@ -323,7 +323,7 @@ def _written(steps: Sequence[api.RequestOp]) -> _Written:
                 _Written(deletes=[(step.request_delete_range.key, step.request_delete_range.range_end)])
             )
         elif kind == "request_txn":
-            # Only one of the two happens: they may write the same keys.
+            # Only one of the branches is carried out: both may write the same keys.
             then, otherwise = _written(step.request_txn.success), _written(step.request_txn.failure)
             found.add(_Written(then.puts | otherwise.puts, then.deletes + otherwise.deletes))
     return found
@@ -358,13 +358,13 @@ def _put_of(store: RecordedStore, request: api.PutRequest) -> Put:
 
 
 def _get_of(request: api.RangeRequest) -> Get:
-    # One more than asked for is not needed: a range knows its count.
+    # One more than requested is not needed: a range knows its count.
     limit = 0 if _is_selective(request) else max(request.limit, 0)
     return Get(request.key, request.range_end, limit=1 if request.count_only else limit)
 
 
 def _is_selective(request: api.RangeRequest) -> bool:
-    """Whether all keys of the range must be looked at to know which are asked for."""
+    """Whether all keys of the range must be looked at to find the requested ones."""
     return bool(
         request.sort_target
         or request.sort_order == api.RangeRequest.DESCEND
@@ -400,7 +400,7 @@ def _is_selected(request: api.RangeRequest, item: KeyValue) -> bool:
 
 def _ordered(request: api.RangeRequest, items: list[KeyValue]) -> list[KeyValue]:
     if request.sort_order or request.sort_target:
-        # Whoever names what to sort by and no order means the smallest first.
+        # A request that names what to sort by, and no order, means ascending.
         is_falling = request.sort_order == api.RangeRequest.DESCEND
         items.sort(key=_SORTS[request.sort_target], reverse=is_falling)
     return items

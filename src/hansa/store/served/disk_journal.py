@@ -1,7 +1,7 @@
-"""The journal as it is written: all changes that wait are flushed together, off the event loop.
+"""The journal's writer: all changes that wait are flushed together, off the event loop.
 
 A change is safe when its record is flushed; until then nobody is told of it. While one flush runs, new
-records wait for the next one, so a slow disk makes the groups larger and not the line longer. A disk that
+records wait for the next one, so a slow disk makes the groups larger and not the queue longer. A disk that
 refuses a write or a flush is final: nobody knows what it kept of the last block, so nothing more is written
 until the store is started again, and `error` says why. A moment after a flush, a mark beside the journal says
 how far everything is flushed: the next start believes only that.
@@ -40,8 +40,8 @@ class JournalStats:
 class DiskJournal:
     """Makes records safe, in their order. Belongs to one event loop.
 
-    `image` is called for the store as it is after the last appended record; `on_safe` after each flush, and
-    after the one that failed.
+    `image` must return the store as it is after the last appended record; `on_safe` is called after each
+    flush, and after the one that failed.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class DiskJournal:
         self._fsync = fsync
         self._snapshot_bytes = snapshot_bytes
         self.appended = folder.next_sequence - 1
-        """The number of the last record that was given to it."""
+        """The number of the last record that was appended."""
         self.safe = self._marked = self.appended
         """The number of the last record that is flushed, with all before it."""
         self._waiting: list[bytes] = []
@@ -83,11 +83,11 @@ class DiskJournal:
 
     @property
     def is_full(self) -> bool:
-        """Whether as much waits for the disk as may."""
+        """Whether the maximum waits for the disk."""
         return self._unflushed_bytes > STORE_UNFLUSHED_BYTES_MAX
 
     def append(self, record: bytes) -> int:
-        """Have a record written; gives its number. Those of one turn of the loop are safe together."""
+        """Have a record written; returns its number. Records of one turn of the loop become safe together."""
         self.appended += 1
         self._waiting.append(record)
         self._unflushed_bytes += len(record)
@@ -147,7 +147,7 @@ class DiskJournal:
     async def _flush(self) -> None:
         records, self._waiting = self._waiting, []
         first, last = self.safe + 1, self.safe + len(records)
-        # The store stands behind the last of these records now: this is the moment for an image of it.
+        # The store is in the state after the last of these records now: the moment for an image of it.
         image = self._image() if self._is_snapshot_due() else None
         try:
             if records:
@@ -194,7 +194,7 @@ class DiskJournal:
         if self._fsync:
             await asyncio.get_running_loop().run_in_executor(self._writer, work)
         else:
-            # Into the system's memory only, which is quicker than the way to a thread and back.
+            # It only writes into the system's memory, which is quicker than going to a thread and back.
             work()
 
     def _write(self, first: int, records: list[bytes]) -> None:
@@ -247,7 +247,7 @@ class DiskJournal:
 
 
 def _tell(callers: list[asyncio.Future[None]], failure: StoreUnavailable | None) -> None:
-    """Let them go on, or fail. Those that were cancelled meanwhile are passed over."""
+    """Wake the callers, or fail them. Callers that were cancelled meanwhile are left out."""
     for caller in callers:
         if caller.done():
             continue

@@ -1,4 +1,4 @@
-"""The folder in which a store keeps itself: its identity, the journal's segments and mark, and snapshots.
+"""The data folder of a store: its identity, the journal's segments and mark, and snapshots.
 
 Everything here blocks, and belongs to one thread at a time. The folder is locked while it is open: a second
 process that wants it is refused. Damage is found before anything is changed.
@@ -6,11 +6,11 @@ process that wants it is refused. Damage is found before anything is changed.
 Every file but the mark and the last segment is made beside its place, flushed, and moved there: it is whole,
 or it is not there. The mark, and the files' names, say which files must be there.
 
-Another flush does not make good a flush that failed. The system reports the failure once, may drop what it
-could not write, and shows it to every reader until then; a new process would read it, flush again without an
-error, and build on something that the disk never had. So a start believes only what the mark says was
-flushed. Every segment that has anything behind that is written anew, into a new file, flushed, and put in the
-place of the old one, before anybody is told of what is in it. If that fails, the start fails.
+Another flush does not repair a flush that failed. The system reports the failure once, may drop what it could
+not write, and shows it to every reader until then; a new process would read it, flush again without an error,
+and build on something that the disk never had. So a start believes only what the mark says was flushed. Every
+segment that has anything behind that is written again, into a new file, flushed, and put in the place of the
+old one, before anybody is told of what is in it. If that fails, the start fails.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ logger = logging.getLogger(__name__)
 _LOCK: Final = "lock"
 _IDENTITY: Final = "identity.json"
 _MARKS: Final = "journal.mark"
-# The first had no mark, and segments of another form.
+# The first format had no mark, and other segments.
 _FIRST_FORMAT: Final = 1
 _FORMAT: Final = 2
 _GIVEN_UP: Final = ".damaged"
@@ -63,12 +63,12 @@ _HALF_MADE: Final = ".tmp"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """The numbers under which a store is known, the same for as long as its folder is."""
+    """The numbers under which a store is known; they stay the same as long as its folder."""
 
     cluster_id: int
     member_id: int
     format: int = _FORMAT
-    """The form of its folder."""
+    """The format of its folder."""
 
     @classmethod
     def draw(cls, chance: Chance) -> Identity:
@@ -77,11 +77,11 @@ class Identity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recovery:
-    """What a start found.
+    """The result of a start.
 
     `torn_bytes` were being written when the last run ended, and are cut off. `given_up` says what was
     damaged, and is cut off because the caller asked for it. `renewed_bytes` were perhaps not on the disk, and
-    were written anew. `is_after_failure`: the disk refused the last run a write or a flush.
+    were written again. `is_after_failure`: the disk refused the last run a write or a flush.
     """
 
     revision: int
@@ -116,13 +116,13 @@ class StoreFolder:
         self._segment: int | None = None
         self._closed = False
         self.next_sequence = 1
-        """The number of the record that is appended next, as of `recover`."""
+        """The number of the record that is appended next; set by `recover`."""
         self.journal_bytes = 0
-        """What was read of the journal: a start after a crash takes a snapshot soon."""
+        """The size of the journal that was read: a start after a crash takes a snapshot soon."""
 
     @classmethod
     def open(cls, path: str | Path, chance: Chance, *, fsync: bool = True) -> StoreFolder:
-        """Lock a folder, which is made if it is not there.
+        """Lock a folder, and make it if it is not there.
 
         Raises `StoreUnavailable` (another process has it), `BadArgument` (something else is in it, or it
         cannot be used), `StoreCorrupt`.
@@ -144,10 +144,10 @@ class StoreFolder:
             raise
 
     def recover(self, store: RecordedStore, *, now: float, give_up_damage: bool = False) -> Recovery:
-        """Bring an empty store to where it was, and be ready for more.
+        """Bring an empty store to its last state, and be ready for more.
 
-        With `give_up_damage` the end of the journal that cannot be read is kept in a file beside it and cut
-        off, whoever was told of what was in it. Raises `StoreCorrupt` and `BadArgument` (the files cannot be
+        With `give_up_damage` the end of the journal that cannot be read is moved to a file beside it and cut
+        off, whoever was told of its contents. Raises `StoreCorrupt` and `BadArgument` (the files cannot be
         read), with nothing changed; `StoreUnavailable` if what must be written at a start cannot be.
         """
         try:
@@ -177,7 +177,7 @@ class StoreFolder:
         )
 
     def append(self, block: bytes) -> None:
-        """Write a block behind the others, and flush it. Raises `OSError`; then nothing more may follow."""
+        """Append a block, and flush it. Raises `OSError`; then nothing more may be appended."""
         if self._closed or self._segment is None:
             raise AlreadyClosed(f"the store in {self.path} is closed")
         write(self._segment, block)
@@ -185,16 +185,16 @@ class StoreFolder:
             flush(self._segment)
 
     def mark_flushed(self, sequence: int) -> None:
-        """Write down that all records up to this one are flushed. Raises `OSError`, as `append` does."""
+        """Write that all records up to this one are flushed. Raises `OSError`, as `append` does."""
         self._write_mark(replace(self._mark, sequence=sequence))
 
     def mark_failed(self) -> None:
-        """Write down that the disk failed, if it still can: so that the next start says so."""
+        """Write that the disk failed, if it still can: so that the next start says so."""
         with suppress(OSError):
             self._write_mark(replace(self._mark, is_failed=True))
 
     def begin_segment(self, first_sequence: int) -> None:
-        """Write what comes from here on into a new file. All before it is flushed. Raises `OSError`."""
+        """Write later records into a new file. All before it is flushed. Raises `OSError`."""
         path = self.path / segment_name(first_sequence)
         make(path, [encode_segment_head(first_sequence)], fsync=self._fsync)
         self._go_on(path)
@@ -202,17 +202,17 @@ class StoreFolder:
         self._write_mark(replace(self._mark, segment=first_sequence, sequence=flushed))
 
     def write_snapshot(self, image: Image, sequence: int) -> int:
-        """Keep an image that has everything up to this record, whole or not at all; gives its bytes.
+        """Keep an image that has everything up to this record, whole or not at all; returns its size.
 
-        What it makes needless is deleted then, so it is flushed in any case. Raises `OSError`; the store is
-        as safe as before.
+        Files that it makes needless are deleted then, so it is flushed in any case. Raises `OSError`; the
+        store is as safe as before.
         """
         size = make(self.path / snapshot_name(sequence), encode_snapshot(image, sequence), fsync=True)
         self._clean(sequence)
         return size
 
     def close(self) -> None:
-        """Give the folder up. Closing twice is once."""
+        """Unlock the folder. Closing twice is once."""
         if self._closed:
             return
         self._closed = True
@@ -284,7 +284,7 @@ class StoreFolder:
         )
 
     def _newest_snapshot(self, segments: list[str]) -> StoredSnapshot | None:
-        """The newest that can be read; an older one only if the journal behind it is still there."""
+        """The newest readable snapshot; an older one only if the journal after it is still there."""
         damage: StoreCorrupt | None = None
         for path in sorted(self.path.glob("snapshot-*.snap"), reverse=True):
             try:
@@ -304,7 +304,7 @@ class StoreFolder:
     # ---- what a start writes, before anybody is told of anything
 
     def _settle(self, files: list[_SegmentFile], snapshot: StoredSnapshot | None) -> None:
-        """Make sure that what was read is on the disk, and be ready to go on behind it."""
+        """Make sure that what was read is on the disk, and be ready to append after it."""
         for file in files:
             self._tell_cut(file)
             if file.segment.damage is not None:
@@ -370,11 +370,11 @@ class StoreFolder:
         write_at(self._marks, data, place)
         if self._fsync:
             flush_mark(self._marks)
-        # Not before: the next one must not be written over the last that is certain.
+        # Not before: the next mark must not overwrite the last one that is certain.
         self._mark = mark
 
     def _clean(self, sequence: int) -> None:
-        """Delete what the snapshot of this record makes needless, and what was never finished."""
+        """Delete the files that the snapshot of this record makes needless, and unfinished ones."""
         for path in self.path.iterdir():
             is_old_segment = path.match("journal-*.log") and path.name < segment_name(sequence + 1)
             is_old_snapshot = path.match("snapshot-*.snap") and path.name < snapshot_name(sequence)
@@ -396,7 +396,7 @@ def _identity(folder: Path, chance: Chance, *, fsync: bool) -> Identity:
         if strangers:
             raise BadArgument(f"{folder} holds something else ({strangers[0]}): give an empty folder")
         identity = Identity.draw(chance)
-        # The mark first: a folder that has an identity has one, and nobody can lose the journal unnoticed.
+        # The mark first: a folder with an identity has a mark, so a lost journal is always noticed.
         _make_marks(marks, fsync=fsync)
         _write_identity(path, identity, fsync=fsync)
     except OSError as error:
@@ -442,7 +442,7 @@ def _missing(path: Path, what: str = "") -> StoreCorrupt:
 
 
 def make(path: Path, parts: Iterable[bytes], *, fsync: bool) -> int:
-    """Make a file, or put another in its place, whole or not at all; gives its bytes. Raises `OSError`."""
+    """Make a file, or replace one, whole or not at all; returns its size. Raises `OSError`."""
     half_made = path.with_suffix(_HALF_MADE)
     size = 0
     try:
@@ -466,30 +466,30 @@ def make(path: Path, parts: Iterable[bytes], *, fsync: bool) -> int:
 
 
 def create(path: Path) -> int:
-    """A new and empty file to write to."""
+    """Make a new and empty file to write to."""
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o600)
 
 
 def write(file: int, data: bytes) -> None:
-    """Write all of it behind what is there."""
+    """Append all of the data."""
     view = memoryview(data)
     while view:
         view = view[os.write(file, view) :]
 
 
 def write_at(file: int, data: bytes, place: int) -> None:
-    """Write less than a sector over what is there: a disk writes it whole or not at all."""
+    """Overwrite less than a sector: a disk writes it whole or not at all."""
     os.pwrite(file, data, place)
 
 
 def flush(file: int) -> None:
     """Flush what was appended."""
-    # The file's length is flushed with its data; its times need not be. macOS has only the other one.
+    # The file's length is flushed with its data; its times need not be. macOS has only fsync.
     getattr(os, "fdatasync", os.fsync)(file)
 
 
 def flush_mark(file: int) -> None:
-    """Flush what was written over something else."""
+    """Flush what was overwritten."""
     getattr(os, "fdatasync", os.fsync)(file)
 
 

@@ -1,7 +1,7 @@
-"""A journal's form on disk, and how a write that never ended is told from damage. Pure, for any journal.
+"""A journal's format on disk, and how a torn write is distinguished from damage. Pure, for any journal.
 
-All records that were waiting when a flush began are one block. It is written behind the others, flushed, and
-only then told of; the next block is written after that. So a machine that stops leaves at most one block
+All records that were waiting when a flush began are one block. It is appended, flushed, and only then are its
+changes told; the next block is written after that. So a machine that stops leaves at most one block
 unfinished, the last one, and of that any sectors: a disk writes a sector whole or not at all, in any order.
 To know what happened the bytes must answer three questions, and each has its own means.
 
@@ -16,9 +16,9 @@ damage, also in the last block, and a start refuses it.
 can say it: the mark, a file of two slots that are written in turn. A mark is written after a flush, so it is
 never ahead of the truth. Up to the record that it names nothing may be absent.
 
-A block is therefore cut off as torn only if cells of it are absent, all others are right, nothing else
-stands behind it, and the mark does not say that it was flushed. One case remains: a disk loses sectors that
-it said it had flushed, they are of the very last block, and the machine stops before the mark is written.
+A block is therefore cut off as torn only if cells of it are absent, all others are right, nothing else stands
+behind it, and the mark does not say that it was flushed. One case remains: a disk loses sectors that it said
+it had flushed, they are of the very last block, and the machine stops before the mark is written.
 
     segment  its head, as long as a cell: magic, first sequence, crc | block | block | ...
     block    one cell or more; in them, one after the other: head, records, zeros up to the last cell's end
@@ -29,9 +29,9 @@ it said it had flushed, they are of the very last block, and the machine stops b
 
 Blocks begin on sectors of their own: what was flushed is never written again.
 
-The form before this one is only read (`renewed`); a start rewrites it. It had one checksum a block, and no
-mark, so that a torn end cannot always be told from damage. Only a last block that the file's end cuts short
-is taken for torn; everything else is refused.
+The format before this one is only read (`renewed`); a start rewrites it. It had one checksum a block, and no
+mark, so that a torn end cannot always be distinguished from damage. Only a last block that the file's end
+cuts short counts as torn; everything else is refused.
 
     segment  magic, first sequence, crc | block | block | ...
     block    magic, sequence of its first record, count, bytes, crc of them, crc of this head | records
@@ -47,9 +47,9 @@ from hansa.errors import StoreCorrupt
 
 SEGMENT_MAGIC: Final = b"HANSAJ2\n"
 MARK_MAGIC: Final = b"HANSAM1\n"
-# What a disk writes whole or not at all; those that write more at a time write a multiple of it.
+# The sector size, which a disk writes whole or not at all; disks with larger sectors write a multiple of it.
 CELL_BYTES: Final = 512
-# No disk writes two slots in one go.
+# No disk writes two slots at once.
 MARK_SLOT_BYTES: Final = 4096
 MARKS_BYTES: Final = 2 * MARK_SLOT_BYTES
 
@@ -68,7 +68,7 @@ _ABSENT: Final = bytes(CELL_BYTES)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
-    """What a segment's file holds: its records, up to where it is good, and what must be cut off behind."""
+    """The contents of a segment's file: its records, up to where it is good, and what must be cut off."""
 
     first_sequence: int
     next_sequence: int
@@ -83,7 +83,7 @@ class Segment:
 class FlushMark:
     """How far a journal was flushed for certain.
 
-    `number` grows with each mark. `segment` is the one that was written to (its first sequence, 0 before
+    `number` grows with each mark. `segment` is the one that was being written (its first sequence, 0 before
     there was one), and `is_failed` says that the disk refused a write or a flush then.
     """
 
@@ -94,7 +94,7 @@ class FlushMark:
 
 
 def segment_name(first_sequence: int) -> str:
-    """The file of the segment that begins with this record; in the order of names they are in order."""
+    """The file name of the segment that begins with this record. Names sort in the order of segments."""
     return f"journal-{first_sequence:020d}.log"
 
 
@@ -105,7 +105,7 @@ def encode_segment_head(first_sequence: int) -> bytes:
 
 
 def encode_block(sequence: int, records: Sequence[bytes]) -> bytes:
-    """Records as one block. `sequence` is the first one's."""
+    """The records as one block. `sequence` is the first record's."""
     body = b"".join(part for record in records for part in (_LENGTH.pack(len(record)), record))
     start = _start_of(sequence)
     cells: list[bytes] = []
@@ -121,7 +121,7 @@ def encode_block(sequence: int, records: Sequence[bytes]) -> bytes:
 
 
 def encode_mark(mark: FlushMark) -> tuple[int, bytes]:
-    """A mark, and where in the file of marks it belongs: never over the one before it."""
+    """A mark, and its place in the file of marks: it never overwrites the one before it."""
     body = _MARK.pack(MARK_MAGIC, mark.number, mark.segment, mark.sequence, mark.is_failed)
     return mark.number % 2 * MARK_SLOT_BYTES, body + _CRC.pack(crc32(body))
 
@@ -137,9 +137,9 @@ def read_marks(data: bytes, name: str) -> FlushMark:
 def read_segment(data: bytes, name: str, first_sequence: int, *, is_last: bool, flushed: int = 0) -> Segment:
     """All records of a segment that should begin with this one.
 
-    Only the last segment may have an end to be cut off, and only behind the record `flushed`. Of the last one
-    damage is told, and the caller's to raise. For any other segment, or if it does not begin as one, raises
-    `StoreCorrupt`, which names the file and the place.
+    Only the last segment may have an end that is cut off, and only behind the record `flushed`. Damage in the
+    last segment is returned, and the caller must raise it. For any other segment, or if it does not begin as
+    one, raises `StoreCorrupt`, which names the file and the place.
     """
     if data[:CELL_BYTES] != encode_segment_head(first_sequence):
         raise damaged(name, 0, f"it does not begin as the segment from record {first_sequence} on")
@@ -205,9 +205,9 @@ def _block_at(data: bytes, place: int, sequence: int) -> tuple[list[bytes], int]
 
 
 def _problem_at(data: bytes, place: int, sequence: int) -> str | None:
-    """What is wrong with what begins here and is no whole block; None if it is only torn.
+    """What is wrong with an incomplete block at this place; None if it is only torn.
 
-    Only one block can be unfinished, so all up to the file's end must be of this one.
+    Only one block can be unfinished, so all up to the file's end must belong to this one.
     """
     is_torn = _is_cell(data, place, sequence, 0) and _end_of(data, place) > len(data)
     for index, at in enumerate(range(place, len(data), CELL_BYTES)):
@@ -224,7 +224,7 @@ def _problem_at(data: bytes, place: int, sequence: int) -> str | None:
 
 
 def _is_cell(data: bytes, at: int, sequence: int, index: int) -> bool:
-    """Whether this cell of this block stands here, as it was written."""
+    """Whether this cell of this block is here, as it was written."""
     cell = data[at : at + CELL_BYTES]
     if len(cell) < CELL_BYTES or not cell.startswith(_NEXT if index else _FIRST):
         return False
@@ -232,13 +232,13 @@ def _is_cell(data: bytes, at: int, sequence: int, index: int) -> bool:
 
 
 def _start_of(sequence: int) -> int:
-    """What the checksum of a block's first cell starts from; that of each next cell starts from one more."""
+    """The start value of the checksum of a block's first cell; each next cell has one more."""
     # From different starts the same bytes have different checksums. Room is left to count up in 32 bits.
     return crc32(_SEQUENCE.pack(sequence)) >> 1
 
 
 def _end_of(data: bytes, place: int) -> int:
-    """Where the block ends whose first cell stands here."""
+    """The end of the block whose first cell is here."""
     _, _, size, _ = _BLOCK.unpack_from(data, place + len(_FIRST))
     return place + -(-(_BLOCK.size + int(size)) // _ROOM) * CELL_BYTES
 
@@ -261,12 +261,12 @@ _OLD_BLOCK: Final = struct.Struct("<4sQIIII")
 
 
 def is_first_form(data: bytes) -> bool:
-    """Whether a segment's file is in this form, or was being made in it."""
+    """Whether a segment's file is in the first format, or was being made in it."""
     return _OLD_SEGMENT_MAGIC.startswith(data[: len(_OLD_SEGMENT_MAGIC)])
 
 
 def renewed(data: bytes, name: str, first_sequence: int, *, is_last: bool) -> tuple[bytes, int]:
-    """The segment in today's form, and how many torn bytes of it were left out. Raises `StoreCorrupt`."""
+    """The segment in today's format, and how many torn bytes of it were left out. Raises `StoreCorrupt`."""
     facts = _OLD_SEGMENT_MAGIC + _SEQUENCE.pack(first_sequence)
     head = facts + _CRC.pack(crc32(facts))
     is_being_made = is_last and len(data) < len(head)

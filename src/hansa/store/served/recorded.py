@@ -1,8 +1,8 @@
-"""The store as a machine that tells every change as a record, and comes back by replaying them. Pure.
+"""The store as a machine that returns every change as a record, and is restored by replaying them. Pure.
 
 Calls act at once and leave records behind. The driver takes them (`taken`) and writes them down; before they
-are safe it tells nobody what a call did or saw. Watchers are therefore not in here: they read what is safe,
-and the driver says how far that is.
+are safe it tells nobody what a call did or saw. So watchers are not part of this machine: they read what is
+safe, and the driver says how far that is.
 
     state = replay of all records, in order = image + replay of the records behind it
 
@@ -46,14 +46,14 @@ from hansa.store.values import (
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """A change: its record, and what watchers are to be told of it, if anything."""
+    """A change: its record, and the batch for watchers, if there is one."""
 
     record: Record
     batch: WatchBatch | None = None
 
 
 class RestorableKeys(Mvcc):
-    """`Mvcc`, and its past as something to write down."""
+    """`Mvcc`, whose past can be written down."""
 
     @property
     def first_logged_revision(self) -> int:
@@ -69,7 +69,7 @@ class RestorableKeys(Mvcc):
         return tuple(self._log)
 
     def old_leaps(self) -> tuple[tuple[int, int], ...]:
-        """What was leapt over before the log begins: the others are found in the log."""
+        """The leaps from before the log begins: later ones are found in the log."""
         return tuple(leap for leap in self._leaps if leap[1] <= self.first_logged_revision)
 
     def restore(
@@ -87,7 +87,7 @@ class RestorableKeys(Mvcc):
         self._leaps = list(leaps)
 
     def replay(self, record: Committed) -> WatchBatch:
-        """Make the changes of a revision once more. Raises `StoreCorrupt` if they do not fit."""
+        """Make the changes of a revision again. Raises `StoreCorrupt` if they do not fit."""
         if record.revision != self._revision + 1 or not record.changes:
             raise StoreCorrupt(f"revision {record.revision} was written behind {self._revision}")
         events: list[Event] = []
@@ -98,7 +98,7 @@ class RestorableKeys(Mvcc):
         return batch
 
     def begin_run(self, revision: int) -> None:
-        """Leap to a revision, at which nothing changes. Raises `StoreCorrupt` for a leap that is none."""
+        """Leap to a revision, at which nothing changes. Raises `StoreCorrupt` unless it is ahead."""
         if revision <= self._revision:
             raise StoreCorrupt(f"a run began at revision {revision}, behind {self._revision}")
         if revision > self._revision + 1:
@@ -108,7 +108,7 @@ class RestorableKeys(Mvcc):
         self._append(WatchBatch(revision=revision, events=()))
 
     def restore_compaction(self, oldest: int) -> None:
-        """Forget what was forgotten, unless that has happened by itself. Raises `StoreCorrupt`."""
+        """Forget again what was forgotten, unless that has happened by itself. Raises `StoreCorrupt`."""
         if oldest > self._revision:
             raise StoreCorrupt(f"revision {self._revision} was written as compacted at {oldest}")
         if oldest > self._compacted_revision:
@@ -124,7 +124,7 @@ class RestorableKeys(Mvcc):
 
 
 class RestorableLeases(Leases):
-    """`Leases`, with their numbers."""
+    """`Leases`, whose numbers and times can be written down."""
 
     def due(self, *, now: float) -> int | None:
         """The lease whose time is over, the first to end first; None while none is."""
@@ -136,7 +136,7 @@ class RestorableLeases(Leases):
         return [(lease, found.ttl_s) for lease, found in self._leases.items()]
 
     def hang(self, items: Iterable[KeyValue]) -> None:
-        """Hang the keys on their leases, all of which must be there. Raises `StoreCorrupt`."""
+        """Attach the keys to their leases, all of which must exist. Raises `StoreCorrupt`."""
         on_leases = [item for item in items if item.lease]
         for item in on_leases:
             if item.lease not in self._leases:
@@ -160,7 +160,7 @@ def image_of(keys: RestorableKeys, leases: RestorableLeases) -> Image:
 
 
 def set_up(keys: RestorableKeys, leases: RestorableLeases, snapshot: StoredSnapshot, *, now: float) -> None:
-    """Bring both from nothing to where they were. Leases have their whole time. Raises `StoreCorrupt`."""
+    """Restore both from nothing. Leases have their whole time. Raises `StoreCorrupt`."""
     keys.restore(snapshot.base, snapshot.base_revision, snapshot.leaps)
     for record in snapshot.log:
         if isinstance(record, Begun):
@@ -181,9 +181,9 @@ class RecordedStore:
         self._chance = chance
         self._live_bytes_max = live_bytes_max
         self.live_bytes = 0
-        """Keys and values as they are now, and what is needed around them."""
+        """The size of the current keys and values, with the memory around them."""
         self.stalls_count = 0
-        """How often it stood still for longer than a lease."""
+        """How often the store stood still for longer than a lease."""
         self._keys = RestorableKeys()
         self._leases = RestorableLeases()
         self._told: list[Told] = []
@@ -215,8 +215,8 @@ class RecordedStore:
     def tick(self, *, now: float) -> None:
         """End the leases whose time is over, each with all its keys in one revision.
 
-        When that was long ago the store stood still, and heard no renewal: then all leases have their whole
-        time again, as after a restart.
+        If that was long ago, the store stood still and heard no renewal: then all leases get their whole time
+        again, as after a restart.
         """
         deadline_s = self._leases.deadline()
         if deadline_s is not None and now - deadline_s > STORE_STALL_S:
@@ -225,7 +225,7 @@ class RecordedStore:
         while (lease := self._leases.due(now=now)) is not None:
             self._end(lease, is_expired=True)
 
-    # Reading. Expired leases are gone before it; callers tick first.
+    # Reading. Expired leases are gone before; callers tick first.
 
     def get(self, key: bytes, *, revision: int = 0) -> KeyValue | None:
         """See `Mvcc.get`."""
@@ -254,7 +254,10 @@ class RecordedStore:
     # Changing.
 
     def perform(self, operations: Sequence[Operation]) -> tuple[Outcome, WatchBatch | None]:
-        """Carry out all in one revision. Raises `BadArgument`, `LeaseLost`, `StoreUnavailable` (full)."""
+        """Carry out all operations in one revision.
+
+        Raises `BadArgument`, `LeaseLost`, `StoreUnavailable` (full).
+        """
         wanted = sum(map(_item_bytes, (op for op in operations if isinstance(op, Put))))
         if wanted and self.live_bytes + wanted > self._live_bytes_max:
             raise StoreUnavailable(f"the store holds {self.live_bytes} bytes and takes no more: delete some")
@@ -289,14 +292,14 @@ class RecordedStore:
         """End a lease with all its keys, in one revision. Raises `LeaseLost`."""
         self._end(lease, is_expired=False)
 
-    # Taking down and setting up.
+    # Writing down and restoring.
 
     def begin_run(self, *, wall_s: float) -> None:
-        """A start: go on from a revision that no run before it can have issued.
+        """A start: continue from a revision that no run before it can have issued.
 
-        Also not one whose changes are lost: what is started may be an older copy of the folder, or nothing
-        but memory. So revisions, and the fences that are made of them, grow over every restore, as long as
-        the machine's date does not go back behind a run that was lost.
+        Also no run whose changes are lost: the start may be from an older copy of the folder, or from memory
+        alone. So revisions, and the fences that are made of them, grow over every restore, as long as the
+        machine's date does not go back behind a run that was lost.
         """
         beyond = self.revision + (self.revision > FIRST_REVISION)
         revision = max(beyond, int(wall_s * STORE_REVISIONS_PER_S_MAX))
@@ -309,14 +312,14 @@ class RecordedStore:
         return image_of(self._keys, self._leases)
 
     def begin(self, snapshot: StoredSnapshot, *, now: float) -> None:
-        """Set an empty store up as it was. Leases have their whole time again. Raises `StoreCorrupt`."""
+        """Restore an empty store. Leases get their whole time again. Raises `StoreCorrupt`."""
         set_up(self._keys, self._leases, snapshot, now=now)
         self.live_bytes = sum(map(_item_bytes, self._keys.live_items()))
         if self.revision != snapshot.revision:
             raise StoreCorrupt(f"a snapshot of revision {snapshot.revision} led to {self.revision}")
 
     def replay(self, record: Record, *, now: float) -> None:
-        """Make a change once more. Raises `StoreCorrupt` if it does not fit what was before it."""
+        """Make a change again. Raises `StoreCorrupt` if it does not fit what was before it."""
         try:
             self._replay(record, now)
         except StoreCorrupt:

@@ -1,10 +1,10 @@
-"""What a store on disk writes down: changes as records, the whole as a snapshot, both as bytes. Pure.
+"""What a store writes to disk: changes as records, the whole store as a snapshot, both as bytes. Pure.
 
-A record says what happened, not what was asked: replaying it needs no clock and decides nothing. Each carries
-the store's revision after it, so that a replay that goes another way is noticed at once. Renewals of leases
-are not written: a start gives every lease its whole time again.
+A record says what happened, not what was requested: replaying it needs no clock and decides nothing. Each
+carries the store's revision after it, so that a replay with a different result is noticed at once. Renewals
+of leases are not written: a start gives every lease its whole time again.
 
-A snapshot is what a start begins with, so that the journal before it can go:
+A start begins with a snapshot, so that the journal before it can be deleted:
 
     head      magic, sequence, revision, compacted revision, revision before the log, four counts
     leaps     revisions that starts leapt over before the log: the first, and the one that was leapt to
@@ -69,7 +69,7 @@ class LeaseGranted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseEnded:
-    """A lease was revoked or expired, and the keys on it went with it, in the same revision."""
+    """A lease was revoked or expired, and its keys were deleted in the same revision."""
 
     revision: int
     lease: int
@@ -78,7 +78,7 @@ class LeaseEnded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactedAt:
-    """What no read at `oldest` or later sees was forgotten."""
+    """The history that no read at `oldest` or later sees was forgotten."""
 
     revision: int
     oldest: int
@@ -86,7 +86,7 @@ class CompactedAt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Begun:
-    """The store was started, and goes on from this revision, at which nothing changed."""
+    """The store was started, and continues from this revision, at which nothing changed."""
 
     revision: int
 
@@ -102,7 +102,7 @@ _DELETED: Final = -1
 
 
 def record_of(batch: WatchBatch) -> Committed | Begun:
-    """The record of a revision's changes; without any, a run began there."""
+    """The record of a revision's changes; without changes, a run began there."""
     if not batch.events:
         return Begun(revision=batch.revision)
     return Committed(revision=batch.revision, changes=tuple(_change_of(event) for event in batch.events))
@@ -127,7 +127,7 @@ def encode_record(record: Record) -> bytes:
 
 
 def decode_record(data: bytes) -> Record:
-    """The record that these bytes are, all of them. Raises `StoreCorrupt`."""
+    """The record in these bytes, all of them. Raises `StoreCorrupt`."""
     try:
         number, revision = _HEAD.unpack_from(data)
         kind = RecordKind(number)
@@ -181,7 +181,7 @@ def _check_size(data: bytes, size: int) -> None:
 # ---- the whole store as a snapshot ---------------------------------------------------------------
 
 SNAPSHOT_MAGIC: Final = b"HANSAS2\n"
-# The form before it, which is only read: it has no leaps.
+# The format before it, which is only read: it has no leaps.
 FIRST_SNAPSHOT_MAGIC: Final = b"HANSAS1\n"
 
 _SNAPSHOT_HEAD: Final = struct.Struct("<8sQQQQQQQQ")
@@ -190,15 +190,15 @@ _LEAP: Final = struct.Struct("<QQ")
 _ITEM: Final = struct.Struct("<IIQQQq")  # bytes of key and value, created, modified, version, lease
 _LENGTH: Final = struct.Struct("<I")
 _TAIL: Final = struct.Struct("<QI")
-# Small pieces are joined before they are given out: a write each would cost more than the rest.
+# Small pieces are joined before they are returned: one write for each would cost more than the rest.
 _CHUNK_BYTES: Final = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Image:
-    """The whole store at one moment. What it refers to does not change any more: a thread may read it.
+    """The whole store at one moment. What it refers to does not change any longer: a thread may read it.
 
-    `items` are all keys as they are now. Those that the log changed are found in the log as they were.
+    `items` are all current keys. Earlier states of keys that the log changed are found in the log.
     """
 
     revision: int
@@ -210,7 +210,7 @@ class Image:
     leases: Sequence[tuple[int, float]]
 
     def stored(self, sequence: int) -> StoredSnapshot:
-        """What a snapshot of it holds. Everything up to the journal's record `sequence` is in it."""
+        """What a snapshot of it holds: everything up to the journal's record `sequence`."""
         return StoredSnapshot(
             sequence=sequence,
             revision=self.revision,
@@ -248,12 +248,12 @@ class StoredSnapshot:
 
 
 def snapshot_name(sequence: int) -> str:
-    """The file of the snapshot that has everything up to this record; in the order of names."""
+    """The file name of the snapshot that has everything up to this record; names are in order."""
     return f"snapshot-{sequence:020d}.snap"
 
 
 def encode_snapshot(image: Image, sequence: int) -> Iterator[bytes]:
-    """The file's bytes, in chunks. Long: meant for a thread."""
+    """The file's bytes, in chunks. It takes long: call it in a thread."""
     size, checksum = 0, 0
     chunk: list[bytes] = []
     chunk_bytes = 0

@@ -1,4 +1,4 @@
-"""A recorded store on an event loop, with its journal: what the server answers from.
+"""A recorded store on an event loop, with its journal: the server answers from it.
 
 Nobody is told of anything that is not safe on disk. A call that changes something, or that decides by what it
 sees, acts at once in memory and answers when everything that it did and saw is flushed. A plain read does not
@@ -39,7 +39,7 @@ _TIMER_S_MIN: Final = 0.001
 class ServedStore:
     """A store in a data folder, or without one in memory only. An async context manager, for one loop.
 
-    Entering raises what `StoreFolder.open` and `recover` raise. Leaving flushes what was begun.
+    Entering raises what `StoreFolder.open` and `recover` raise. Leaving flushes all changes.
     """
 
     def __init__(
@@ -58,16 +58,16 @@ class ServedStore:
         environment = environment or Environment()
         self._clock, self._chance = environment.clock, environment.chance
         self.state = RecordedStore(self._chance)
-        """The keys and leases as they are now, safe or not."""
+        """The current keys and leases, safe or not."""
         self._folder: StoreFolder | None = None
         self._journal: DiskJournal | None = None
         self._identity: Identity | None = None
         self.recovery = Recovery(revision=1)
         """What the start found in the folder."""
         self.safe_revision = self.state.revision
-        """The revision that everybody may know of."""
+        """The revision up to which everything may be told."""
         self.run_revision = self.state.revision
-        """Where this run began: each start has a higher one."""
+        """Where this run began: each start has a higher revision."""
         # Changes that are not safe yet: the record's number, the revision after it, what watchers will see.
         self._unsafe: deque[tuple[int, int, WatchBatch | None]] = deque()
         self._watchers = Watchers(_SafeLog(self))
@@ -84,7 +84,7 @@ class ServedStore:
             self._identity = Identity.draw(self._chance)
             self._begin_run()
             return self
-        # Before anything runs here, so that it may block the loop: nobody waits for it yet.
+        # Before any task runs here, so it may block the loop: nobody waits for it yet.
         self._folder = StoreFolder.open(self._path, self._chance, fsync=self._fsync)
         try:
             self.recovery = self._folder.recover(
@@ -103,7 +103,7 @@ class ServedStore:
         self._identity = self._folder.identity
         self.safe_revision = self.state.revision
         self._begin_run()
-        # A disk that refuses even this refuses changes: then what was safe before can still be read.
+        # A disk that refuses even this refuses changes: then all that was safe before can still be read.
         with suppress(StoreUnavailable):
             await self._journal.until_safe(self._journal.appended)
         return self
@@ -136,7 +136,7 @@ class ServedStore:
 
     @property
     def failure(self) -> StoreUnavailable | None:
-        """Why changes are refused; None while they are not."""
+        """Why changes are refused; None while they are accepted."""
         return None if self._journal is None else self._journal.error
 
     @property
@@ -149,11 +149,11 @@ class ServedStore:
         return (0, 0) if self._journal is None else (self._journal.appended, self._journal.safe)
 
     async def act(self, work: Callable[[RecordedStore, float], T]) -> T:
-        """Do something that changes the store, or decides by what it sees; tells of it once that is safe.
+        """Do work that changes the store, or decides by what it sees; returns once that is safe.
 
-        Raises what `work` raises, and `StoreUnavailable` while changes are refused. If the disk fails with
-        the change in its hands nobody knows: then it is refused as "request timed out". A cancelled call has
-        done its work.
+        Raises what `work` raises, and `StoreUnavailable` while changes are refused. If the disk fails while
+        the change is being written, nobody knows its outcome: it is refused as "request timed out". A
+        cancelled call has done its work.
         """
         self._check()
         now = self._clock.monotonic()
@@ -193,7 +193,7 @@ class ServedStore:
         try:
             return work(self.state, self.safe_revision)
         except Compacted:
-            # Compacted beyond what is safe: that will be soon.
+            # Compacted after the last safe revision: that compaction will be safe soon.
             return await self.act(lambda store, _: work(store, 0))
 
     async def snapshot(self) -> None:
@@ -231,7 +231,7 @@ class ServedStore:
         self.run_revision = self.state.revision
 
     def _record(self) -> None:
-        """Hand what happened to the journal; without one it is as safe as it gets."""
+        """Pass new records to the journal; without a journal they count as safe at once."""
         told = self.state.taken()
         if not told:
             if self._timer is None:
@@ -261,7 +261,7 @@ class ServedStore:
                 self._readers[watcher]()
 
     def _arm(self) -> None:
-        """Be called when the next lease expires. A timer that comes too early looks again."""
+        """Set a timer for the next expiring lease. A timer that comes too early looks again."""
         deadline_s = self.state.deadline()
         if self._timer is not None:
             if deadline_s is not None and self._timer_s <= deadline_s:
@@ -291,7 +291,7 @@ class ServedStore:
 
 
 class _SafeLog:
-    """The log as watchers may see it."""
+    """The log up to the safe revision, as watchers may see it."""
 
     def __init__(self, served: ServedStore) -> None:
         self._served = served

@@ -3,8 +3,8 @@
     async with StoreServer("127.0.0.1:0", folder="data") as server:
         print(server.address)
 
-Where etcd's API has more than a store of hansa's (users, adding members, etcd's own kind of backups) the
-answer is gRPC's UNIMPLEMENTED, or etcd's own words for "not enabled".
+Where etcd's API has more than hansa's store (users, adding members, etcd's own kind of backups) the answer is
+gRPC's UNIMPLEMENTED, or etcd's own words for "not enabled".
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from hansa.store.served.watch_stream import WatchStats, WatchStream
 from hansa.store.values import as_lease
 from hansa.transport.environment import Environment
 
-# The API that is spoken. Clients look at it to know what they may ask for.
+# The version of the API. Clients look at it to know what they may ask for.
 API_VERSION: Final = "3.4.0"
 
 
@@ -62,7 +62,7 @@ _OPTIONS: Final = (
     ("grpc.max_receive_message_length", STORE_REQUEST_BYTES_MAX),
     ("grpc.max_send_message_length", -1),
     ("grpc.max_concurrent_streams", STORE_WATCHERS_MAX),
-    # Clients find out by pings whether a quiet server is there; they may do so every second.
+    # Clients ping to find out whether a quiet server is there; they may do so every second.
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.min_ping_interval_without_data_ms", 1_000),
     ("grpc.http2.max_ping_strikes", 0),
@@ -75,8 +75,8 @@ _OPTIONS: Final = (
 class StoreServer:
     """A store at an address. An async context manager; leaving it flushes everything and closes.
 
-    A folder whose journal is damaged is refused. With `give_up_damage` the journal is cut off where it cannot
-    be read any more, whoever was told of what was there; what is cut off is kept in a file beside it.
+    A folder whose journal is damaged is refused. With `give_up_damage` the journal is cut off where it can no
+    longer be read, whoever was told of what was there; the rest is kept in a file beside it.
 
     Entering raises what `ServedStore` raises, `AddressInUse`, `BadEndpoint`.
     """
@@ -135,7 +135,7 @@ class StoreServer:
         await self.close()
 
     async def close(self) -> None:
-        """End all calls, bring what was changed to the disk, free the port. Closing twice does no harm."""
+        """End all calls, flush all changes to the disk, free the port. Closing twice does no harm."""
         await self._closing.once(self._stack.aclose)
 
     def _give_methods(self, server: ControlServer) -> None:
@@ -158,7 +158,7 @@ class StoreServer:
 
     @property
     def _term(self) -> int:
-        """There is one member, and it leads from each start on: by the term clients know one from another."""
+        """There is one member, and each start begins a new term: clients distinguish the runs by it."""
         return self.store.run_revision
 
     def _header(self, revision: int) -> api.ResponseHeader:
@@ -175,7 +175,7 @@ class StoreServer:
     async def _range(self, request: api.RangeRequest) -> api.RangeResponse:
         def read(store: RecordedStore, revision: int) -> api.RangeResponse:
             answer = answer_range(store, request, revision=revision)
-            # At 0 it was read as it is, and that is all safe by the time that this is told.
+            # At 0 the current state was read, and all of it is safe by the time the answer is sent.
             answer.header.CopyFrom(self._header(self.store.safe_revision if revision else store.revision))
             return answer
 
@@ -210,7 +210,7 @@ class StoreServer:
     # ---- leases
 
     async def _lease_grant(self, request: api.LeaseGrantRequest) -> api.LeaseGrantResponse:
-        # Etcd grants at least what it can keep; here that is its smallest unit.
+        # etcd grants at least what it can keep; here that is its smallest unit.
         ttl_s = max(request.TTL, 1)
 
         def grant(store: RecordedStore, now: float) -> api.LeaseGrantResponse:
@@ -252,7 +252,7 @@ class StoreServer:
                 try:
                     ttl_s = store.renew(lease, now=now)
                 except LeaseLost:
-                    # So etcd says that it is gone.
+                    # This is how etcd says that the lease is gone.
                     ttl_s = 0.0
                 return api.LeaseKeepAliveResponse(ID=lease, TTL=int(ttl_s))
 
@@ -290,7 +290,7 @@ class StoreServer:
     async def _alarm(self, request: api.AlarmRequest) -> api.AlarmResponse:
         if request.action != api.AlarmRequest.GET:
             raise RequestRefused("UNIMPLEMENTED", "hansa store: alarms end when the store is started again")
-        # The one alarm of etcd's under which reads go on and changes do not.
+        # etcd has only this one alarm under which reads go on and changes do not.
         alarm = api.AlarmMember(memberID=self.store.identity.member_id, alarm=api.NOSPACE)
         return api.AlarmResponse(
             header=self._header(self.store.safe_revision),

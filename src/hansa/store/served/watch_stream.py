@@ -1,9 +1,10 @@
 """One stream of etcd's Watch: any number of watchers of one client, over one call.
 
 Two tasks share it. One reads requests and makes or ends watchers; the other writes: answers first, then what
-changed, one watcher after the other. Only the writer waits for the client. A client that does not read holds
-up itself alone: its watchers' backlogs fill, and one that overflows is set back to reading the log at the
-client's pace, which costs no memory. When the log is compacted beneath it, it is ended and told so.
+changed, one watcher after the other. Only the writer waits for the client. A client that does not read delays
+only itself: its watchers' backlogs fill, and a watcher whose backlog overflows goes back to reading the log
+at the client's pace, which costs no memory. When the log is compacted beneath it, the watcher is ended and
+the client is told.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ from hansa.store.watching import Watcher, WatcherStage, WatchInterest, event_byt
 
 logger = logging.getLogger(__name__)
 
-# Answers that belong to no watcher of the stream.
+# The watch number of answers that belong to no watcher of the stream.
 NO_WATCHER: Final = -1
 
 _UNWANTED: Final = {
@@ -56,7 +57,7 @@ _UNWANTED: Final = {
 
 @dataclass(slots=True)
 class WatchStats:
-    """What all streams of a server have done."""
+    """Counts over all streams of a server."""
 
     streams_count: int = 0
     events_count: int = 0
@@ -66,7 +67,7 @@ class WatchStats:
 
 @dataclass(slots=True)
 class _Subscription:
-    """A watcher of the stream, and what its client wants of it."""
+    """A watcher of the stream, and its client's options."""
 
     watcher: Watcher
     key: bytes
@@ -77,7 +78,10 @@ class _Subscription:
     may_split: bool
 
     def wanted(self, batch: WatchBatch) -> list[Event]:
-        """The watcher's own interest is a prefix; a range within it, and filters, are applied here."""
+        """The wanted events.
+
+        The watcher's own interest is a prefix; ranges within it, and filters, are applied here.
+        """
         if not self.is_narrower and not self.unwanted:
             return list(batch.events)
         return [
@@ -88,7 +92,7 @@ class _Subscription:
 
 
 class WatchStream:
-    """Serves one call. `run` returns when the client has said its last word, or raises when it is gone."""
+    """Serves one call. `run` returns when the client has ended its requests, or raises when it is gone."""
 
     def __init__(
         self,
@@ -106,7 +110,7 @@ class WatchStream:
         self._progress_s = progress_s
         self._progress_at_s = asyncio.get_running_loop().time() + progress_s
         self._subscriptions: dict[int, _Subscription] = {}
-        # Those with something to take. A dict as a set that keeps its order.
+        # Watchers with something to take. A dict as a set that keeps its order.
         self._ready: dict[int, None] = {}
         self._answers: deque[api.WatchResponse] = deque()
         self._progress_asked_count = 0
@@ -115,7 +119,7 @@ class WatchStream:
         self._has_room = asyncio.Event()
 
     async def run(self) -> None:
-        """Serve until the client ends the stream. Everything it watched is forgotten then."""
+        """Serve until the client ends the stream. All its watchers end then."""
         self._stats.streams_count += 1
         try:
             async with asyncio.TaskGroup() as group:
@@ -123,7 +127,7 @@ class WatchStream:
                 await self._read_all()
                 writer.cancel()
         except* PeerAway as gone:
-            # There is nobody to tell anything.
+            # The client is gone: there is nobody to tell.
             logger.debug("%s", gone.exceptions[0])
         finally:
             for subscription in self._subscriptions.values():
@@ -157,7 +161,7 @@ class WatchStream:
                 raise StoreUnavailable(f"a stream has at most {STORE_STREAM_WATCHERS_MAX} watchers")
             self._subscriptions[number] = self._subscribe(number, request)
         except Compacted as error:
-            # Etcd makes it and ends it at once; clients wait for both.
+            # etcd creates it and ends it at once; clients wait for both answers.
             self._answer(watch_id=number, created=True)
             self._end_compacted(number, error)
         except HansaError as error:
@@ -229,14 +233,14 @@ class WatchStream:
             raise PeerAway("the client of a watch is gone") from error
 
     async def _rest(self) -> None:
-        """Wait for something to do, at most until progress is to be told."""
+        """Wait for something to do, at most until progress must be told."""
         self._wake.clear()
         with suppress(TimeoutError):
             async with asyncio.timeout_at(self._progress_at_s):
                 await self._wake.wait()
 
     async def _tell_progress(self) -> None:
-        """Say how far those are that asked for it; what others of the stream hear does not put it off."""
+        """Tell progress to watchers that asked for it; events of other watchers do not delay it."""
         self._progress_at_s = asyncio.get_running_loop().time() + self._progress_s
         revision = self._served.safe_revision
         for number, subscription in tuple(self._subscriptions.items()):
@@ -254,7 +258,7 @@ class WatchStream:
             self._end_compacted(number, error)
             return
         if not events:
-            # A long past without anything wanted in it: others have their turn meanwhile.
+            # A long past without anything that is wanted: let others run meanwhile.
             await asyncio.sleep(0)
             return
         self._stats.events_count += len(events)
@@ -268,7 +272,7 @@ class WatchStream:
         await self._write(self._message(number, revision, pieces[-1]))
 
     def _take(self, number: int, subscription: _Subscription) -> tuple[list[Event], int]:
-        """Whole revisions, as many as fit a message; with none left the watcher is ready no more."""
+        """Whole revisions, as many as fit a message; when none is left the watcher is no longer ready."""
         events: list[Event] = []
         looked_count, bytes_count, revision = 0, 0, 0
         while (
@@ -281,7 +285,7 @@ class WatchStream:
                 batch = self._next_batch(number, subscription)
             except Compacted:
                 if events:
-                    break  # These first; it is raised again then.
+                    break  # Send these first; the error is raised again at the next call.
                 raise
             if batch is None:
                 if subscription.watcher.stage is not WatcherStage.CATCHING_UP:
@@ -328,7 +332,7 @@ class WatchStream:
 
 
 def interest_of(key: bytes, range_end: bytes, *, before: bool) -> tuple[WatchInterest, bool]:
-    """The narrowest prefix, or key, that has a whole range in it; and whether the range is narrower."""
+    """The narrowest prefix, or key, that contains a whole range; and whether the range is narrower."""
     if not range_end:
         return WatchInterest(key, True, before), False
     if prefix_range(key) == (key, range_end):
@@ -342,7 +346,7 @@ def interest_of(key: bytes, range_end: bytes, *, before: bool) -> tuple[WatchInt
 
 
 def _pieces(events: list[api.Event]) -> list[list[api.Event]]:
-    """The events in order, in pieces that a client with a small buffer can take; a large one stands alone."""
+    """The events in order, in pieces that a client with a small buffer can take; a large event alone."""
     pieces: list[list[api.Event]] = [[]]
     bytes_count = 0
     for event in events:

@@ -8,7 +8,7 @@
 - `roster`: members. `roster_truth`: the books of their records and events.
 - `locks`, `elections`: ownership in a store. `claims`: its books. `topic_claims`: topics claimed in a store.
 - `topic_moves`: topics that are handed over while they are used. `moving_cast`: what its programs share.
-  `moving_living`: the programs of nodes. `topic_books`: the books, of who was given what.
+  `moving_living`: the programs of nodes. `topic_books`: the books of delivered messages.
 - `handovers`: locks and offices, handed over. `handover_truth`: its books. `strikes`: trouble at one step.
 - `placements`: entries that a leader places on the nodes that are there. `placed_handovers`: trouble when it
   moves them.

@@ -36,20 +36,21 @@ from hansa.testing.scenarios.offers import Entry, View
 from hansa.transport.connection import Connection
 
 PAUSE_S_MAX = 0.5
-# How often it is looked who is well while somebody waits, and how a request must not end if one is all along.
+# How often it is checked which providers are well while a caller waits, and the errors with which a request
+# must not end if one is well all along.
 WATCH_S = 0.05
 PATIENCE_S = 2.0
 AVOIDABLE = ("timed-out", "provider-lost", "no-provider")
 STALL_PAUSE_S_MAX = 10.0
-# Their replies fill what lies between a provider and a caller that does not read.
+# Their replies fill the buffers between a provider and a caller that does not read.
 STALLED_COUNT = 6
 ALL_SERVICES = tuple(sorted({service for services in SERVICES.values() for service in services}))
-# Those of more than one provider.
+# The services of more than one provider.
 SHARED_SERVICES = ("alpha", "beta", "gamma")
 
 
 def entries(shown: Discovery) -> list[Entry]:
-    """Everything that a discovery shows."""
+    """All entries that a discovery shows."""
     return [
         (one.service, one.endpoint, one.routing_id, one.weight)
         for providers in shown.services.values()
@@ -71,7 +72,7 @@ class Calling:
         self._is_hedging = False
 
     async def run(self) -> None:
-        """Ask until the host is stopped."""
+        """Send requests until the host is stopped."""
         host, chance = self._host, self._host.chance
         names = REGISTRIES if chance.flip(0.7) else REGISTRIES[chance.below(2) :][:2]
         discovery = Discovery(
@@ -84,7 +85,7 @@ class Calling:
         )
         in_flight_max = chance.choose((3, 100))
         retry = chance.choose((None, RetryPolicy(tries_max=1), RetryPolicy(tries_max=5)))
-        # Neither waits for room nor does without a second try.
+        # Such a request neither waits for room nor lacks a second try.
         self._is_hedging = in_flight_max == 100 and (retry is None or retry.tries_max > 1)
         gateway = Gateway(
             discovery,
@@ -154,7 +155,7 @@ class Calling:
     # Ways to ask.
 
     async def _stall(self, gateway: Gateway, group: asyncio.TaskGroup, chance: Chance) -> None:
-        """Now and then ask for much without a deadline, and do not read for longer than a provider waits."""
+        """Now and then send much without a deadline, and do not read for longer than a provider waits."""
         while True:
             await asyncio.sleep(chance.uniform(0.0, STALL_PAUSE_S_MAX))
             service = chance.choose(ALL_SERVICES)
@@ -166,7 +167,8 @@ class Calling:
             ends = [
                 end for name in providers for end in self._cluster.world.network.ends(self._host.name, name)
             ]
-            # Not the streams themselves: a connection knows by this that its own silence is no sign of death.
+            # Not the streams themselves: from its paused reader a connection knows that its own silence
+            # proves nothing.
             readers = [one for end in ends if isinstance(one := end.get_protocol(), Connection)]
             for _ in range(STALLED_COUNT):
                 errand = self._cluster.errands.open(self._label, service, idempotent=False, is_large=True)
@@ -209,7 +211,7 @@ class Calling:
             self._host.record(f"gave up {errand}")
 
     async def _ask_patiently(self, caller: Caller, chance: Chance) -> None:
-        """Idempotent requests with time enough for all tries, one after the other."""
+        """Send idempotent requests with time enough for all tries, one after the other."""
         while self._cluster.is_chaotic:
             await asyncio.sleep(chance.uniform(0.0, PAUSE_S_MAX))
             service = chance.choose(SHARED_SERVICES)
@@ -221,7 +223,7 @@ class Calling:
                 await self._judge(caller, errand, asking)
 
     async def _judge(self, caller: Caller, errand: Errand, asking: asyncio.Task[None]) -> None:
-        """It must not fail if a provider was well all the while."""
+        """The request must not fail if a provider was well all the while."""
         well, loop = self._well(caller, errand.service), asyncio.get_running_loop()
         while well and not asking.done():
             looked_at = loop.time()
@@ -235,9 +237,9 @@ class Calling:
             )
 
     def _well(self, caller: Caller, service: str) -> set[tuple[str, int]]:
-        """Hosts of providers that this caller could ask now: up, connected, and nothing wrong between.
+        """Hosts of providers that this caller could ask now: up, connected, and no fault between.
 
-        With how often each was too busy: one that refuses a request meanwhile is not well.
+        With each, how often it was too busy: one that refuses a request meanwhile is not well.
         """
         world, here = self._cluster.world, self._host.name
         connected = caller.gateway.router(service).peers
@@ -303,16 +305,16 @@ class Calling:
                 if completion.request_id in self._sent:
                     self._received(completion)
                 else:
-                    # It was faster than the call that sent it.
+                    # It came before the call that sent the request had returned.
                     self._early[completion.request_id] = completion
         except AlreadyClosed:
             return
         finally:
-            # What waits unread in a gateway that closes has an outcome, and nobody who hears of it.
+            # An unread completion of a gateway that closes is an outcome that nobody hears.
             for errand in self._sent.values():
                 self._cluster.errands.given_up(errand)
 
-    # How it ended.
+    # How a request ended.
 
     def _received(self, completion: Completion) -> None:
         self._completed(self._sent.pop(completion.request_id), completion)

@@ -1,15 +1,16 @@
-"""Owners that stop, of all programs: at random it would hardly ever be the one that matters.
+"""The books of claims: which program believes to own what, at every instant. And faults that pause owners.
 
-Who believes to own what, at every instant: the book that locks, semaphores and leaderships are judged by.
+Locks, semaphores and leaderships are judged by these books. The pauses are aimed at owners: at random they
+would hardly ever meet the one that matters.
 
-A claim is what a program was given: a token, whether it holds it still, and the guard that it may put into a
-transaction. Whenever the store changes, each claim that is believed in must be true in the store at that
-instant. A program that is paused believes on, by its clock; one that is dead believes nothing.
+A claim is what a program was given: a token, whether it still holds it, and the guard that it may put into a
+transaction. Whenever the store changes, each claim that a program believes in must be true in the store at
+that instant. A paused program goes on believing, by its clock; a dead one believes nothing.
 
-A store that went back in time has forgotten who owns what, and gives it to others. Until those who owned it
-have heard of that they are wrong, and cannot know: what was given before it is not judged any more. It must
-end, as all else must, before all is well; and tokens grow over it, so that whoever guards something with them
-is not deceived.
+A store that went back in time has forgotten who owns what, and gives it to others. Until the former owners
+have heard of that they are wrong, and cannot know: claims from before it are no longer judged. They must end,
+as all else must, before all is well; and tokens grow over it, so that storage that is guarded with them is
+not deceived.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ __all__ = ["Belief", "Claims", "OwnerPause", "draw_owner_pauses", "owners_of"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Belief:
-    """One right, given to one life."""
+    """One right that one life was given."""
 
     prefix: bytes
     life: Life
@@ -48,7 +49,7 @@ class Belief:
 
 @dataclass(slots=True)
 class _Line:
-    """Everybody who stands below one prefix, by the revision they came at, as it is in the store."""
+    """All that stand below one prefix, by the revision at which they came, as the store has it."""
 
     limit: int
     standing: dict[int, bytes] = field(default_factory=dict)
@@ -74,26 +75,26 @@ class Claims:
         self._world = store.world
         self._lines: dict[bytes, _Line] = {}
         self._open: list[Belief] = []
-        # What is older was given by a store that has forgotten it.
+        # Older claims were given by a store that has forgotten them.
         self._rewound_revision = 0
         self.count = 0
 
     def add_line(self, prefix: bytes, *, limit: int = 1) -> None:
-        """Below this prefix at most so many own at one time: those who came first."""
+        """Below this prefix at most `limit` own at one time: those who came first."""
         self._lines[prefix] = _Line(limit)
 
     def standing(self, prefix: bytes) -> list[int]:
-        """The tokens of those who own or wait, in order."""
+        """The tokens of owners and waiters, in order."""
         return sorted(self._lines[prefix].standing)
 
     def believed(self, prefix: bytes) -> list[Belief]:
-        """Who believes to own at this instant."""
+        """The claims of those that believe to own at this instant."""
         return [claim for claim in self._open if claim.prefix == prefix and claim.is_believed]
 
     def begin(
         self, host: Host, prefix: bytes, *, token: int, guard: Compare, is_held: Callable[[], bool]
     ) -> Belief:
-        """A program was given a right. It may have lost it already, and know."""
+        """A program was given a right. It may have lost it already, and know it."""
         claim = Belief(prefix=prefix, life=host.life, token=token, guard=guard, is_held=is_held)
         host.record(f"owns {prefix.decode()} {token}{'' if claim.is_believed else ', and has lost it'}")
         self._open.append(claim)
@@ -104,7 +105,7 @@ class Claims:
         return claim
 
     def follow(self, batch: WatchBatch, origin: str) -> None:
-        """The store has changed: look at all that is believed."""
+        """The store has changed: check all claims that are believed."""
         for event in batch.events:
             for prefix, line in self._lines.items():
                 if not event.item.key.startswith(prefix):
@@ -120,7 +121,7 @@ class Claims:
         self._open = [claim for claim in self._open if self._is_open(claim)]
 
     def rewound(self, items: Iterable[KeyValue], revision: int) -> None:
-        """The store went back: it has these keys now, and goes on from this revision."""
+        """The store went back: it has these keys now, and continues from this revision."""
         self._rewound_revision = revision
         found = [item for item in items if item.lease]
         for prefix, line in self._lines.items():
@@ -130,7 +131,7 @@ class Claims:
         return claim.token < self._rewound_revision
 
     def _is_open(self, claim: Belief) -> bool:
-        """Whether a claim may be believed in from now on: also one that is not at this instant."""
+        """Whether a program may believe in the claim from now on, even if it does not at this instant."""
         if claim.life.state is LifeState.DEAD:
             return False
         if claim.token in self._lines[claim.prefix].standing:
@@ -174,7 +175,7 @@ PAUSES_MAX = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnerPause:
-    """Whoever owns something then stops for a while, and does not notice."""
+    """An owner then stops for a while, and does not notice."""
 
     at_s: float
     lasting_s: float
@@ -185,7 +186,7 @@ class OwnerPause:
         return bool(owners) and world.pause(owners[0])
 
     def end(self, world: World) -> None:
-        # Whichever of them it was: those that are not paused do not mind.
+        # Resume all of them: those that are not paused are not affected.
         for name in owners_of(world, self.prefix):
             world.resume(name)
 
@@ -193,7 +194,7 @@ class OwnerPause:
 def draw_owner_pauses(
     chance: Chance, prefixes: Sequence[bytes], *, chaos_s: float, ttl_s: float
 ) -> FaultPlan:
-    """Some, in every other seed: for about as long as a lease lasts, and for longer."""
+    """Draw some, in every other seed: for about as long as a lease lasts, and for longer."""
     if chance.flip(0.5):
         return ()
     return tuple(

@@ -35,7 +35,7 @@ WALL_SKEW_S_MAX = 3.0
 
 
 class ClusterPhase(Enum):
-    """What the programs do: anything; come to rest; one provider leaves and returns; ask everybody once."""
+    """The phases of the programs: anything; come to rest; one provider leaves and returns; ask all once."""
 
     CHAOS = auto()
     CALM = auto()
@@ -51,13 +51,13 @@ class ProviderRun:
         self.label = label
         self.endpoint = endpoint
         self.offers: dict[str, Offer] = {}
-        """What it offers now, by service."""
+        """Its current offers, by service."""
         self.is_steady = False
-        """Everything that it wants to offer is registered, as far as it knows."""
+        """Whether everything that it wants to offer is registered, as far as it knows."""
 
 
 class Caller:
-    """One life of a host that finds and asks."""
+    """One life of a host that finds providers and sends requests."""
 
     def __init__(self, label: str, discovery: Discovery, gateway: Gateway) -> None:
         self.label = label
@@ -77,7 +77,7 @@ class Cluster:
         self.broadcast_interval_s = chance.choose((2.0, 3.0, 5.0))
         self.has_fixed_ids = chance.flip(0.5)
         self._has_skew = chance.flip(0.5)
-        # Some providers come back under the id they had.
+        # Some providers come back under their former id.
         self.faithful = {name for name in SERVICES if chance.flip(0.2)}
         self.leaver = chance.choose(tuple(SERVICES))
         """The provider that leaves and returns when all is well."""
@@ -87,7 +87,7 @@ class Cluster:
         self.sessions: dict[str, ProviderRun] = {}
         self.callers: dict[str, Caller] = {}
         self.unread: Counter[str] = Counter()
-        """By provider, how many callers do not read its replies now: these hold up everybody's."""
+        """By provider, how many callers do not read its replies now: these delay everybody's replies."""
 
     def wall_skew_s(self, chance: Chance) -> float:
         """How wrong a clock is about the date."""
@@ -95,7 +95,7 @@ class Cluster:
 
     @property
     def callers_now(self) -> set[str]:
-        """The lives that ask now."""
+        """The lives that send requests now."""
         return {caller.label for caller in self.callers.values()}
 
     @property

@@ -1,14 +1,14 @@
-"""Candidates for one office, and those who watch it, under every fault.
+"""Candidates for one office, and watchers of the election, under every fault.
 
 Three to seven candidates campaign, lead for a while, proclaim, resign, fail, crash, are paused and cut off.
 Their clocks run up to a hundredth fast or slow. The store crashes and comes back, answers late or not at all,
 forgets its history, and goes back in time.
 
-Always: at most one leads, as the leaders themselves believe at every instant; who believes to lead does lead
-in the store, unless the store went back behind it; terms grow; who watches sees only what was, in the order
-of terms.
+Always: at most one leads, as the leaders themselves believe at every instant; a candidate that believes to
+lead does lead in the store, unless the store went back behind it; terms grow; watchers see only true leaders,
+in the order of terms.
 
-When the faults are over: somebody leads, and all who watch know who. The leader resigns, and it is so again.
+When the faults are over: somebody leads, and all watchers know who. The leader resigns, and it is so again.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ PREFIX = Keys().leader(OFFICE)
 
 
 class Phase(Enum):
-    """What the leaders do: anything; stay; leave it to another; stay."""
+    """The phases of the leaders: do anything; stay; leave the office to another; stay."""
 
     CHAOS = auto()
     CALM = auto()

@@ -1,4 +1,4 @@
-"""The books of requests: who asked, who carried it out, how it ended.
+"""The books of requests: who asked, which provider carried the request out, how it ended.
 
 A request ends once. One that ended as "not started" is never carried out, not even later. A reply comes from
 a provider that carried the request out, and answers this request. Only an idempotent request may be carried
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from hansa.errors import Backlogged, HansaError, NoProvider, ProviderBusy, ProviderDraining
 from hansa.testing.world import World
 
-# What says that the request was carried out by nobody.
+# Errors that say that no provider carried the request out.
 NOT_STARTED = (NoProvider, ProviderBusy, ProviderDraining, Backlogged)
 
 
@@ -25,7 +25,7 @@ class Errand:
     service: str
     idempotent: bool
     is_large: bool = False
-    """Its reply is larger than what fits on the way."""
+    """Whether its reply is larger than the buffers on its way."""
     done_by: list[str] = field(default_factory=list)
     outcome: str = ""
     not_started: bool = False
@@ -39,14 +39,14 @@ class Errand:
 
 
 class Errands:
-    """Opens requests, and judges each step of theirs."""
+    """Opens requests, and judges each of their steps."""
 
     def __init__(self, world: World) -> None:
         self._world = world
         self._errands: list[Errand] = []
 
     def open(self, caller: str, service: str, *, idempotent: bool, is_large: bool = False) -> Errand:
-        """Somebody is about to ask."""
+        """A caller is about to send a request."""
         errand = Errand(
             number=len(self._errands),
             caller=caller,
@@ -89,7 +89,7 @@ class Errands:
     def failed(self, errand: Errand, error: HansaError) -> None:
         """The request has ended with an error."""
         self._end(errand, error.code)
-        # Of an idempotent request only the last try was not started.
+        # For an idempotent request only the last try was not started.
         errand.not_started = isinstance(error, NOT_STARTED) and not errand.idempotent
         if errand.not_started and errand.done_by:
             self._world.fail(

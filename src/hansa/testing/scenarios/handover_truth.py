@@ -1,8 +1,8 @@
-"""The books of a line in which something is handed over: whose it is, what was sealed, who has read it.
+"""The books of a line in which something is handed over: its owner, what was sealed, and who has read it.
 
-Everything is reckoned from what is in the store, at each of its revisions, by rules of its own; the code that
-is judged has no part in it. A claim that somebody believes in must be true at that instant, and of what is
-sealed nobody owns anything until it is taken or withdrawn.
+Everything is computed from the store's keys, at each revision, by rules of its own; the code that is judged
+has no part in it. A claim that a program believes in must be true at that instant, and nobody owns a thing
+that is sealed until it is taken or withdrawn.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ FOLLOWERS: Final[Mapping[HandoverStep, frozenset[HandoverStep]]] = {
     HandoverStep.SEALED: frozenset({HandoverStep.TAKEN, HandoverStep.WITHDRAWN}),
     HandoverStep.TAKEN: frozenset({HandoverStep.TAKEN, HandoverStep.DONE}),
 }
-"""Which step may come after which."""
+"""Which step may follow which."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +56,7 @@ class OwnerBelief:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Sealed:
-    """What a seal handed on, in the record or as a blob."""
+    """The state that a seal handed on, in the record or as a blob."""
 
     number: int
     state: bytes
@@ -67,14 +67,14 @@ class _Sealed:
         return cls(number=record.number, state=record.state, blob=record.blob)
 
     def is_this(self, state: bytes) -> bool:
-        """Whether this is what was handed on. Of a blob the name says what it is."""
+        """Whether this is the state that was handed on. The name of a blob says what is in it."""
         if not self.blob:
             return state == self.state
         return self.blob.startswith(f"{sha256(state).hexdigest()}-{len(state)}-")
 
 
 class LineTruth:
-    """One line and its record. Fails the world at once when something is not as it must be."""
+    """One line and its record. Fails the world at once when something is wrong."""
 
     def __init__(self, store: StoreHost, kind: str, name: str) -> None:
         self.prefix = KEYS.line(kind, name)
@@ -84,9 +84,9 @@ class LineTruth:
         self.steps: Counter[HandoverStep] = Counter()
         """How often each step was taken."""
         self.owner: tuple[bytes, int] | None = None
-        """Whose it is now, by the store: the key and its epoch."""
+        """The current owner, by the store: the key and its epoch."""
         self.beginnings_count = 0
-        """How often somebody came to own it who was handed nothing."""
+        """How often a process came to own it that was handed nothing."""
         self.owners_count = 0
         self._store = store
         self._world = store.world
@@ -94,19 +94,19 @@ class LineTruth:
         self._head: KeyValue | None = None
         self._epoch_max = 0
         self.deletes_count = 0
-        """How often the record was deleted: then nobody reads in it what became of a hand-over."""
+        """How often the record was deleted: then nobody can read in it how a hand-over ended."""
         self._sealed: _Sealed | None = None
-        # What each owner was handed, by its key.
+        # The state that each owner was handed, by its key.
         self._handed: dict[bytes, _Sealed] = {}
         self._read: set[bytes] = set()
         # The hand-overs that were taken, by the old owner's key and the number.
         self._taken: set[tuple[str, int]] = set()
         self._open: list[OwnerBelief] = []
 
-    # What programs tell.
+    # Called by programs.
 
     def begin(self, host: Host, belief: OwnerBelief, state: bytes) -> None:
-        """A program owns, and was handed this state. It may have lost it already, and know."""
+        """A program owns, and was handed this state. It may have lost it already, and know it."""
         host.record(f"owns {belief.key.decode()} {belief.epoch} with {state[:SHOWN_BYTES]!r}")
         self._open.append(belief)
         self.owners_count += 1
@@ -122,7 +122,7 @@ class LineTruth:
         self._read.add(state)
 
     def believed(self) -> list[OwnerBelief]:
-        """Who believes to own at this instant."""
+        """Those that believe to own at this instant."""
         return [belief for belief in self._open if belief.is_believed]
 
     def waiting(self) -> list[str]:
@@ -135,14 +135,14 @@ class LineTruth:
         return (record.owner_key, record.number) in self._taken
 
     def was_taken_from(self, key: bytes) -> bool:
-        """Whether somebody has taken what this one had, by a hand-over."""
+        """Whether somebody has taken it from the owner with this key, by a hand-over."""
         return any(owner_key.encode() == key for owner_key, _ in self._taken)
 
     def host_of(self, key: str) -> str:
-        """Whose key it is or was."""
+        """The host to which a key belongs or belonged."""
         return self._store.lease_hosts[int(key.removeprefix(self.prefix.decode()).partition("-")[0], 16)]
 
-    # What the store tells.
+    # Called by the store.
 
     def follow(self, batch: WatchBatch, origin: str) -> None:
         """The store has changed."""
@@ -201,7 +201,7 @@ class LineTruth:
         if first in self._standing:
             return first, told["epoch"] or self._head.mod_revision
         if told["open"] or oldest.create_revision < self._head.mod_revision:
-            # Somebody has to take it first.
+            # A waiter must take it first.
             return None
         return oldest.key, oldest.create_revision
 
@@ -268,7 +268,7 @@ class LineTruth:
                 self._sealed = None
 
     def _check_offer(self, before: Handover | None, now: Handover) -> None:
-        # Whoever asked from outside and gave up writes its offer as withdrawn, should it still be on its way.
+        # An outside asker that gave up writes its offer as withdrawn, in case the offer is still on its way.
         is_forestalled = now.step is HandoverStep.WITHDRAWN and bool(now.asked_by)
         is_first = now.step is HandoverStep.OFFERED or is_forestalled
         if not is_first or now.number != (before.number if before else 0) + 1:

@@ -1,19 +1,19 @@
-"""Owners that hand over what they have, and trouble at each step of it.
+"""Owners that hand over a lock or an office, and trouble at each step of it.
 
-Four nodes stand in one line, for a lock or for an office. Whoever owns writes to a counter under its fence,
-and then hands over to a node that waits, with a state; because it wants to, or because somebody outside asks.
-It gives up half-way, gives back instead, or does nothing until the time is over. In some runs the state is
-a blob, and in some one of them has no name, and nothing can be handed to it. Clocks run up to a hundredth
-fast or slow.
+Four nodes stand in one line, for a lock or for an office. The owner writes to a counter under its fence, and
+then hands over to a node that waits, with a state; because it wants to, or because somebody outside asks. Or
+it gives up half-way, gives back instead, or does nothing until the time is over. In some runs the state is a
+blob, and in some a node has no name, and nothing can be handed to it. Clocks run up to a hundredth fast or
+slow.
 
 Each seed has a strike of its own, at a step of a hand-over (`strikes`): 240 seeds in a row have all of them.
 In some runs there is trouble at random besides.
 
 Always: one owns at a time, as the owners themselves believe at every instant, and nobody while something is
-sealed; epochs grow, and a counter behind a fence loses nothing; who owns next after a seal reads exactly what
-was sealed, once, unless the old owner took it back; and the record says what happened, step by step.
+sealed; epochs grow, and a counter behind a fence loses nothing; the next owner after a seal reads exactly
+what was sealed, once, unless the old owner took it back; and the record says what happened, step by step.
 
-When the faults are over: no hand-over is open, and everybody owns once more.
+When the faults are over: no hand-over is open, and every node owns once more.
 """
 
 from __future__ import annotations
@@ -81,11 +81,11 @@ class HandoverScenario(Scenario):
         self.ttl_s = chance.choose((1.5, 3.0))
         self.nodes = [f"n{number}" for number in range(1, 5)]
         self.handed_count = 0
-        """How often somebody was told that what it had is another one's now."""
+        """How often an owner was told that another node owns its thing now."""
         self._nameless = chance.choose(("", "", self.nodes[-1]))
         # Whether somebody outside asks, and owners listen.
         self._is_asked = self.cell.victim is Victim.ASKER or chance.flip(0.3)
-        # What is handed on is more than the record takes. A stream of its own: others keep their histories.
+        # The state is larger than the record takes. A stream of its own: other seeds keep their histories.
         self._is_bulky = world.chance.fork("bulk").flip(0.25)
         self._is_calm = False
         self._unserved: set[str] = set()
@@ -150,7 +150,7 @@ class HandoverScenario(Scenario):
                     await asyncio.sleep(chance.uniform(0.1, 0.8))
 
     async def _turn(self, host: Host, session: Session, chance: Chance) -> None:
-        """Own it, do something with it, and hand it over or give it back."""
+        """Own it, use it, and hand it over or give it back."""
         patience_s = None if self._is_calm or chance.flip(0.8) else chance.uniform(0.5, 3.0)
         owned: Owned
         try:
@@ -176,7 +176,7 @@ class HandoverScenario(Scenario):
                 self.world.fail("who handed it over has not lost it", f"{host.life}, {right.epoch}: {error}")
             raise
         finally:
-            # A loss that is told here would hide why the block is left, a cancellation for example.
+            # A loss that is raised here would hide why the block is left, a cancellation for example.
             with suppress(Fenced):
                 await right.give_back()
             if right.is_held:
@@ -184,13 +184,13 @@ class HandoverScenario(Scenario):
         await asyncio.sleep(chance.uniform(0.0, 0.3))
 
     async def _own(self, host: Host, session: Session, right: Right, chance: Chance) -> None:
-        """Use it, until it is handed over, lost, or to be given back."""
+        """Use it, until it is handed over, lost, or must be given back."""
         for _ in range(1_000 if self._is_calm else 1 + chance.below(4)):
             await self._count(host, session, right, chance)
             if self._is_calm and right.is_held:
                 self._unserved.discard(host.name)
             if self._is_calm and not self._unserved:
-                # In the end somebody owns it.
+                # In the quiet phase somebody must own it.
                 raise again(await right.owned.lost())
             if not await self._pass_on(host, right, chance):
                 return
@@ -207,16 +207,16 @@ class HandoverScenario(Scenario):
             self.counters.refused(NAME, mark)
             raise
         except Conflict:
-            # One that was given up came in between.
+            # A write that was given up came in between.
             self.counters.refused(NAME, mark)
         except TimedOut:
-            # It may have been written, or may be so later.
+            # It may have been written, or may be written later.
             pass
         else:
             self.counters.acknowledged(NAME, mark)
 
     async def _pass_on(self, host: Host, right: Right, chance: Chance) -> bool:
-        """Hand it over, or do not; says whether to go on with it."""
+        """Hand it over, or do not; returns whether to go on with it."""
         if not self._is_calm:
             await asyncio.sleep(chance.uniform(0.0, 0.6))
         wanting = [name for name in self.truth.waiting() if not self._is_calm or name in self._unserved]
@@ -225,7 +225,7 @@ class HandoverScenario(Scenario):
             case 0 if not self._is_calm:
                 await asyncio.sleep(chance.uniform(0.0, 2.0))
             case 1:
-                # To be had by whoever has no name, too.
+                # A node without a name must be able to have it too.
                 return not wanting
             case 2 | 3 | 4 if self._is_asked:
                 await self._be_asked(host, right, chance)
@@ -239,7 +239,7 @@ class HandoverScenario(Scenario):
         return True
 
     async def _ask(self, host: Host) -> None:
-        """Look after what others hand over, and ask them to."""
+        """Look after the hand-overs of others, and ask for some."""
         chance = host.chance.fork("asker")
         async with self.store.link(host) as link:
             environment = Environment(chance=chance.fork("handovers"))
@@ -291,7 +291,7 @@ class HandoverScenario(Scenario):
             await self._give(host, right, wanted.target, chance)
 
     async def _give(self, host: Host, right: Right, to: str, chance: Chance) -> None:
-        """Hand it over. Raises `NotHeld` when it is another one's, or may be."""
+        """Hand it over. Raises `NotHeld` when another node owns it, or may."""
         text = f"{host.life} {right.epoch} {right.number()} ".encode()
         if self._is_bulky:
             text = text.ljust(HANDOVER_INLINE_BYTES_MAX + 1, b".")
@@ -318,7 +318,7 @@ class HandoverScenario(Scenario):
             return
         except TimeoutError:
             host.record("waits for the hand-over no longer")
-            # What was not sealed is kept; the rest goes on in the background.
+            # Without a seal it is kept; after the seal the hand-over goes on in the background.
             await asyncio.sleep(chance.uniform(0.0, 2.0))
             right.owned.check()
             return
@@ -334,7 +334,7 @@ class HandoverScenario(Scenario):
         if record.step not in (HandoverStep.TAKEN, HandoverStep.DONE) or not self.truth.was_taken(record):
             self.world.fail("the record says what happened", f"{host.life} was told {record}")
 
-    # The judge, and the aim.
+    # The judge, and the target of strikes.
 
     def _witness(self, batch: WatchBatch, origin: str) -> None:
         self.truth.follow(batch, origin)
@@ -363,7 +363,7 @@ class Right:
         self.session = session
         self.epoch = owned.fence if isinstance(owned, Hold) else owned.term
         self.number = partial(next, count(1))
-        """Another one each time."""
+        """Another number each time."""
 
     @property
     def is_held(self) -> bool:
@@ -379,7 +379,7 @@ class Right:
         )
 
     def was_taken(self, truth: LineTruth) -> bool:
-        """Whether it is another one's by a hand-over."""
+        """Whether another node took it by a hand-over."""
         return truth.was_taken_from(self.owned.guard.key)
 
     def is_true(self, truth: LineTruth) -> bool:

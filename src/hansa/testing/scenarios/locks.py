@@ -2,20 +2,19 @@
 
 Three to six contenders acquire two locks and a semaphore of two, with patience and without, hold them for a
 while, release them, more than once, and write to a counter in the store for as long as they believe to hold,
-and sometimes for longer. They are paused between the reading and the writing. Their clocks run up to a
-hundredth fast or slow.
+and sometimes for longer. They are paused between reading and writing. Their clocks run up to a hundredth fast
+or slow.
 
-Always: at every instant at most one believes to hold a lock, and two the semaphore, and who believes to hold
-does hold in the store, unless the store went back in time behind it; fences grow, over that too; who came
-first is served first; only its owner releases; what was refused is not written, and no acknowledged write is
-lost but by a store that went back.
+Always: at every instant at most one believes to hold a lock, and two the semaphore, and a contender that
+believes to hold does hold in the store, unless the store went back in time behind it; fences grow, over that
+too; first come, first served; only its owner releases; a refused write is not written, and no acknowledged
+write is lost except by a store that went back.
 
-When the faults are over: everybody gets everything once more.
+When the faults are over: every contender gets everything once more.
 
-What was written under locks: each write carries a mark of its own, and all marks stay in what is written.
-
-So a lost update is a mark that is missing in the end, by name, and not a number that is too small. What a
-store forgets that goes back in time is no update that somebody else has lost.
+Each write under a lock carries a mark of its own, and all marks stay in the value. So a lost update is a mark
+that is missing in the end, by name, and not a number that is too small. If a store that goes back in time
+forgets an update, no other writer has lost it.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ Mark = str
 
 
 class _Fate(Enum):
-    """What the writer was told of a write."""
+    """What the writer was told about a write."""
 
     UNKNOWN = "unknown"
     ACKNOWLEDGED = "acknowledged"
@@ -62,7 +61,7 @@ class GuardedCounters:
     def __init__(self, world: World) -> None:
         self._world = world
         self._fates: dict[str, dict[Mark, _Fate]] = defaultdict(dict)
-        # Begun before a store went back that does not have them.
+        # Writes that began before a store went back and that it does not have.
         self._forgotten: set[tuple[str, Mark]] = set()
 
     def count(self, name: str) -> int:
@@ -70,7 +69,7 @@ class GuardedCounters:
         return sum(fate is _Fate.ACKNOWLEDGED for fate in self._fates[name].values())
 
     def read(self, name: str, value: bytes | None) -> list[Mark]:
-        """What a holder has read. Nothing that was refused may be in it, and nothing twice."""
+        """A holder has read this value. No refused mark may be in it, and no mark twice."""
         marks = value.decode().split() if value else []
         for mark in marks:
             if self._fates[name].get(mark, _Fate.REFUSED) is _Fate.REFUSED:
@@ -80,14 +79,14 @@ class GuardedCounters:
         return marks
 
     def check(self, name: str, value: bytes | None) -> None:
-        """What is there now has all that was ever acknowledged, and nothing that was refused."""
+        """The current value has all marks that were ever acknowledged, and none that was refused."""
         marks = self.read(name, value)
         acknowledged = [mark for mark, fate in self._fates[name].items() if fate is _Fate.ACKNOWLEDGED]
         if missing := sorted(set(acknowledged).difference(marks)):
             self._world.fail("no acknowledged update is lost", f"{name}: {missing} are missing in {marks}")
 
     def rewound(self, name: str, value: bytes | None) -> None:
-        """The store went back: for what it does not have now, told or yet to be told, nobody is to blame."""
+        """The store went back: nobody is to blame for marks that it lacks now, acknowledged or not yet."""
         marks = self.read(name, value)
         for mark, fate in self._fates[name].items():
             if fate is not _Fate.REFUSED and mark not in marks:
@@ -95,7 +94,7 @@ class GuardedCounters:
                 self._forgotten.add((name, mark))
 
     def begin(self, name: str, who: str) -> Mark:
-        """A write is about to be sent; until its fate is told, it may have happened or not."""
+        """A write is about to be sent; until its fate is told, it may have been carried out or not."""
         mark = f"{who}.{len(self._fates[name])}"
         self._fates[name][mark] = _Fate.UNKNOWN
         return mark
@@ -116,7 +115,7 @@ COUNTERS = {f"counters/{name}".encode(): name for name in LOCKS}
 
 
 class Locks(Scenario):
-    """Locks, a semaphore and fenced counters: nobody holds what another does, no update is lost."""
+    """Locks, a semaphore and fenced counters: no two hold the same, no update is lost."""
 
     name: ClassVar[str] = "locks"
     chaos_s: ClassVar[float] = 18.0
@@ -180,13 +179,13 @@ class Locks(Scenario):
                     await asyncio.sleep(chance.uniform(0.1, 0.8))
 
     def _sessions(self, host: Host, link: StoreLink, chance: Chance) -> Session | SessionKeeper:
-        """One session, which ends with a loss, or one after the other."""
+        """One session, which ends with a loss, or a keeper of one after the other."""
         kind: type[Session] | type[SessionKeeper] = chance.choose((Session, SessionKeeper))
         environment = Environment(chance=chance.fork("session"))
         return kind(link, ttl=self.ttl_s, node=host.name, name=str(host.life), environment=environment)
 
     async def _turn(self, host: Host, session: Sessions, chance: Chance) -> None:
-        """Get hold of something, and do something with it."""
+        """Acquire something, and use it."""
         unserved = self._unserved.get(host.name)
         if unserved is not None and not unserved:
             await asyncio.Event().wait()
@@ -218,17 +217,17 @@ class Locks(Scenario):
         await asyncio.sleep(chance.uniform(0.0, 0.6))
 
     async def _hold(self, host: Host, session: Sessions, name: str, hold: Hold, chance: Chance) -> None:
-        """Use what is held without a guard around: it looks by itself whether it holds still, or does not."""
+        """Use a hold without a guard around: the contender checks itself that it still holds, or does not."""
         try:
             await self._use(host, session, name, hold, chance)
         finally:
-            # A loss that is told here would hide why the block is left, a cancellation for example.
+            # A loss that is raised here would hide why the block is left, a cancellation for example.
             with suppress(LockLost):
                 await hold.release()
             if hold.is_held:
                 self.world.fail("who released does not hold", f"{host.life} {name} {hold.fence}")
         if chance.flip(0.3):
-            # Once more, when it may be another's already.
+            # Write once more, when another may hold it already.
             await asyncio.sleep(chance.uniform(0.0, 0.3))
             with suppress(LockLost):
                 await hold.release()
@@ -265,11 +264,11 @@ class Locks(Scenario):
                 self.counters.refused(name, mark)
                 raise
             except Conflict:
-                # One that was given up came in between.
+                # A write that was given up came in between.
                 self.counters.refused(name, mark)
                 continue
             except TimedOut:
-                # It may have been written, or may be so later; who reads again before writing does no harm.
+                # It may have been written, or may be written later; reading again first does no harm.
                 continue
             self.counters.acknowledged(name, mark)
             host.record(f"writes {mark} to {name}")

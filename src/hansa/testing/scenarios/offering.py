@@ -45,7 +45,7 @@ class Offering:
         self._services = SERVICES[host.name]
 
     async def run(self) -> None:
-        """One provider after the other, until the host is stopped."""
+        """Run one provider after the other, until the host is stopped."""
         number = 0
         while True:
             number += 1
@@ -54,7 +54,7 @@ class Offering:
                 self._cluster.sessions[self._host.name] = session
                 self._host.record(f"session {session.label} at {session.provider.endpoint}")
                 for service in self._services:
-                    # What the life before offered and this one does not must be gone in the end.
+                    # Services that the life before offered and this one does not must be gone in the end.
                     if len(self._services) == 1 or self._chance.flip(0.5):
                         await self._register(session, service)
                 await self._live(session)
@@ -66,7 +66,7 @@ class Offering:
         first = chance.below(len(REGISTRIES))
         registries = REGISTRIES[first:] + REGISTRIES[:first]
         is_faithful = host.name in self._cluster.faithful
-        # Set between two programs: the next one may date what it says before what the last one said.
+        # Set between two programs: the next one may stamp earlier than the last one did.
         host.clock.wall_skew_s = self._cluster.wall_skew_s(chance.fork("clock"))
         provider = Provider(
             f"tcp://*:{PROVIDER_PORT}",
@@ -98,7 +98,7 @@ class Offering:
         return ProviderRun(provider, label, f"tcp://{host.name}:{PROVIDER_PORT}")
 
     async def _live(self, session: ProviderRun) -> None:
-        """Returns when the provider has left in good order."""
+        """Live; returns when the provider has left in good order."""
         cluster, chance = self._cluster, self._chance
         while cluster.is_chaotic:
             await asyncio.sleep(chance.uniform(0.0, PAUSE_S_MAX))
@@ -116,7 +116,7 @@ class Offering:
                     await self._drain(session, chance.uniform(0.0, 3.0))
                     return
         for service in self._services:
-            # Not everybody offers everything in the end.
+            # Not every provider offers everything in the end.
             while service not in session.offers and (len(self._services) == 1 or chance.flip(0.3)):
                 await self._register(session, service)
         session.is_steady = True
@@ -176,7 +176,7 @@ class Offering:
 
 
 def registered(session: ProviderRun) -> list[tuple[str, int]] | None:
-    """What the provider believes is registered: services and weights; None while something is under way."""
+    """The services and weights that the provider believes registered; None while something is under way."""
     provider, found = session.provider, []
     for service in sorted(session.offers):
         registration = provider.registration(service)

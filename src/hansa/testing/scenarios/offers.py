@@ -1,12 +1,13 @@
-"""The books of a registry cluster: what providers offered, and what every registry and caller shows of it.
+"""The books of a registry cluster: the offers of providers, and what every registry and caller shows of them.
 
 Every registration and every change of weight takes a weight that no other has, so that an entry says by
 itself which offer it belongs to. An offer ends when its provider has unregistered it and a registry has said
 yes; the tombstone that this registry then tells says up to which epoch the offer's claims are dead.
 
 A registry or caller that has heard that tombstone, and shows the offer as gone, must never show it again,
-whatever was stopped or cut off meanwhile and however wrong the clocks are. Two things are no resurrection:
-one that has not heard the tombstone cannot know, and an offer that its provider makes anew is another offer.
+whatever was stopped or cut off meanwhile and however wrong the clocks are. Two things are no resurrection: a
+registry or caller that has not heard the tombstone cannot know, and an offer that its provider makes again is
+another offer.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from hansa.testing.world import World
 from hansa.wire.listing import ServiceList
 
 Entry = tuple[str, str, bytes, int]
-"""What is shown of a provider: service, endpoint, routing id, weight."""
+"""A provider as it is shown: service, endpoint, routing id, weight."""
 _Key = tuple[str, str]
 
 
@@ -32,11 +33,11 @@ class Offer:
     routing_id: bytes
     weights: list[int] = field(default_factory=list)
     epochs: set[int] = field(default_factory=set)
-    """Those under which registries have listed it."""
+    """The epochs under which registries have listed it."""
     withdrawn_by: str = ""
-    """The registry's life that acknowledged its end."""
+    """The life of the registry that acknowledged its end."""
     dead_epoch: int | None = None
-    """Up to here its claims are dead, by that registry's word."""
+    """The epoch up to which its claims are dead, as that registry told."""
 
     def __str__(self) -> str:
         return f"offer {self.number} ({self.service} at {self.endpoint})"
@@ -44,7 +45,7 @@ class Offer:
 
 @dataclass(slots=True, kw_only=True)
 class View:
-    """What one life of a registry or a discovery shows, and what it has heard was removed."""
+    """What one life of a registry or a discovery shows, and the removals that it has heard."""
 
     who: str
     shown: dict[int, Offer] = field(default_factory=dict)
@@ -63,7 +64,7 @@ class Offers:
         self._list_seqs: dict[int, tuple[int, str]] = {}
         self._tombstones: dict[tuple[int, int], dict[_Key, int]] = {}
 
-    # What providers do.
+    # Called by providers.
 
     def open(self, service: str, endpoint: str, routing_id: bytes) -> Offer:
         """A provider is about to register a service that it does not offer now."""
@@ -71,7 +72,7 @@ class Offers:
         return Offer(number=self._offers_count, service=service, endpoint=endpoint, routing_id=routing_id)
 
     def weigh(self, offer: Offer) -> int:
-        """A weight for the offer, which is nobody else's."""
+        """A weight for the offer that no other offer has."""
         weight = len(self._by_weight) + 1
         self._by_weight[weight] = offer
         offer.weights.append(weight)
@@ -82,7 +83,7 @@ class Offers:
         offer.withdrawn_by = registry_life
         self._withdrawn[offer.number] = offer
 
-    # What registries tell.
+    # Called for registries.
 
     def heard_list(self, life: str, view: View, told: ServiceList) -> None:
         """A registry has told this list; its view is what the list says."""
@@ -102,7 +103,7 @@ class Offers:
         self._tombstones[told.registry_id, told.list_seq] = tombstones
         for offer in self._withdrawn.values():
             if offer.withdrawn_by == life and offer.dead_epoch is None:
-                # A lower one is that of an offer before, at the same endpoint.
+                # A lower one belongs to an earlier offer at the same endpoint.
                 epoch = tombstones.get((offer.service, offer.endpoint), -1)
                 if offer.epochs and epoch >= max(offer.epochs):
                     offer.dead_epoch = epoch
@@ -119,15 +120,15 @@ class Offers:
             )
         self._list_seqs[told.registry_id] = told.list_seq, life
 
-    # What is shown.
+    # Called for views.
 
     def heard_lists(self, view: View, lists_heard: Mapping[int, int]) -> None:
-        """A discovery goes by these lists, registry id and number; not all of them had a witness."""
+        """A discovery follows these lists, registry id and number; not all of them had a witness."""
         for numbered in lists_heard.items():
             self._learn(view, self._tombstones.get(numbered, {}))
 
     def look(self, view: View, entries: Iterable[Entry]) -> None:
-        """Judge everything that somebody shows now."""
+        """Judge everything that a view shows now."""
         shown: dict[int, Offer] = {}
         keys: set[_Key] = set()
         for entry in entries:

@@ -4,9 +4,9 @@ The nodes are those of `placements`, and the store never goes back. Each seed ha
 step of a hand-over (`strikes`): 240 seeds in a row have all of them. In some runs there is trouble at random
 besides.
 
-Always, besides what `placements` says: the steps of a record follow each other, and each is written by whose
-it is; nobody believes to own an entry that is sealed; what was sealed goes to whoever is placed next, once
-and unchanged, or the old owner owns on; and the record says what happened.
+Always, besides what `placements` says: the steps of a record follow each other, and each is written by the
+right node; nobody believes to own an entry that is sealed; the sealed state goes to the next owner, once and
+unchanged, or the old owner keeps the entry; and the record says what happened.
 
 When the faults are over: no hand-over is open.
 """
@@ -46,7 +46,7 @@ class PlacedHandovers(Placements):
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
-        # One is left when the two who hand it over are gone.
+        # One node is left when both participants are gone.
         self.names = self.names[:3]
         self.cell = CELLS[world.seed % len(CELLS)]
         self.store = StruckStore(world, witness=self._witness, hosts_of=self._hosts_of)
@@ -54,7 +54,7 @@ class PlacedHandovers(Placements):
         """How often each step was taken."""
         self._records: dict[bytes, Handover] = {}
         self._candidates: dict[bytes, KeyValue] = {}
-        # What was sealed and not read, by the entry.
+        # States that were sealed and not read, by the entry.
         self._unread: dict[bytes, bytes] = {}
 
     def plan(self, chance: Chance) -> FaultPlan:
@@ -129,7 +129,7 @@ class PlacedHandovers(Placements):
                 is_true, writer = (owner, epoch) == (now.target_key, now.next_epoch), now.taken_by
                 del self._unread[entry]
             case HandoverStep.WITHDRAWN:
-                # Before it was sealed the owner may have changed: that is why.
+                # The owner may have changed before it was sealed: that is why.
                 is_true = is_true or entry not in self._unread
                 self._unread.pop(entry, None)
         if not is_true:
@@ -138,7 +138,7 @@ class PlacedHandovers(Placements):
             self.world.fail("each step is written by whose it is", f"{origin} wrote {now}")
 
     def _check_believers(self, entry: bytes) -> None:
-        """Who has an older claim may not have heard yet that it is another one's: its guards say so."""
+        """The holder of an older claim may not have heard yet of the new owner: its guards say so."""
         record = self._records.get(entry)
         if record is None or record.step is not HandoverStep.SEALED:
             return
@@ -160,7 +160,7 @@ class PlacedHandovers(Placements):
         return [name] if name in self.world.hosts else []
 
     def _leader(self) -> str:
-        """The host that leads, by the store."""
+        """The leader's host, by the store."""
         if not self._candidates:
             return ""
         first = min(self._candidates.values(), key=lambda item: item.create_revision)

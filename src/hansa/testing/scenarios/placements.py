@@ -1,19 +1,20 @@
-"""Entries that a leader places on the nodes that are there, and nodes that act for what is placed on them.
+"""Entries that a leader places on the nodes that are there, and nodes that act for their entries.
 
-Three to five nodes, each with one keeper of sessions, on which all of it hangs: the node's record, its
-candidacy, and what is placed on it. Whoever leads gives every entry whose lease is not that of its node's
-record to a node that is there, and now and then one that has an owner to another: at once, or by a hand-over,
-for which the owner seals a state. Owners write under the guards of their claims. Nodes are paused, cut off,
-killed and started again, and clocks run up to a hundredth fast or slow; in some runs the store goes back in
-time.
+Three to five nodes, each with one keeper of sessions, on which all of the node's parts hang: its record, its
+candidacy, and its entries. The leader gives every entry whose lease is not that of its node's record to a
+node that is there, and now and then moves an entry from its owner to another node: at once, or by a
+hand-over, for which the owner seals a state. Owners write under the guards of their claims. Nodes are paused,
+cut off, killed and started again, and clocks run up to a hundredth fast or slow; in some runs the store goes
+back in time.
 
-Always: whoever writes for an entry is its owner at that instant, by the entry and by the record; the epoch of
-an entry grows with each owner; a claim is on the session that its entry names; what was sealed is what the
-next owner reads, unless the store went back, and nothing is placed past it; nothing is owned by who has
-sealed it; and of a keeper's sessions all parts are told in turn: first each part of the loss, when each claim
-knows it, and then each of the next one.
+Always: a node that writes for an entry is its owner at that instant, by the entry and by the record; the
+epoch of an entry grows with each owner; a claim is on the session that its entry names; the next owner reads
+what was sealed, unless the store went back, and no placement bypasses it; a node that has sealed an entry
+does not own it; and all parts of a keeper are told in turn: first each part of the loss, when each claim
+knows it, and then each of the next session.
 
-When the faults are over: each entry has an owner that is there, which writes, and nobody else believes to.
+When the faults are over: each entry has an owner that is there and writes, and no other node believes to own
+it.
 """
 
 from __future__ import annotations
@@ -128,13 +129,13 @@ class Placements(Scenario):
         self.names = [f"n{number}" for number in range(1, 4 + chance.below(3))]
         self.acts_count = 0
         self.handed_count = 0
-        # What was sealed for an entry, by the epoch of who is to read it.
+        # The state that was sealed for an entry, by the epoch of the owner that must read it.
         self._sealed: dict[tuple[bytes, int], bytes] = {}
         self._has_gone_back = False
         self._is_calm = False
         # The newest epoch of each entry, over all that a store has forgotten.
         self._epochs: dict[bytes, int] = {}
-        # By entry, the epoch in which somebody has acted since the faults were over.
+        # By entry, the epoch in which an owner has acted since the faults were over.
         self._acted: dict[bytes, int] = {}
         self._claims: dict[str, tuple[Life, PlacedClaims]] = {}
 
@@ -271,7 +272,7 @@ class Placements(Scenario):
                 await asyncio.sleep(chance.uniform(0.1, 0.5))
 
     async def _place(self, link: StoreLink, placer: Placer, chance: Chance) -> None:
-        """Drive what is under way; then look at all entries, and give an owner to those that have none."""
+        """Drive open hand-overs; then look at all entries, and give owners to those without one."""
         nodes = await placer.nodes()
         names = sorted(nodes)
         await placer.drive(lambda record: chance.choose(names) if names else None)

@@ -46,7 +46,7 @@ from hansa.testing.world import World
 from hansa.transport import Sub
 from hansa.wire.listing import SERVICE_LIST, ListReader, ServiceList
 
-# The registries are three of ten, and what happens between them matters most.
+# The registries are three of ten hosts, and what happens between them matters most.
 PAIRS = (
     list(combinations(REGISTRIES, 2)) * 4
     + list(product(REGISTRIES, (*SERVICES, *CALLERS)))
@@ -80,7 +80,7 @@ class RegistryCluster(Scenario):
         return PAIRS
 
     def plan(self, chance: Chance) -> FaultPlan:
-        """Every other time a provider stands still, too, for longer than anybody waits."""
+        """Every other time a provider stands still, too, for longer than any caller waits."""
         plan = super().plan(chance)
         if chance.flip(0.5):
             return plan
@@ -123,7 +123,7 @@ class RegistryCluster(Scenario):
     # Convergence.
 
     def _differences(self) -> str:
-        """What is not yet as it must be in the end."""
+        """The first thing that is not yet as it must be in the end."""
         expected = self._believed()
         if isinstance(expected, str):
             return expected
@@ -147,7 +147,7 @@ class RegistryCluster(Scenario):
         return ""
 
     def _believed(self) -> list[Entry] | str:
-        """What the providers believe is registered, or who is not done yet."""
+        """The entries that the providers believe are registered, or the provider that is not done yet."""
         expected: list[Entry] = []
         for session in self.cluster.sessions.values():
             services = registered(session) if session.is_steady else None
@@ -201,7 +201,7 @@ class RegistryCluster(Scenario):
 
 
 class ListWitness:
-    """Stands beside a registry and hears every list that it tells."""
+    """Watches a registry and hears every list that it publishes."""
 
     def __init__(self, host: Host, cluster: Cluster) -> None:
         self._host = host

@@ -2,10 +2,10 @@
 
 Three to twelve members join, say that they drain and that they are up again, change what they say of
 themselves, leave and come back. They stutter: they are paused and cut off for less than their lease lasts,
-and for more; they crash and return under the same id.
+and for longer; they crash and return under the same id.
 
-Always: each event follows from the one before it, none comes twice; no member is down that has not lost its
-record, and none has left that has not said so; a member whose stutter stays within bounds keeps its record.
+Always: each event follows from the one before it, none comes twice; a member is down only if it lost its
+record, and left only if it said so; a member whose stutter stays within bounds keeps its record.
 
 Where the store goes back in time it has older records, and members that know better join again.
 
@@ -39,7 +39,7 @@ __all__ = ["RosterScenario"]
 
 INTERVAL_S = 0.8
 TIMEOUT_S = 2.4
-# A member that is well for so long gets several heartbeats through, on the worst of the networks.
+# A member that is well for this long gets several heartbeats through, on the worst of the networks.
 SPELL_S_MIN = 3.2
 LOOKER = "looker"
 
@@ -62,7 +62,7 @@ class RosterScenario(Scenario):
         self.is_calm = False
         self._is_summed_up = False
         self._views: dict[str, RosterView] = {}
-        # What each was told to have said last, as far as that is known.
+        # The last thing that each was told that it has said, as far as that is known.
         self._said: dict[str, dict[str, object]] = {}
 
     def begin(self) -> None:

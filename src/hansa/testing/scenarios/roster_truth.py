@@ -1,9 +1,9 @@
-"""What really became of members, and whether a view of them tells it.
+"""The books of members: what really became of them, and whether a view tells it.
 
-`RosterTruth` knows the records as the store has them, and how well their hosts were. A member stutters within
-bounds when, in each stretch as long as its lease, it and the store could do their work and reach each other
-for a while. Then its heartbeats get through, and its record must not expire. A record that came back with an
-older state of the store may expire: its member has given up the lease that the record is on.
+`RosterTruth` knows the records as the store has them, and when their hosts were well. A member stutters
+within bounds when, in each period as long as its lease, it and the store could do their work and reach each
+other for a while. Then its heartbeats get through, and its record must not expire. A record that came back
+with an older state of the store may expire: its member has given up the lease that the record is on.
 
 `RosterView` judges what one `Members` tells: each event must follow from the one before, and have a cause.
 """
@@ -42,7 +42,7 @@ _ABSENT = frozenset({None, MemberStatus.DOWN, MemberStatus.LEFT})
 _SAID = frozenset({MemberStatus.JOINING, MemberStatus.UP, MemberStatus.DRAINING})
 _SUSPECT = frozenset({MemberStatus.SUSPECT})
 _HERE = _SAID | _SUSPECT
-# From which status to which each event leads.
+# The statuses before each event and its status after it.
 STEPS: dict[type[MemberEvent], tuple[frozenset[MemberStatus | None], frozenset[MemberStatus]]] = {
     MemberJoined: (_ABSENT, _HERE),
     MemberUpdated: (frozenset(_HERE), _HERE),
@@ -67,13 +67,13 @@ class RosterTruth:
         self._health: dict[str, _Health] = {}
         self._staying: set[str] = set()
         self.records: dict[str, NodeRecord] = {}
-        # Members by their id and incarnation: that said that they leave; whose record is gone, or another one
-        # stands in its place; that were suspected; that a store had when it went back in time.
+        # Members by their id and incarnation: those that said that they leave; those whose record is gone or
+        # replaced; those that were suspected; those that a store had when it went back in time.
         self.left: set[tuple[str, int]] = set()
         self.gone: set[tuple[str, int]] = set()
         self.suspected: set[tuple[str, int]] = set()
         self.restored: set[tuple[str, int]] = set()
-        # On which lease each of them was put first.
+        # The lease on which each of them was put first.
         self._leases: dict[tuple[str, int], int] = {}
         self.downs_count = 0
         self.suspicions_count = 0
@@ -86,7 +86,7 @@ class RosterTruth:
         )
 
     def stays(self, name: str, *, is_staying: bool) -> None:
-        """A program has joined, or is about to leave: the latter is not heard while the store is away."""
+        """A program has joined, or is about to leave: the store does not hear of that while it is away."""
         if is_staying:
             self._staying.add(name)
         else:
@@ -94,7 +94,7 @@ class RosterTruth:
         self.look()
 
     def look(self) -> None:
-        """Something changed in the world: who is well now?"""
+        """Something changed in the world: note which hosts are well now."""
         now = self._world.elapsed_s()
         for name in self._world.hosts:
             health = self._health.setdefault(name, _Health())
@@ -185,13 +185,13 @@ class RosterTruth:
 
 @dataclass(slots=True)
 class _Health:
-    """The latest spells in which a host was well, the last one open while it is."""
+    """The latest spells in which a host was well; the last one is open while it still is."""
 
     spells: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=64))
     well_since_s: float | None = None
 
     def longest_s(self, start_s: float, end_s: float) -> float:
-        """The longest spell within a stretch of time."""
+        """The longest spell within a period."""
         spells = list(self.spells)
         if self.well_since_s is not None:
             spells.append((self.well_since_s, end_s))
@@ -199,14 +199,14 @@ class _Health:
 
 
 class RosterView:
-    """Stands beside one `Members` from its opening on."""
+    """Watches one `Members` from its opening on."""
 
     def __init__(self, host: Host, members: Members, truth: RosterTruth) -> None:
         self.members = members
         self.label = str(host.life)
         self._host = host
         self._truth = truth
-        # In one go: what the view has is not told, and what it has not is.
+        # Without an await between: what the view has is not told as events, and everything else is.
         self.events = members.events()
         self._known: dict[str, Member] = dict(members.view)
 
@@ -233,7 +233,7 @@ class RosterView:
         if before is None:
             return
         if (member.id, member.incarnation) in self._truth.restored:
-            pass  # Then an older one may follow a newer one.
+            pass  # Then an older incarnation may follow a newer one.
         elif isinstance(event, MemberJoined):
             if member.incarnation <= before.incarnation:
                 self._fail("incarnations grow", event, before)
@@ -256,7 +256,7 @@ class RosterView:
         self._host.world.fail(invariant, f"{self.label} tells {event}{known}")
 
     def difference(self, names: list[str]) -> str:
-        """What is not yet as it is in the store, or nothing."""
+        """What differs from the store, or the empty string."""
         view, records = self.members.view, self._truth.records
         here = [member.id for member in view.here()]
         if here != names:
@@ -267,7 +267,7 @@ class RosterView:
                 return f"{self.label} sees {member}, the store has {record}"
             if member.status is not record.info.status:
                 return f"{self.label} sees {name} as {member.status}"
-            # Another lease alone is not told.
+            # A new lease alone makes no event.
             if replace(self._known[name], lease=member.lease) != member:
                 return f"{self.label} was told of {self._known[name]}, and not of {member}"
         return ""

@@ -1,12 +1,12 @@
-"""ROUTER and DEALER sockets under every fault: what is lost is reported, and what is not reported arrives.
+"""ROUTER and DEALER sockets under every fault: lost messages are reported, and all others arrive.
 
 Two routers listen, the second also dials the first. Two dealers talk to one router each, in order; a third is
 connected to both and shares its messages out. All of them write numbered letters to every peer they know,
 with buffers so small that they fill. The ledger judges: nothing twice, nothing out of order, nothing that was
 refused, and no letter missing that the sender's socket did not report as unsent or in doubt.
 
-Two things excuse a missing letter: the sender crashed, so that no socket is left to report, or it lay in the
-inbox of a receiver that crashed or stopped.
+Two things excuse a missing letter: the sender crashed, so that no socket is left to report, or the letter was
+in the inbox of a receiver that crashed or stopped.
 
 A letter is offered, then accepted or refused by the socket, and received at most once. The letters of one
 life to one destination form a channel. A channel in which the socket promises order must deliver in order,
@@ -41,7 +41,7 @@ from hansa.transport import (
 ANYBODY = ""
 
 PORT = 5000
-# Who dials whom: each host, its kind, and the hosts it connects to.
+# Each host, its kind, and the hosts that it dials.
 HOSTS: dict[str, tuple[type[Router] | type[Dealer], tuple[str, ...]]] = {
     "r1": (Router, ()),
     "r2": (Router, ("r1",)),
@@ -58,7 +58,7 @@ Socket = Router | Dealer
 
 
 class RouterDealer(Scenario):
-    """The first simulation: sockets lose nothing that they do not report as lost."""
+    """Sockets lose nothing that they do not report as lost."""
 
     name: ClassVar[str] = "router_dealer"
 
@@ -68,7 +68,7 @@ class RouterDealer(Scenario):
         self._chance = world.chance.fork("router_dealer")
         self._takeover = self._chance.flip(0.5)
         self._sockets: dict[str, Socket] = {}
-        # Lives that began and whose inboxes have not been looked into after their end.
+        # Lives that began and whose inboxes have not been checked after their end.
         self._unburied: dict[str, Life] = {}
         self._finished: set[str] = set()
         self._is_calm = False
@@ -98,7 +98,7 @@ class RouterDealer(Scenario):
         return "\n".join((late + lost)[:20])
 
     def _check_counts(self) -> None:
-        """What a socket says in numbers is what it did, letter by letter."""
+        """A socket's counts must match what it did, letter by letter."""
         for life, socket in self._sockets.items():
             if life in self.world.crashed_lives:
                 continue
@@ -197,7 +197,7 @@ class RouterDealer(Scenario):
         if not is_accepted:
             self.world.fail("after the faults nothing is dropped", f"{letter} from {host.name}")
 
-    # What the sockets say.
+    # The reports of sockets.
 
     def _on_messages(self, host: Host, messages: list[list[bytes]]) -> None:
         for parts in messages:
@@ -225,7 +225,7 @@ class RouterDealer(Scenario):
         return self.ledger.channel(life, ANYBODY, is_ordered=is_single)
 
     def _bury_the_dead(self) -> None:
-        """What a socket had read and its program had not, when it ended, is nobody's loss to report."""
+        """No socket must report messages that it had received and its ended program had not read."""
         for life in [life for life in self._unburied.values() if life.state is LifeState.DEAD]:
             del self._unburied[str(life)]
             while (parts := _left_in_inbox(self._sockets[str(life)])) is not None:
@@ -258,7 +258,7 @@ def _options(chance: Chance, *, takeover: bool) -> SocketOptions:
 
 
 def _neighbours(name: str) -> list[str]:
-    """Whom a router exchanges letters with."""
+    """The hosts with which a router exchanges letters."""
     dialled = list(HOSTS[name][1])
     return dialled + [other for other, (_, dials) in HOSTS.items() if name in dials]
 
@@ -295,7 +295,7 @@ class Letter:
 
     @property
     def parts(self) -> list[bytes]:
-        """What goes over the wire; the filling proves that nothing was mixed up or cut."""
+        """The parts on the wire; the filling proves that nothing was mixed up or cut."""
         head = [self.sender.encode(), self.destination.encode(), str(self.number).encode()]
         return [*head, self.filling]
 
@@ -322,7 +322,7 @@ class Channel:
         return [letter for letter in self.letters if letter.is_accepted and not letter.is_received]
 
     def unexplained(self) -> str:
-        """What is missing and was not reported, or nothing."""
+        """Letters that are missing and were not reported, or the empty string."""
         missing = self.missing()
         if len(missing) <= sum(self.reports) and (not self.is_ordered or self._runs_are_covered()):
             return ""
@@ -354,7 +354,7 @@ class Channel:
 
 
 class Ledger:
-    """All channels of a run. Fails the world at once when a letter arrives that must not."""
+    """All channels of a run. Fails the world at once when a forbidden letter arrives."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -384,7 +384,7 @@ class Ledger:
         return letter
 
     def settle_offer(self, letter: Letter, *, is_accepted: bool) -> None:
-        """The socket took it, or did not; in between, the letter may have arrived already."""
+        """The socket took the letter, or did not; in between, it may have arrived already."""
         letter.is_accepted = is_accepted
         letter.is_refused = not is_accepted
         if letter.is_refused and letter.is_received:
@@ -401,11 +401,11 @@ class Ledger:
         return letter
 
     def bury(self, receiver: str, parts: list[bytes]) -> None:
-        """A letter reached a socket whose program ended before it read it. When is not known any more."""
+        """A letter reached a socket whose program ended before it read it. Its time is not known."""
         self._arrived(receiver, parts)
 
     def report_lost(self, channel: Channel, count: int) -> None:
-        """The sender's socket says that up to so many accepted letters may not arrive."""
+        """The sender's socket says that up to `count` accepted letters may not arrive."""
         if count:
             channel.reports.append(count)
 

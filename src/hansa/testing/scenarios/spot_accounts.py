@@ -1,9 +1,9 @@
-"""The books of subscriptions: what each was given, when it was active, and what it says it lost.
+"""The books of subscriptions: the messages that each was given, when it was active, and its reported losses.
 
 An account belongs to one subscription. While it is active on a tenure, the messages that the tenure gives out
-are delivered, or counted as dropped (the inbox was full) or missed (lost between nodes), or still wait. Where
-exactly that began, and where it ended for a connection that broke, is known only to the two nodes; the books
-know bounds for both, which mostly meet, and the counts must lie between them.
+are delivered, or counted as dropped (the inbox was full) or missed (lost between nodes), or still wait. Only
+the two nodes know where exactly that began, and where it ended for a connection that broke; the books know
+bounds for both, which mostly meet, and the counts must lie between them.
 
 A spot may have several subscriptions that match one topic, and change them while the owner is away. So there
 is a second kind of account, a stay: all that a spot has of one topic, through any of its subscriptions, from
@@ -23,7 +23,7 @@ UNKNOWN = 1 << 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Floor:
-    """Where a topic stood at the node when the subscription joined others that were active already."""
+    """A topic's position at the node when the subscription joined others that were active already."""
 
     owner: bytes
     epoch: int
@@ -32,7 +32,7 @@ class Floor:
 
 @dataclass(slots=True, kw_only=True)
 class Run:
-    """A time of being active on one owner and epoch; interruptions after which it was the same still."""
+    """A time of being active on one owner and epoch; interruptions that changed neither are part of it."""
 
     owner: bytes
     epoch: int
@@ -49,17 +49,17 @@ class Account:
     text: str
     opened_s: float
     is_roomy: bool = False
-    """Its inbox never drops anything."""
+    """Whether its inbox never drops anything."""
     floors: dict[str, Floor] = field(default_factory=dict)
     asked: set[str] = field(default_factory=set)
-    """Topics for which the node was waiting for a confirmation: what comes after it may be older."""
+    """Topics for which the node was waiting for a confirmation: messages after it may be older."""
     runs: dict[str, list[Run]] = field(default_factory=dict)
     """By topic, in order."""
     given: dict[str, list[Post]] = field(default_factory=dict)
     """By topic, in order."""
     given_count: int = 0
     shared: set[str] = field(default_factory=set)
-    """Topics for which another subscription of the spot may have received instead."""
+    """Topics whose messages another subscription of the spot may have received instead."""
     told_missed_count: int = 0
     told_dropped_count: int = 0
     closed_s: float | None = None
@@ -67,7 +67,7 @@ class Account:
     dropped_count: int = 0
     missed_count: int = 0
     has_settled: bool = False
-    """It was closed when everything had come to rest: nothing was under way."""
+    """Whether it was closed when everything had come to rest: nothing was under way."""
 
     def __str__(self) -> str:
         return f"{self.label} ({self.text})"
@@ -82,16 +82,16 @@ class Account:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class TopicStay(Account):
-    """A spot's time with one topic, which is its text."""
+    """A spot's stay with one topic, which is its text."""
 
     members: set[str] = field(default_factory=set)
     """Labels of the open accounts that match the topic."""
     is_exact: bool = True
-    """Nothing was dropped, and nothing was left unread in a subscription that ended."""
+    """Whether nothing was dropped, and nothing left unread in a subscription that ended."""
 
 
 def matches(text: str, topic: str) -> bool:
-    """Whether the topic is what was subscribed with this text."""
+    """Whether a subscription with this text matches the topic."""
     return topic.startswith(text[:-1]) if text.endswith("*") else topic == text
 
 
@@ -116,7 +116,7 @@ class Accounts:
         self._retained = retained
         self._accounts: list[Account] = []
         self._stays: dict[str, dict[str, TopicStay]] = {}
-        """Open ones, by spot and topic."""
+        """The open stays, by spot and topic."""
         self._settled_stays: list[TopicStay] = []
         self._given_to: dict[str, set[int]] = {}
         self._expected: list[tuple[Account, Post]] = []
@@ -182,13 +182,13 @@ class Accounts:
                 run.is_active = False
 
     def missed(self, spot: str, topic: str, count: int) -> None:
-        """A subscription of the spot says so; it may have ended meanwhile."""
+        """A subscription of the spot reports missed messages; it may have ended meanwhile."""
         stay = self._stays.get(spot, {}).get(topic)
         if stay is not None:
             stay.missed_count += count
 
     def away(self, spot: str) -> list[str]:
-        """Topics that the spot stays with, and whose owner was there and is not now."""
+        """Topics with which the spot stays, and whose owner was there and is not now."""
         return [
             topic
             for topic, stay in self._stays.get(spot, {}).items()
@@ -245,7 +245,7 @@ class Accounts:
         self._expected.append((account, post))
 
     def unmet(self) -> list[str]:
-        """What was expected and has not come."""
+        """Expected messages that have not come."""
         self._expected = [
             (account, post)
             for account, post in self._expected
@@ -276,7 +276,7 @@ class Accounts:
         low = high = 0
         for topic in sorted(account.runs.keys() | account.given.keys()):
             if topic not in self._watched:
-                # Nobody saw what was given out; whatever is counted may be of this one.
+                # Nobody saw what was given out; every counted message may be one of these.
                 high += UNKNOWN
                 continue
             least, most = self._bounds(account, topic)
@@ -305,7 +305,7 @@ class Accounts:
             tenure = post.tenure
             if tenure is None:
                 self._world.fail("only what an owner gave out is delivered", f"{post} came to {account}")
-            # Not those of a stay: its subscriptions may be read in any order.
+            # Not the messages of a stay: its subscriptions may be read in any order.
             if post.sequence <= last.get(tenure, 0) and not isinstance(account, TopicStay):
                 self._world.fail(
                     "numbers grow", f"{account}: {post} is {post.sequence} after {last[tenure]} of {tenure}"
@@ -352,10 +352,10 @@ class Accounts:
                 "of what was before, only the latest is delivered, if it is retained",
                 f"{account} was given {sorted(early)} of {tenure}, which stood at {first_low} before",
             )
-        # The latest of what was before may have come, and been dropped or not been read.
+        # The latest message from before may have come, and been dropped or not been read.
         replayed = int(tenure.retain and first_low > 0 and not early)
         if len(mine) != 1 or tenure.topic in account.shared:
-            # The owner changed and changed back, or another subscription received: nobody can say.
+            # The owner changed and changed back, or another subscription received: it cannot be decided.
             return 0, count - len(given) + replayed
         first_high = first_low if has_floor else tenure.count_until(mine[0].began_s)
         end_low = max(given, default=0)

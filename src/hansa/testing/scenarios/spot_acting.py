@@ -40,7 +40,7 @@ NOBODYS_TOPIC = "nobody:home"
 
 
 class Acting:
-    """The deeds of one session. Each is one call, with the errors that it may end with."""
+    """The calls of one session, each with the errors with which it may end."""
 
     def __init__(self, host: Host, cast: Cast, session: NodeRun, witness: Witness, chance: Chance) -> None:
         self._host = host
@@ -53,7 +53,7 @@ class Acting:
     # Spots.
 
     def open_spot(self, group: asyncio.TaskGroup) -> SpotPlayer:
-        """One more spot, with somebody who reads it."""
+        """Open one more spot, with a reader."""
         self._spots_count += 1
         label = f"{self._session.label}.s{self._spots_count}"
         chance = self._chance.fork(f"spot {self._spots_count}")
@@ -79,7 +79,7 @@ class Acting:
         await self._try_closed(player)
 
     async def _try_closed(self, player: SpotPlayer) -> None:
-        """Whatever is asked of a closed spot is an error that says so."""
+        """Every call of a closed spot is an error that says so."""
         spot = player.spot
         topic = self._chance.choose(self._cast.topics)
         calls: tuple[Callable[[], Awaitable[object]], ...] = (
@@ -102,7 +102,7 @@ class Acting:
     # Topics.
 
     async def create(self, player: SpotPlayer, topic: str) -> bool:
-        """Whether the spot owns it now."""
+        """Create the topic; returns whether the spot owns it now."""
         retain = topic in self._cast.retained
         try:
             await self._witness.create(player.spot, topic, retain=retain)
@@ -163,14 +163,14 @@ class Acting:
         await self._subscribe(player, text, count_max=count_max, when_slow=when_slow)
 
     async def subscribe_roomily(self, player: SpotPlayer, text: str) -> None:
-        """So that nothing is ever dropped."""
+        """Subscribe so that nothing is ever dropped."""
         await self._subscribe(player, text, count_max=ROOMY_COUNT, when_slow=WhenSlow.DROP_OLDEST)
 
     async def _subscribe(self, player: SpotPlayer, text: str, *, count_max: int, when_slow: WhenSlow) -> None:
         if text in player.accounts:
             await self._subscribe_again(player, text)
             return
-        # What was told of an earlier subscription to the same has been heard by then.
+        # Events of an earlier subscription to the same topic have been heard by then.
         await asyncio.sleep(0.001)
         is_pattern = text.endswith("*")
         subscribe = player.spot.subscribe_pattern if is_pattern and self._chance.flip(0.5) else None
@@ -195,7 +195,7 @@ class Acting:
         try:
             again = await player.spot.subscribe(text)
         except BadArgument:
-            return  # With other options.
+            return  # It is subscribed with other options.
         if again is not former:
             self._cast.world.fail("subscribing again changes nothing", f"{player.label}: {text}")
 
@@ -215,7 +215,7 @@ class Acting:
             await subscription.close()
 
     async def change(self, player: SpotPlayer, topic: str) -> None:
-        """Receive the topic through another subscription than before, without a time without any."""
+        """Receive the topic through another subscription than before, without a gap between the two."""
         texts = [text for text in (*self._cast.patterns, topic) if matches(text, topic)]
         held = [text for text in texts if text in player.accounts]
         if len(held) > 1 and self._chance.flip(0.5):
@@ -234,7 +234,7 @@ class Acting:
             self._host.record(f"waited in vain for {player.accounts[text]}")
 
     async def ask(self) -> None:
-        """What can be asked of the node itself."""
+        """Call every question that the node itself can answer."""
         node, chance = self._session.node, self._chance
         try:
             match chance.choose(("survey", "survey", "registered", "in step")):
@@ -263,7 +263,7 @@ class Acting:
             self._host.record(f"{self._session.label} is told: {error}")
 
     async def _survey(self) -> None:
-        """Ask everybody; whoever is not heard is left out."""
+        """Ask all nodes; those that are not heard are left out."""
         reports = await self._session.node.survey(timeout=0.5)
         topics = [report.topic for report in reports]
         if topics != sorted(topics):
@@ -271,7 +271,7 @@ class Acting:
 
 
 class Reading:
-    """What is read from one spot goes into the books of its subscriptions."""
+    """The messages that are read from one spot go into the books of its subscriptions."""
 
     def __init__(self, host: Host, cast: Cast, player: SpotPlayer, chance: Chance) -> None:
         self._host = host
@@ -348,7 +348,7 @@ class Reading:
         self._cast.accounts.deliver(account, post)
 
     def _account_of(self, message: TopicMessage) -> Account:
-        """Whose counter says that it gave one more than the books know."""
+        """The account whose counter says that it gave one more message than the books know."""
         player = self._player
         ahead = [
             account

@@ -33,7 +33,7 @@ SHARED_TOPICS = ("shared:1", "shared:2")
 
 
 class MeshPhase(Enum):
-    """What the programs do: anything; come to rest; publish the final round; nothing more."""
+    """The phases of the programs: do anything; come to rest; publish the final round; nothing more."""
 
     CHAOS = auto()
     CALM = auto()
@@ -50,14 +50,14 @@ class SpotPlayer:
         self.host = host
         self.label = label
         self.pace_s = pace_s
-        """How long it rests between two reads while all is chaos."""
+        """How long it rests between two reads in the chaotic phase."""
         self.is_roomy = is_roomy
-        """None of its subscriptions ever drops anything: what it does not receive was missed."""
+        """Whether none of its subscriptions ever drops anything: what it does not receive was missed."""
         self.accounts: dict[str, Account] = {}
-        """Open ones, by what was subscribed."""
+        """The open accounts, by the text of the subscription."""
         self.subscriptions: dict[str, Subscription] = {}
         self.is_over = False
-        """Its books are closed."""
+        """Whether its books are closed."""
 
     def read_count(self, text: str) -> int:
         """How many messages of a subscription were read, by its own counts."""
@@ -83,14 +83,14 @@ class NodeRun:
         self.players: list[SpotPlayer] = []
         """Open spots."""
         self.is_steady = False
-        """It does nothing more that others could notice."""
+        """Whether it does nothing more that others could notice."""
         self.has_finished = False
-        """It has published its part of the final round."""
+        """Whether it has published its part of the final round."""
         self.is_over = False
 
     @property
     def spots(self) -> list[Spot]:
-        """All open ones, the witness among them."""
+        """All open spots, the witness among them."""
         witnesses = [] if self.witness is None else [self.witness.spot]
         return witnesses + [player.spot for player in self.players]
 
@@ -102,7 +102,7 @@ class Cast:
         self.world = world
         self.phase = MeshPhase.CHAOS
         self.round_called = asyncio.Event()
-        """All agree: the final round may be published."""
+        """Set when all agree: the final round may be published."""
         self.registries = ("r1", "r2")[: 1 + chance.below(2)]
         self.nodes = tuple(f"n{number}" for number in range(1, 4 + chance.below(5)))
         is_contested = chance.flip(0.5)
@@ -110,15 +110,15 @@ class Cast:
             name: (f"zone:{number}:state", f"zone:{number}:events")
             for number, name in enumerate(self.nodes, 1)
         }
-        """Which topics a node may create: its own, of which it knows that nobody else creates them."""
+        """The topics that a node may create: its own, of which it knows that no other node creates them."""
         self.contested = frozenset(SHARED_TOPICS if is_contested else ())
-        """Topics that anybody creates."""
+        """Topics that any node creates."""
         self.topics = (
             *(topic for topics in self.homes.values() for topic in topics),
             *sorted(self.contested),
         )
         self.hot_topic = chance.choose(self.topics)
-        """Everybody publishes to it, and its owner often changes its mind."""
+        """Everybody publishes to it, and its owner often destroys and creates it."""
         self.retained = frozenset(topic for topic in self.topics if chance.flip(0.3))
         # An owner without a subscription of its own takes other paths, so not every topic has a witness.
         self.watched = frozenset(
@@ -129,11 +129,11 @@ class Cast:
         self.broadcast_interval_s = chance.choose((2.0, 3.0))
         self.outgoing_count_max = chance.choose((10_000, 12))
         self._has_skew = chance.flip(0.5)
-        # Some nodes come back under the id they had.
+        # Some nodes come back under their former id.
         self.faithful = frozenset(name for name in self.nodes if chance.flip(0.3))
         # A stream of its own: the other half of the seeds keeps its histories.
         self.is_restless = chance.fork("changes").flip(0.5)
-        """Spots exchange subscriptions, most of all while the owners of their topics are away."""
+        """Whether spots exchange subscriptions, most of all while the owners of their topics are away."""
         self.posts = Posts(world)
         self.tenures = Tenures(world)
         self.accounts = Accounts(
@@ -145,9 +145,9 @@ class Cast:
             retained=self.retained,
         )
         self.keepers: dict[str, Registry] = {}
-        """The present registry of each of their hosts."""
+        """The current registry of each of their hosts."""
         self.sessions: dict[str, NodeRun] = {}
-        """The present one of each host."""
+        """The current session of each host."""
         self.crashed: set[str] = set()
         """Sessions that had no time to say anything."""
 
@@ -171,7 +171,7 @@ class Cast:
     # What spots are told.
 
     def hear(self, player: SpotPlayer, event: SpotEvent) -> None:
-        """The spot was told this: it goes into the books of the subscription that it concerns."""
+        """The spot was told this event: it goes into the books of its subscription."""
         match event:
             case (
                 SubscriptionActivated(subscription=text)
@@ -201,7 +201,7 @@ class Cast:
                 account.told_dropped_count += event.count
 
     def _hear_what_waits(self, player: SpotPlayer) -> None:
-        """Its listener may not have had its turn yet, most of all on a host that was paused."""
+        """Its listener may not have run yet, most of all on a host that was paused."""
         try:
             while True:
                 self.hear(player, player.events.get_nowait())
@@ -211,11 +211,11 @@ class Cast:
     def _record(self, player: SpotPlayer, what: str) -> None:
         self.world.history.record(player.host, what)
 
-    # The ends of things.
+    # Endings.
 
     def close_account(self, player: SpotPlayer, text: str, *, settled: bool = False) -> None:
         """The subscription ends now, or has told its last counts."""
-        # Else messages would wait in it of topics on which the books have not seen it active.
+        # Otherwise messages would wait in it of topics on which the books have not seen it active.
         self._hear_what_waits(player)
         read_count = player.read_count(text)
         account = player.accounts.pop(text)
@@ -234,7 +234,7 @@ class Cast:
         )
 
     def close_player(self, player: SpotPlayer) -> None:
-        """The spot ends now; what it reads after this is in no book."""
+        """The spot ends now; messages that it reads after this are in no book."""
         for text in list(player.accounts):
             self.close_account(player, text)
         player.is_over = True

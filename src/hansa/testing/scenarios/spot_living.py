@@ -52,14 +52,14 @@ class Living:
         self._chance = host.chance
 
     async def run(self) -> None:
-        """One node after the other, until the host is stopped."""
+        """Run one node after the other, until the host is stopped."""
         number = 0
         while True:
             number += 1
             environment = self._host.environment.fork(f"session {number}")
             chance = environment.chance
             session = self._session(number, environment)
-            # The tasks end because what they read is closed before.
+            # The tasks end because the things that they read are closed before.
             async with asyncio.TaskGroup() as group, session.discovery, session.node:
                 self._cast.sessions[self._host.name] = session
                 self._host.record(f"is node {session.node.routing_id.hex()} in session {session.label}")
@@ -116,7 +116,7 @@ class Living:
     # The phases.
 
     async def _live(self, session: NodeRun, acting: Acting, group: asyncio.TaskGroup, chance: Chance) -> None:
-        """Returns when the node leaves, to come back as another."""
+        """Live; returns when the node leaves, to come back as another."""
         cast = self._cast
         for _ in range(1 + chance.below(SPOTS_MAX)):
             acting.open_spot(group)
@@ -180,10 +180,10 @@ class Living:
                 await acting.ask()
 
     async def _come_to_rest(self, session: NodeRun, acting: Acting, chance: Chance) -> None:
-        """Own what is ours to own, with something left out, and subscribe what is left to see."""
+        """Own this node's topics, except some, and subscribe to everything that is not subscribed yet."""
         cast = self._cast
         for topic in cast.homes[self._host.name]:
-            # Nobody else creates it, but a life before may not have been forgotten yet.
+            # No other node creates it, but a life before may not have been forgotten yet.
             while chance.flip(0.7) and topic not in session.node.owned:
                 if await acting.create(chance.choose(session.players), topic):
                     break
@@ -195,7 +195,7 @@ class Living:
             await acting.subscribe_roomily(player, chance.choose((*cast.topics, *cast.patterns)))
 
     async def _publish_rounds(self, session: NodeRun, acting: Acting, chance: Chance) -> None:
-        """Gentle rounds that must arrive, a burst that must be counted, and a last round."""
+        """Publish gentle rounds that must arrive, a burst that must be counted, and a last round."""
         for count in (1, 1, BURST_COUNT, 1):
             await asyncio.sleep(GENTLE_S)
             for player in session.players:
@@ -219,7 +219,7 @@ class Living:
                 self._cast.accounts.expect(account, post)
 
     async def _publish_in_vain(self, session: NodeRun, acting: Acting) -> None:
-        """Nobody owns this one; and what somebody owns cannot be created again."""
+        """Publish to a topic that nobody owns, and create one that is owned: both must fail."""
         player = session.players[0]
         if (await acting.publish(player, NOBODYS_TOPIC)).fate is not Fate.REFUSED:
             self._cast.world.fail("what nobody owns cannot be published to", session.label)
@@ -227,10 +227,10 @@ class Living:
             if await acting.create(player, topic):
                 self._cast.world.fail("a topic has one owner", f"{session.label} created {topic} again")
 
-    # What to do it with.
+    # Choices of topics and spots.
 
     def _away(self, session: NodeRun) -> list[tuple[SpotPlayer, str]]:
-        """Spots, and topics of theirs whose owner is away: what they change now is easily got wrong."""
+        """Spots, and topics of theirs whose owner is away: changes of these are easily got wrong."""
         accounts = self._cast.accounts
         return [(player, topic) for player in session.players for topic in accounts.away(player.label)]
 

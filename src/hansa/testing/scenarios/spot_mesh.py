@@ -3,13 +3,13 @@
 One or two registries, and three to seven nodes of one to four spots each. The spots create and destroy
 topics, retained and not, in some runs the same one at two nodes; they subscribe topics and patterns, with
 little room and with much, and unsubscribe, in half of the runs most of all while owners are away; they
-publish to their own topics, to others' and to nobody's; they read fast or slowly; they close and others open.
-Nodes crash, lose power, stop and come back, under a new id or the old one, or unregister for a while.
+publish to their own topics, to others' and to unowned ones; they read fast or slowly; they close and others
+open. Nodes crash, lose power, stop and come back, under a new id or the old one, or unregister for a while.
 
 Always: nothing is delivered twice, nothing that was not published or not subscribed, nothing out of its
-publisher's order; one owner numbers a message once; of what was before, only the latest of a retained topic;
-what is lost is counted, by the subscription exactly, by the spot through all its subscriptions, and by the
-publisher at least; a closed spot says so.
+publisher's order; one owner numbers a message once; of older messages, only the latest of a retained topic is
+delivered; losses are counted, by the subscription exactly, by the spot through all its subscriptions, and by
+the publisher at least; a closed spot says so.
 
 When the faults are over (`disagreement`): all nodes know the same owner of each topic, which agrees; each
 pair shares one connection; owners give to exactly the nodes that want; subscriptions are active where there
@@ -42,9 +42,9 @@ from hansa.testing.world import World
 from hansa.topics.events import SubscriptionState
 from hansa.topics.names import SERVICE
 
-# So long all must agree before it counts: a connection that is being closed lingers for a second.
+# How long all must agree before it counts: a connection that is being closed lingers for a second.
 AGREED_S = 2.0
-# After the last publish everything has arrived by then.
+# By this long after the last publish everything has arrived.
 LANDING_S = 1.0
 
 
@@ -101,7 +101,7 @@ class SpotMesh(Scenario):
         return ""
 
     def _unagreed(self) -> str:
-        """What the nodes do not agree on; the final round begins when it has been nothing for a while."""
+        """The disagreement of the nodes; the final round begins when there was none for a while."""
         now = self.world.elapsed_s()
         if missing := disagreement(self.cast):
             self._agreed_s = None
@@ -113,7 +113,7 @@ class SpotMesh(Scenario):
         return "the final round has not been published"
 
     def _judge(self) -> None:
-        """Close the books and look into them."""
+        """Close the books and check them."""
         cast = self.cast
         cast.phase = MeshPhase.CLOSING
         for session in cast.sessions.values():
@@ -144,7 +144,7 @@ class SpotMesh(Scenario):
 
 
 def disagreement(cast: Cast) -> str:
-    """The first thing that is not yet as it must be in the end, or nothing."""
+    """The first thing that is not yet as it must be in the end, or the empty string."""
     sessions = list(cast.sessions.values())
     for name in cast.nodes:
         session = cast.sessions.get(name)
@@ -168,7 +168,7 @@ def disagreement(cast: Cast) -> str:
 
 
 def _unlisted(cast: Cast, sessions: list[NodeRun]) -> str:
-    """Registries and discoveries show exactly the nodes there are; before, the mesh cannot rest."""
+    """Registries and discoveries show exactly the running nodes; before that, the mesh cannot rest."""
     nodes = {session.node.routing_id for session in sessions}
     shown = {name: registry.services for name, registry in cast.keepers.items()}
     shown |= {session.discovery.name: session.discovery.services for session in sessions}
@@ -180,7 +180,7 @@ def _unlisted(cast: Cast, sessions: list[NodeRun]) -> str:
 
 
 def _known(session: NodeRun, owners: dict[str, bytes], nodes: Iterable[bytes]) -> str:
-    """Whom and what a node knows."""
+    """Which nodes and owners a node knows."""
     node = session.node
     others = set(nodes) - {node.routing_id}
     if set(node.peers) != others or len(node.peers) != len(others):
@@ -196,7 +196,7 @@ def _known(session: NodeRun, owners: dict[str, bytes], nodes: Iterable[bytes]) -
 
 
 def _wanted(session: NodeRun, owners: Iterable[str]) -> dict[str, int]:
-    """How many subscriptions of the node match each topic: those that are owned, and those named exactly.
+    """How many subscriptions of the node match each topic: owned topics, and those named exactly.
 
     Patterns may remember others that had an owner once.
     """
@@ -233,7 +233,7 @@ def _surplus_connections(cast: Cast) -> str:
     network, hosts = cast.world.network, cast.world.hosts
     ends = {name: network.open_ends(hosts[name].life) for name in cast.nodes}
     for one, other in combinations(cast.nodes, 2):
-        # The accepting end is named by who dialled it.
+        # The accepting end is named after the dialler.
         count = sum(f" to {other}#" in end for end in ends[one])
         count += sum(f" to {one}#" in end for end in ends[other])
         if count != 1:

@@ -1,9 +1,9 @@
-"""The books of what was published: by whom, who gave it out, and what was reported as lost.
+"""The books of published messages: the publisher, the owner that gave each out, and reported losses.
 
 A post is opened before it is published, and settled when the call ends. Every receiver must see it whole, on
-its topic, and under one number: an owner numbers a message once. A post that was published for good and that
-no owner ever gave out is lost. Its publisher's node must have reported it, as refused or among those in
-doubt. Only a node that crashed, or that stopped soon after, could not.
+its topic, and under one number: an owner numbers a message once. A post whose call succeeded and that no
+owner ever gave out is lost. Its publisher's node must have reported it, as refused or among those in doubt.
+Only a node that crashed, or that stopped soon after, could not.
 
 A tenure is one node's ownership of one topic, from `create_topic` on, known by the owner's id and its epoch.
 A witness, which is a subscription at the owner's own node that never drops anything, sees everything that the
@@ -26,12 +26,12 @@ from enum import Enum
 from hansa.ids import format_id, precedence
 from hansa.testing.world import World
 
-# A node that stops has no time to hear what became of its last posts: a heartbeat timeout and a margin.
+# A node that stops has no time to hear of the fate of its last posts: a heartbeat timeout and a margin.
 LAST_POSTS_S = 10.0
 
 
 class Fate(Enum):
-    """How a publish ended: not yet, well, with an error, or cancelled."""
+    """How a publish ended: not yet, successfully, with an error, or cancelled."""
 
     OPEN = "open"
     DONE = "done"
@@ -39,7 +39,7 @@ class Fate(Enum):
     GIVEN_UP = "given up"
 
 
-# Whoever cancels a publish, or is told an error, has published nothing.
+# A publish that was cancelled, or raised an error, has published nothing.
 NOT_PUBLISHED = (Fate.REFUSED, Fate.GIVEN_UP)
 
 
@@ -49,7 +49,7 @@ class Post:
 
     number: int
     publisher: str
-    """The spot."""
+    """The publishing spot."""
     node: str
     """Its node."""
     topic: str
@@ -57,22 +57,22 @@ class Post:
     fate: Fate = Fate.OPEN
     settled_s: float = 0.0
     sequence: int = 0
-    """The owner's number, as whoever saw it first saw it."""
+    """The owner's number, as the first receiver saw it."""
     seen_by: str = ""
     tenure: Tenure | None = None
-    """Who gave it out, once that is resolved."""
+    """The tenure that gave it out, once that is resolved."""
 
     def __str__(self) -> str:
         return f"post {self.number} of {self.publisher} on {self.topic}"
 
     @property
     def payload(self) -> bytes:
-        """What goes over the wire; the filling proves that nothing was mixed up or cut."""
+        """The bytes on the wire; the filling proves that nothing was mixed up or cut."""
         return f"{self.number} {self.topic} ".encode() + bytes([self.number % 256]) * self.size_bytes
 
 
 class Posts:
-    """All posts of a run, and what nodes reported about theirs."""
+    """All posts of a run, and the nodes' reports about theirs."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -85,7 +85,7 @@ class Posts:
         return len(self._posts)
 
     def open(self, publisher: str, node: str, topic: str, *, size_bytes: int) -> Post:
-        """Somebody is about to publish."""
+        """A spot is about to publish."""
         post = Post(
             number=len(self._posts), publisher=publisher, node=node, topic=topic, size_bytes=size_bytes
         )
@@ -102,7 +102,7 @@ class Posts:
             )
 
     def receive(self, receiver: str, topic: str, payload: bytes, sequence: int) -> Post:
-        """Somebody was given this message."""
+        """A receiver was given this message."""
         number = payload.split(b" ", 1)[0]
         index = int(number) if number.isdigit() else -1
         if not 0 <= index < len(self._posts):
@@ -125,14 +125,14 @@ class Posts:
         post.seen_by = post.seen_by or receiver
         return post
 
-    # What nodes report of their own posts.
+    # Reports of nodes about their own posts.
 
     def report_refused(self, node: str, topic: str, count: int) -> None:
-        """Exactly so many posts of the node on this topic reached nobody."""
+        """Exactly this many posts of the node on this topic reached nobody."""
         self._refused[node, topic] += count
 
     def report_in_doubt(self, node: str, count: int) -> None:
-        """At most so many posts of the node may not have reached the owner."""
+        """At most this many posts of the node may not have reached the owner."""
         self._in_doubt[node] += count
 
     def end_node(self, node: str) -> None:
@@ -142,7 +142,7 @@ class Posts:
     # Judgement, when everything has come to rest.
 
     def lost(self, watched: Container[str]) -> list[Post]:
-        """Posts on watched topics that were published for good and that nobody gave out."""
+        """Posts on watched topics that were published successfully and that no owner gave out."""
         return [
             post
             for post in self._posts
@@ -150,7 +150,7 @@ class Posts:
         ]
 
     def judge(self, watched: Container[str], *, crashed: Container[str]) -> None:
-        """Fail if a post on a watched topic is lost and its node did not say so, or said so of too many."""
+        """Fail if a post on a watched topic is lost and its node did not report it, or reported too many."""
         lost: dict[str, list[Post]] = {}
         unseen: Counter[tuple[str, str]] = Counter()
         for post in self.lost(watched):
@@ -184,7 +184,7 @@ class Posts:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Tenure:
-    """One ownership."""
+    """One ownership of a topic."""
 
     topic: str
     owner: bytes
@@ -193,11 +193,11 @@ class Tenure:
     node: str
     began_s: float
     is_demoted: bool = False
-    """Somebody with a lower id owned it too, and this one gave way."""
+    """Whether another node with a lower id owned it too, and this one gave way."""
     sightings: list[tuple[int, Post, float]] = field(default_factory=list)
-    """What the witness saw: number, message, when."""
+    """The witness's messages: number, message, when."""
     posts: list[Post] = field(default_factory=list)
-    """What it gave out: number 1 first. Known once it is resolved."""
+    """The messages that it gave out: number 1 first. Known once it is resolved."""
     times: list[float] = field(default_factory=list)
 
     def __str__(self) -> str:
@@ -253,7 +253,7 @@ class Tenures:
         for sequence, post, at_s in tenure.sightings:
             if sequence != len(tenure.posts) + 1 or post.tenure is not None:
                 if tenure.is_demoted:
-                    # From here on it is the winner's.
+                    # From here on it belongs to the winner.
                     return
                 self._world.fail(
                     "an owner numbers its messages one by one",

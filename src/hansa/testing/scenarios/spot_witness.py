@@ -1,8 +1,8 @@
-"""Sees everything that one node's own topics give out.
+"""The witness: sees everything that one node's own topics give out.
 
 The witness is a spot like others, with an exact subscription to every watched topic that its node owns, from
 the moment of creation, and with an inbox that never overflows. It also reads from the machine what programs
-are not told: under which epoch a topic was created, and how far a topic has come at this node.
+are not told: under which epoch a topic was created, and a topic's position at this node.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Witness:
-    """Of one node, as long as it lives."""
+    """The witness of one node, as long as it lives."""
 
     def __init__(self, host: Host, cast: Cast, label: str, node: SpotNode) -> None:
         self._host = host
@@ -34,10 +34,10 @@ class Witness:
         self._node = node
         self.spot: Spot = node.spot("witness")
         self._tenures: dict[str, Tenure] = {}
-        """Open ones, by topic."""
+        """The open tenures, by topic."""
 
     async def run(self) -> None:
-        """See until the node closes."""
+        """Watch until the node closes."""
         try:
             while True:
                 self._saw(await self.spot.recv_all())
@@ -72,7 +72,7 @@ class Witness:
             await self.end(topic)
 
     def drain(self) -> None:
-        """See what waits, now."""
+        """Take in all waiting messages now."""
         try:
             while True:
                 self._saw([self.spot.recv_nowait()])
@@ -97,7 +97,7 @@ class Witness:
 
 
 def floor_of(node: SpotNode, topic: str) -> Floor | None:
-    """How far an active topic has come at this node."""
+    """The position of an active topic at this node."""
     machine, frame = _machine(node), topic.encode()
     outlet = machine.exchange.outlets.get(frame)
     if outlet is not None:
@@ -115,7 +115,7 @@ def is_asked(node: SpotNode, topic: str) -> bool:
 
 
 def _machine(node: SpotNode) -> Mesh:
-    """What decides behind the node."""
+    """The machine behind the node."""
     driver = node.mesh
     if not isinstance(driver, RouterMesh):
         raise InvariantBroken("the scenario plays on the ROUTER mesh")

@@ -1,9 +1,9 @@
-"""Trouble that is aimed at one step of something: at random it would hardly ever come at that moment.
+"""Strikes: faults aimed at one step of something, since random ones would hardly ever hit that moment.
 
 A `Strike` waits until a transaction with that step is sent to the store. The request is lost on the way, or
 comes late; or it is carried out, and its answer is lost, or not. At that instant the harm comes: to the old
-owner, the new one, whoever asked, the leader that places things, or the store; whoever it is, and whoever has
-sent the transaction. `cells` are all kinds of strikes; the seeds take them in turn.
+owner, the new one, the asker, the leader that places things, or the store, whichever of them has sent the
+transaction. `cells` are all kinds of strikes; the seeds take them in turn.
 
 The steps are those of hand-overs, or whatever else a scenario sees in a transaction (`Sight`).
 
@@ -61,7 +61,7 @@ STEPS: Final = (
     HandoverStep.TAKEN,
     HandoverStep.DONE,
 )
-# A pause is over before anybody notices, or lasts longer than every lease.
+# A pause is over before anything notices, or lasts longer than every lease.
 PAUSES_S: Final = (1.0, 5.0)
 LATE_S_MAX: Final = 4.0
 BROKEN_S_MAX: Final = 1.0
@@ -69,7 +69,7 @@ COMPANION_S_MAX: Final = 0.3
 
 
 class Victim(Enum):
-    """Who comes to harm."""
+    """The victim of the harm."""
 
     OLD = "the old owner"
     NEW = "the new owner"
@@ -79,17 +79,17 @@ class Victim(Enum):
 
 
 class Harm(Enum):
-    """What comes over it."""
+    """The kind of harm."""
 
     CRASH = "crashes"
     PAUSE = "is paused"
     CUT = "is cut off"
     STOP = "is asked to stop"
-    """Nothing that hangs on it is there a moment later, and no lease has to run out. Of companions only."""
+    """All that hangs on it is gone a moment later, and no lease has to run out. For companions only."""
 
 
 class Moment(Enum):
-    """What becomes of the transaction."""
+    """The fate of the transaction."""
 
     LOST = "the request is lost"
     LATE = "the request comes late"
@@ -116,7 +116,7 @@ class Cell:
 
 
 def cells(*victims: Victim) -> tuple[Cell, ...]:
-    """One strike of each kind, for these. The step changes fastest: few seeds have something of all steps."""
+    """One strike of each kind, for these. The step changes fastest: few seeds cover all steps."""
     return tuple(
         Cell(step=step, victim=victim, harm=harm, moment=moment)
         for moment, harm, victim, step in product(Moment, HARMS, victims, STEPS)
@@ -134,7 +134,7 @@ class Written:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sight:
-    """What a transaction does: which step, in words, and of what: from that the victims are known."""
+    """What a transaction does: its step, as text, and the subject, from which the victims are known."""
 
     step: Enum
     words: str
@@ -153,9 +153,9 @@ def handover_in(written: Sequence[Written]) -> Sight | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Strike:
-    """A fault that waits for its moment. `skip_count` of them pass first, if they come in `skips_s`.
+    """A fault that waits for its moment. The first `skip_count` moments pass, if they come within `skips_s`.
 
-    Somebody else may come to harm soon afterwards (`companion`): the other one of those who hand it over.
+    Another participant may come to harm soon afterwards (`companion`).
     """
 
     at_s: float
@@ -165,10 +165,10 @@ class Strike:
     is_silent: bool
     store: str
     skips_s: float = inf
-    """Later than this, in the run's time, none passes any more."""
+    """After this time of the run no moment passes any more."""
     companion: Harm | None = None
     is_wide: bool = False
-    """Who is cut off is cut off from all, not only from the store."""
+    """Whether the victim is cut off from all, not only from the store."""
 
     def begin(self, world: World) -> bool:
         store = world.hosts[self.store].disk
@@ -177,15 +177,15 @@ class Strike:
         return False
 
     def end(self, world: World) -> None:
-        """What it does ends by itself."""
+        """Its effects end by themselves."""
 
     @property
     def others(self) -> tuple[Victim, ...]:
-        """Who may be a companion."""
+        """The possible companions."""
         return tuple(other for other in (Victim.OLD, Victim.NEW) if other is not self.cell.victim)
 
     def faults(self, harm: Harm, hosts: Sequence[str], world: World) -> list[Fault]:
-        """What it does to these."""
+        """The faults of this harm for these hosts."""
         when: dict[str, float] = {"at_s": 0.0, "lasting_s": self.lasting_s}
         match harm:
             case Harm.CRASH:
@@ -211,7 +211,7 @@ def draw_strike(
     skips_s: float = inf,
     may_be_wide: bool = False,
 ) -> Strike:
-    """A strike of this kind, at the first such step, or up to so many later while it is not too late."""
+    """A strike of this kind, at the first such step, or up to `skipped_max` later within `skips_s`."""
     return Strike(
         at_s=0.0,
         lasting_s=chance.uniform(0.1, 3.0) if cell.harm is Harm.CRASH else chance.choose(PAUSES_S),
@@ -228,8 +228,8 @@ def draw_strike(
 class StruckStore(StoreHost):
     """A store whose transactions are looked at. `sight_of` says what one does.
 
-    `hosts_of` names the victims, given the subject of that: a `Handover` unless told otherwise. Programs use
-    it over links that `link` gives.
+    `hosts_of` names the victims for the subject of a sight: a `Handover` unless told otherwise. Programs use
+    it over links that `link` makes.
     """
 
     def __init__(
@@ -253,7 +253,7 @@ class StruckStore(StoreHost):
         self._silenced = ""
 
     def link(self, host: Host) -> StruckLink:
-        """For a program on this host."""
+        """The link for a program on this host."""
         return StruckLink(host, self)
 
     @property
@@ -262,15 +262,15 @@ class StruckStore(StoreHost):
         return self._strike is not None
 
     def await_moment(self, strike: Strike) -> None:
-        """Strike as soon as it has come."""
+        """Strike as soon as the moment has come."""
         self._strike = strike
 
     def calm(self) -> None:
-        """Do no more harm. What was done is undone by the world."""
+        """Do no more harm. The world undoes the harm that was done."""
         self._is_calm, self._strike = True, None
 
     def fate(self, operations: Sequence[Operation]) -> Moment | None:
-        """Somebody sends this: what becomes of the request. None: what always does."""
+        """A program sends this transaction; returns the request's fate. None: the usual one."""
         puts = [operation for operation in operations if isinstance(operation, Put)]
         return self._struck([Written(key=put.key, value=put.value) for put in puts], is_before=True)
 
@@ -280,7 +280,7 @@ class StruckStore(StoreHost):
         return is_silenced
 
     def draw_s(self, longest_s: float) -> float:
-        """How long something takes."""
+        """Draw how long something takes."""
         return self._moments.uniform(0.0, longest_s)
 
     def _see(self, batch: WatchBatch, origin: str) -> None:
@@ -294,7 +294,7 @@ class StruckStore(StoreHost):
             self._silenced = origin
 
     def _struck(self, written: Sequence[Written], *, is_before: bool) -> Moment | None:
-        """Do the harm, if this is the moment: at this instant, when whoever is at it has had its turn."""
+        """Do the harm, if this is the moment: at this instant, after the current callback."""
         strike = self._strike
         if strike is None or strike.cell.moment.is_before != is_before:
             return None
@@ -330,7 +330,7 @@ class StruckStore(StoreHost):
 
 
 class StruckLink(StoreLink):
-    """A link to a `StruckStore`: what is sent over it may be lost at the worst moment."""
+    """A link to a `StruckStore`: requests over it may be lost at the worst moment."""
 
     def __init__(self, host: Host, store: StruckStore) -> None:
         super().__init__(host, store)

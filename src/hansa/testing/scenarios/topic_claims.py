@@ -1,4 +1,4 @@
-"""Nodes of one mesh that create the same topics, with a store that says who owns which.
+"""Nodes of one mesh that create the same topics, with a store that decides which node owns which.
 
 Three or four nodes, each with two spots that create two topics, publish, destroy them and close, and a third
 that listens. In most runs the nodes hear each other, in some only the store. They are paused, cut off from
@@ -8,9 +8,9 @@ and some closings are cancelled. Clocks run up to a hundredth fast or slow.
 Always: of the nodes that run, at most one owns a topic, and the store has it as the first to claim it. One
 that was paused has a moment to learn that it lost.
 
-When the faults are over: everybody owns every topic once more; then one node owns each topic, or nobody does.
-There is a claim for each owner and no other, no lease that nobody needs, all nodes that hear each other know
-the owner, and whoever listens is active there and receives.
+When the faults are over: every node owns every topic once more; then one node owns each topic, or none does.
+There is a claim for each owner and no other, no unneeded lease, all nodes that hear each other know the
+owner, and all listeners are active there and receive.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ TOPICS = ("zone:east", "zone:west")
 PREFIXES = {topic: Keys().topic(SERVICE, topic) for topic in TOPICS}
 MESH_PORT = 6100
 CREATORS_COUNT = 2
-# How often a node looks who else is there.
+# How often a node looks for other nodes.
 LISTING_S = 0.25
-# What came due while a node was paused runs when it goes on, in the same instant.
+# Callbacks that came due while a node was paused run when it goes on, in the same instant.
 MOMENT_S = 0.001
 
 
@@ -105,9 +105,9 @@ class TopicClaiming(Scenario):
         self._is_chaotic = True
         self._misfortune = chance.fork("misfortune")
         self._last_owners = {topic: chance.choose([*self.names, ""]) for topic in TOPICS}
-        """Who owns which topic in the end; nobody, for an empty name."""
+        """The owner of each topic in the end; nobody, for an empty name."""
         self._unserved = {name: set(TOPICS) for name in self.names}
-        """Which topics a node has not owned since the faults were over."""
+        """Topics that a node has not owned since the faults were over."""
         self._nodes: list[NodeLife] = []
         self._standing: dict[str, dict[int, KeyValue]] = {topic: {} for topic in TOPICS}
 
@@ -138,7 +138,7 @@ class TopicClaiming(Scenario):
         return self._unclaimed(owners) or self._surplus_leases() or next(filter(None, unaware), "")
 
     def _newest(self) -> dict[str, NodeLife]:
-        """By host, the node that took the place of all before."""
+        """By host, the node that replaced all before."""
         return {one.life.name: one for one in self._nodes}
 
     # What runs on the hosts.
@@ -158,7 +158,7 @@ class TopicClaiming(Scenario):
             query_interval=chance.choose((1.0, 5.0)),
             store=link,
             claim_ttl=self.ttl_s,
-            # A connection outlasts a lease, mostly: whoever lost its claim is still believed to own.
+            # Connections mostly outlast leases: so others still believe in an owner whose claim is lost.
             environment=environment.fork("node").but(
                 options=replace(
                     socket_options(chance.fork("options")), heartbeat_timeout=chance.choose((3.0, 8.0))
@@ -170,7 +170,7 @@ class TopicClaiming(Scenario):
         one = NodeLife(host, node)
         self._nodes.append(one)
         host.record(f"is node {format_id(node.routing_id)}")
-        # Whoever creates a topic is still at it when the node closes.
+        # A task that creates a topic may still run when the node closes.
         async with asyncio.TaskGroup() as group:
             try:
                 for topic in TOPICS:
@@ -192,7 +192,7 @@ class TopicClaiming(Scenario):
             host.record("had no time to close its node")
 
     async def _keep_listing(self, one: NodeLife, *, until_s: float) -> None:
-        """Do what a discovery does, in the chaotic phase for so long: then the node closes."""
+        """Do what a discovery does, in the chaotic phase until this time: then the node closes."""
         began_s = self.world.elapsed_s()
         listed: list[ProviderInfo] = []
         while not self._is_chaotic or self.world.elapsed_s() < began_s + until_s:
@@ -247,7 +247,7 @@ class TopicClaiming(Scenario):
                 host.record(f"did not wait until {topic} was destroyed")
 
     async def _own_at_last(self, host: Host, node: SpotNode, chance: Chance) -> None:
-        """When everybody has owned everything, own what is to have an owner, and publish to it for ever."""
+        """Once every node has owned everything, own the topics that must have an owner, and publish on."""
         spot = node.spot()
         topics = [topic for topic, name in self._last_owners.items() if name == host.name]
         while True:
@@ -257,7 +257,7 @@ class TopicClaiming(Scenario):
             await asyncio.sleep(LISTING_S)
 
     async def _owns(self, host: Host, spot: Spot, topic: str, chance: Chance) -> bool:
-        """Create it; says whether that succeeded."""
+        """Create it; returns whether that succeeded."""
         try:
             async with asyncio.timeout(chance.choose((None, None, 0.05, 1.0)) if self._is_chaotic else None):
                 await spot.create_topic(topic)
@@ -269,7 +269,7 @@ class TopicClaiming(Scenario):
         self._look(topic, "it was created")
         return True
 
-    # What befalls who has just claimed something. At random it would hardly ever come then.
+    # Faults that hit a node that has just claimed something. At random they would hardly ever come then.
 
     def _strike(self, claimant: str) -> None:
         """It stands still, or is cut off from the store or from all: while it asks its peers, or soon after.
@@ -297,10 +297,10 @@ class TopicClaiming(Scenario):
             if self._is_chaotic:
                 fault.end(self.world)
 
-        # Of no life: it also ends for those who are paused.
+        # In no life's context: it must also end for paused nodes.
         self.world.loop.call_later(after_s, begin, context=Context())
 
-    # The judge, while it goes on.
+    # The judge, during the run.
 
     def _witness(self, batch: WatchBatch, origin: str) -> None:
         for topic, prefix in PREFIXES.items():
@@ -317,14 +317,14 @@ class TopicClaiming(Scenario):
             self._look(topic, f"revision {batch.revision}")
 
     def _look(self, topic: str, when: str) -> None:
-        """Judge the owners at this instant; when one of them goes on after a pause just now, a moment later.
+        """Judge the owners at this instant; if one of them goes on after a pause just now, a moment later.
 
-        It learns of its loss at this very instant, and others may have their turn before it.
+        It learns of its loss at this very instant, and other callbacks may run before that.
         """
         if not (problem := self._problem(topic)):
             return
         if any(one.life.resumed_s == self.world.loop.time() for one in self._owners(topic)):
-            # Of no life: the judge is neither paused nor killed with whoever gave the occasion.
+            # In no life's context: the judge must neither be paused nor killed with a node.
             self.world.loop.call_later(MOMENT_S, self._look, topic, when, context=Context())
         else:
             self.world.fail("a topic has one owner", f"{topic}, after {when}: {problem}")
@@ -340,13 +340,13 @@ class TopicClaiming(Scenario):
         return ""
 
     def _owners(self, topic: str) -> list[NodeLife]:
-        """Those who own it and run: a program that is paused does nothing with it."""
+        """The nodes that own it and run: a paused program does nothing with it."""
         return [one for one in self._nodes if one.life.state is LifeState.RUNNING and topic in one.node.owned]
 
     # The judge, in the end.
 
     def _unclaimed(self, owners: dict[str, bytes]) -> str:
-        """Who owns is who has claimed, and nobody else has."""
+        """Owners must have a claim, and no other node must have one."""
         for topic, standing in self._standing.items():
             expected = [owners[topic]] if topic in owners else []
             claimed = [decode_signed(item.value).body for item in standing.values()]
@@ -362,7 +362,7 @@ class TopicClaiming(Scenario):
         return f"leases that nobody needs: {surplus}" if surplus else ""
 
     def _unaware(self, one: NodeLife, owners: dict[str, bytes]) -> str:
-        """Whoever hears the owner knows it, is active there, and has its latest message."""
+        """A node that hears the owner must know it, be active there, and have its latest message."""
         node = one.node
         heard = {topic: owner for topic, owner in owners.items() if self._is_mesh or owner == node.routing_id}
         if node.topics != heard:
@@ -376,6 +376,6 @@ class TopicClaiming(Scenario):
 
 
 async def _publish(spot: Spot, topic: str) -> None:
-    """Say who owns the topic, to all who listen to it, unless nobody does."""
+    """Publish the owner's name to all listeners of the topic, if it has an owner."""
     with suppress(NoOwner):
         await spot.publish(topic, spot.node.topics.get(topic, b""))
