@@ -171,7 +171,8 @@ def draw_plan(
 ) -> FaultPlan:
     """A plan for these hosts. Each seed uses some kinds only: some failures need the absence of other faults.
 
-    `pairs` are those whose connections may suffer; by default any two.
+    Faults begin from `begins_s` to `chaos_s`. `pairs` are those whose connections may suffer; by default any
+    two.
     """
     kinds = [kind for kind in _KINDS if chance.flip(0.6)]
     pairs = list(combinations(hosts, 2)) if pairs is None else pairs

@@ -24,7 +24,10 @@ def draw_store_plan(
     ttl_s: float,
     begins_s: float = 0.0,
 ) -> FaultPlan:
-    """A plan for a store whose clients have leases of `ttl_s`. Each seed uses some kinds of faults only."""
+    """A plan for a store whose clients have leases of `ttl_s`. Each seed uses some kinds of faults only.
+
+    Faults begin from `begins_s` to `chaos_s`.
+    """
     kinds = [kind for kind in _KINDS if chance.flip(0.6)]
     if not kinds:
         return ()
